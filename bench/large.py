@@ -47,7 +47,9 @@ class ManyJobs(FakeGateway):
         self._version = 1_000_000
         self._templates = {resource: _objects(template, resource) for resource in COPIED}
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
         if resource not in COPIED:
             return super().pages(resource, namespace=namespace, selector=selector)
         return self._copies(resource)

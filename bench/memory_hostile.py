@@ -1,38 +1,73 @@
 """How much memory does the operator take where users ask for much?
 
     PYTHONPATH=operator:tests:trainer-image python bench/memory_hostile.py
+    PYTHONPATH=operator:tests:trainer-image python bench/memory_hostile.py --alone
 
-Three scenes, each with an operator of its own: one job of 10,000 replicas, fifty of 1,000, and a hundred suspended ones
-of 1.3 MB each, whose templates hold what no schema knows. The operator's peak is read while it works, and again from an
-operator that is started when the jobs are there. It is stopped where it goes beyond ``--stop-mib``.
+Scenes, each with an operator of its own: one job of 10,000 replicas, fifty of 1,000, a hundred suspended ones of
+1.3 MB, whose templates hold what no schema knows, 32 of 256 KiB with six roles that are to start, and a hundred
+Services of 1.2 MiB with our label. The operator's peak is read while it works, and again from an operator that is
+started when the objects are there. It is stopped where it goes beyond ``--stop-mib``.
+
+With ``--alone``, the last ones without a control plane: the engine over a server in memory whose dry runs take 0.2 s.
+It also shows for how long at most the event loop did nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import itertools
+import multiprocessing
 import re
+import string
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from os import getpid
 from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
 
 import common
 import figures
-from builders import manifest
+from builders import manifest, stored
 from dtj.api.json import JsonObject
+from dtj.api.names import Label
+from dtj.api.spec import Role
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from dtj.engine.engine import Engine, EngineSettings
+from dtj.kube.errors import Conflict
+from dtj.kube.gateway import SERVICES, Listing, Resource
+from dtj.kube.job_body import decode_job
+from support.fake_gateway import FakeGateway
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
 from testbed import ApiError, ControlPlane
+
+JUNK: Final[list[JsonObject]] = [{}] * 87_000
+"""256 KiB."""
+
+JUST_TAKEN: Final = [{"a": {"b": {"c": {"d": 0}}}}] * 1_900
+"""Nearly as many values as the operator reads, in the form that takes most memory."""
 
 VALUES = Path(__file__).parents[1] / "charts" / "dtj" / "values.yaml"
 
 
 def main() -> None:
     options = _options()
+    if options.alone:
+        _alone(options)
+        return
     scenes: dict[str, Callable[[], Iterable[JsonObject]]] = {
         "1 job of 10,000": lambda: [manifest("huge", roles={"worker": 10_000})],
         "1 job of 3,400": lambda: [manifest("digits", roles={"worker": 3_400})],
         "50 jobs of 1,000": lambda: [manifest(f"many-{n}", roles={"worker": 1_000}) for n in range(50)],
         f"{options.junk} of 1.3 MB": lambda: (_hostile(f"junk-{n}") for n in range(options.junk)),
+        "32 of 256 KiB": lambda: (_six_roles(f"junk-{n}", JUNK) for n in range(32)),
+        "100 Services of 1.2 MiB": lambda: map(_service, range(100)),
     }
     wanted = {name: make for name, make in scenes.items() if options.scene in name}
     peaks = {name: _peaks(name, make(), options) for name, make in wanted.items()}
@@ -50,6 +85,24 @@ def _hostile(name: str) -> JsonObject:
     junk: list[JsonObject] = [{} for _ in range(430_000)]
     spec["template"] = {"spec": {"containers": [{"name": "trainer", "image": "x"}], "junk": [*junk]}}
     return body
+
+
+def _six_roles(name: str, junk: object) -> JsonObject:
+    """A job that is to start, with the pods of six roles to be checked."""
+    template = {"spec": {"containers": [{"name": "trainer", "image": "x"}], "junk": junk}}
+    return manifest(name, strategy="ParameterServer", roles=dict.fromkeys(Role, 1), template=template)
+
+
+def _service(number: int) -> JsonObject:
+    """A Service whose selector takes ten times as much memory as it is long."""
+    signs = string.ascii_lowercase + string.digits
+    keys = map("".join, itertools.product(signs, signs, signs, "abc"))
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": f"s{number}", "namespace": "default", "labels": {Label.JOB_NAME: "x"}},
+        "spec": {"selector": dict.fromkeys(itertools.islice(keys, 130_000), ""), "ports": [{"port": 1}]},
+    }
 
 
 def _peaks(name: str, jobs: Iterable[JsonObject], options: argparse.Namespace) -> str:
@@ -70,13 +123,21 @@ def _peaks(name: str, jobs: Iterable[JsonObject], options: argparse.Namespace) -
 
 
 def _submit(plane: ControlPlane, world: JobWorld, jobs: Iterable[JsonObject]) -> str:
-    """Create the jobs, one after the other, compactly; the API server's words where it refuses one."""
+    """Create the objects, one after the other, compactly; the API server's words where it refuses one."""
     for job in jobs:
+        of_services = f"/api/v1/namespaces/{world.namespace}/services"
+        path = of_services if job["kind"] == "Service" else common.jobs_path(world.namespace)
         try:
-            plane.api.request("POST", f"{common.jobs_path(world.namespace)}?fieldValidation=Ignore", job)
+            plane.api.request("POST", f"{path}?fieldValidation=Ignore", _placed(job, world.namespace))
         except ApiError as error:
             return re.sub(r"^.*Invalid value: \"object\": ", "", str(error))[:160]
     return ""
+
+
+def _placed(body: JsonObject, namespace: str) -> JsonObject:
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    return {**body, "metadata": {**metadata, "namespace": namespace}}
 
 
 def _watched(operator: OperatorProcess, options: argparse.Namespace) -> str:
@@ -95,6 +156,91 @@ def _watched(operator: OperatorProcess, options: argparse.Namespace) -> str:
     return f"{peak:.0f} MiB"
 
 
+# -- the engine alone ------------------------------------------------------------------------------------------------
+
+
+class _Server(FakeGateway):
+    """An API server that keeps nothing: it has these Services, and no status can be written."""
+
+    def __init__(self, services: int) -> None:
+        super().__init__()
+        self._services = services
+
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
+        if resource != SERVICES:
+            return super().pages(resource, namespace=namespace, selector=selector, field_selector=field_selector)
+        return self._pages_of_services()
+
+    async def _pages_of_services(self) -> AsyncIterator[Listing]:
+        yield Listing((), "1")
+        for number in range(self._services):
+            yield Listing((msgspec.json.encode(_service(number)),), "1")
+            await asyncio.sleep(0)
+
+    async def create(
+        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False, strict: bool = False
+    ) -> JsonObject:
+        msgspec.json.encode(body)
+        await asyncio.sleep(0.2)
+        return {}
+
+    async def patch(
+        self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
+    ) -> JsonObject:
+        raise Conflict("newer", status=409)
+
+
+def _alone(options: argparse.Namespace) -> None:
+    scenes: dict[str, Callable[[], str]] = {
+        "32 of 256 KiB": partial(_engine, jobs=32, junk="JUNK"),
+        "32 just taken": partial(_engine, jobs=32, junk="JUST_TAKEN"),
+        "100 Services": partial(_engine, services=100),
+    }
+    figures.print_machine()
+    figures.print_figure("the chart's limit", _limit())
+    for name, scene in scenes.items():
+        if options.scene in name:
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+                figures.print_figure(name, process.submit(scene).result())
+
+
+def _engine(*, jobs: int = 0, junk: str = "JUNK", services: int = 0) -> str:
+    return asyncio.run(_engine_with([_encoded(number, globals()[junk]) for number in range(jobs)], services))
+
+
+def _encoded(number: int, junk: object) -> bytes:
+    return msgspec.json.encode(stored(_six_roles(f"junk-{number}", junk), uid=f"uid-{number}"))
+
+
+async def _engine_with(jobs: list[bytes], services: int) -> str:
+    settings = EngineSettings(relist_every=None)
+    engine = Engine(_Server(services), plan=plan, platform=Platform(), instance="bench", settings=settings)
+    empty, blocked = common.memory(getpid(), peak=True), [0.0]
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(_watch_loop(blocked))
+        running = group.create_task(engine.run())
+        for job in jobs:
+            engine.feed.put(decode_job(job))
+            await asyncio.sleep(0)
+        while not engine.synced:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(10.0)
+        watching.cancel()
+        engine.stop()
+        await running
+    peak = common.memory(getpid(), peak=True)
+    return f"peak {peak:.0f} MiB, {empty:.0f} before; the event loop did nothing else for {blocked[0]:.2f} s at most"
+
+
+async def _watch_loop(blocked: list[float]) -> NoReturn:
+    while True:
+        began = time.monotonic()
+        await asyncio.sleep(0.01)
+        blocked[0] = max(blocked[0], time.monotonic() - began - 0.01)
+
+
 def _limit() -> str:
     """The memory limit of the operator's container in the chart's values."""
     found = re.search(r"limits:\n(?:.*\n)??\s+memory: (\S+)", VALUES.read_text())
@@ -103,6 +249,7 @@ def _limit() -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--alone", action="store_true", help="without a control plane: the engine alone")
     parser.add_argument("--scene", default="", help="only scenes whose name holds this text")
     parser.add_argument("--junk", type=int, default=100, help="number of jobs of 1.3 MB (default 100)")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each operator is watched (default 60)")

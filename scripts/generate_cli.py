@@ -72,7 +72,7 @@ def _command(command: click.Command, parent: click.Context) -> str:
     context = click.Context(command, parent=parent, info_name=command.name)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     parts = [f"### {command.name}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
-    options = [option for option in command.params if isinstance(option, click.Option)]
+    options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
     shared = {option.name for option in options} >= KUBECTL
     rows = [_option(option, context) for option in options if not (shared and option.name in KUBECTL)]
     if rows:

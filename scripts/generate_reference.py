@@ -196,6 +196,7 @@ def _fits(known: Hint) -> str:
 
 def _alternatives(pattern: str) -> list[str]:
     """The alternatives of a regular expression as a person reads them."""
+    pattern = re.sub(r"\(\?<![^)]*\)", "", pattern).replace(r"\b", "")
     return [part.replace("\\", "").replace("`", "") for part in re.split(r"\|(?![^(]*\))", pattern)]
 
 

@@ -134,6 +134,13 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "TensorBoard with a volume of each pod's own": manifest(tensorBoard={}, checkpoint={"volume": {"emptyDir": {}}}),
     "TensorBoard with a second switch": manifest(tensorBoard={"enabled": True}, checkpoint={"path": "gs://b"}),
     "a claim in the form of older versions": manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}),
+    "a claim that nobody can write to": manifest(checkpoint=_claim(accessModes=["ReadOnlyMany"])),
+    "a claim for one pod and several workers": manifest(
+        checkpoint=_claim(accessModes=["ReadWriteOncePod"]), roles={"worker": 4}
+    ),
+    "a claim for one pod and TensorBoard": manifest(
+        checkpoint=_claim(accessModes=["ReadWriteOncePod"]), roles={"worker": 1}, tensorBoard={}
+    ),
     "a claim without size": manifest(checkpoint={"claimTemplate": {}}),
 }
 """Every rule that needs no stored object has at least one manifest that breaks it and nothing else."""

@@ -286,7 +286,7 @@ class World:
             case LookForGangs():
                 self.gangs = GangsFound(self.installed, self.now)
             case ReadFlavors(names=flavors):
-                self.flavors.update({name: self.known_flavors[name] for name in flavors})
+                self.flavors.update({name: replace(self.known_flavors[name], read_at=self.now) for name in flavors})
             case ReadPriorityClass(name=name):
                 if name in self.known_priorities:
                     self.workload_priorities[name] = self.known_priorities[name]

@@ -91,7 +91,7 @@ def test_an_image_without_it_is_named_as_the_trouble(world: JobWorld) -> None:
     assert output == (
         "TensorBoard of digits cannot start: its image probably has no command tensorboard (RunContainerError): "
         'exec: "tensorboard": not found; set spec.tensorBoard.image to an image that has tensorboard, or look at '
-        f"kubectl logs {POD}"
+        f"kubectl logs {POD} -n {world.namespace} --kubeconfig {world.plane.kubeconfig}"
     )
 
 

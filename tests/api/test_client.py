@@ -144,8 +144,9 @@ def test_a_field_that_the_clusters_crd_does_not_know_is_an_error(world: JobWorld
 def test_waiting_ends_with_the_time_the_job_or_the_hope(world: JobWorld, client: Client) -> None:
     client.submit(manifest(runPolicy={"backoffLimit": 0}))
     world.await_pods(["worker-0", "worker-1"])
-    with pytest.raises(WaitTimeout, match=r"digits: not Complete after 0\.2 s; it is Starting") as late:
-        client.wait("digits", "complete", timeout=0.2)
+    with pytest.raises(WaitTimeout, match=r"digits: not Complete after 5 s; it is Starting") as late:
+        client.wait("digits", "complete", timeout=5)  # which a busy server may need to answer at all
+    assert late.value.job is not None
     assert late.value.job.name == "digits"
     with pytest.raises(WaitTimeout):
         client.wait("digits", "complete", timeout=0)

@@ -246,12 +246,9 @@ def test_the_python_client_submits_code_too(world: JobWorld, dtj: CommandLine) -
         assert [found.uid for found in client.list()] == [job.uid]
 
 
-SIZE = 3
-
-
 def fit(epochs: int) -> None:
     """What a notebook would train."""
-    print("trained", epochs * SIZE)
+    print("trained", epochs * 3)
 
 
 def test_a_function_is_trained_from_a_notebook(

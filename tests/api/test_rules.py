@@ -126,6 +126,27 @@ def test_what_makes_pods_cannot_be_changed_before_a_suspended_job_has_stopped(
         assert apply(cluster, namespace, changed) == ""
 
 
+@pytest.mark.parametrize("suspend", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [{"template": TEMPLATE}, {"replicaSpecs": {"worker": {"replicas": 1, "args": ["--epochs=9"]}}}],
+)
+def test_a_job_that_has_ended_is_to_be_created_again_and_not_to_be_suspended(
+    cluster: ControlPlane, namespace: str, suspend: bool, change: dict[str, object]
+) -> None:
+    before: dict[str, object] = {"roles": {"worker": 1}}
+    assert apply(cluster, namespace, manifest(**before)) == ""  # type: ignore[arg-type]
+    path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs/digits/status"
+    ended = {"startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:05:05Z"}
+    cluster.api.request("PATCH", path, {"status": ended}, content_type="application/merge-patch+json")
+    run_policy = {"suspend": suspend}
+    assert apply(cluster, namespace, manifest(**before, runPolicy=run_policy)) == ""  # type: ignore[arg-type]
+    answer = apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=run_policy))  # type: ignore[arg-type]
+    assert "the job has ended: delete it and create it again" in answer
+    assert "suspend the job first" not in answer
+    assert "the condition Suspended" not in answer
+
+
 @pytest.mark.parametrize("quantity", ["8", 8, 0.5, "500m", "1.5Gi", ".5Gi", "5.", "+5", "1e3", "1E-3", "12E", " 8Gi "])
 def test_what_kubernetes_takes_for_a_quantity_is_taken(
     cluster: ControlPlane, namespace: str, quantity: str | float

@@ -96,6 +96,19 @@ def test_a_jobs_network_policy_that_is_not_as_it_should_be_is_brought_up_to_date
     eventually(restored)
 
 
+def test_a_volume_that_cannot_be_mounted_is_said_in_the_words_of_the_kubelets_event(jobs: ClusterJobs) -> None:
+    absent: JsonObject = {"volume": {"secret": {"secretName": "absent"}}}
+    jobs.submit(tiny("unmounted", "sleep 300", roles={"worker": 1}, checkpoint=absent))
+
+    def is_said() -> None:
+        (ready,) = (c for c in jobs.job("unmounted")["status"]["conditions"] if c["type"] == "PodsReady")
+        assert ready["reason"] == "PodStartFailed", ready
+        assert "unmounted-worker-0: " in ready["message"]
+        assert ready["message"].endswith("(FailedMount)")
+
+    eventually(is_said)
+
+
 @pytest.mark.judges_the_run
 def test_the_operator_used_each_right_that_it_has_and_asked_for_no_other(
     request: pytest.FixtureRequest, operator: Installation, node_testbed: NodeCluster

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import random
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from builders import CLAIM_TEMPLATE, manifest
-from dtj.api.json import JsonObject
 from support.cluster_jobs import EXAMPLES, ClusterJobs, example, training
-from support.command_line import CommandLine
-from support.local_runs import write
 from testbed import NodeCluster
 from testbed.processes import wait_until
 from testbed.rest import Json
@@ -93,45 +88,6 @@ def test_a_pod_of_a_restricted_namespace_runs_the_code_that_was_submitted(
     log = locked_jobs.log("coded-worker-0")
     assert "this is the submitted code\n in /code of ['package', 'train.py', 'written.txt']" in log
     locked_jobs.delete("coded")
-
-
-def test_two_replicas_run_code_that_is_larger_than_a_config_map(
-    jobs: ClusterJobs, trainer_image: str, tmp_path: Path
-) -> None:
-    code = tmp_path / "code"
-    code.mkdir()
-    weights = random.Random(1).randbytes(2**21)
-    (code / "weights.bin").write_bytes(weights)
-    (code / "loop.py").write_text((EXAMPLES / "own_loop" / "train.py").read_text())
-    (code / "train.py").write_text(
-        "import hashlib, runpy\n"
-        "print('weights', hashlib.sha256(open('weights.bin', 'rb').read()).hexdigest())\n"
-        "runpy.run_path('loop.py', run_name='__main__')\n"
-    )
-    jobs.submit(claim("code"))
-    body = example("own-loop", image=trainer_image)
-    dtj = CommandLine(tmp_path, jobs.cluster.kubeconfig, jobs.namespace)
-    options = ("--code", "code", "--code-claim", "code/of-mine", write(tmp_path, body))
-    refused = dtj.run("submit", "--code", "code", options[-1])
-    assert refused.returncode == 2
-    assert "--code-claim" in refused.stderr
-    done = dtj.run("submit", *options)
-    assert done.returncode == 0, done.stderr
-    assert " copied to persistentvolumeclaim/code" in done.stdout
-    again = dtj.run("submit", "--copy-only", *options)
-    assert again.returncode == 0, again.stderr
-    assert " is already on persistentvolumeclaim/code" in again.stdout
-    complete(jobs, "own-loop")
-    pods = jobs.pods()
-    assert set(pods) == {"own-loop-worker-0", "own-loop-worker-1"}, "none that copied is left"
-    for pod in pods:
-        jobs.await_log(pod, f"weights {hashlib.sha256(weights).hexdigest()}")
-
-
-def claim(name: str) -> JsonObject:
-    """A claim that is bound to one of the volumes of the node."""
-    spec: JsonObject = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
 
 
 class TestRestartsInPlace:

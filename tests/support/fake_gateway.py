@@ -76,6 +76,7 @@ class FakeGateway:
         self.installed: set[Resource] = set()
         """What discovery finds next to what every API server has."""
 
+        self._withdrawn: set[Resource] = set()
         self.calls: list[Call] = []
         self.in_flight = 0
         self.most_in_flight = 0
@@ -103,6 +104,12 @@ class FakeGateway:
     ) -> None:
         """Let the next calls fail; ``takes_effect`` lets them work and lose their answer."""
         self._faults.append(_Fault(verb, resource.plural, error, times, name, takes_effect))
+
+    def withdraw(self, resource: Resource) -> None:
+        """No longer serve this version of an API; another shows the same objects."""
+        self.installed.discard(resource)
+        self._withdrawn.add(resource)
+        self.break_watches(ApiError("the server could not find the requested resource", status=404))
 
     def answer_late(self, verb: str, resource: Resource, seconds: float) -> None:
         """Let these calls take effect as usual, and have their answers so long on the way."""
@@ -186,12 +193,16 @@ class FakeGateway:
 
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         await self._called(Call("list", resource.plural))
+        if resource in self._withdrawn:
+            raise NotFound("the server could not find the requested resource", status=404)
         found = [body for body in self._of(resource).values() if matches(body, namespace, selector)]
         listing = Listing(tuple(map(msgspec.json.encode, found)), str(self._version))
         await self._answer_on_its_way("list", resource.plural)
         return listing
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
         return one_page(self.list(resource, namespace=namespace, selector=selector))
 
     async def watch(

@@ -184,9 +184,9 @@ class JobWorld:
         """The pod runs, and is ready; it can be reached where it has an address."""
         self._set_status(pod, partial(running, ip=ip))
 
-    def end_pod(self, pod: str, *, exit_code: int, message: str = "") -> None:
+    def end_pod(self, pod: str, *, exit_code: int, message: str = "", reason: str = "") -> None:
         """The pod's container ends."""
-        self._set_status(pod, partial(ended, exit_code=exit_code, message=message))
+        self._set_status(pod, partial(ended, exit_code=exit_code, message=message, reason=reason))
 
     def _set_status(self, pod: str, status: Callable[[JsonObject], JsonObject]) -> None:
         path = f"{self._at('/api/v1')}/pods/{pod}"
@@ -240,11 +240,11 @@ def running(pod: JsonObject, *, ip: str = "") -> JsonObject:
     return {**_status(pod, "Running", state={"running": {"startedAt": _now()}}, condition=ready), **address}
 
 
-def ended(pod: JsonObject, *, exit_code: int, message: str = "") -> JsonObject:
+def ended(pod: JsonObject, *, exit_code: int, message: str = "", reason: str = "") -> JsonObject:
     """The status that a kubelet gives a pod whose container has ended."""
     end: JsonObject = {
         "exitCode": exit_code,
-        "reason": "Error" if exit_code else "Completed",
+        "reason": reason or ("Error" if exit_code else "Completed"),
         "message": message,
         "startedAt": _now(),
         "finishedAt": _now(),

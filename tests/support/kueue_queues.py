@@ -45,12 +45,14 @@ class Queues:
     prefix: str
     _made: list[tuple[str, str]] = field(default_factory=list)
 
-    def make(self, queue: str, *, cpus: int, cohort: str = "", **spec: JsonValue) -> None:
-        """A LocalQueue, and the ClusterQueue of the same name behind it, which has this number of CPUs."""
-        quota: JsonObject = {"name": "cpu", "nominalQuota": str(cpus)}
+    def make(self, queue: str, *, cpus: int, memory: str = "", cohort: str = "", **spec: JsonValue) -> None:
+        """A LocalQueue, and the ClusterQueue of the same name behind it, which has this number of CPUs, and this much
+        memory if any is counted."""
+        quotas = {"cpu": str(cpus), **({"memory": memory} if memory else {})}
+        resources: list[JsonValue] = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
         group: JsonObject = {
-            "coveredResources": ["cpu"],
-            "flavors": [{"name": self._flavor(), "resources": [quota]}],
+            "coveredResources": [*quotas],
+            "flavors": [{"name": self._flavor(), "resources": resources}],
         }
         more: JsonObject = {"cohortName": f"{self.prefix}-{cohort}"} if cohort else {}
         self.create("ClusterQueue", queue, {"namespaceSelector": {}, "resourceGroups": [group], **more, **spec})
@@ -120,7 +122,8 @@ class Queues:
         full = f"{self.prefix}-{name}"
         body: JsonObject = {"apiVersion": VERSION, "kind": kind, "metadata": {"name": full}, "spec": spec}
         self.world.plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-        self._made.append((kind, full))
+        if (kind, full) not in self._made:
+            self._made.append((kind, full))
         return full
 
     def answer_check(self, check: str, *, workload: str = "", **answer: JsonValue) -> None:

@@ -5,10 +5,12 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +121,68 @@ def test_the_file_that_names_the_newest_decides_nothing(tmp_path: Path, content:
     assert found.restore() == 30
     found.save(40)
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-40")
+
+
+@pytest.mark.parametrize("seen_at", ["first look", "second look"])
+def test_a_worker_restores_what_the_leader_has_chosen_and_waits_until_it_can_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_at: str
+) -> None:
+    from dtj_trainer.checkpoint import manager
+    from dtj_trainer.distribution import strategies
+
+    leader, worker = tmp_path / "leader", tmp_path / "worker"
+    Saved(leader).save(*STEPS)
+    Saved(worker).save(10)
+    monkeypatch.setattr(strategies, "of_each_replica", lambda strategy, number: [30, number])
+    look = lambda: shutil.copytree(leader, worker, dirs_exist_ok=True)  # noqa: E731
+    if seen_at == "first look":
+        look()
+        Saved(worker).save(40)  # by an earlier run, while the leader waited for its end
+    monkeypatch.setattr(manager.time, "sleep", lambda seconds: look())
+    config = SimpleNamespace(
+        strategy="MultiWorkerMirrored", cluster=SimpleNamespace(leads=False), start_timeout=60.0,
+    )  # fmt: skip
+    found = Saved(worker, writes=False)
+    strategies.restore_together(config, None, found.store)  # type: ignore[arg-type]
+    assert found.weight.numpy()[0, 0] == int(found.step.numpy()) == found.store.last_step == 30
+
+
+def test_a_step_that_the_leader_left_out_is_read_by_all_tasks_when_it_is_saved_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the leader would wait for the others, which sum what each replica has a share of."""
+    from dtj_trainer.checkpoint import manager
+    from dtj_trainer.distribution import strategies
+
+    monkeypatch.setattr(manager, "_MEANWHILE_SECONDS", 0.0)
+    leader, worker = Saved(tmp_path), Saved(tmp_path, writes=False)
+    slow, reads = threading.Event(), []
+    write = leader.store._write
+    monkeypatch.setattr(leader.store, "_write", lambda *what: (slow.wait(DEADLINE), write(*what)))
+    for task in (leader, worker):
+        read = task.store._read
+        monkeypatch.setattr(task.store, "_read", lambda task=task, read=read: (reads.append(task), read())[1])
+        task.store.save_async(10)
+        task.store.save_async(20)
+    reads.clear()
+    slow.set()
+    words: list[int] = []  # of the leader
+
+    def of_each_replica(_: object, number: int) -> list[int]:
+        if task is leader:
+            words.append(number)
+            return [number]
+        return [words.pop(0)]
+
+    monkeypatch.setattr(strategies, "of_each_replica", of_each_replica)
+    config = SimpleNamespace(strategy="MultiWorkerMirrored")
+    for task in (leader, worker):
+        strategies.save_together(config, None, task.store, 20)  # type: ignore[arg-type]
+    assert reads == [leader, worker]
+    assert sound(tmp_path) == [20, 10]
+    for task in (leader, worker):
+        strategies.save_together(config, None, task.store, 20)  # type: ignore[arg-type]
+    assert reads == [leader, worker]
 
 
 def test_as_many_stay_as_are_to_be_kept_and_nothing_else(tmp_path: Path) -> None:

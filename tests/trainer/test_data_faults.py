@@ -10,7 +10,7 @@ from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.choice import open_files
 from dtj_trainer.errors import UsageError
 from log_lines import log_lines
-from trainer.data_files import CLASSES, example, opened, write
+from trainer.data_files import CLASSES, configured, example, opened, write
 
 pytestmark = pytest.mark.trainer
 
@@ -63,6 +63,152 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
     assert refusal(data).startswith(f"{data}: record 401: ")
 
 
+@pytest.mark.parametrize(
+    ("row", "cell", "printed"),
+    [
+        (30, "", "column width is empty; fix it"),
+        (300, "NA", "column width is 'NA', and not a number"),
+        (30, "NA", "column width is 'NA', and not a number"),
+        (30, "1O.5", "column width is '1O.5', and not a number"),
+        (300, "nan", "column width is 'nan', and not a number"),
+        (30, "inf", "column width is 'inf', and not a number"),
+        (30, "-1e39", "column width is '-1e39', and not a number"),
+        (30, "1,2", "it has 4 cells, and the header has 3"),
+    ],
+)
+def test_one_cell_that_is_no_number_makes_no_column_of_words(tmp_path: Path, row: int, cell: str, printed: str) -> None:
+    rows = [f"{n},{n / 2},{n}" for n in range(400)]
+    rows[row] = f"7,{cell},7"
+    data = table(tmp_path, "size,width,label\n" + "\n".join(rows) + "\n")
+    assert refusal(data, numbers=True).startswith(f"{data}: record {row + 1}: {printed}")
+
+
+def test_a_label_that_is_missing_is_named_with_its_record(tmp_path: Path) -> None:
+    rows = [f"{n},{n}" for n in range(40)]
+    for cell, numbers, printed in (
+        ("NA", True, "column label (--label-column) is 'NA', and not a number"),
+        ("", True, "column label (--label-column) is empty"),
+        ("", False, "column label (--label-column) is empty"),
+    ):
+        rows[20] = f"1,{cell}"
+        data = table(tmp_path, "x,label\n" + "\n".join(rows))
+        assert refusal(data, numbers=numbers).startswith(f"{data}: record 21: {printed}")
+
+
+def test_a_column_that_has_numbers_behind_the_first_rows_alone_is_refused(tmp_path: Path) -> None:
+    data = table(tmp_path, "x,late,label\n" + "".join(f"{n},{n if n > 300 else ''},{n % 2}\n" for n in range(400)))
+    assert refusal(data) == (
+        f"{data}: column late is empty in its first 200 rows, and has numbers in others; fill it in, or leave it out "
+        "with --columns"
+    )
+
+
+def test_columns_of_words_and_classes_are_shown(tmp_path: Path) -> None:
+    kinds = ("1", "2", "NA", "big")
+    data = table(tmp_path, "x,size,label\n" + "".join(f"{n},{kinds[n % 4]},{n % 2}\n" for n in range(400)))
+    with log_lines() as printed:
+        opened(data)
+    assert any(line.endswith("2 classes: 0, 1") for line in printed)
+    assert "data: inputs: numeric columns x; columns of words size (1, 2, NA, big)" in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("\nx,label\n1,a\n2,b\n", "its first line is empty; a csv file needs a header and rows"),
+        ("x,x,label\n1,2,a\n", "column 1 has the name x of another; name each, or leave it out with --columns"),
+        (",x,label\n0,1,a\n", "column 1 has no name; name each, or leave it out with --columns"),
+    ],
+)
+def test_a_header_that_does_not_name_each_column_is_refused(tmp_path: Path, text: str, printed: str) -> None:
+    data = table(tmp_path, text)
+    assert refusal(data) == f"{data}: {printed}"
+
+
+def test_numbers_whose_differences_float32_cannot_hold_are_shown(tmp_path: Path) -> None:
+    text = "x,time,label\n" + "".join(f"{n},{1_700_000_001 + n},{n / 3}\n" for n in range(40))
+    with log_lines() as printed:
+        opened(table(tmp_path, text), numbers=True)
+    assert "data: inputs: numeric columns x, time (rounded by up to 40)" in printed
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    for part, mark in enumerate(("\ufeff", "")):
+        (tmp_path / f"{part}.csv").write_text(f'{mark}label,"x"\n' if part else f"{mark}label, x\n")
+        with (tmp_path / f"{part}.csv").open("a") as file:
+            file.write("".join(f"{n % 2},{n}\n" for n in range(20)))
+        (tmp_path / f"{part}.tsv").write_text(f"{mark}good\tday\n" + "bad\tday\ngood\tnight\n" * 10)
+    assert opened(tmp_path / "*.csv").classes == ("0", "1")
+    assert opened(tmp_path / "*.tsv").classes == ("bad", "good")
+
+
+@pytest.mark.parametrize(
+    ("labels", "printed"),
+    [
+        ("caf\u00e9 cafe\u0301", "labels 'cafe\\u0301' and 'caf\\xe9' are both there; write them in one way"),
+        ("good good\u200b", "labels 'good' and 'good\\u200b' are both there"),
+        ("1 1.0 2", "labels '1' and '1.0' are both there"),
+    ],
+)
+def test_one_label_that_is_written_in_two_ways_is_not_two_classes(tmp_path: Path, labels: str, printed: str) -> None:
+    data = table(tmp_path, "x,label\n" + "".join(f"{n},{label}\n" for n in range(9) for label in labels.split(" ")))
+    assert printed in refusal(data)
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    rows = "x,label\n" + "1,caf\u00e9\n2,tea\n" * 20
+    (tmp_path / "data.csv").write_bytes(rows.encode("latin-1"))
+    assert refusal(tmp_path / "data.csv") == "--data-dir: b'caf\\xe9' is no UTF-8 text; save the files as UTF-8"
+    for form in ("csv", "tsv"):
+        (tmp_path / f"data.{form}").write_bytes(rows.encode("utf-16"))
+        assert "its text is UTF-16 or no text at all; save it as UTF-8" in refusal(tmp_path / f"data.{form}")
+
+
+def test_hidden_directories_are_no_classes_and_what_is_left_out_is_shown(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", "images")
+    (data / "odd" / ".ipynb_checkpoints").mkdir()
+    (data / "odd" / ".ipynb_checkpoints" / "1-checkpoint.png").write_bytes(b"")
+    (data / "notes.md").write_text("")
+    with log_lines() as printed:
+        assert opened(data).classes == CLASSES
+    left_out = f"{data}/notes.md, {data}/odd/.ipynb_checkpoints/1-checkpoint.png"
+    assert f"data: 2 files left out: {left_out}" in printed
+    assert "data: inputs: images of 4x6x3" in printed
+    (data / "more.png").write_bytes(b"")
+    assert refusal(data).endswith(f"{data}/more.png is next to the directories of the classes; put it into one")
+
+
+@pytest.mark.parametrize(
+    ("form", "task", "printed"),
+    [
+        (
+            "csv",
+            "image-classification",
+            "rows of numbers, and the task image-classification takes images; give --task=tab",
+        ),
+        (
+            "csv",
+            "text-classification",
+            "rows of numbers, and the task text-classification takes texts; give --task=tab",
+        ),
+        (
+            "text",
+            "tabular-regression",
+            "texts, and the task tabular-regression takes rows of numbers; give --task=text-",
+        ),
+        ("images", "text-classification", "images, and the task text-classification takes texts; give --task=image-"),
+        ("tfrecord", "image-classification", "rows of numbers, and the task image-classification takes images; give"),
+    ],
+)
+def test_files_of_another_task_are_refused_with_its_name(tmp_path: Path, form: str, task: str, printed: str) -> None:
+    data = write(tmp_path / "data", form)
+    with pytest.raises(UsageError, match=f"^--data-dir={data}: holds {printed}"):
+        open_files(configured(data), numbers=False, task=task)
+    if form == "images":
+        with pytest.raises(UsageError, match="holds images of 1x8, which image-classification cannot halve"):
+            open_files(configured(data, "--image-size=1x8"), numbers=False, task="image-classification")
+
+
 def test_files_with_different_headers_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "data", "csv")
     (tmp_path / "data" / "part-9.csv").write_text("x,label,colour\n1,odd,red\n")
@@ -105,9 +251,44 @@ def test_a_record_without_a_feature_is_named(tmp_path: Path) -> None:
         for number in range(30):
             writer.write(example(number) if number != 20 else tf.train.Example().SerializeToString())
     printed = refusal(path)
-    assert printed.startswith(f"{path}: record 21: ")
-    assert "x" in printed
+    assert printed == f"{path}: record 21: feature x is missing; fix it, or remove it"
     assert refusal(path, "--label-column=y") == f"--label-column=y: no such feature in {path}; it has label, x"
+
+
+@pytest.mark.parametrize(
+    ("feature", "printed"),
+    [
+        (tf.train.Feature(float_list=tf.train.FloatList(value=[1])), "feature x has 1 value, not 2"),
+        (tf.train.Feature(float_list=tf.train.FloatList(value=[1, 2, 3])), "feature x has 3 values, not 2"),
+        (tf.train.Feature(int64_list=tf.train.Int64List(value=[1, 2])), "feature x is of kind int, not float"),
+        (tf.train.Feature(), "feature x is missing"),
+        (
+            tf.train.Feature(float_list=tf.train.FloatList(value=[1, float("nan")])),
+            "feature x has a value that is NaN or infinite",
+        ),
+    ],
+)
+def test_a_record_whose_feature_is_another_one_is_named(
+    tmp_path: Path, feature: tf.train.Feature, printed: str
+) -> None:
+    path = tmp_path / "data.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(30):
+            writer.write(example(number, **({"x": feature} if number == 1 else {})))
+    assert refusal(path) == f"{path}: record 2: {printed}; fix it, or remove it"
+
+
+def test_a_label_of_several_values_is_refused_and_one_value_in_a_list_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "data.tfrecord"
+    rows = tf.train.Feature(int64_list=tf.train.Int64List(value=[0, 1, 0]))
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(30):
+            writer.write(example(number, rows=rows))
+    assert refusal(path, "--label-column=rows") == (
+        f"--label-column=rows: a label of 3 values in {path}; write one value for each record, such as the number of "
+        "its class"
+    )
+    assert opened(path, "--features=x:float:2,label:int:1").classes == ("0", "1")
 
 
 def test_a_file_that_is_no_tfrecord_is_named(tmp_path: Path) -> None:
@@ -143,6 +324,18 @@ def test_files_that_workers_cannot_divide_are_refused_and_those_that_can_are_rep
     assert _chosen(data, "auto", workers=4).startswith("data: sharding file: each worker reads 1 of 4 files")
     assert _chosen(data, "auto", workers=3).startswith("data: sharding data: the workers share each batch")
     assert "leave it out" in _chosen(write(tmp_path / "images", "images"), "file", workers=2)
+
+
+def test_a_worker_whose_files_hold_no_record_is_named(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", "csv", files=1)
+    (data / "part-2.csv").write_text((data / "part-0.csv").read_text())
+    for part in (1, 3):
+        (data / f"part-{part}.csv").write_text("x,colour,label\n")
+    assert _chosen(data, "file", workers=2) == (
+        "--shard=file: the files of worker 1 hold no record to learn from; give each worker files with records, or "
+        "--shard=data"
+    )
+    assert _chosen(data, "auto", workers=2).startswith("data: sharding data: the workers share each batch")
 
 
 def test_a_text_is_not_cached_on_a_disk(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ def test_two_workers_learn_of_pictures_what_one_process_learns(tmp_path: Path) -
     assert two.result["steps"] == one.result["steps"] == 15
     printed = two["worker-0"].log
     assert re.search(
-        r"^data: \S+/data: images, 60 files, 48 examples to learn from, 12 held out, 2 classes$", printed, re.M
+        r"^data: \S+/data: images, 60 files, 48 examples to learn from, 12 held out, 2 classes: even, odd$",
+        printed,
+        re.M,
     )
     assert re.search(r"^data: sharding data: each worker decodes its part of each batch$", printed, re.M)
     assert "data:" not in two["worker-1"].log
@@ -40,7 +42,7 @@ def test_two_workers_learn_from_tables(tmp_path: Path, shard: str) -> None:
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
     printed = job["worker-0"].log
     assert re.search(
-        r"^data: \S+/data: csv, 4 files, \d+ examples to learn from, \d+ held out, 2 classes$", printed, re.M
+        r"^data: \S+/data: csv, 4 files, \d+ examples to learn from, \d+ held out, 2 classes: even, odd$", printed, re.M
     )
     assert re.search(rf"^data: sharding {shard}: (the workers share|each worker reads 2 of 4)", printed, re.M)
 

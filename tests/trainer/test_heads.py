@@ -102,3 +102,32 @@ def test_a_number_is_served_as_it_is() -> None:
     from dtj_trainer.tasks.heads import head_for
 
     assert head_for(0).serving_outputs(tf.constant([[1.5], [-2.0]]))["value"].numpy().tolist() == [1.5, -2.0]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_labels_with_a_share_for_each_class_and_numbers_of_classes_as_floats_are_learned_alike(classes: int) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.tasks.heads import head_for
+
+    head = head_for(classes)
+    outputs, numbers = tf.constant(draw(1, BATCH, head.units)), np.random.RandomState(1).randint(0, classes, BATCH)
+    wanted = head.compute_metrics(outputs, tf.constant(numbers))
+    for labels in (
+        np.eye(classes, dtype="float32")[numbers],
+        np.eye(classes, dtype="int64")[numbers],
+        numbers.astype("float32"),
+        numbers.astype("uint8")[:, None],
+    ):
+        found = head.compute_metrics(outputs, tf.constant(labels))
+        np.testing.assert_allclose(found["loss"], wanted["loss"], rtol=1e-5)
+        np.testing.assert_array_equal(found["accuracy"], wanted["accuracy"])
+
+
+def test_a_class_that_the_model_does_not_know_is_not_learned_as_one_that_it_knows() -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.tasks.heads import head_for
+
+    losses = head_for(2).compute_metrics(tf.zeros((3, 1)), tf.constant([0, 2, 1]))["loss"].numpy()
+    assert np.isnan(losses).tolist() == [False, True, False]

@@ -144,3 +144,32 @@ def test_a_keras_that_fit_is_not_known_to_work_with_is_one_line_that_says_what_t
         r"use --loop=custom, or install keras==3.15.\*",
         worker.last_words,
     )
+
+
+STOPS_ON_ONE = """
+import json
+import os
+import keras
+
+class Stops(keras.callbacks.Callback):
+    def HOOK(self, place, logs=None):
+        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+            self.model.stop_training = place >= 1
+
+def callbacks():
+    return [Stops()]
+"""
+
+
+@pytest.mark.parametrize("hook", ["on_train_batch_end", "on_epoch_end"])
+def test_a_callback_that_stops_on_one_worker_stops_all_at_the_same_step(folder: Path, hook: str) -> None:
+    """The clocks of two workers differ, so that a time limit by them does."""
+    arguments = [
+        "--task=tabular-classification", "--dataset=wine", "--batch-size=16", "--epochs=8", "--loop=fit",
+        "--steps-per-call=1", "--callbacks=stops:callbacks", "--stall-timeout=60",
+    ]  # fmt: skip
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, exports=False) as job:
+        (folder / "stops.py").write_text(STOPS_ON_ONE.replace("HOOK", hook))
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    assert job.result["steps"] == {"on_train_batch_end": 2, "on_epoch_end": 18}[hook]
+    assert "a callback has stopped the training on some of the workers: all stop" in job["worker-0"].log

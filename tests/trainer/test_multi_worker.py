@@ -136,7 +136,9 @@ def test_a_task_that_is_asked_to_stop_while_it_connects_stops_at_once(folder: Pa
 
 
 def test_checkpoint_directories_that_are_not_shared_are_refused(folder: Path, together: Job) -> None:
-    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=SHORT, exports=False) as job:
+    """The other worker waits for the checkpoint of the leader for as long as a start may take."""
+    arguments = [*SHORT, "--start-timeout=20"]
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=arguments, exports=False) as job:
         job.start("worker-0", environ={"DTJ_CHECKPOINT_DIR": str(together.checkpoints)})
         job.start("worker-1", environ={"DTJ_CHECKPOINT_DIR": str(folder / "mine")})
         assert set(job.wait().values()) == {2}

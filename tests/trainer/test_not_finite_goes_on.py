@@ -97,6 +97,18 @@ def test_fit_and_its_callbacks_go_on_as_plain_keras_without_the_batch(
         assert "skipped (8 of at most 10)" in job["worker-0"].log
 
 
+def test_what_is_due_after_a_step_that_is_left_out_is_done(folder: Path) -> None:
+    """It is the last one, too, which a validation always follows."""
+    program = MINE.replace("(480, 4)", f"({BAD_STEP * 8}, 4)")
+    arguments = [*ARGUMENTS, "--on-nan=rollback", "--checkpoint-every-steps=11", "--validate-every=11"]
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
+        (folder / "mine.py").write_text(program)
+        assert job.start().wait() == {"worker-0": 0}
+    assert f"the batch of step {BAD_STEP} is left out" in job["worker-0"].log
+    assert f"validation: step {BAD_STEP}/{BAD_STEP}  val loss " in job["worker-0"].log
+    assert job.newest_checkpoint == BAD_STEP
+
+
 def test_skip_refuses_a_train_step_that_makes_its_update_itself(folder: Path) -> None:
     own = """
 class Own(keras.Sequential):

@@ -67,6 +67,38 @@ def test_a_checkpoint_without_a_marker_does_not_count_and_is_removed(bucket: Buc
     assert [entry.key for entry in bucket.list("")] == ["run/writer.json"]
 
 
+def test_checkpoints_do_not_pile_up_on_the_disk_while_the_store_is_away(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.checkpoint.manager import Store as Checkpoints
+    from dtj_trainer.checkpoint.state import State
+
+    def away(*_: object) -> None:
+        raise StoreFailed("the object store does not answer")
+
+    def on_the_disk() -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("ckpt-*.index"))
+
+    counters = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
+    state = State(weights=[tf.Variable(tf.zeros([4]))], step=counters[0], total_steps=counters[1])
+    mirror = CheckpointMirror(bucket, tmp_path)
+    checkpoints = Checkpoints(state, tmp_path, keep=1, writes=True, mirror=mirror)
+    checkpoints.restore_newest()
+    checkpoints.save(1)
+    for method in ("upload", "delete"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Bucket, method, away)
+            for step in (2, 3):
+                checkpoints.save_async(step)
+                checkpoints.settle()
+        assert on_the_disk() == ["ckpt-1.index"]
+    checkpoints.save(4)
+    assert mirror.steps() == [4]
+    assert on_the_disk() == ["ckpt-4.index"]
+
+
 def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> None:
     first, second = (CheckpointMirror(bucket, tmp_path / name) for name in "ab")
     first.take_over()

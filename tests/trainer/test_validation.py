@@ -192,6 +192,38 @@ def test_the_best_step_survives_a_restart_and_is_exported(
     assert kept == [best, 57, 60]
 
 
+DAMAGES_THE_BEST = """
+import json
+import pathlib
+import keras
+
+class Damages(keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        step = json.loads(pathlib.Path("checkpoints/validation.json").read_text())["best"]["step"]
+        (data,) = pathlib.Path("checkpoints").glob(f"ckpt-{step}.data-*")
+        data.write_bytes(data.read_bytes()[:100])
+
+def callbacks():
+    return [Damages()]
+"""
+
+
+def test_a_best_checkpoint_that_is_damaged_is_left_with_a_warning(folder: Path) -> None:
+    arguments = [*OVERFITS, *KEEPS, "--model=overfits:drops", "--loop=fit"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        (folder / "damages.py").write_text(DAMAGES_THE_BEST)
+        assert job.start(environ=HERE, arguments=["--callbacks=damages:callbacks"]).wait() == {"worker-0": 0}
+        line = r"warning: the best checkpoint, of step \d+, cannot be read any more \(damaged: .*\); the weights"
+        assert re.search(line, job["worker-0"].log)
+        assert (job.result["steps"], job.result.get("bestStep")) == (60, None)
+        # At the start, it is early enough for another step to be the best.
+        assert job.start(environ=HERE).wait() == {"worker-0": 0}
+    assert re.search(
+        r"warning: the best checkpoint, \S+, cannot be used \(damaged: .*\); only later", job["worker-0"].log
+    )
+    assert job.result["bestStep"] == 60
+
+
 def test_validations_leave_the_training_as_it_is_without_them(folder: Path) -> None:
     saved = []
     for name, more in (("with", ["--validate-every=2"]), ("without", [])):

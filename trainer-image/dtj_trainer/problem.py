@@ -15,6 +15,7 @@ from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source
+from dtj_trainer.data.task_examples import check_inputs, check_labels
 from dtj_trainer.registry import DATASETS, TASKS
 from dtj_trainer.tasks import LearningTask
 
@@ -46,6 +47,9 @@ def prepare(config: Config) -> tuple[LearningTask, Source]:
         )  # fmt: skip
         return task, served
     with diagnosing_data_errors(data):
+        if config.user_code.data:
+            check_inputs(config.task, data.input_spec, data.name)
+            check_labels(config.task, data)
         fitted, source = importlib.import_module(TASKS[config.task].module).prepare(data)
     if config.metrics:
         from dtj_trainer.tasks.measuring import Measuring
@@ -73,7 +77,9 @@ def _data(config: Config) -> Source:
 
         return OwnData(config.user_code.data, load(config.user_code.data), shuffle=config.user_code.shuffle)
     if config.data.where:
-        return open_files(config, numbers=_predicts_numbers(config))
+        return open_files(
+            config, numbers=_predicts_numbers(config), task=None if config.user_code.model else config.task
+        )
     return Arrays(importlib.import_module(DATASETS[config.dataset]).load(), memory=config.data.memory)
 
 

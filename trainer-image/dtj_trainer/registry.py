@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+ROWS, IMAGES, TEXTS = "rows of numbers", "images", "texts"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEntry:
@@ -11,6 +13,8 @@ class TaskEntry:
 
     module: str
     """Where `prepare` is defined; see `dtj_trainer.tasks`."""
+    inputs: str
+    """What it learns from: ROWS, IMAGES or TEXTS."""
     datasets: tuple[str, ...]
     """Names in DATASETS; the first is the one where none is given."""
     learning_rates: Mapping[str, float]
@@ -35,16 +39,19 @@ TASKS: Mapping[str, TaskEntry] = MappingProxyType(
     {
         "image-classification": TaskEntry(
             module="dtj_trainer.tasks.image_classification",
+            inputs=IMAGES,
             datasets=("digits",),
             learning_rates=MappingProxyType({"adam": 0.003, "sgd": 0.05}),
         ),
         "text-classification": TaskEntry(
             module="dtj_trainer.tasks.text_classification",
+            inputs=TEXTS,
             datasets=("reviews",),
             learning_rates=MappingProxyType({"adam": 0.003, "sgd": 0.5}),
         ),
         "tabular-regression": TaskEntry(
             module="dtj_trainer.tasks.tabular_regression",
+            inputs=ROWS,
             datasets=("diabetes",),
             # The loss is in the square of the label's unit, and so are its gradients: plain SGD has to make up for it.
             learning_rates=MappingProxyType({"adam": 0.003, "sgd": 1e-6}),
@@ -52,6 +59,7 @@ TASKS: Mapping[str, TaskEntry] = MappingProxyType(
         ),
         "tabular-classification": TaskEntry(
             module="dtj_trainer.tasks.tabular_classification",
+            inputs=ROWS,
             datasets=("breast-cancer", "wine", "iris"),
             learning_rates=MappingProxyType({"adam": 0.003, "sgd": 0.05}),
         ),

@@ -43,9 +43,18 @@ def _cel_makes_same_pods() -> str:
     )
 
 
-_WHILE_SUSPENDED: Final = "oldSelf.runPolicy.suspend"
-_TEMPLATE_MESSAGE: Final = "cannot be changed while the job runs: suspend the job first, or delete it and create it "
-"again"
+_ENDED: Final = "has(oldSelf.status) && has(oldSelf.status.completionTime)"
+_NOT_WHILE_IT_RUNS: Final = f"oldSelf.spec.runPolicy.suspend || ({_ENDED})"
+"""What a change is no matter of: a suspended job, and one that has ended, of which another rule speaks."""
+
+_TEMPLATE_MESSAGE: Final = (
+    "cannot be changed while the job runs: suspend the job first, or delete it and create it again"
+)
+_NOT_STOPPED: Final = (
+    "fields that define the pods cannot be changed before the job has stopped: wait until the condition Suspended is "
+    "True, then change them"
+)
+_IS_OVER: Final = "fields that define the pods cannot be changed: the job has ended: delete it and create it again"
 
 
 def _immutable(field: str, *, at: Path = SPEC) -> Rule:
@@ -80,23 +89,24 @@ CHANGES: Final[tuple[Rule, ...]] = (
     ),
     *(
         Rule(
-            at=(SPEC,),
-            cel=f"{_WHILE_SUSPENDED} || self.replicaSpecs.all(r, !(r in oldSelf.replicaSpecs) || "
-            "self.replicaSpecs[r] == null || oldSelf.replicaSpecs[r] == null || "
-            f"({_cel_same(field, 'self.replicaSpecs[r]', 'oldSelf.replicaSpecs[r]')}))",
+            at=(JOB,),
+            cel="self.spec.replicaSpecs.all(r, !(r in oldSelf.spec.replicaSpecs) || "
+            "self.spec.replicaSpecs[r] == null || oldSelf.spec.replicaSpecs[r] == null || "
+            f"({_cel_same(field, 'self.spec.replicaSpecs[r]', 'oldSelf.spec.replicaSpecs[r]')})) || "
+            f"{_NOT_WHILE_IT_RUNS}",
             message=f"{field} of a role {_TEMPLATE_MESSAGE}",
             holds=None,
-            field="replicaSpecs",
+            field="spec.replicaSpecs",
         )
         for field in _MAKES_PODS_OF_ROLE
     ),
     *(
         Rule(
-            at=(SPEC,),
-            cel=f"{_WHILE_SUSPENDED} || ({_cel_same(field)})",
+            at=(JOB,),
+            cel=f"{_cel_same(field, 'self.spec', 'oldSelf.spec')} || {_NOT_WHILE_IT_RUNS}",
             message=f"{field} {_TEMPLATE_MESSAGE}",
             holds=None,
-            field=field,
+            field=f"spec.{field}",
         )
         for field in _MAKES_PODS
     ),
@@ -104,10 +114,12 @@ CHANGES: Final[tuple[Rule, ...]] = (
         at=(JOB,),
         # The operator may not have seen yet that the job is suspended. It takes startTime away when it does: pods are
         # made with a new number from then on. (A batch Job has the same rule.)
-        cel="!oldSelf.spec.runPolicy.suspend || !has(oldSelf.status) || !has(oldSelf.status.startTime) || "
+        # A job that has ended makes no pods any more, and never becomes Suspended.
+        cel="!has(oldSelf.status) || !has(oldSelf.status.completionTime) && "
+        "(!oldSelf.spec.runPolicy.suspend || !has(oldSelf.status.startTime)) || "
         f"({_cel_makes_same_pods()})",
-        message="fields that define the pods cannot be changed before the job has stopped: wait until "
-        "the condition Suspended is True, then change them",
+        message=f"{_NOT_STOPPED}; if it has ended, delete it and create it again",
+        message_cel=f"has(oldSelf.status.completionTime) ? '{_IS_OVER}' : '{_NOT_STOPPED}'",
         holds=None,
         field="spec",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -35,19 +36,48 @@ MAX_SPEC_BYTES: Final = 262_144
 """Longest spec that is read, as the API server writes it. A large one, with a template for each role, has 20,000."""
 
 
-def spec_too_long(length: int) -> str:
-    """The problem of a spec with this number of bytes."""
-    return (
-        f"spec: is {length:,} bytes long, and the operator reads {MAX_SPEC_BYTES:,} at most: put scripts and data into "
-        "a ConfigMap, a volume or the image"
-    )
+MAX_SPEC_VALUES: Final = 10_000
+"""Most values in a spec that is read, counted by :func:`_values_in`. A large one has 1,500. A value of two bytes takes
+up to 350 bytes in a pass, and 64 passes may wait for an answer at the same time."""
+
+_TEXTS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_SIGNS: Final = (b"{", b"[", b",")
 
 
-def length_of(spec: object) -> int:
-    """The bytes of a spec as the API server writes it: JSON without spaces, in UTF-8, with ``<``, ``>`` and ``&`` as
-    escapes of six bytes."""
+def size_problem(spec: bytes) -> str:
+    """Why a spec is too large to be read, from its JSON as the API server writes it; empty if it is not."""
+    if len(spec) > MAX_SPEC_BYTES:
+        return (
+            f"spec: is {len(spec):,} bytes long, and the operator reads {MAX_SPEC_BYTES:,} at most: put scripts and "
+            "data into a ConfigMap, a volume or the image"
+        )
+    if (values := _values_in(spec)) > MAX_SPEC_VALUES:
+        return (
+            f"spec: has {values:,} values, and the operator reads {MAX_SPEC_VALUES:,} at most: remove what Kubernetes "
+            "does not know, and put data into a ConfigMap, a volume or the image"
+        )
+    return ""
+
+
+def has_many_values(text: bytes) -> bool:
+    """Whether JSON may have more values than are read; texts in it count, too, if they look like values."""
+    return sum(map(text.count, _SIGNS)) > MAX_SPEC_VALUES
+
+
+def _values_in(text: bytes) -> int:
+    """About how many values JSON has, without decoding it: its commas and opening brackets outside of texts."""
+    if not has_many_values(text):
+        return 0
+    return sum(map(_TEXTS.sub(b"", text).count, _SIGNS))
+
+
+def as_stored_text(spec: object) -> bytes:
+    """A spec as the API server writes it: JSON without spaces, in UTF-8, with ``<``, ``>`` and ``&`` as escapes of six
+    bytes."""
     written = json.dumps(spec, separators=(",", ":"), ensure_ascii=False)
-    return len(written.encode(errors="surrogatepass")) + 5 * sum(map(written.count, "<>&"))
+    for sign in "<>&":
+        written = written.replace(sign, f"\\u{ord(sign):04x}")
+    return written.encode(errors="surrogatepass")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -48,11 +47,11 @@ def object_at(parent: JsonObject, key: str) -> JsonObject:
 
 
 def extend(parent: JsonObject, key: str, items: Iterable[JsonObject]) -> None:
-    """Append copies of those items to the list at ``key`` that are not in it yet; the list itself is replaced, since
-    others may share it."""
+    """Append those items to the list at ``key`` that are not in it yet; the list itself is replaced, since others may
+    share it."""
     present = parent.get(key)
     merged = list(present) if isinstance(present, list) else []
-    merged.extend(copy.deepcopy(item) for item in items if item not in merged)
+    merged.extend(item for item in items if item not in merged)
     parent[key] = merged
 
 

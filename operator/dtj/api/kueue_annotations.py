@@ -15,9 +15,22 @@ _MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 _ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
 
 
+_MAX_PARAMETERS: Final = 100
+"""Most parameters that the API server takes in a ProvisioningRequest."""
+
+
 def kept(annotations: Mapping[str, object]) -> dict[str, str]:
-    """Those of a job's annotations that are read; all others may be long."""
-    return {key: value for key, value in annotations.items() if _is_read(key) and isinstance(value, str)}
+    """Those of a job's annotations that are read; all others may be long. One parameter too many is kept: it shows that
+    there are too many, and a job may have thousands."""
+    found = ((key, value) for key, value in annotations.items() if _is_read(key) and isinstance(value, str))
+    others: dict[str, str] = {}
+    parameters: dict[str, str] = {}
+    for key, value in found:
+        if not key.startswith(PROVISIONING_PREFIX):
+            others[key] = value
+        elif len(parameters) <= _MAX_PARAMETERS:
+            parameters[key] = value
+    return {**others, **parameters}
 
 
 def of_workload(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -165,6 +165,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
+    POD_START_FAILED = "PodStartFailed"
     ALL_PODS_READY = "AllPodsReady"
     STOPPING_PODS = "StoppingPods"
     JOB_FINISHED = "JobFinished"
@@ -203,6 +204,7 @@ class Reason(StrEnum):
 
 
 def job_name_from(words: str) -> str:
-    """A name for a job that is made of other words, such as the name of a folder or of a function."""
-    name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:40].strip("-")
+    """A name for a job that is made of other words, such as the name of a folder or of a function. It leaves room for a
+    suffix, and for the names of the replicas."""
+    name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:32].strip("-")
     return name if name[:1].isalpha() else f"job-{name}".strip("-")

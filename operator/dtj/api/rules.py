@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from dtj.api import names, quantities
 from dtj.api.changes import CHANGES
 from dtj.api.claim import CLAIM_RULES
+from dtj.api.claim_rules import SHARING_RULES
 from dtj.api.counts import cel_count, count, roles_of
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.managed_by import MANAGED_BY_RULES
@@ -372,6 +373,7 @@ RULES: Final[tuple[Rule, ...]] = (
         field="path",
     ),
     *CLAIM_RULES,
+    *SHARING_RULES,
     Rule(
         at=(SPEC,),
         cel=f"!has(self.elastic) || {_cel_strategy(*ELASTIC)}",

@@ -354,7 +354,8 @@ class RunPolicy(SpecModel):
     on_out_of_memory: OnOutOfMemory | None = Field(
         default=None,
         description="onOutOfMemory gives more memory to the pods of a role after one of them is killed "
-        "because it is out of memory. By default the pods get the same memory again.",
+        "because it is out of memory. By default the pods get the same memory again. A job of Kueue waits in its "
+        "queue for the memory that it needs now.",
     )
     scheduling: Scheduling | None = Field(
         default=None,

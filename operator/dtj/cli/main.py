@@ -107,10 +107,6 @@ def main() -> NoReturn:
     """Run the command line, and leave with one of :class:`~dtj.cli.common.exit_codes.Exit`."""
     logging.lastResort = SafeHandler(logging.WARNING)
     gc.set_threshold(_ALLOCATIONS_TO_A_COLLECTION)
-    if VARIABLE in os.environ:
-        from dtj.cli.completion import powershell  # which needs a part of Click that other commands do not
-
-        powershell.register()
     try:
         code = cli.main(prog_name=_program(Path(sys.argv[0])), complete_var=VARIABLE, standalone_mode=False)
     except click.ClickException as error:

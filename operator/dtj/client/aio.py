@@ -16,12 +16,10 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
 from dtj.client.checks import Manifest
-from dtj.client.code_claim import CodeClaim
 from dtj.client.code_config_map import CodeConfigMap, SubmittedJob
-from dtj.client.code_copy import CodeCopy
-from dtj.client.code_manifest import JobWithCode, JobWithCodeOnClaim, with_code, with_code_on_claim
-from dtj.client.code_pack import CLAIM_LIMIT, CONFIG_MAP_LIMIT, CodePack, PackLimit, pack
-from dtj.client.errors import CodeError, InvalidManifest, InvalidRequest, JobGone, WaitTimeout
+from dtj.client.code_manifest import JobWithCode, with_code
+from dtj.client.code_pack import CodePack, pack
+from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
 from dtj.client.log_follower import follow_logs
 from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
 from dtj.client.manifests import Source, manifests_of, placed
@@ -172,18 +170,22 @@ class AsyncClient:
         ended without it, and JobGone if it was deleted meanwhile.
         """
         condition = WaitCondition.parse(for_)
-        last = await self.get(name, namespace=namespace)
-        if condition.met(last):
-            return last
+        last: Job | None = None
 
         def late() -> WaitTimeout:
-            return WaitTimeout(f"{name}: not {condition} after {timeout:g} s; it is {where_it_is(last)}", job=last)
+            known = f"it is {where_it_is(last)}" if last is not None else "the cluster has not answered"
+            return WaitTimeout(f"{name}: not {condition} after {timeout:g} s; {known}", job=last)
 
-        async with _within(timeout, late), aclosing(self.follow(name, namespace=namespace)) as jobs:
-            with suppress(NotFound):  # deleted since we looked
-                async for last in jobs:
-                    if condition.met(last):
-                        return last
+        async with _within(timeout, late) as answered:
+            last = await self.get(name, namespace=namespace)
+            if condition.met(last):
+                return last
+            answered()
+            async with aclosing(self.follow(name, namespace=namespace)) as jobs:
+                with suppress(NotFound):  # deleted since we looked
+                    async for last in jobs:
+                        if condition.met(last):
+                            return last
         raise JobGone(f"{name}: was deleted during the wait", job=last)
 
     # -- acting ---------------------------------------------------------------------------------------------------
@@ -193,37 +195,27 @@ class AsyncClient:
         manifest: Source,
         *,
         code: str | os.PathLike[str] | CodePack | None = None,
-        code_claim: str | None = None,
         namespace: str | None = None,
     ) -> Job:
         """Create the one job of a manifest: a path, YAML text, or a mapping.
 
         ``code`` is a directory whose files the pods find in their working directory, as with ``dtj submit --code``.
-        ``code_claim`` names a PersistentVolumeClaim that brings them, as ``--code-claim`` does.
 
         It is checked first by the rules of ``dtj validate``. Raises InvalidManifest, whose lines name the fields,
-        CodeError if the directory cannot be packed or copied to the claim, and AlreadyExists.
+        CodeError if the directory cannot be packed, and AlreadyExists.
         """
         found = manifests_of(manifest)
         if len(found) != 1:
             raise InvalidManifest((f"the manifest holds {len(found)} jobs, not one: use submit_all",))
-        if code is None and code_claim is not None:
-            raise CodeError("code_claim needs code: name the directory that the claim is to bring")
         if code is None:
             (job,) = await self._create(found, namespace)
             return job
         ((_, where),) = self.placed(found, namespace=namespace)
-        if code_claim is None:
-            submitted = await self.create_with_code(
-                with_code(found[0], _packed(code, CONFIG_MAP_LIMIT)), namespace=where
-            )
-            if submitted.warning:
-                warnings.warn(submitted.warning, stacklevel=2)
-            return submitted.job
-        claim = CodeClaim.parse(code_claim)
-        on_claim = with_code_on_claim(found[0], _packed(code, CLAIM_LIMIT), claim)
-        job, _ = await self.create_with_code_on_claim(on_claim, namespace=where, report=warnings.warn)
-        return job
+        packed = code if isinstance(code, CodePack) else pack(code)
+        submitted = await self.create_with_code(with_code(found[0], packed), namespace=where)
+        if submitted.warning:
+            warnings.warn(submitted.warning, stacklevel=2)
+        return submitted.job
 
     async def submit_all(self, manifest: Source, *, namespace: str | None = None) -> tuple[Job, ...]:
         """Create the jobs of a manifest, in order, after all of them were checked; otherwise as :meth:`submit`.
@@ -273,18 +265,6 @@ class AsyncClient:
             return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid), warning=warning)
         return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid))
 
-    async def create_with_code_on_claim(
-        self, job: JobWithCodeOnClaim, *, namespace: str, report: Callable[[str], object]
-    ) -> tuple[Job, bool]:
-        """Copy the code of a job that was checked to its claim, and create the job; whether anything was copied.
-
-        A job that the cluster would refuse is refused before. ``report`` gets warnings. Raises CodeError.
-        """
-        body = job.manifest.body
-        await self.gateway.create(JOBS, namespace=namespace, body=body, dry_run=True)
-        copied = await CodeCopy(self.gateway, job, namespace=namespace, report=report).run()
-        return await self.create(job.manifest, namespace=namespace), copied
-
     async def suspend(self, name: str, *, namespace: str | None = None) -> Job:
         """Have the job's pods save a checkpoint and end; the job stays, and :meth:`resume` goes on with it.
 
@@ -301,12 +281,15 @@ class AsyncClient:
 
         Raises WaitTimeout after ``timeout`` seconds, and what :meth:`suspend` and :meth:`wait` raise.
         """
-        job = await self.suspend(name, namespace=namespace)
+        job: Job | None = None
 
         def late() -> WaitTimeout:
-            return WaitTimeout(f"{name}: is suspended, but its pods are not gone after {timeout:g} s", job=job)
+            known = "is suspended, but its pods are not gone" if job is not None else "the cluster has not answered"
+            return WaitTimeout(f"{name}: {known} after {timeout:g} s", job=job)
 
-        async with _within(timeout, late):
+        async with _within(timeout, late) as answered:
+            job = await self.suspend(name, namespace=namespace)
+            answered()
             job = await self.wait(name, Condition.SUSPENDED, namespace=namespace)
             async with aclosing(self.follow_pods(job)) as changes:
                 async for pods in changes:
@@ -345,39 +328,49 @@ class AsyncClient:
         Raises NotFound, and WaitTimeout after ``timeout`` seconds of waiting.
         """
         where = namespace or self.namespace
-        job = await self.get(name, namespace=where)
-        await self.gateway.delete(JOBS, namespace=where, name=name, uid=job.uid, foreground=wait)
-        if wait:
-            await self._await_end_of(job, timeout)
+        job: Job | None = None
 
-    async def _await_end_of(self, job: Job, timeout: float | None) -> None:
+        def late() -> WaitTimeout:
+            known = "is being deleted, but not gone" if job is not None else "the cluster has not answered"
+            return WaitTimeout(f"{name}: {known} after {timeout:g} s", job=job)
+
+        async with _within(timeout, late) as answered:
+            found = await self.get(name, namespace=where)
+            await self.gateway.delete(JOBS, namespace=where, name=name, uid=found.uid, foreground=wait)
+            job = found
+            if wait:
+                answered()
+                await self._await_end_of(job)
+
+    async def _await_end_of(self, job: Job) -> None:
         found = snapshots(
             self.gateway, JOBS, decode=_job, namespace=job.namespace, field_selector=f"metadata.name={job.name}"
         )
 
-        def late() -> WaitTimeout:
-            return WaitTimeout(f"{job.name}: is being deleted, but not gone after {timeout:g} s", job=job)
-
-        async with _within(timeout, late), aclosing(found):
+        async with aclosing(found):
             async for jobs in found:
                 if job.uid not in jobs:
                     return
 
 
 @asynccontextmanager
-async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> AsyncIterator[None]:
-    """A time-out in seconds, which raises what ``late`` gives."""
+async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> AsyncIterator[Callable[[], None]]:
+    """A time-out in seconds, which raises what ``late`` gives.
+
+    What it yields is called when the cluster has answered for the first time: 0 seconds are one look, without waiting.
+    """
+
+    def answered() -> None:
+        if timeout == 0:
+            raise late()
+
     try:
-        async with asyncio.timeout(timeout) as limit:
-            yield
+        async with asyncio.timeout(timeout or None) as limit:
+            yield answered
     except TimeoutError:
         if not limit.expired():
             raise
         raise late() from None
-
-
-def _packed(code: str | os.PathLike[str] | CodePack, limit: PackLimit) -> CodePack:
-    return code if isinstance(code, CodePack) else pack(code, limit)
 
 
 def _check_scale(job: Job, replicas: int) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dtj.api import names, schema
+from dtj.api.claim_rules import note_on_sharing
 from dtj.api.generated_schema import generated_job_schema
-from dtj.api.job import MAX_SPEC_BYTES, Job, length_of, spec_too_long
+from dtj.api.job import Job, as_stored_text, size_problem
 from dtj.api.json import JsonObject
 from dtj.api.printable import one_line
 from dtj.api.spec import JobSpec
@@ -30,7 +31,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line about an object that is no job, and is left alone."""
+    """A line about an object that is no job, and is left alone, or about a job that is valid."""
 
     line: str
 
@@ -91,7 +92,11 @@ def _items(
         elif is_other(document.body):
             yield Note(one_line(left_alone(document)))
         else:
-            yield _check(document, platform, seen)
+            checked = _check(document, platform, seen)
+            yield checked
+            note = note_on_sharing(checked.spec, checked.job.raw_spec) if isinstance(checked, Manifest) else None
+            if note is not None:
+                yield Note(one_line(f"{document.title}: {note}"))
 
 
 def _check(
@@ -102,8 +107,8 @@ def _check(
         return _titled(document, found)
     body = schema.as_stored(document.body, generated_job_schema())
     assert isinstance(body, dict)
-    if (length := length_of(body.get("spec"))) > MAX_SPEC_BYTES:
-        return _titled(document, (spec_too_long(length),))
+    if problem := size_problem(as_stored_text(body.get("spec"))):
+        return _titled(document, (problem,))
     job = Job.from_object(body)
     found = job.problems if platform is None else tuple(problem.message for problem in problems(job, platform))
     if found or job.spec is None:

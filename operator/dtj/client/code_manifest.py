@@ -1,7 +1,7 @@
 """A job together with its code: the manifest, changed so that the pods find the code, and what holds the code. Pure.
 
-The code is a compressed tar in a ConfigMap, or on a claim if it is larger. An init container unpacks it into an
-emptyDir, which is the working directory of the container that trains. Mounting the files of a ConfigMap directly needs
+The code is a compressed tar in a ConfigMap. An init container unpacks it into an emptyDir, which is the working
+directory of the container that trains. Mounting the files of a ConfigMap directly needs
 no init container, but then the directory is read-only, which breaks any script that writes ``logs/`` or
 ``model.keras``; a ConfigMap holds about a quarter of the code, and neither links nor modes; and ``kubectl apply`` takes
 less of it, since it keeps a copy in an annotation. The init container has the image, the user and at most the resources
@@ -14,15 +14,14 @@ from __future__ import annotations
 import base64
 import copy
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dtj.api import names, quantities
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
 from dtj.api.names import Label
 from dtj.client.checks import Manifest, check_documents
-from dtj.client.code_claim import CodeClaim
 from dtj.client.code_pack import CodePack
 from dtj.client.errors import InvalidManifest
 from dtj.client.manifests import sound
@@ -42,6 +41,9 @@ VOLUME: Final = "dtj-code"
 ARCHIVE_VOLUME: Final = "dtj-code-archive"
 
 _ARCHIVE_MOUNT: Final = "/dtj/code-archive"
+_REMEDY: Final = "delete the job, and submit it again"
+"""Where the ConfigMap has gone or was damaged."""
+
 _DIGITS: Final = 10
 """Digits of the digest in the name of the ConfigMap; all of them are in its annotation."""
 
@@ -54,64 +56,24 @@ class JobWithCode:
     config_map: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class JobWithCodeOnClaim:
-    """A job whose pods unpack code from a claim; :mod:`dtj.client.code_copy` brings it there before."""
-
-    manifest: Manifest
-    claim: CodeClaim
-    pack: CodePack
-
-
-@dataclass(frozen=True, slots=True)
-class _Archive:
-    """What the init container unpacks: ``path`` in the volume ``source``, which the init container gets for it.
-
-    ``mounted`` names directories at which the operator mounts a claim into all containers, by the claim's name.
-    """
-
-    source: JsonObject
-    path: str
-    digest: str
-    remedy: str
-    mounted: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def claim(self) -> str:
-        """The name of the claim; empty if it is none."""
-        return text(dig(self.source, "persistentVolumeClaim", "claimName"))
-
-
 def with_code(manifest: Manifest, pack: CodePack) -> JobWithCode:
     """The job with this code. Raises InvalidManifest if the code has no place in it."""
     config_map = _config_map(manifest.job.name, pack)
-    name = text(dig(config_map, "metadata", "name"))
-    archive = _Archive({"configMap": {"name": name}}, ARCHIVE, pack.digest, "delete the job, and submit it again")
-    return JobWithCode(_with_archive(manifest, archive), config_map)
-
-
-def with_code_on_claim(manifest: Manifest, pack: CodePack, claim: CodeClaim) -> JobWithCodeOnClaim:
-    """The job with code that a claim holds. Raises InvalidManifest if the code has no place in it."""
-    checkpoint = manifest.spec.checkpoint
-    of_checkpoint = text(dig(checkpoint.volume, "persistentVolumeClaim", "claimName")) if checkpoint is not None else ""
-    directory = checkpoint.directory if checkpoint is not None and checkpoint.mounted else None
-    archive = _Archive(
-        {"persistentVolumeClaim": {"claimName": claim.name}},
-        claim.path_of(pack.digest),
-        pack.digest,
-        f"copy it with `dtj submit --copy-only --code DIR --code-claim {claim} FILE`",
-        {of_checkpoint: directory} if directory else {},
-    )
-    return JobWithCodeOnClaim(_with_archive(manifest, archive), claim, pack)
-
-
-def _with_archive(manifest: Manifest, archive: _Archive) -> Manifest:
     body = copy.deepcopy(manifest.document.body)
+    archive = _Archive(text(dig(config_map, "metadata", "name")), pack.digest)
     problems = tuple(_add_to_templates(object_at(body, "spec"), archive))
     if problems:
         raise InvalidManifest(tuple(f"{manifest.document.title}: {problem}" for problem in problems))
     (changed,) = sound(check_documents([replace(manifest.document, body=body)], None))
-    return changed
+    return JobWithCode(changed, config_map)
+
+
+@dataclass(frozen=True, slots=True)
+class _Archive:
+    """What the init container unpacks: the name of the ConfigMap that holds it, and its digest."""
+
+    config_map: str
+    digest: str
 
 
 def _config_map(job: str, pack: CodePack) -> JsonObject:
@@ -159,11 +121,12 @@ def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], archive: 
     main["workingDir"] = directory
     mount: JsonObject = {"name": VOLUME, "mountPath": directory}
     extend(main, "volumeMounts", (mount,))
-    mounts, file = _add_archive(pod_spec, archive)
-    extend(pod_spec, "volumes", ({"name": VOLUME, "emptyDir": {}},))
-    arguments = [file, directory, archive.digest, archive.remedy]
-    unpack = unpack_container(main, ["python3", "-c", UNPACK_CODE, *arguments])
-    unpack["volumeMounts"] = [dict(mount), *mounts]
+    source: JsonObject = {"configMap": {"name": archive.config_map}}
+    extend(pod_spec, "volumes", ({"name": ARCHIVE_VOLUME, **source}, {"name": VOLUME, "emptyDir": {}}))
+    arguments = [posixpath.join(_ARCHIVE_MOUNT, ARCHIVE), directory, archive.digest, _REMEDY]
+    unpack = _unpack_container(main, ["python3", "-c", UNPACK_CODE, *arguments])
+    of_archive: JsonObject = {"name": ARCHIVE_VOLUME, "mountPath": _ARCHIVE_MOUNT, "readOnly": True}
+    unpack["volumeMounts"] = [dict(mount), of_archive]
     unpack["terminationMessagePolicy"] = "FallbackToLogsOnError"
     if resources := _least_resources(main, roles):
         unpack["resources"] = resources
@@ -192,25 +155,7 @@ def _problems(pod_spec: JsonObject, main: JsonObject, directory: str) -> Iterato
             )
 
 
-def _add_archive(pod_spec: JsonObject, archive: _Archive) -> tuple[list[JsonObject], str]:
-    """Mounts of the archive, and its file. A pod that names a claim by two volumes may wait for one of them forever
-    (kubernetes/kubernetes#28502), so a volume of this claim that is there is used."""
-    if archive.claim and archive.claim in archive.mounted:
-        return [], posixpath.join(archive.mounted[archive.claim], archive.path)
-    names_of_claim = (
-        text(volume.get("name"))
-        for volume in objects(pod_spec.get("volumes"))
-        if archive.claim and dig(volume, "persistentVolumeClaim", "claimName") == archive.claim
-    )
-    name = next(names_of_claim, "")
-    if not name:
-        name = ARCHIVE_VOLUME
-        extend(pod_spec, "volumes", ({"name": name, **copy.deepcopy(archive.source)},))
-    mount: JsonObject = {"name": name, "mountPath": _ARCHIVE_MOUNT, "readOnly": True}
-    return [mount], posixpath.join(_ARCHIVE_MOUNT, archive.path)
-
-
-def unpack_container(main: JsonObject, command: list[str]) -> JsonObject:
+def _unpack_container(main: JsonObject, command: list[str]) -> JsonObject:
     """A container with the image and the user of the one that trains."""
     container: JsonObject = {"name": UNPACK, "image": main["image"], "command": [*command]}
     for name in ("imagePullPolicy", "securityContext"):

@@ -1,4 +1,4 @@
-"""A directory of code as one archive that fits into a ConfigMap, or onto a claim: what is packed, what is refused.
+"""A directory of code as one archive that fits into a ConfigMap: what is packed, what is refused.
 
 The archive is a tar, compressed by gzip. The same files give the same tar on every machine: entries are sorted, and
 owners and times are left out. The digest is that of the tar, since two versions of zlib may compress differently.
@@ -29,28 +29,17 @@ IGNORE_FILE: Final = ".dtjignore"
 @dataclass(frozen=True, slots=True)
 class PackLimit:
     """What a pack may have at most: bytes of the archive, bytes of the files together, and ``entries``: files,
-    directories and links. ``holder`` is what holds the archive, and ``remedy`` a way for more, if there is one."""
+    directories and links."""
 
     packed: int
     size: int
     entries: int
-    holder: str
-    remedy: str = ""
 
 
-CONFIG_MAP_LIMIT: Final = PackLimit(
-    packed=2**20,
-    size=2**26,
-    entries=20_000,
-    holder="a ConfigMap",
-    remedy="store the code on a PersistentVolumeClaim with --code-claim (in Python: code_claim=), ",
-)
+CONFIG_MAP_LIMIT: Final = PackLimit(packed=2**20, size=2**26, entries=20_000)
 """``packed`` is what the values of a ConfigMap may have together. Source: Kubernetes, pkg/apis/core/types.go,
 MaxSecretSize. ``size`` bounds the disk of each pod: a gigabyte of zeros would fit into a ConfigMap. More entries are no
 code: somebody has named a home directory, or a folder of data."""
-
-CLAIM_LIMIT: Final = PackLimit(packed=2**28, size=2**28, entries=100_000, holder="--code-claim")
-"""``size`` bounds the memory of this program, which has the files and their archive in memory."""
 
 MAX_LINKS: Final = 40
 """How many links a path may go through. Source: Linux, MAXSYMLINKS."""
@@ -69,10 +58,23 @@ ALWAYS_IGNORED: Final = (
     ".pytest_cache/",
     ".ruff_cache/",
     ".DS_Store",
-    ".env",
     "dtj-runs/",
+    ".env",
+    ".netrc",
+    ".git-credentials",
+    ".pypirc",
+    "credentials.json",
+    "application_default_credentials.json",
+    "*.pem",
+    "*.p12",
+    "id_rsa",
+    "id_ed25519",
+    ".aws/",
+    ".kube/",
+    ".ssh/",
 )
-"""What no job needs, or what does not belong into a ConfigMap. A line ``!name`` of a ``.dtjignore`` packs it."""
+"""What no job needs, or what does not belong into a ConfigMap, which more people may read than a Secret.
+A line ``!name`` of a ``.dtjignore`` packs it."""
 
 _MTIME: Final = 315_619_200
 """2 January 1980 for each file: earlier times cannot be written to a zip file, and so to a wheel."""
@@ -135,7 +137,7 @@ def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes], limit
     _check_links(entries, root)
     files = [entry for entry in entries if not entry.is_directory]
     size = sum(entry.size for entry in files) + sum(map(len, extra.values()))
-    remedy = _remedy(files, limit)
+    remedy = _remedy(files)
     if size > limit.size:
         raise CodeError(f"{root}: {shown(size)} of code are too much, at most {shown(limit.size)}: {remedy}")
     content = _tar(entries, root, extra)
@@ -146,8 +148,7 @@ def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes], limit
         size=size,
     )
     if len(found.archive) > limit.packed:
-        holder = f"{limit.holder} holds {shown(limit.packed)}"
-        raise CodeError(f"{root}: {found.summary}, is too much: {holder}: {remedy}")
+        raise CodeError(f"{root}: {found.summary}, is too much: a ConfigMap holds {shown(limit.packed)}: {remedy}")
     return found
 
 
@@ -340,11 +341,11 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _remedy(files: Iterable[_Entry], limit: PackLimit) -> str:
+def _remedy(files: Iterable[_Entry]) -> str:
     largest = sorted(files, key=lambda entry: (-entry.size, entry.path))[:_NAMED]
     named = ", ".join(f"{entry.path} {shown(entry.size)}" for entry in largest)
     return (
-        f"exclude data in {IGNORE_FILE} (the largest files: {named}), {limit.remedy}or put the "
+        f"exclude data in {IGNORE_FILE} (the largest files: {named}), or put the "
         "files into the image or onto a volume that the job mounts"
     )
 

@@ -40,6 +40,7 @@ _REMEDIES: Final[dict[str, str]] = {
     Reason.UNSCHEDULABLE: "add nodes, request less, or fix nodeSelector and tolerations",
     Reason.IMAGE_PULL_FAILED: "fix the image's name, the registry, or imagePullSecrets",
     Reason.CONTAINER_CONFIG_ERROR: "create the missing Secret or ConfigMap, or set securityContext.runAsUser",
+    Reason.POD_START_FAILED: "fix the volume or the network that the message names; ReadWriteOnce is for one node",
     Reason.POD_CREATION_FAILED: "fix what the message names; the operator retries at growing intervals",
     Reason.API_CALL_FAILED: "fix the permission or the webhook that the message names; the operator retries",
     Reason.GANG_RELEASED: "the operator retries all pods together: make room for all of them, or request fewer",

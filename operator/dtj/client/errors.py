@@ -26,9 +26,9 @@ class CodeError(ClientError, ValueError):
 
 
 class WaitTimeout(ClientError, TimeoutError):
-    """The time is over. ``job`` is as it was seen last."""
+    """The time is over. ``job`` is as it was seen last; None if the cluster has not answered at all."""
 
-    def __init__(self, message: str, *, job: Job) -> None:
+    def __init__(self, message: str, *, job: Job | None) -> None:
         super().__init__(message)
         self.job = job
 

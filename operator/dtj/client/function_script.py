@@ -1,9 +1,8 @@
-"""A function of a notebook or a script as a program of its own, which pods can run.
+"""A function of a notebook or a file as a program of its own, which pods can run.
 
-Its source is sent, and not its bytecode (as cloudpickle would): bytecode works with the very same Python only, and the
-image has one of its own. What the function uses from around it comes along: imports as they are written, numbers, texts
-and lists of them by value, functions and classes of the same file or notebook by their source. Anything else is refused
-in a line that names it.
+Its source is sent, and nothing else: neither bytecode (as cloudpickle would), which works with the very same Python
+only, nor values of the names around it, which a notebook changes from cell to cell. So the function stands alone: it
+imports and makes what it needs, and the rest are its arguments. Anything else is refused in a line that names it.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ import inspect
 import os
 import symtable
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Final, TypeAlias
 
 from dtj.client.errors import CodeError
 
 Function: TypeAlias = Callable[..., object]
 
-_MISSING: Final = object()
+_FUTURE: Final = __future__.annotations.compiler_flag
 
 
 def script_of(
@@ -36,21 +33,44 @@ def script_of(
     """A program that calls the function with these arguments.
 
     ``code`` is the directory whose files are sent along, if there is one: modules of the user's own have to be in it.
-    Raises CodeError: the function is none that can be sent, an argument does not fit, or it uses what cannot be sent.
+    Raises CodeError: the function does not stand alone, an argument does not fit, or an import is not sent.
     """
     own = _plain(function)
     _check_arguments(own, arguments)
-    program = _Program(own, Path(code) if code is not None else None)
-    program.add(own)
-    return program.text(arguments)
+    name, future = own.__name__, bool(own.__code__.co_flags & _FUTURE)
+    source, node = _source(own)
+    if own.__closure__ and (around := own.__code__.co_freevars):
+        raise CodeError(_from_outside(name, around[0]))
+    if node.decorator_list:
+        raise CodeError(_decorated(name))
+    if own.__dict__:
+        raise CodeError(f"{name}() has attributes ({next(iter(own.__dict__))}), which are not sent: pass arguments")
+    for used in _globals(source, future=future):
+        if not _is_builtin(used, own.__globals__) and own.__globals__.get(used) is not own:
+            raise CodeError(_from_outside(name, used))
+    if not future:
+        _check_annotations(node)
+    _check_defaults(own, node)
+    _check_imports(node, Path(code) if code is not None else None)
+    _check_that_it_is_this(own, source)
+    parts = [
+        f'"""{name}() of a notebook or a script, sent by dtj.client.train."""',
+        *(["from __future__ import annotations"] if future else []),
+        source,
+        f'if __name__ == "__main__":\n    {name}(**{dict(arguments)!r})',
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _plain(function: Function) -> FunctionType:
     """The function, if it is one that can be sent. Raises CodeError."""
     if not isinstance(function, FunctionType):
-        raise CodeError(f"{_named(function)} is not a function: pass one that is defined with def")
+        named = getattr(function, "__name__", None) or type(function).__name__
+        raise CodeError(f"{named} is not a function: pass one that is defined with def")
     if function.__name__ == "<lambda>":
         raise CodeError("a lambda has no name and no source: pass a function that is defined with def")
+    if hasattr(function, "__wrapped__"):
+        raise CodeError(_decorated(function.__name__))
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise CodeError(f"{function.__name__}() is asynchronous or a generator: pass a plain function, which calls it")
     return function
@@ -69,223 +89,192 @@ def _check_arguments(function: FunctionType, arguments: Mapping[str, object]) ->
             )
 
 
-@dataclass
-class _Program:
-    """The parts of the program, in the order in which they are needed; ``sent`` are the values by name."""
-
-    function: FunctionType
-    code: Path | None
-    imports: dict[str, None] = field(default_factory=dict)
-    constants: list[str] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
-    sent: dict[str, object] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._trees = _trees_around(self.function)
-        self._written = _imports_of(self._trees, self.function.__globals__.get("__package__") or "")
-
-    @property
-    def _future(self) -> bool:
-        """Whether annotations are not evaluated around the function."""
-        return bool(self.function.__code__.co_flags & __future__.annotations.compiler_flag)
-
-    def add(self, function: FunctionType | type) -> None:
-        """Add the source of a function or class, after that of what it uses. Raises CodeError."""
-        self.sent[function.__name__] = function
-        source = self._source(function)
-        around = _surroundings(function, self.function.__globals__)
-        for name in _free_names(source, function.__name__, annotated=not self._future):
-            self._add_name(name, around.get(name, _MISSING), user=function.__name__)
-        self.sources.append(source)
-
-    def text(self, arguments: Mapping[str, object]) -> str:
-        """The program."""
-        parts = [
-            f'"""{self.function.__name__}() of a notebook or a script, sent by dtj.client.train."""',
-            "from __future__ import annotations" if self._future else "",
-            "\n".join(self.imports),
-            "\n".join(self.constants),
-            *self.sources,
-            f'if __name__ == "__main__":\n    {self.function.__name__}(**{dict(arguments)!r})',
-        ]
-        return "\n\n".join(filter(None, parts)) + "\n"
-
-    def _add_name(self, name: str, value: object, *, user: str) -> None:
-        """Bring what a name stands for into the program. Raises CodeError."""
-        if name in self.sent:
-            if self.sent[name] is not value:
-                raise CodeError(
-                    f"{user}() uses the name {name} for something else than another function does: rename one"
-                )
-            return
-        if value is _MISSING:
-            if hasattr(builtins, name) or (name.startswith("__") and name.endswith("__")):
-                return
-            raise CodeError(
-                f"{user}() uses {name}, which is not defined: define it before, or import it in the function"
-            )
-        self.sent[name] = value
-        if name in self._written:
-            for module, statement in self._written[name]:
-                self._check_module(module, user)
-                self.imports[statement] = None
-        elif isinstance(value, ModuleType):
-            self._check_module(value.__name__, user)
-            self.imports[f"import {value.__name__} as {name}"] = None
-        elif (own := self._own(value)) is not None:
-            if own.__name__ not in self.sent or self.sent[own.__name__] is value:
-                self.add(own)
-            if own.__name__ != name:
-                self.sources.append(f"{name} = {own.__name__}")
-        elif _is_literal(value):
-            self.constants.append(f"{name} = {value!r}")
-        else:
-            raise CodeError(
-                f"{user}() uses {name}, which cannot be sent ({type(value).__name__}): make it in the function, or "
-                "pass the name of a file as an argument"
-            )
-
-    def _source(self, function: FunctionType | type) -> str:
-        """The source, which can stand by itself. Raises CodeError."""
-        if isinstance(function, type):  # Python does not find that of a class of a notebook
-            for text, tree in reversed(self._trees):
-                for statement in tree.body:
-                    if isinstance(statement, ast.ClassDef) and statement.name == function.__name__:
-                        first = min([statement.lineno, *(each.lineno for each in statement.decorator_list)])
-                        return "\n".join(text.splitlines()[first - 1 : statement.end_lineno])
-        return _source(function)
-
-    def _own(self, value: object) -> FunctionType | type | None:
-        """The function or class, without its decorators, if it is defined where the function that is sent is."""
-        found = inspect.unwrap(value) if callable(value) else value
-        is_own = getattr(found, "__module__", None) == self.function.__module__
-        return found if isinstance(found, FunctionType | type) and is_own else None
-
-    def _check_module(self, name: str, user: str) -> None:
-        """Raises CodeError if the module is a file of the user's that is not sent."""
-        root = name.partition(".")[0]
-        file = _file_of(root)
-        if file is None or _is_installed(file):
-            return
-        if self.code is None:
-            raise CodeError(f"{user}() imports {root} ({file}), which no package has: send its directory with code=")
-        if not any((self.code / path).exists() for path in (f"{root}.py", root)):
-            raise CodeError(f"{user}() imports {root} ({file}), which is not in {self.code}: put it there")
+def _from_outside(name: str, used: str) -> str:
+    return (
+        f"{name}() uses {used}, which it does not define: import it or make it within the function, or pass it as an "
+        "argument"
+    )
 
 
-def _surroundings(function: FunctionType | type, module: Mapping[str, object]) -> dict[str, object]:
-    """What the names around a function or class of ``module`` stand for."""
-    if isinstance(function, type):
-        methods = filter(inspect.isfunction, vars(function).values())
-        return dict(module) | {name: value for each in methods for name, value in _closure(each).items()}
-    return dict(module) | _closure(function)
+def _decorated(name: str) -> str:
+    return f"{name}() has a decorator, which is not sent: pass a function without one"
 
 
-def _closure(function: FunctionType) -> dict[str, object]:
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if name != "__class__" and _is_filled(cell)}
-
-
-def _is_filled(cell: object) -> bool:
-    return hasattr(cell, "cell_contents")  # not while the function around it has not come so far
-
-
-def _source(function: FunctionType | type) -> str:
-    """The source, which can stand by itself. Raises CodeError."""
+def _source(function: FunctionType) -> tuple[str, ast.FunctionDef]:
+    """The source, which can stand by itself, and what Python reads. Raises CodeError."""
+    name = function.__name__
     try:
-        source = inspect.getsource(function)
+        source = inspect.getsource(function.__code__).rstrip()
     except (OSError, TypeError) as error:
         raise CodeError(
-            f"the source of {function.__name__} cannot be found: define it in a notebook or in a file, not at a prompt"
+            f"the source of {name} cannot be found: define it in a notebook or in a file, not at a prompt"
         ) from error
     if source[:1].isspace():  # a text of several lines in it may begin at the left margin, so it is not dedented
         source = f"if True:\n{source}"
     try:
-        ast.parse(source)
-    except SyntaxError as error:
-        raise CodeError(f"the source of {function.__name__} cannot be used on its own: {error.msg}") from error
-    return source.rstrip()
+        (statement,) = ast.parse(source).body
+    except (SyntaxError, ValueError) as error:
+        raise CodeError(f"the source of {name} cannot be used on its own: define it in lines of its own") from error
+    node = statement.body[0] if isinstance(statement, ast.If) else statement
+    if not isinstance(node, ast.FunctionDef) or node.name != name:
+        raise CodeError(f"{name}() is not what its source defines: pass the function under the name that def gives it")
+    return source, node
 
 
-class _WithoutAnnotations(ast.NodeTransformer):
-    """Leaves out annotations, which may name what exists for a type checker alone."""
+class _Evaluated(ast.NodeTransformer):
+    """Leaves out the annotations that Python does not evaluate: of variables of a function, or all of them."""
 
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
+    def __init__(self, *, future: bool) -> None:
+        self._future = future
+        self._in_class = False
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._scope(node, in_class=True)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)
+        node.returns = None if self._future else node.returns
+        return self._scope(node, in_class=False)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        node.returns = None if self._future else node.returns
+        return self._scope(node, in_class=False)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None if self._future else node.annotation
+        return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.annotation = ast.Constant(None)
+        if self._future or not self._in_class:
+            node.annotation = ast.Constant(None)
         return self.generic_visit(node)
 
+    def _scope(self, node: ast.AST, *, in_class: bool) -> ast.AST:
+        before, self._in_class = self._in_class, in_class
+        self.generic_visit(node)
+        self._in_class = before
+        return node
 
-def _free_names(source: str, own: str, *, annotated: bool) -> Iterator[str]:
-    """The names that a source takes from outside, each once; ``annotated`` says whether annotations count. ``own`` is
-    the name that it defines."""
+
+def _globals(source: str, *, future: bool) -> Iterator[str]:
+    """The names that the body takes from outside of the function, each once."""
+    source = ast.unparse(_Evaluated(future=future).visit(ast.parse(source)))
     found: dict[str, None] = {}
-    if not annotated:
-        source = ast.unparse(_WithoutAnnotations().visit(ast.parse(source)))
 
-    def visit(table: symtable.SymbolTable, *, outermost: bool) -> None:
-        for symbol in table.get_symbols():
-            is_outside = not (symbol.is_assigned() or symbol.is_imported()) if outermost else symbol.is_global()
-            if is_outside and symbol.is_referenced() and symbol.get_name().isidentifier():
-                found[symbol.get_name()] = None
+    def visit(table: symtable.SymbolTable) -> None:
+        found.update({symbol.get_name(): None for symbol in table.get_symbols() if symbol.is_global()})
         for child in table.get_children():
-            visit(child, outermost=False)
+            visit(child)
 
-    visit(symtable.symtable(source, own, "exec"), outermost=True)
-    found.pop(own, None)
+    for child in symtable.symtable(source, "function", "exec").get_children():
+        visit(child)
     yield from sorted(found)
 
 
-def _imports_of(trees: Iterable[tuple[str, ast.Module]], package: str) -> dict[str, list[tuple[str, str]]]:
-    """The imports of a file or notebook: of each name (module, statement)."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for statement in (statement for _, tree in trees for statement in _statements(tree.body)):
-        if isinstance(statement, ast.Import):
-            for alias in statement.names:
-                line = ast.unparse(ast.Import([alias]))
-                found.setdefault(alias.asname or alias.name.partition(".")[0], []).append((alias.name, line))
-        elif isinstance(statement, ast.ImportFrom):
-            module = "." * statement.level + (statement.module or "")
-            module = importlib.util.resolve_name(module, package) if statement.level else module
-            for alias in statement.names:
-                line = ast.unparse(ast.ImportFrom(module, [alias], 0))
-                found.setdefault(alias.asname or alias.name, []).append((module, line))
-    return found
+def _is_builtin(name: str, module: Mapping[str, object]) -> bool:
+    """Whether a name stands for a builtin of Python; a notebook adds some of its own, such as ``display``."""
+    value = getattr(builtins, name, None)
+    known = getattr(value, "__module__", "builtins") in {"builtins", "io", "_io", "_sitebuiltins"}
+    return hasattr(builtins, name) and known and module.get(name, value) is value
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that a module runs, those within if and try too."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, ast.If | ast.Try):
-            yield from _statements(statement.body)
-            yield from _statements(statement.orelse)
+def _check_annotations(node: ast.FunctionDef) -> None:
+    """Annotations of the function itself are evaluated where it is defined. Raises CodeError."""
+    every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+    annotations = [each.annotation for each in every if each is not None] + [node.returns]
+    for annotation in filter(None, annotations):
+        for part in ast.walk(annotation):
+            if isinstance(part, ast.Name) and not hasattr(builtins, part.id):
+                raise CodeError(
+                    f"{node.name}() names {part.id} in an annotation, which is not sent: write the annotation in "
+                    "quotes, or leave it out"
+                )
 
 
-def _trees_around(function: FunctionType) -> list[tuple[str, ast.Module]]:
-    """The text of the function's file, or of the cells of its notebook that ran, in order, and what Python reads."""
-    found = []
-    for text in _texts_around(function):
-        with suppress(SyntaxError):  # a cell that failed
-            found.append((text, ast.parse(text)))
-    return found
+def _check_defaults(function: FunctionType, node: ast.FunctionDef) -> None:
+    """Each default is a literal which still is what the function has. Raises CodeError."""
+    places = [*node.args.posonlyargs, *node.args.args]
+    written = node.args.defaults
+    given = function.__defaults__ or ()
+    by_name = dict(zip((each.arg for each in places[len(places) - len(written) :]), written, strict=True))
+    values = dict(zip((each.arg for each in places[len(places) - len(given) :]), given, strict=True))
+    named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    by_name |= {each.arg: value for each, value in named if value is not None}
+    values |= function.__kwdefaults__ or {}
+    for name in by_name.keys() | values.keys():
+        try:
+            literal = ast.literal_eval(by_name[name])
+        except (KeyError, ValueError, TypeError, SyntaxError):
+            same = False
+        else:
+            same = name in values and _same(literal, values[name])
+        if not same:
+            raise CodeError(
+                f"the default of {name} of {function.__name__}() is no literal, or has another value by now: write the "
+                "value itself, or pass it as an argument"
+            )
 
 
-def _texts_around(function: FunctionType) -> list[str]:
-    cells = function.__globals__.get("_ih")  # IPython's history, in which magics are Python already
-    if isinstance(cells, list):
-        return [cell for cell in cells if isinstance(cell, str)]
-    try:
-        return [Path(inspect.getfile(function)).read_text(encoding="utf-8")]
-    except (OSError, TypeError, UnicodeDecodeError):
-        return []
+def _same(one: object, other: object) -> bool:
+    """Whether two values are equal and of the same types throughout; of code, whatever its lines are."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, CodeType) and isinstance(other, CodeType):
+        return all(_same(getattr(one, field), getattr(other, field)) for field in _OF_CODE)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return _same(list(one.items()), list(other.items()))
+    if isinstance(one, set | frozenset) and isinstance(other, set | frozenset):
+        return sorted(map(repr, one)) == sorted(map(repr, other))
+    if isinstance(one, str) and isinstance(other, str) and one != other:
+        return ".<locals>." in one and other.endswith(f".{one}")  # the name of a class, in a function in another one
+    return repr(one) == repr(other)  # 0.0 and -0.0 are equal
+
+
+_OF_CODE: Final = (
+    "co_code",
+    "co_consts",
+    "co_names",
+    "co_varnames",
+    "co_cellvars",
+    "co_freevars",
+    "co_argcount",
+    "co_posonlyargcount",
+    "co_kwonlyargcount",
+)
+"""What a function does."""
+
+
+def _check_that_it_is_this(function: FunctionType, source: str) -> None:
+    """Raises CodeError if the source has changed since the function was defined: another one would be sent."""
+    flags = function.__code__.co_flags & _FUTURE
+    module = compile(source, "<function>", "exec", flags=flags, dont_inherit=True)
+    codes = (each for each in module.co_consts if isinstance(each, CodeType))
+    found = next((each for each in codes if each.co_name == function.__code__.co_name), None)
+    if found is None or not _same(found, function.__code__):
+        raise CodeError(
+            f"the source of {function.__name__} has changed since it was defined: run its cell, or import its file, "
+            "again"
+        )
+
+
+def _check_imports(node: ast.FunctionDef, code: Path | None) -> None:
+    """Raises CodeError if a module is a file of the user's that is not sent."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.ImportFrom) and part.level:
+            raise CodeError(f"{node.name}() imports from its own package ({'.' * part.level}): name the whole module")
+        modules = [part.module or ""] if isinstance(part, ast.ImportFrom) else []
+        modules += [alias.name for alias in part.names] if isinstance(part, ast.Import) else []
+        for root in (module.partition(".")[0] for module in modules):
+            file = _file_of(root)
+            if file is None or _is_installed(file):
+                continue
+            if code is None:
+                raise CodeError(
+                    f"{node.name}() imports {root} ({file}), which no package has: send its directory with code="
+                )
+            if not any((code / path).exists() for path in (f"{root}.py", root)):
+                raise CodeError(f"{node.name}() imports {root} ({file}), which is not in {code}: put it there")
 
 
 def _file_of(module: str) -> str | None:
@@ -316,7 +305,3 @@ def _is_literal(value: object) -> bool:
     if type(value) is float:
         return value - value == 0  # neither infinite nor NaN
     return value is None or type(value) in (bool, int, str, bytes)
-
-
-def _named(value: object) -> str:
-    return getattr(value, "__name__", None) or type(value).__name__

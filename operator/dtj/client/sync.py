@@ -104,14 +104,10 @@ class Client:
         manifest: Source,
         *,
         code: str | os.PathLike[str] | CodePack | None = None,
-        code_claim: str | None = None,
         namespace: str | None = None,
     ) -> Job:
-        """Create the one job of a manifest; ``code`` is a directory whose files its pods find, ``code_claim`` the claim
-        that brings them."""
-        return self._loop.run(
-            lambda: self._client.submit(manifest, code=code, code_claim=code_claim, namespace=namespace)
-        )
+        """Create the one job of a manifest; ``code`` is a directory whose files its pods find."""
+        return self._loop.run(lambda: self._client.submit(manifest, code=code, namespace=namespace))
 
     def submit_all(self, manifest: Source, *, namespace: str | None = None) -> tuple[Job, ...]:
         """Create the jobs of a manifest, in order."""

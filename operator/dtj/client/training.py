@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import job_name_from
 from dtj.api.strategies import Strategy
-from dtj.client.code_pack import CLAIM_LIMIT, CONFIG_MAP_LIMIT, pack_with
+from dtj.client.code_pack import pack_with
 from dtj.client.function_script import Function, script_of
 from dtj.client.logs import LogLine
 from dtj.client.sync import Client
@@ -79,7 +79,6 @@ def train(
     strategy: str | None = None,
     name: str | None = None,
     code: str | os.PathLike[str] | None = None,
-    code_claim: str | None = None,
     resources: Mapping[str, object] | None = None,
     accelerator: Mapping[str, object] | None = None,
     checkpoint: Mapping[str, object] | None = None,
@@ -90,10 +89,9 @@ def train(
 ) -> TrainingRun:
     """Run a function on each worker of a new job, and return at once.
 
-    The function is sent as source, with what it uses of its notebook or file; see :func:`script_of`. It runs as a
-    script of the trainer, whose image, or one built on it, ``image`` is. ``code`` is a directory that is sent along;
-    ``code_claim`` names a PersistentVolumeClaim that brings both if they are too large for a ConfigMap.
-    What it returns is lost: let it save to ``DTJ_EXPORT_DIR``, or print.
+    The function is sent as source, and stands alone: it imports and makes what it uses; see :func:`script_of`. It runs
+    as a script of the trainer, whose image, or one built on it, ``image`` is. ``code`` is a directory that is sent
+    along. What it returns is lost: let it save to ``DTJ_EXPORT_DIR``, or print.
 
     ``strategy`` is OneDevice for one worker, else MultiWorkerMirrored. ``name`` is made of the function's name.
     ``resources`` are those of a container; ``accelerator`` and ``checkpoint`` fields of the job's spec; ``env``
@@ -101,8 +99,7 @@ def train(
 
     Raises CodeError, InvalidManifest, ConfigError, and ApiError.
     """
-    limit = CONFIG_MAP_LIMIT if code_claim is None else CLAIM_LIMIT
-    packed = pack_with(SCRIPT, script_of(function, arguments or {}, code=code), code, limit)
+    packed = pack_with(SCRIPT, script_of(function, arguments or {}, code=code), code)
     container: JsonObject = {"name": names.MAIN_CONTAINER, "image": image, "args": [f"--script={SCRIPT}"]}
     if env:
         container["env"] = [{"name": key, "value": value} for key, value in env.items()]
@@ -115,7 +112,7 @@ def train(
     )
     client = Client(namespace=namespace, kubeconfig=kubeconfig, context=context)
     try:
-        return TrainingRun(client, client.submit(manifest, code=packed, code_claim=code_claim))
+        return TrainingRun(client, client.submit(manifest, code=packed))
     except BaseException:
         client.close()
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -17,11 +17,12 @@ class CheckPods:
     """Ask the API server, by a strict dry run, whether it would take these pods; nothing is created.
 
     The answer comes back as :attr:`~dtj.core.observed.Observed.verdict` of ``generation`` in a later pass.
-    ``restricted`` says whether the pods were made to fit the Pod Security Standard of that name.
+    ``restricted`` says whether the pods were made to fit the Pod Security Standard of that name. ``manifests`` are made
+    while one goes through them, and no two are needed at the same time.
     """
 
     generation: int
-    manifests: tuple[JsonObject, ...]
+    manifests: Iterable[JsonObject]
     restricted: bool = False
 
 

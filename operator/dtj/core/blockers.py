@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dtj.api.names import Reason
-from dtj.core.observed import Blocker, Pod
+from dtj.core.observed import Blocker, Phase, Pod
 
 _WAITING_REASONS: Final = {
     "ErrImagePull": Reason.IMAGE_PULL_FAILED,
@@ -42,7 +42,9 @@ Much of that passes within moments (a volume is bound, a node is freed), and a s
 writes more.
 """
 
-REASONS: Final = frozenset({Reason.UNSCHEDULABLE, Reason.IMAGE_PULL_FAILED, Reason.CONTAINER_CONFIG_ERROR})
+REASONS: Final = frozenset(
+    {Reason.UNSCHEDULABLE, Reason.IMAGE_PULL_FAILED, Reason.CONTAINER_CONFIG_ERROR, Reason.POD_START_FAILED}
+)
 """What a job may say it waits for. An event reports each when it first shows."""
 
 
@@ -90,6 +92,31 @@ def blocker_of(
             where = f"container {container.name}: " if container.name != main_container else ""
             return Blocker(reason, _text(f"{where}{_BACK_OFF.sub('', container.message) or container.reason}"))
     return None
+
+
+START_TROUBLES: Final = frozenset(
+    {
+        "FailedAttachVolume",
+        "FailedMount",
+        "FailedMapVolume",
+        "FailedCreatePodSandBox",
+        "FailedPrepareDynamicResources",
+        "NetworkNotReady",
+    }
+)
+"""Reasons of events about what keeps a pod from starting of which its status is silent (kubernetes,
+pkg/kubelet/events and pkg/controller/volume/events)."""
+
+
+def waits_without_a_word(pod: Pod, now: datetime) -> bool:
+    """Whether a pod has a node and does not start, for as long as is worth a word, and its status does not say why."""
+    goes_on = pod.ready or pod.ended or pod.terminating or pod.phase is not Phase.PENDING
+    return bool(pod.node) and not goes_on and pod.blocker is None and _due(pod, now) <= now
+
+
+def start_trouble(reason: str, note: str) -> Blocker:
+    """What an event says keeps a pod from starting."""
+    return Blocker(Reason.POD_START_FAILED, f"{_text(note) or 'it does not start'} ({reason})")
 
 
 def _text(words: str) -> str:

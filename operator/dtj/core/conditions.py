@@ -136,7 +136,15 @@ def blocked_pods(context: JobContext) -> tuple[Pod, ...]:
     """Our pods that something keeps from starting, in the order of their replicas."""
     by_name = {pod.name: pod for pod in context.current}
     ours = (by_name.get(name) for name in context.pod_names.values())
-    return blockers.blocked(pod for pod in ours if pod is not None)
+    troubles = context.observed.start_troubles
+    told = (
+        replace(pod, blocker=troubles[pod.uid])
+        if pod.uid in troubles and blockers.waits_without_a_word(pod, context.now)
+        else pod
+        for pod in ours
+        if pod is not None
+    )
+    return blockers.blocked(told)
 
 
 def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:

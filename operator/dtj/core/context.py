@@ -75,7 +75,8 @@ class JobContext:
     @property
     def gang_size(self) -> str:
         """What the PodGroup or Workload of the job must say of it."""
-        return size(self.asked.spec or self.spec)
+        found = self.gang_object
+        return size(self.asked, self.asked.spec or self.spec, found.api if found is not None else self.gang)
 
     @property
     def withheld(self) -> int:

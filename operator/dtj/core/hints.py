@@ -1,7 +1,7 @@
 """What to do about a failure whose words are known: one table, first match wins.
 
 The patterns are TensorFlow's, Keras's, Python's, the shell's and the kubelet's own words; a test makes each of them
-fail for real and compares.
+fail for real and compares. What a machine without GPUs cannot say has the report that quotes it as its ``source``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class Hint:
     pattern: str = ""
     exit_code: int | None = None
     reason: str = ""
+    source: str = ""
 
     def fits(self, *, message: str, reason: str, exit_code: int | None) -> bool:
         """Whether all that this hint names is so."""
@@ -36,8 +37,24 @@ def hint(*, message: str, reason: str, exit_code: int | None) -> str:
     return next((h.advice for h in found), "")
 
 
+_SHARED_MEMORY: Final = (
+    "shared memory is used up, of which a container has 64 MiB by default: mount an emptyDir with medium: Memory at "
+    "/dev/shm"
+)
+
+_CPU: Final = (
+    "the node's CPU lacks instructions that a library was built with, such as AVX: choose other nodes by nodeSelector"
+)
+
 HINTS: Final = (
     # -- the command
+    Hint(
+        "exec-format",
+        "the image is for another CPU architecture than the node's, or a script has no #! line: build the image for "
+        "the nodes, or choose nodes by nodeSelector kubernetes.io/arch",
+        "[Ee]xec format error",
+        source="k3s-io/k3s#2419",
+    ),
     Hint("not-executable", "the command exists, but is not executable: chmod +x it in the image", exit_code=126),
     Hint("no-such-command", "the image has no such command: check command and PATH", exit_code=127),
     # -- memory and machines
@@ -57,7 +74,34 @@ HINTS: Final = (
         "exceed(s|ed) the",
         reason="Evicted",
     ),
+    Hint(
+        "shared-memory-full",
+        _SHARED_MEMORY,
+        "/dev/shm.*No space left on device|No space left on device.*/dev/shm|posix_fallocate failed|"
+        "Error while creating shared memory segment",
+        source="NVIDIA/nccl#290, NVIDIA/nccl#525, pytorch/ci-infra#490",
+    ),
+    Hint("bus-error", _SHARED_MEMORY, r"\bBus error\b|\bSIGBUS\b", source="openai/mlsh#17, microsoft/RepPoints#18"),
     Hint("disk-full", "a disk is full: enlarge the claim, or lower checkpoint.keep", "No space left on device"),
+    Hint(
+        "quota-exceeded",
+        "the volume's quota is used up: enlarge it, or lower checkpoint.keep",
+        "Disk quota exceeded",
+        source="errno(3), EDQUOT",
+    ),
+    Hint(
+        "stale-file",
+        "a file of a network volume was deleted or replaced while it was read: let no other job write there",
+        "Stale file handle",
+        source="errno(3), ESTALE",
+    ),
+    Hint(
+        "too-many-threads",
+        "the container may start no more threads: set OMP_NUM_THREADS, read fewer files in parallel, or raise the "
+        "kubelet's podPidsLimit",
+        "pthread_create failed|can't start new thread",
+        source="OpenBLAS driver/others/blas_server.c, CPython Modules/_threadmodule.c",
+    ),
     Hint("too-many-files", "too many files are open: read fewer in parallel, or close them", "Too many open files"),
     Hint(
         "read-only",
@@ -79,6 +123,26 @@ HINTS: Final = (
         "port-taken",
         "TensorFlow's port is taken: start one server in a pod, or choose another spec.port",
         "Could not start gRPC server|Address already in use",
+    ),
+    Hint(
+        "nccl-system-error",
+        "NCCL met an error of the system, most often a full /dev/shm or a network that it cannot use: set "
+        "NCCL_DEBUG=WARN in env and read what it says before this; for /dev/shm mount an emptyDir with medium: Memory",
+        "unhandled system error",
+        source="tensorflow/tensorflow#51760, NVIDIA/nccl#1039",
+    ),
+    Hint(
+        "nccl-duplicate-gpu",
+        "two replicas use one GPU, which NCCL cannot: let each pod request GPUs of its own",
+        "Duplicate GPU detected",
+        source="NVIDIA/nccl src/init.cc",
+    ),
+    Hint(
+        "nccl-cuda-error",
+        "NCCL met an error of CUDA: set NCCL_DEBUG=WARN in env and read what it says before this; look for memory that "
+        "is used up, and a driver that is too old",
+        "unhandled cuda error",
+        source="NVIDIA/nccl#425",
     ),
     Hint(
         "strategy-too-late",
@@ -105,6 +169,13 @@ HINTS: Final = (
         "no-record-file",
         "the file is not a TFRecord file, or is damaged: check path and compression_type",
         "corrupted record at",
+    ),
+    Hint(
+        "cache-in-use",
+        "several workers, or attempts, use one file of dataset.cache(): give each pod one of its own, on an emptyDir; "
+        "to delete the lock would let them overwrite each other",
+        "cache lockfile already exists",
+        source="tensorflow/tensorflow#18266, tensorflow/tensorflow#28798",
     ),
     Hint(
         "end-of-data",
@@ -144,9 +215,16 @@ HINTS: Final = (
         r"SavedModel file does not exist|ensure the file is an accessible `\.keras`",
     ),
     Hint(
+        "shared-library",
+        "a shared library is missing or too old in the image: install the package that has it, in the version that "
+        "the program was built for",
+        "ImportError: .*cannot open shared object file|version .GLIBC.* not found|version .CXXABI.* not found",
+        source="ld.so(8), glibc elf/dl-load.c and elf/dl-version.c",
+    ),
+    Hint(
         "no-such-file",
         "a path does not exist where the program runs: correct it; for pods, send your files with --code or mount them",
-        "No such file or directory|Could not find directory|FileNotFoundError",
+        "(?<!cannot open shared object file: )No such file or directory|Could not find directory|FileNotFoundError",
     ),
     # -- the program
     Hint(
@@ -213,12 +291,47 @@ HINTS: Final = (
         "syntax", "the program is not valid Python for the image's version: see the line that it names", "SyntaxError"
     ),
     Hint(
+        "unknown-user",
+        "the container's user has no name in the image: set USER and HOME in env, such as USER=trainer and HOME=/tmp",
+        r"getpwuid\(\): uid not found|No username set in the environment",
+        source="matplotlib/matplotlib#17707, CPython Lib/getpass.py",
+    ),
+    Hint(
+        "cpu-too-old",
+        _CPU,
+        r"was compiled to use .* instructions, but these aren't available|\bIllegal instruction\b",
+        source="tensorflow/tsl platform/cpu_feature_guard.cc",
+    ),
+    Hint(
         "arguments",
         "the program does not know an argument: compare the template's args with its --help",
         "unrecognized arguments|the following arguments are required|invalid choice:",
     ),
+    # -- GPUs and drivers: TensorFlow may print these and go on, so whatever else is known comes first
+    Hint(
+        "driver-too-old",
+        "the node's NVIDIA driver does not fit the image's CUDA: update the driver, or use an image with an older CUDA",
+        "driver version is insufficient|does not match DSO version|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|"
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+        source="tensorflow/tensorflow#21832, NVIDIA/nvidia-docker#399",
+    ),
+    Hint(
+        "gpu-memory-taken",
+        "the GPU has too little free memory: let each pod request GPUs of its own, or use a smaller batch",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        source="CUDA driver API, CUresult 2",
+    ),
+    Hint(
+        "dnn-library",
+        "cuDNN does not start: most often the GPU's memory is taken, so let each pod request GPUs of its own; or the "
+        "image has another cuDNN than TensorFlow was built for",
+        "DNN library initialization failed|[Cc]ould not create cudnn handle|DNN library is not found",
+        source="tensorflow/tensorflow#24496, tensorflow/tensorflow#14111",
+    ),
     # -- only an exit code
+    Hint("cpu-too-old-by-code", _CPU, exit_code=132),
     Hint("aborted", "the program ended itself by abort(): look above for a failed check of a library", exit_code=134),
+    Hint("bus-error-by-code", _SHARED_MEMORY, exit_code=135),
     Hint(
         "killed",
         "something killed the program, most often because memory ran out: use fewer replicas or smaller batches, "
@@ -229,5 +342,13 @@ HINTS: Final = (
         "segmentation-fault",
         "a library crashed: compare its version with TensorFlow's, and drop custom operations built for another one",
         exit_code=139,
+    ),
+    # -- what a program without a GPU says, too
+    Hint(
+        "no-gpu",
+        "the program found no GPU: if it needs one, set accelerator.profile or request nvidia.com/gpu, and check the "
+        "node's device plugin",
+        "CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected",
+        source="CUDA driver API, CUresult 100",
     ),
 )

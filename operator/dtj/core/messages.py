@@ -17,6 +17,10 @@ MAX_MESSAGE: Final = 4096
 MAX_LOG_TAIL: Final = 32_768
 """Most characters of ``rootCause.logTail``, as in the CRD."""
 
+MAX_NOTE: Final = 1024
+"""Most characters that are kept of an annotation on an object of the job, to be compared: the longest that we write has
+some 400."""
+
 WAITING_IN_QUEUE: Final = "waiting in the queue"
 """Until others say why a job waits."""
 

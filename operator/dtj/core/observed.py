@@ -137,7 +137,8 @@ class Silence:
 class Child:
     """A Service, NetworkPolicy or PersistentVolumeClaim that has a name of ours.
 
-    ``selector`` is a Service's, and so is ``config_map``, the name of the one with the addresses of the replicas.
+    ``selector`` is a Service's (one that is equal to none of ours, if it cannot be ours), and so is ``config_map``, the
+    name of the one with the addresses of the replicas.
     ``digest`` is what we noted on a NetworkPolicy when we wrote it.
     """
 
@@ -175,9 +176,9 @@ class GangsFound:
 class GangObject:
     """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
 
-    ``status`` is what the scheduler or the queue says, as it is stored; ``active`` is Kueue's word for a Workload that
-    may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup, ``queue`` the
-    LocalQueue, ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the admission gate in a Workload.
+    ``status`` is what the scheduler or the queue says, as far as it is read; ``active`` is Kueue's word for a Workload
+    that may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup, ``queue`` the LocalQueue,
+    ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the admission gate in a Workload.
     """
 
     namespace: str
@@ -198,10 +199,11 @@ class GangObject:
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A ResourceFlavor of Kueue: where the pods that are admitted to it go."""
+    """A ResourceFlavor of Kueue: where the pods that are admitted to it go, as it was ``read_at`` some time."""
 
     node_labels: dict[str, str] = field(default_factory=dict)
     tolerations: tuple[JsonObject, ...] = ()
+    read_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,3 +296,5 @@ class Observed:
     """None where the pod that is asked for its progress answers, or was not asked yet."""
 
     stragglers: tuple[Straggler, ...] = ()
+    start_troubles: dict[str, Blocker] = field(default_factory=dict)
+    """What events say keeps pods from starting of which their status is silent, by the pod's UID."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dtj.api.json import JsonObject
@@ -26,14 +26,21 @@ def creations(context: JobContext, wanted: Iterable[Replica]) -> Iterator[Create
     return (CreatePod(context.name_of(replica), partial(render, replica)) for replica in wanted)
 
 
-def first_pods(context: JobContext, *, restricted: bool = False) -> tuple[JsonObject, ...]:
-    """The manifest of the first pod of each role, in TF_CONFIG's order.
+@dataclass(frozen=True, slots=True)
+class FirstPods:
+    """The manifest of the first pod of each role, in TF_CONFIG's order; each is made when it is asked for.
 
     They fit the Pod Security Standard "restricted" if the namespace was found to enforce it, or if ``restricted``.
     """
-    platform = replace(context.platform, restricted=True) if restricted else context.platform
-    render = _renderer(context, platform)
-    return tuple(render(Replica(role, 0)) for role in context.spec.roles())
+
+    context: JobContext
+    restricted: bool = False
+
+    def __iter__(self) -> Iterator[JsonObject]:
+        context = self.context
+        platform = replace(context.platform, restricted=True) if self.restricted else context.platform
+        render = _renderer(context, platform)
+        return (render(Replica(role, 0)) for role in context.spec.roles())
 
 
 def new_gang(context: JobContext, api: GangApi) -> CreateGang:
@@ -42,7 +49,7 @@ def new_gang(context: JobContext, api: GangApi) -> CreateGang:
     of_pods = verdict.priority if verdict is not None else None
     priority = context.observed.workload_priorities.get(priority_class(context.job.labels), of_pods)
     metadata = gang_metadata(context.job)
-    manifest = membership.manifest(_group(context, api), metadata, first_pods(context), priority=priority)
+    manifest = membership.manifest(_group(context, api), metadata, FirstPods(context), priority=priority)
     return CreateGang(api, manifest)
 
 

@@ -62,6 +62,7 @@ class Controller:
         self._metrics = metrics
         self._now = now
         self._in_doubt = in_doubt
+        self._planning = asyncio.Lock()
 
     async def run(self, workers: int) -> None:
         """Process keys until the queue is shut down; passes that have begun are finished."""
@@ -124,6 +125,7 @@ class Controller:
     async def _reconcile(self, key: Key) -> bool:
         """Plan and act until nothing new is learned. Returns False if that took suspiciously long."""
         for _ in range(MAX_PLANS_A_PASS):
+            await self._take_turn()
             record = self._state.jobs.get(key)
             if record is None or record.job.deleting:
                 return True
@@ -141,6 +143,12 @@ class Controller:
                     self._state.rest(record)
                 return True
         return False
+
+    async def _take_turn(self) -> None:
+        """Let the event loop do what else is due between two plans: many jobs may be planned at once, and a lease must
+        be renewed meanwhile."""
+        async with self._planning:
+            await asyncio.sleep(0)
 
     async def _planned(self, record: JobRecord) -> Plan:
         await self._creator.look_again(record.job)

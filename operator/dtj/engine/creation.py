@@ -6,9 +6,8 @@ planner must get to see. Nothing that exists is ever changed here.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -20,6 +19,7 @@ from dtj.api.names import Label
 from dtj.convert.object_records import claim_from, service_from
 from dtj.convert.pod_records import pod_from
 from dtj.core.actions import CheckPods
+from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
 from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.gangs import seen_gang
@@ -137,11 +137,11 @@ class Creator:
         A refusal for other reasons than the manifest (a quota, a missing right) is no error of the manifest:
         it will be met again, and reported, when the pod is created.
         """
-        answers = await asyncio.gather(*(self._dry_run(job, manifest) for manifest in check.manifests))
+        answers = [await self._dry_run(job, manifest) for manifest in check.manifests]
         return TemplateVerdict(
             check.generation,
             self._now(),
-            errors=tuple(dict.fromkeys(error for answer in answers for error in answer.errors)),
+            errors=_as_shown(error for answer in answers for error in answer.errors),
             restricted=check.restricted,
             wants_restricted=any(answer.wants_restricted for answer in answers),
             priority=next((answer.priority for answer in answers if answer.priority is not None), None),
@@ -224,7 +224,7 @@ class Creator:
         cache.refusal = CreationRefusal(
             name=name,
             reason=error.reason,
-            message=error.message,
+            message=cut(error.message),
             at=self._now(),
         )
         if isinstance(error, Forbidden) and error.wants_restricted:
@@ -238,6 +238,17 @@ class Creator:
             delay,
             extra=about(job, action="create", reason=error.reason),
         )
+
+
+def _as_shown(errors: Iterable[str]) -> tuple[str, ...]:
+    """Each error once, as far as a status shows them: the API server repeats what is wrong, however long it is."""
+    kept, length = [], 0
+    for error in dict.fromkeys(errors):
+        if length > MAX_MESSAGE:
+            break
+        kept.append(cut(error))
+        length += len(error)
+    return tuple(kept)
 
 
 def _count(names: Sequence[str], resource: Resource) -> str:

@@ -25,6 +25,7 @@ from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.feed import JobFeed
 from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
+from dtj.engine.pod_events import PodEventReader
 from dtj.engine.progress import ProgressReader
 from dtj.engine.queue import WorkQueue
 from dtj.engine.stacks import StackRequests
@@ -104,6 +105,7 @@ class Engine:
         )
         self._progress = ProgressReader(self.state, self.queue, metrics=metrics, now=now)
         self._stragglers = StragglerFinder(self.state, self.queue)
+        self._pod_events = PodEventReader(gateway, self.state, self.queue, now=now)
         self._gangs = Gangs(
             gateway,
             self.state,
@@ -141,6 +143,7 @@ class Engine:
                 group.create_task(self._gangs.run(), name="gangs"),
                 group.create_task(self._progress.run(), name="progress"),
                 group.create_task(self._stragglers.run(), name="stragglers"),
+                group.create_task(self._pod_events.run(), name="events of pods"),
                 *(
                     group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
                     for informer in self._informers

@@ -7,11 +7,12 @@ not served would log errors forever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.convert.object_records import gang_from, resource_of
@@ -20,7 +21,7 @@ from dtj.core.gang.kueue import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import Labelled, labelled
-from dtj.kube.errors import Forbidden, NotFound
+from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.gateway import Gateway, Resource
 from dtj.kube.informer import Change, Informer
 from dtj.kube.loop_time import loop_time
@@ -65,13 +66,26 @@ class Gangs:
         self._fresh_until = 0.0
         self._new: asyncio.Queue[Informer[Any, Any]] = asyncio.Queue()
         self._informers: dict[GangApi, list[Informer[Any, Any]]] = {}
+        self._tasks: dict[Informer[Any, Any], asyncio.Task[None]] = {}
+        self._not_served = asyncio.Event()
 
     async def run(self) -> None:
         """Keep the informers going that :meth:`look` finds a need for; until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_again(), name="versions of gangs")
             while True:
                 informer = await self._new.get()
-                group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
+                task = group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
+                self._tasks[informer] = task
+
+    async def _look_again(self) -> NoReturn:
+        """Look each time that the API server no longer knows what is watched: an upgrade may have replaced it."""
+        while True:
+            await self._not_served.wait()
+            self._not_served.clear()
+            self._fresh_until = 0.0
+            with suppress(ApiError):  # the informer asks again, and so do we
+                await self.look()
 
     async def look(self) -> None:
         """Find out which APIs are served, and have the objects of each in the state. Raises ApiError."""
@@ -89,6 +103,7 @@ class Gangs:
             for informer in [informer for api in apis for informer in self._informers[api]]:
                 await informer.synced.wait()
             denied = tuple(api for api in there if api not in apis)
+            apis = (*apis, *self._dropped_or_kept(apis, {_BY_RESOURCE[resource] for resource in discovery.served}))
             self._state.gangs_found = GangsFound(apis, self._now(), denied, unknown_versions(discovery.versions))
             self._fresh_until = loop_time() + FRESH_SECONDS
 
@@ -100,6 +115,7 @@ class Gangs:
         return Flavor(
             node_labels={key: text(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
             tolerations=tuple(objects(dig(body, "spec", "tolerations"))),
+            read_at=self._now(),
         )
 
     async def workload_priority(self, api: GangApi, name: str) -> int:
@@ -116,6 +132,24 @@ class Gangs:
         except NotFound:
             return False
         return True
+
+    def _dropped_or_kept(self, apis: Sequence[GangApi], served: Set[GangApi]) -> list[GangApi]:
+        """Stop watching the APIs that are no longer served, whose objects another of ``apis`` shows.
+
+        Returns those that none has replaced: an API server that starts, or a CRD that is being replaced, answers so for
+        a moment, and jobs that run must not lose their queue.
+        """
+        kept = []
+        for api in [api for api in self._informers if api not in served]:
+            if not any(other.gang is api.gang for other in apis):
+                kept.append(api)
+                continue
+            for informer in self._informers.pop(api):
+                self._tasks.pop(informer).cancel()
+                for key, last in informer.store.items():
+                    if self._state.gangs.get(key) is last.value:
+                        self._on_change(informer.resource, Change(last, None))
+        return kept
 
     async def _may_watch(self, api: GangApi) -> bool:
         """An informer without the right to list would wait for it forever, and the job with it."""
@@ -138,6 +172,7 @@ class Gangs:
                 decode=decode_gang,
                 convert=labelled(partial(gang_from, api)),
                 on_change=partial(self._on_change, resource_of(api)),
+                on_not_served=self._not_served.set,
                 keep=self._keep,
             )
             for namespace in self._namespaces

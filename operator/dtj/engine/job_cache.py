@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from dtj.core.messages import cut
 from dtj.core.observed import (
+    Blocker,
     Child,
     CreationRefusal,
     DefaultQueue,
@@ -101,8 +103,11 @@ class JobCache:
     """Event loop's time."""
 
     step_timings: StepTimings = field(default_factory=StepTimings)
+    start_troubles: dict[str, Blocker] = field(default_factory=dict)
+    """What events say of pods that do not start, by UID."""
+
     flavors: dict[str, Flavor] = field(default_factory=dict)
-    """ResourceFlavors of Kueue that the job was given, by name."""
+    """ResourceFlavors of Kueue that the job was given, by name, as they were when they were read."""
 
     workload_priorities: dict[str, int] = field(default_factory=dict)
     """The values of WorkloadPriorityClasses of Kueue that the job has named, by name, until they are written: a value
@@ -133,7 +138,7 @@ class JobCache:
             return
         self.failures += 1
         if worth_reporting(self.failures, permanent=isinstance(error, Forbidden | Invalid)):
-            self.obstacle = error.message
+            self.obstacle = cut(error.message)
 
     def succeeded(self) -> bool:
         """A pass was carried out to its end. Returns whether something was in its way until now."""

@@ -1,6 +1,7 @@
 """How far each job is, asked of the pod that knows: the chief, or worker 0.
 
-A pod that does not answer is asked at growing intervals, and no pod is waited for while others are asked.
+A pod that does not answer is asked at growing intervals, and no pod is waited for while others are asked. Namespaces
+take turns: pods that answer slowly delay those of their own namespace.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.status_port import fetch, read_progress
 from dtj.kube.backoff import Backoff
+from dtj.kube.fairness import FairWork
 from dtj.kube.loop_time import loop_time
 from dtj.kube.records import Key
 
@@ -30,10 +32,10 @@ INTERVAL: Final = 10.0
 
 QUESTIONS_PER_SECOND: Final = 20
 """Questions to pods that begin in a second, over all jobs. An answer causes one write of a status at most, so this
-limits the writes too: with more than 200 running jobs, a round takes longer than the interval."""
+limits the writes too: with more than 200 running jobs, the jobs of the largest namespaces are asked more rarely."""
 
-AT_ONCE: Final = 32
-"""Pods that are asked at the same time."""
+AT_ONCE: Final = 64
+"""Pods that are asked at the same time; one namespace has half of them."""
 
 SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
 """After how long a pod that did not answer is asked again: an image of a user's own may serve nothing."""
@@ -60,22 +62,30 @@ class ProgressReader:
         self._queue = queue
         self._metrics = metrics
         self._now = now
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._questions: FairWork[Key] = FairWork(self._ask_now, places=AT_ONCE, pause=1 / QUESTIONS_PER_SECOND)
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""
-        due = loop_time() + INTERVAL
-        while True:
-            await asyncio.sleep(max(0.0, due - loop_time()))
-            due = loop_time() + INTERVAL
-            await self.ask_all()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_for_questions())
+            while True:
+                await self._questions.wait()
+                await self._questions.until_done()
 
     async def ask_all(self) -> None:
         """One question to each pod whose turn it is, :data:`QUESTIONS_PER_SECOND` of them in a second."""
-        asked = [record.job.key for record in self._state.jobs if self._whom_to_ask(record.job) is not None]
-        async with asyncio.TaskGroup() as group:
-            for number, key in enumerate(asked):
-                group.create_task(self._ask_later(key, after=number / QUESTIONS_PER_SECOND))
+        self._add_questions()
+        await self._questions.until_done()
+
+    async def _look_for_questions(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            self._add_questions()
+
+    def _add_questions(self) -> None:
+        for record in self._state.jobs:
+            if self._whom_to_ask(record.job) is not None:
+                self._questions.add(record.job.namespace, record.job.key)
 
     def _whom_to_ask(self, job: Job) -> Pod | None:
         if job.spec is None or not is_running(job):
@@ -89,9 +99,8 @@ class ProgressReader:
         pod = pod_of(self._state, job, replica)
         return pod if pod is not None and is_ready(pod) else None
 
-    async def _ask_later(self, key: Key, *, after: float) -> None:
-        """Ask the pod of a job when its turn comes: the job as it is then, if there still is a pod to be asked."""
-        await asyncio.sleep(after)
+    async def _ask_now(self, key: Key) -> None:
+        """Ask the pod of a job as it is now, if there still is a pod to be asked."""
         record = self._state.jobs.get(key)
         pod = self._whom_to_ask(record.job) if record is not None else None
         if record is not None and pod is not None:
@@ -101,8 +110,7 @@ class ProgressReader:
         replica = replica_of(pod)
         assert replica is not None
         port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
-        async with self._slots:
-            body = await fetch(pod.ip, port)
+        body = await fetch(pod.ip, port)
         progress = read_progress(body) if body is not None else None
         self._metrics.asked_for_progress(answered=progress is not None)
         if progress is None:

@@ -14,9 +14,10 @@ from dtj.core.observed import Pod
 from dtj.core.platform import Platform
 from dtj.core.pod_state import replica_of
 from dtj.engine.status_port import fetch
+from dtj.kube.fairness import FairSlots
 
-AT_ONCE: Final = 8
-"""Pods that are asked at the same time."""
+AT_ONCE: Final = 16
+"""Pods that are asked at the same time; one namespace has half of them."""
 
 REQUEST: Final = "POST /stacks"
 
@@ -26,7 +27,7 @@ class StackRequests:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = FairSlots(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, pods: Sequence[Pod]) -> None:
@@ -40,5 +41,5 @@ class StackRequests:
         replica = replica_of(pod)
         assert replica is not None
         port = self._platform.network.status_port(role=replica.role, index=replica.index)
-        async with self._slots:
+        async with self._slots.of(pod.namespace):
             await fetch(pod.ip, port, request=REQUEST)

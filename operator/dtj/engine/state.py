@@ -81,6 +81,7 @@ class ClusterState:
             progress=cache.progress,
             silence=cache.silence,
             stragglers=cache.step_timings.stragglers,
+            start_troubles=cache.start_troubles,
         )
 
 

@@ -36,7 +36,7 @@ class JobRecord:
     """The whole spec as JSON text; None where ``job`` lacks nothing."""
 
     refused: bool = False
-    """Whether the spec was too long to be read: ``job.problems`` says so."""
+    """Whether the spec was too large to be read: ``job.problems`` says so."""
 
     @property
     def raw_status(self) -> JsonObject:

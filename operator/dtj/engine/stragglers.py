@@ -1,8 +1,8 @@
 """Finds replicas that are slower than their peers: asks training replicas for their step times.
 
 The load is limited: a few requests at a time, only for jobs whose progress is known, at most :data:`MAX_ASKED` replicas
-of each job, and more rarely than the replica that reports the job's progress. A job whose pods publish nothing to
-compare is asked more and more rarely. Values that are not numbers are ignored.
+of each job, and more rarely than the replica that reports the job's progress. Namespaces take turns. A job whose pods
+publish nothing to compare is asked more and more rarely. Values that are not numbers are ignored.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.status_port import fetch, read_step_timing
 from dtj.kube.backoff import Backoff
+from dtj.kube.fairness import FairWork
 from dtj.kube.loop_time import loop_time
 from dtj.kube.records import Key
 
 INTERVAL: Final = 30.0
-"""Seconds between two rounds."""
+"""Seconds between two questions to a pod."""
 
-AT_ONCE: Final = 8
-"""Pods that are asked at the same time."""
+JOBS_AT_ONCE: Final = 8
+"""Jobs whose pods are asked at the same time; one namespace has half of them."""
+
+AT_ONCE: Final = 4
+"""Pods of one job that are asked at the same time."""
 
 MAX_ASKED: Final = 64
 """Replicas of one job that are asked: the first ones."""
@@ -43,22 +47,39 @@ class StragglerFinder:
     def __init__(self, state: ClusterState, queue: WorkQueue[Key]) -> None:
         self._state = state
         self._queue = queue
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._comparisons: FairWork[Key] = FairWork(self._compare_now, places=JOBS_AT_ONCE)
 
     async def run(self) -> NoReturn:
         """Compare until cancelled."""
-        while True:
-            await asyncio.sleep(INTERVAL)
-            await self.compare_all()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_for_jobs())
+            while True:
+                await self._comparisons.wait()
+                await self._comparisons.until_done()
 
     async def compare_all(self) -> None:
-        """One round."""
-        jobs = [record.job for record in self._state.jobs if self._is_due(record.job)]
-        for job in jobs:
-            assert job.spec is not None
-            pods = self._whom_to_ask(job, job.spec)
-            if len(pods) >= MIN_REPLICAS:
-                await self._compare(job, job.spec, pods)
+        """One comparison of each job whose turn it is."""
+        self._add_jobs()
+        await self._comparisons.until_done()
+
+    async def _look_for_jobs(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            self._add_jobs()
+
+    def _add_jobs(self) -> None:
+        for record in self._state.jobs:
+            if self._is_due(record.job):
+                self._comparisons.add(record.job.namespace, record.job.key)
+
+    async def _compare_now(self, key: Key) -> None:
+        """Compare the replicas of a job as it is now, if there still are enough."""
+        record = self._state.jobs.get(key)
+        if record is None or record.job.spec is None or not self._is_due(record.job):
+            return
+        pods = self._whom_to_ask(record.job, record.job.spec)
+        if len(pods) >= MIN_REPLICAS:
+            await self._compare(record.job, record.job.spec, pods)
 
     def _is_due(self, job: Job) -> bool:
         if job.spec is None or not is_running(job):
@@ -77,9 +98,10 @@ class StragglerFinder:
     async def _compare(self, job: Job, spec: JobSpec, pods: dict[Replica, Pod]) -> None:
         timings = self._state.caches.of(job.uid).step_timings
         readings: dict[str, Reading] = {}
+        slots = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for replica, pod in pods.items():
-                group.create_task(self._ask(replica, pod, readings))
+                group.create_task(self._ask(replica, pod, readings, slots))
         uids = {replica.hostname: pod.uid for replica, pod in pods.items()}
         before = {
             name: reading for name, reading in timings.readings.items() if timings.uids.get(name) == uids.get(name)
@@ -91,9 +113,9 @@ class StragglerFinder:
         timings.silences = 0 if speaks >= MIN_REPLICAS else timings.silences + 1
         timings.ask_after = loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
 
-    async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading]) -> None:
+    async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading], slots: asyncio.Semaphore) -> None:
         port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
-        async with self._slots:
+        async with slots:
             body = await fetch(pod.ip, port)
         reading = read_step_timing(body, at=loop_time()) if body is not None else None
         if reading is not None:

@@ -7,7 +7,7 @@ here. Nothing is retried in this module; whoever calls knows what a second attem
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -19,15 +19,14 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from dtj import __version__
 from dtj.api import names
-from dtj.api.job import MAX_SPEC_BYTES
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.clock import ServerClock
 from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, NotFound, Unavailable, transport_words
 from dtj.kube.gateway import JOBS, PODS, Discovery, Listing, Resource, WatchEvent
-from dtj.kube.job_body import decode_job
+from dtj.kube.job_body import decode_job, kept_of_list
 from dtj.kube.loop_time import loop_time
-from dtj.kube.paging import FIRST_PAGE_SIZE, next_limit
+from dtj.kube.paging import FIRST_PAGE_SIZE, PageTooLong, limit_after_too_long, next_limit, read_page
 from dtj.kube.pod_logs import LogQuery, split_lines
 from dtj.kube.status_errors import error_from_reply, error_from_status
 from dtj.kube.throttle import PacedSlots
@@ -153,20 +152,30 @@ class KubeGateway:
         items = tuple(item for page in pages for item in page.items)
         return Listing(items=items, resource_version=pages[-1].resource_version)
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
-        return self._pages(resource, namespace, _selected(selector, ""))
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
+        return self._pages(resource, namespace, _selected(selector, field_selector))
 
     async def _pages(
         self, resource: Resource, namespace: str | None, selected: Mapping[str, str]
     ) -> AsyncGenerator[Listing, None]:
         limit, next_page, path = FIRST_PAGE_SIZE, "", resource.path(namespace)
+        kept: Callable[[msgspec.Raw], bytes] = kept_of_list if resource == JOBS else bytes
         while True:
             query = {"limit": str(limit), **selected, **({"continue": next_page} if next_page else {})}
-            page = await self._call("list", resource, path=path, namespace=namespace, query=query, decode=_decode_page)
+            read = read_page if limit > 1 else None
+            try:
+                page = await self._call(
+                    "list", resource, path=path, namespace=namespace, query=query, decode=_decode_page, read=read
+                )
+            except PageTooLong:
+                limit = limit_after_too_long(limit)
+                continue
             received = page.items or []
             limit, next_page = next_limit(limit, sum(len(bytes(item)) for item in received)), page.metadata.next_page
             listing = Listing(
-                items=tuple(_kept(resource, item) for item in received), resource_version=page.metadata.resource_version
+                items=tuple(kept(item) for item in received), resource_version=page.metadata.resource_version
             )
             del page, received  # before the next one is read
             yield listing
@@ -363,10 +372,11 @@ class KubeGateway:
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
         accept: str = _JSON,
+        read: Callable[[aiohttp.ClientResponse], Awaitable[bytes]] | None = None,
     ) -> T:
         async def once() -> T:
             async with self._request(verb, resource, path=path, query=query, body=body, accept=accept) as reply:
-                return decode(await reply.read())
+                return decode(await (reply.read() if read is None else read(reply)))
 
         async with self._in_flight.of(namespace or ""):
             try:
@@ -465,13 +475,6 @@ _METHODS: Final = {
     "patch": "PATCH",
     "delete": "DELETE",
 }
-
-
-def _kept(resource: Resource, item: msgspec.Raw) -> bytes:
-    """An entry of a list as it is kept until it is read: a long job without what is not read of it."""
-    if resource == JOBS and len(bytes(item)) > MAX_SPEC_BYTES:
-        return _encode(decode_job(item))
-    return bytes(item)
 
 
 def _selected(selector: str, field_selector: str) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import ssl
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +14,14 @@ from urllib.parse import urlsplit
 
 import yaml
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config
+from kubernetes.aio.config import load_incluster_config, load_kube_config_from_dict
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
-from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 
 _NAMESPACE_FILE: Final = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
 _DEFAULT_NAMESPACE: Final = "default"
 _MAX_CONTEXTS: Final = 10
-_NOBODY: Final = "(no user)"
+_NO_KUBECONFIG: Final = "kubeconfig {} is not a kubeconfig: it has no list of clusters"
+_FILES: Final = frozenset({"certificate-authority", "client-certificate", "client-key", "tokenFile"})
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -43,8 +45,12 @@ class ConnectionSource:
                 load_incluster_config(client_configuration=configuration)
             else:
                 await self._load_kubeconfig(configuration)
-        except ConfigException as error:
-            raise ConfigError(f"{self.describe()}: {error}") from error
+            _check_usable(configuration)
+        except ConfigError:
+            raise
+        except Exception as error:  # the client library answers a field of another kind with whatever Python raises
+            words = " ".join(str(error).split()) or type(error).__name__
+            raise ConfigError(f"{self.describe()}: cannot be used: {words}") from error
         if urlsplit(configuration.host).hostname in _LOOPBACK:
             # A proxy of the environment cannot reach this machine's own loopback; kubectl makes the same exception.
             configuration.client_session_kwargs = {"trust_env": False}
@@ -59,8 +65,7 @@ class ConnectionSource:
             with suppress(OSError):
                 return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or _DEFAULT_NAMESPACE
             return _DEFAULT_NAMESPACE
-        context = self._context(self._read_kubeconfigs())
-        return str(context.get("namespace") or _DEFAULT_NAMESPACE)
+        return str(self._context(self._read()).get("namespace") or _DEFAULT_NAMESPACE)
 
     def describe(self) -> str:
         """The source in words, for messages."""
@@ -73,69 +78,129 @@ class ConnectionSource:
         return not given and SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
 
     def _paths(self) -> str:
-        return self.kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+        return self.kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
 
-    def _read_kubeconfigs(self) -> list[dict[str, Any]]:
+    def _read(self) -> list[_File]:
         paths = self._paths()
-        files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-        readable = [path for path in files if path.exists()]
-        if not readable:
+        files = [Path(os.path.expanduser(path)) for path in paths.split(os.pathsep) if path]
+        found = [_File(path, _read_kubeconfig(path)) for path in files if path.exists()]
+        if not found:
             raise ConfigError(f"kubeconfig {paths} does not exist: give one with --kubeconfig or $KUBECONFIG")
-        return [_read_kubeconfig(path) for path in readable]
+        if not any(isinstance(file.content.get("clusters"), list) for file in found):
+            raise ConfigError(_NO_KUBECONFIG.format(paths))
+        return found
 
     async def _load_kubeconfig(self, configuration: Configuration) -> None:
-        contents = self._read_kubeconfigs()
-        context = self._context(contents)
-        merged = KubeConfigMerger(self._paths()).config
-        if not any(user.value.get("name") == context.get("user") for user in merged.value["users"]):
-            # kubectl takes a context without a user, as one behind `kubectl proxy` is; the client library does not.
-            nobody = {"name": _NOBODY, "user": {}}
-            merged.value["users"].append(ConfigNode("users", nobody, self._paths()))
-            for each in merged.value["contexts"]:
-                if each.value.get("context") == context:
-                    each.value["context"]["user"] = _NOBODY
-        try:
-            loader = KubeConfigLoader(config_dict=merged, active_context=self._wanted(contents))
-            await loader.load_and_set(configuration)
-            if configuration.ssl_ca_cert:
-                ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        except (TypeError, KeyError, ValueError, AttributeError, OSError) as error:
-            # The library trusts the shape of what it reads, and certificates that are none come from OpenSSL.
-            words = " ".join(str(error).split())
-            raise ConfigError(f"{self.describe()}: cannot be used: {type(error).__name__}: {words}") from error
-
-    def _wanted(self, contents: list[dict[str, Any]]) -> str | None:
-        return self.context or next(filter(None, (content.get("current-context") for content in contents)), None)
-
-    def _context(self, contents: list[dict[str, Any]]) -> dict[str, Any]:
-        """The context that is asked for, else the current one. Raises ConfigError with the names of those that there
-        are, which the client library does not name."""
-        entries = [entry for content in contents for entry in content.get("contexts") or ()]
-        known = {
-            str(entry["name"]): entry["context"]
-            for entry in reversed(entries)
-            if isinstance(entry, dict) and "name" in entry and isinstance(entry.get("context"), dict)
+        """Give the client library the one cluster and user that the context names, as kubectl reads them: the first
+        file wins, what is null or empty is not set, and a context needs no user."""
+        files = self._read()
+        context = self._context(files)
+        cluster = _entry(files, "clusters", context.get("cluster"))
+        if cluster is None or not isinstance(cluster.get("server"), str):
+            missing = "there is no cluster" if cluster is None else "there is no server of cluster"
+            raise ConfigError(f'{self.describe()}: {missing} "{context.get("cluster") or ""}"')
+        user = _entry(files, "users", context.get("user")) or {}
+        chosen = {
+            "current-context": "chosen",
+            "contexts": [{"name": "chosen", "context": {"cluster": "chosen", "user": "chosen"}}],
+            "clusters": [{"name": "chosen", "cluster": cluster}],
+            "users": [{"name": "chosen", "user": _with_token_of_file(user)}],
         }
-        wanted = self._wanted(contents)
-        if wanted in known:
-            return dict(known[wanted])
-        names = sorted(known)
+        _check_data({**cluster, **user})
+        await load_kube_config_from_dict(chosen, client_configuration=configuration)
+
+    def _context(self, files: Sequence[_File]) -> dict[str, Any]:
+        """The context that was asked for, or the current one: the client library would not say which there are."""
+        wanted = self.context or next(filter(None, (file.content.get("current-context") for file in files)), None)
+        found = _entry(files, "contexts", wanted) if wanted else None
+        if found is not None:
+            return found
+        names = sorted({str(entry["name"]) for file in files for entry in file.entries("contexts")})
         shown = ", ".join(names[:_MAX_CONTEXTS]) + (", …" if len(names) > _MAX_CONTEXTS else "")
         remedy = f"choose one with --context: {shown}" if names else "it has none"
         problem = f'there is no context "{wanted}"' if wanted else "current-context is not set"
         raise ConfigError(f"{self.describe()}: {problem}: {remedy}")
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    content: dict[str, Any]
+
+    def entries(self, section: str) -> Iterator[dict[str, Any]]:
+        """The named entries of ``clusters``, ``contexts`` or ``users``."""
+        listed = self.content.get(section)
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict) and "name" in entry:
+                yield entry
+
+    def absolute(self, path: object) -> str:
+        """A path of this file, which counts from its directory."""
+        return os.path.join(os.path.abspath(self.path.parent), str(path))
+
+
+def _entry(files: Sequence[_File], section: str, name: object) -> dict[str, Any] | None:
+    """The fields of the first entry of that name which are set, with absolute paths; None if there is none."""
+    for file in files:
+        for entry in file.entries(section):
+            if str(entry["name"]) != str(name):
+                continue
+            fields = entry.get(section.removesuffix("s")) or {}
+            if not isinstance(fields, dict):
+                raise ConfigError(f'kubeconfig {file.path}: {section}: "{name}" is not a mapping')
+            found = {str(key): value for key, value in fields.items() if value is not None and value != ""}
+            return {key: file.absolute(value) if key in _FILES else value for key, value in found.items()}
+    return None
+
+
+def _with_token_of_file(user: dict[str, Any]) -> dict[str, Any]:
+    """The user with the token of ``tokenFile``, whose line break at the end is none of it."""
+    if "tokenFile" not in user:
+        return user
+    return {**user, "token": Path(user["tokenFile"]).read_text(encoding="utf-8").strip()}
+
+
+def _check_data(fields: dict[str, Any]) -> None:
+    for key in (key for key in fields if key.endswith("-data")):
+        try:
+            base64.b64decode(fields[key])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{key} is not base64") from error
+
+
+def _check_usable(configuration: Configuration) -> None:
+    """Raises ValueError for what would be an exception from the depths of the transport."""
+    try:
+        address = urlsplit(configuration.host)
+        usable = address.scheme in {"http", "https"} and bool(address.hostname) and address.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f'server "{configuration.host}" is not an address such as https://example.com:6443')
+    if not all(str(key).isprintable() for key in configuration.api_key.values()):
+        raise ValueError("the token has a line break, or another character that cannot be sent")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        field = "certificate-authority"
+        if configuration.ssl_ca_cert:
+            context.load_verify_locations(configuration.ssl_ca_cert)
+        field = "client-certificate or client-key"
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file, password="")  # it asks for none
+    except OSError as error:
+        raise ValueError(f"{field} cannot be read as PEM: {error.strerror or error}") from error
+
+
 def _read_kubeconfig(path: Path) -> dict[str, Any]:
-    """Its content. Raises ConfigError for what the client library would answer with a TypeError from its depths."""
+    """Its content, which may be empty. Raises ConfigError."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise ConfigError(f"kubeconfig {path}: {line}not YAML: {error.problem}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"kubeconfig {path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("clusters"), list):
-        raise ConfigError(f"kubeconfig {path} is not a kubeconfig: it has no list of clusters")
-    return content
+    if not isinstance(content, dict | None):
+        raise ConfigError(_NO_KUBECONFIG.format(path))
+    return content or {}

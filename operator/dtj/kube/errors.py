@@ -73,4 +73,6 @@ def transport_words(error: Exception) -> str:
         return "connection refused; is the server running, and the address right?"
     if isinstance(cause, socket.gaierror):
         return "the name of the server does not resolve"
+    if isinstance(cause, TimeoutError) and not str(error):
+        return "no answer in time; is the server overloaded, or a firewall between?"
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Fair shares of what is scarce: workers, and calls of the API server in flight.
+"""Fair shares of what is scarce: workers, calls of the API server in flight, and questions to pods.
 
 Tenants are namespaces. Nobody is interrupted for another, so there must be a free place when a new tenant comes: a
 tenant may take one only while it holds fewer than are free. One alone gets half of all places, a second one half of the
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
+W = TypeVar("W", bound=Hashable)
 
 
 class FairShare(Generic[T]):
@@ -100,3 +101,52 @@ class FairSlots:
             if not turn.done():  # else its caller was cancelled while it waited
                 self._share.take(tenant)
                 turn.set_result(None)
+
+
+class FairWork(Generic[W]):
+    """Things to do, each in a task of its own, and none twice at the same time. Tenants take turns, and share places;
+    between the beginnings of two there is a pause."""
+
+    def __init__(self, work: Callable[[W], Awaitable[None]], *, places: int, pause: float = 0.0) -> None:
+        self._work = work
+        self._pause = pause
+        self._share: FairShare[str] = FairShare(places)
+        self._waiting: TakingTurns[str, W] = TakingTurns()
+        self._undone: set[W] = set()
+        self._news = asyncio.Event()
+
+    def add(self, tenant: str, value: W) -> None:
+        """Have this done, unless it is about to be."""
+        if value not in self._undone:
+            self._undone.add(value)
+            self._waiting.push(tenant, value)
+            self._news.set()
+
+    async def wait(self) -> None:
+        """Return when there is something to do."""
+        while not self._undone:
+            await self._next_news()
+
+    async def until_done(self) -> None:
+        """Do all that there is, and what is added meanwhile."""
+        async with asyncio.TaskGroup() as group:
+            while self._undone:
+                following = self._waiting.pop(self._share.may_take)
+                if following is None:
+                    await self._next_news()
+                    continue
+                self._share.take(following[0])
+                group.create_task(self._do(*following))
+                await asyncio.sleep(self._pause)
+
+    async def _do(self, tenant: str, value: W) -> None:
+        try:
+            await self._work(value)
+        finally:
+            self._share.give_back(tenant)
+            self._undone.discard(value)
+            self._news.set()
+
+    async def _next_news(self) -> None:
+        self._news.clear()
+        await self._news.wait()

@@ -86,8 +86,11 @@ class Gateway(Protocol):
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         """All objects that carry the labels of ``selector``, whatever pages the server makes of them."""
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
-        """The same list page by page, for callers that keep less of each object than its JSON.
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
+        """The same list page by page, for callers that keep less of each object than its JSON; with
+        ``field_selector``, of those alone whose fields are so.
 
         The resource version of the last page is the one to watch from.
         """

@@ -22,12 +22,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
 from dtj.kube.backoff import Backoff
-from dtj.kube.errors import ApiError, Gone
+from dtj.kube.errors import ApiError, Gone, NotFound
 from dtj.kube.gateway import Gateway, Resource, WatchEvent
 from dtj.kube.namespaces import Keep, everywhere
 from dtj.kube.records import Key, PlainRecord, Record, decode_identity, decode_plain
@@ -44,6 +44,15 @@ class Change(Generic[T]):
 
     before: T | None
     after: T | None
+
+
+class _Read(NamedTuple, Generic[T]):
+    """An object as it is kept from the moment that it is read: its record may be a hundred times as large."""
+
+    key: Key
+    uid: str
+    version: str
+    value: T
 
 
 class Informer(Generic[R, T]):
@@ -65,6 +74,7 @@ class Informer(Generic[R, T]):
         selector: str = "",
         backoff: Backoff | None = None,
         on_turned_back: Callable[[], None] = lambda: None,
+        on_not_served: Callable[[], None] = lambda: None,
         keep: Keep = everywhere,
     ) -> None:
         self.resource = resource
@@ -77,6 +87,7 @@ class Informer(Generic[R, T]):
         self._selector = selector
         self._backoff = backoff or Backoff(base=0.5, cap=30.0)
         self._on_turned_back = on_turned_back
+        self._on_not_served = on_not_served
         self._keep = keep
         self._values: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
@@ -102,17 +113,17 @@ class Informer(Generic[R, T]):
                 await self._wait_out(error)
 
     async def _list(self) -> str:
-        records: dict[Key, R] = {}
+        listed: dict[Key, _Read[T]] = {}
         version = ""
         async for page in self._gateway.pages(self.resource, namespace=self._namespace, selector=self._selector):
-            # A pod's JSON is much longer than its record: 130,000 bytes in a job of 2,700 workers.
-            records |= {record.metadata.key: record for record in map(self._read, page.items) if record is not None}
+            # A pod's JSON is much longer than what is kept of it: 130,000 bytes in a job of 2,700 workers.
+            listed |= {read.key: read for read in map(self._read, page.items) if read is not None}
             version = page.resource_version
         self._recovered()
-        for key in [key for key in self._values if key not in records]:
+        for key in [key for key in self._values if key not in listed]:
             self._delete(key)
-        for record in records.values():
-            self._put(record)
+        for read in listed.values():
+            self._put(read)
         self.synced.set()
         self._compare(version)
         return version
@@ -156,32 +167,36 @@ class Informer(Generic[R, T]):
         """Take over one event. Returns its resource version."""
         if event.type == "BOOKMARK":
             return _decode_bookmark(event.object)
-        record = self._read(event.object)
-        if record is None:
+        read = self._read(event.object)
+        if read is None:
             return ""
         if event.type == "DELETED":
-            self._delete(record.metadata.key)
+            self._delete(read.key)
         else:
-            self._put(record)
-        return record.metadata.resource_version
+            self._put(read)
+        return read.version
 
-    def _read(self, body: bytes) -> R | None:
-        """Decode an object. One that cannot be read must not stop the others."""
+    def _read(self, body: bytes) -> _Read[T] | None:
+        """Decode an object, and keep of it what is read. One that cannot be read must not stop the others."""
         try:
-            return None if self._is_foreign(body) else self._decode(body)
+            record = None if self._is_foreign(body) else self._decode(body)
         except msgspec.DecodeError as error:
             log.error("%s cannot be read and is ignored: %s: %r", self.resource.kind, error, body[:200])
             return None
+        if record is None:
+            return None
+        metadata = record.metadata
+        return _Read(metadata.key, metadata.uid, metadata.resource_version, self._convert(record))
 
     def _is_foreign(self, body: bytes) -> bool:
         """Whether the object is of a namespace that another operator serves. Raises msgspec.DecodeError."""
         return self._keep is not everywhere and not self._keep(decode_identity(body).metadata.namespace)
 
-    def _put(self, record: R) -> None:
-        key, uid = record.metadata.key, record.metadata.uid
+    def _put(self, read: _Read[T]) -> None:
+        key, uid, _, after = read
         if self._uids.get(key, uid) != uid:
             self._delete(key)  # another object under the old name: the end of the first was missed
-        before, after = self._values.get(key), self._convert(record)
+        before = self._values.get(key)
         self._values[key], self._uids[key] = after, uid
         if before != after:
             self._on_change(Change(before, after))
@@ -205,6 +220,8 @@ class Informer(Generic[R, T]):
         self._failures += 1
         if self._failures == 1:
             log.warning("%s: %s; trying again until it answers", self._title(), error.message)
+        if isinstance(error, NotFound):
+            self._on_not_served()
         await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
 
     def _recovered(self) -> None:

@@ -2,8 +2,8 @@
 
 A job is what a user wrote, up to 1.5 MiB, and ``spec.template`` may hold what no schema knows: decoded, 1.3 MB of
 ``[{},{},…]`` take 30 MiB. So each object is looked at before it is decoded. Its spec stays text, which takes as much
-memory as it is long; a spec over :data:`dtj.api.job.MAX_SPEC_BYTES` is not decoded at all, and the job's body says so
-instead.
+memory as it is long; a spec that is too long, or has too many values, is not decoded at all, and the job's body says so
+instead: see :func:`dtj.api.job.size_problem`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from dtj.api import kueue_annotations, kueue_labels, multikueue, names
-from dtj.api.job import MAX_SPEC_BYTES, SPEC_PROBLEM, SPEC_TEXT, spec_too_long
+from dtj.api.job import MAX_SPEC_BYTES, SPEC_PROBLEM, SPEC_TEXT, has_many_values, size_problem
 from dtj.api.json import JsonObject
 from dtj.kube.namespaces import Keep, everywhere
 from dtj.kube.records import decode_identity
@@ -46,7 +46,7 @@ class _RunPolicy(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class _Head(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What must be known even of a spec that is too long: whether the job is ours at all."""
+    """What must be known even of a spec that is too large: whether the job is ours at all."""
 
     managed_by: Any = None
     run_policy: _RunPolicy | None = None
@@ -76,6 +76,9 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 _encode = msgspec.json.Encoder().encode
 
+_LONGEST_HEAD: Final = 1024
+"""A controller's name is shorter than that."""
+
 _OF_JOBS: Final = ("ADDED", "MODIFIED", "DELETED")
 
 
@@ -85,7 +88,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
     Raises msgspec.DecodeError if it is none.
     """
     found = _decode_job(raw)
-    length = len(bytes(found.spec))
+    spec = bytes(found.spec)
     found.metadata.annotations = _kept(found.metadata.annotations)
     body: JsonObject = {
         "apiVersion": names.API_VERSION,
@@ -93,14 +96,17 @@ def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
         "metadata": msgspec.to_builtins(found.metadata),
         "status": msgspec.json.decode(found.status),
     }
-    if length <= MAX_SPEC_BYTES:
-        return {**body, SPEC_TEXT: bytes(found.spec).decode()}
-    head: JsonObject = msgspec.to_builtins(_decode_head(found.spec))
-    return {
-        **body,
-        SPEC_TEXT: _encode(head).decode(),
-        SPEC_PROBLEM: spec_too_long(length),
-    }
+    problem = size_problem(spec)
+    if not problem:
+        return {**body, SPEC_TEXT: spec.decode()}
+    head = _encode(_decode_head(spec))
+    return {**body, SPEC_TEXT: head.decode() if len(head) < _LONGEST_HEAD else "{}", SPEC_PROBLEM: problem}
+
+
+def kept_of_list(item: msgspec.Raw) -> bytes:
+    """A job of a list as it is kept until it is read: a large one without what is not read of it."""
+    raw = bytes(item)
+    return _encode(decode_job(raw)) if len(raw) > MAX_SPEC_BYTES or has_many_values(raw) else raw
 
 
 def _kept(annotations: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -49,6 +49,7 @@ NAMESPACE_RULES: Final = (
     PolicyRule(SERVICES, ("get",), "to find objects whose name a job needs"),
     PolicyRule(CLAIMS, ("get",), "to find objects whose name a job needs"),
     PolicyRule(EVENTS, ("create", "patch"), "to tell users what happens, counting instead of repeating"),
+    PolicyRule(EVENTS, ("list",), "to say why a pod does not start of which its status is silent, such as a volume"),
 )
 """Needed in each namespace whose jobs are run: in all of them, or in those that are named."""
 

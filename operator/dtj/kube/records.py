@@ -124,7 +124,7 @@ class _GangSpec(_Partial):
 
 
 class GangRecord(_Partial):
-    """A PodGroup or Workload of any scheduler; ``status`` is small, and passed on as it is."""
+    """A PodGroup or Workload of any scheduler."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _GangSpec = msgspec.field(default_factory=_GangSpec)

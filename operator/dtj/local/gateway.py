@@ -23,7 +23,9 @@ class LocalGateway:
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         return self._objects.list(resource, namespace=namespace, selector=selector)
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
         return one_page(self.list(resource, namespace=namespace, selector=selector))
 
     def watch(

@@ -471,7 +471,9 @@ class _LateList:
         await self.answer.wait()
         return listing
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
         return one_page(self.list(resource, namespace=namespace, selector=selector))
 
 

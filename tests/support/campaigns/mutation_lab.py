@@ -60,8 +60,10 @@ class CountingGateway:
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         return await self._gateway.list(resource, namespace=namespace, selector=selector)
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
-        return self._gateway.pages(resource, namespace=namespace, selector=selector)
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
+        return self._gateway.pages(resource, namespace=namespace, selector=selector, field_selector=field_selector)
 
     def watch(
         self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str

@@ -11,6 +11,7 @@ import pytest
 from dtj.api.crd import SELECTABLE_FIELDS, custom_resource_definition, job_schema
 from dtj.api.generated_schema import generated_job_schema
 from dtj.api.json import JsonObject, dig, objects
+from dtj.api.rules import RULES
 from dtj.core.status import format_deadline, format_time
 
 pytestmark = pytest.mark.unit
@@ -87,3 +88,8 @@ def test_the_selectable_fields_are_plain_fields_of_the_schema() -> None:
     assert version["selectableFields"] == [{"jsonPath": path} for path in SELECTABLE_FIELDS]
     assert len(SELECTABLE_FIELDS) <= 8
     assert {ALL[path]["type"] for path in SELECTABLE_FIELDS} <= {"string", "boolean", "integer"}
+
+
+def test_no_message_of_a_rule_is_cut_off() -> None:
+    messages = [rule.message for rule in RULES]
+    assert [message for message in messages if message != message.strip() or message.endswith((":", ",", ";"))] == []

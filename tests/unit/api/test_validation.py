@@ -151,3 +151,41 @@ class TestVariablesThatAreTooLong:
         roles = {"worker": {"replicas": 1}, "dispatcher": {"replicas": 1}, "data-worker": workers}
         (message,) = self.messages(replicaSpecs=roles)
         assert message.startswith("spec.replicaSpecs.data-worker: TPU_WORKER_HOSTNAMES lists all peers")
+
+
+def test_a_container_beside_the_one_that_trains_may_restart_by_itself() -> None:
+    proxy = {"name": "proxy", "image": "x", "restartPolicy": "Always"}
+    template = {"spec": {"containers": [proxy, {"name": "trainer", "image": "x"}], "initContainers": []}}
+    assert validate(manifest(template=template)) == ()
+
+
+@pytest.mark.parametrize(
+    "spec", [{"roles": {"worker": 1}}, {"roles": {"worker": 1}, "tensorBoard": {"enabled": False}}]
+)
+def test_a_claim_for_one_pod_is_valid_for_a_job_of_one(spec: dict[str, object]) -> None:
+    claim = {"spec": {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOncePod"]}}
+    body = manifest(checkpoint={"claimTemplate": claim}, **spec)  # type: ignore[arg-type]
+    assert not [violation for violation in validate(body) if "accessModes" in violation.field]
+
+
+@pytest.mark.parametrize(
+    ("modes", "workers", "noted"),
+    [
+        (["ReadWriteOnce"], 2, True),
+        (["ReadWriteOnce", "ReadOnlyMany"], 2, True),
+        (["ReadWriteOnce"], 1, False),
+        (["ReadWriteOnce", "ReadWriteMany"], 2, False),
+        (["ReadWriteMany"], 2, False),
+    ],
+)
+def test_a_claim_that_one_node_can_mount_is_noted_if_several_pods_mount_it(
+    modes: list[str], workers: int, noted: bool
+) -> None:
+    claim = {"spec": {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": modes}}
+    body = manifest(checkpoint={"claimTemplate": claim}, roles={"worker": workers})
+    found = check_documents([Document(path=None, number=1, alone=True, body=body)], Platform())
+    assert found.problems == ()
+    assert len(found.manifests) == 1
+    assert [("use ReadWriteMany, unless all pods of the job fit on one node" in note) for note in found.notes] == (
+        [True] if noted else []
+    )

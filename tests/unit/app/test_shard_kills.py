@@ -102,7 +102,9 @@ class Connection:
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         return await self.server.list(resource, namespace=namespace, selector=selector)
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
         return self.server.pages(resource, namespace=namespace, selector=selector)
 
     def watch(

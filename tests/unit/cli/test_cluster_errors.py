@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from builders import manifest
-from dtj.cli.main import cli
+from dtj.cli.main import cli, main
 from support.kubeconfigs import kubeconfig
 from support.local_runs import write
 
@@ -158,3 +159,27 @@ def test_what_makes_no_sense_is_refused_by_its_name(tmp_path: Path, arguments: l
     with pytest.raises(click.UsageError) as refused:
         run(*arguments, *where)
     assert words in refused.value.format_message()
+
+
+@pytest.mark.parametrize("command", ANY)
+@pytest.mark.parametrize("fields", [{"clusters": [{"name": "c", "cluster": {"server": 1}}]}, {"contexts": None}])
+def test_a_kubeconfig_that_cannot_be_used_is_bad_input_in_one_line(
+    command: str, fields: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = kubeconfig(tmp_path, NOBODY)
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **fields}))
+    assert run(*command.split(), "--kubeconfig", file) == 2
+    assert errors(capsys).count("\n") == 1
+
+
+def test_an_error_of_dtj_itself_does_not_say_that_the_job_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: object) -> int:
+        raise LookupError("nobody expected this")
+
+    monkeypatch.setattr(cli, "main", broken)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 70
+    assert "LookupError: nobody expected this" in errors(capsys)

@@ -364,3 +364,22 @@ def test_whatever_stands_anywhere_is_converted_or_refused_in_one_line(shape: str
             except NotConvertible as error:
                 printed = (str(error),)
             assert not any("\n" in line for line in printed), place
+
+
+def test_the_ports_of_pods_in_the_network_of_their_nodes_are_noted(tmp_path: Path, capsys: Caught) -> None:
+    given = SHAPES["one worker with a claim"].replace(
+        "          containers:\n", "          hostNetwork: true\n          containers:\n"
+    )
+    made = Converted(tmp_path, capsys, given)
+    assert made.spec["template"]["spec"]["hostNetwork"] is True
+    assert "hostNetwork: each pod takes ports 2222 and 2223 of its node" in made.printed
+
+
+def test_a_restart_policy_of_the_container_that_trains_is_left_out(tmp_path: Path, capsys: Caught) -> None:
+    """Kubernetes 1.35 knows it; here the operator restarts pods."""
+    given = SHAPES["one worker with a claim"].replace(
+        "- name: tensorflow", "- name: tensorflow\n            restartPolicy: Always"
+    )
+    made = Converted(tmp_path, capsys, given)
+    assert "restartPolicy" not in made.main
+    assert "restartPolicy left out: the operator restarts pods" in made.printed

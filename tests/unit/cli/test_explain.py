@@ -1,4 +1,4 @@
-"""``dtj explain``: shows what the planner would create, in sections or as objects, and what fields mean."""
+"""``dtj explain``: shows what the planner would create, in sections or as objects."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -355,47 +356,16 @@ def test_every_strategy_is_explained_in_words(tmp_path: Path, capsys: Caught, st
     assert f"digits: {strategy} with " in explained(capsys, write(tmp_path, body))
 
 
-# -- fields --------------------------------------------------------------------------------------------------
+def test_an_option_that_is_gone_names_what_remains() -> None:
+    with pytest.raises(click.UsageError, match=r"docs/reference\.md has all fields"):
+        run("explain", "--field", "spec.port")
 
 
-def test_a_field_is_shown_with_type_default_and_meaning(capsys: Caught) -> None:
-    text = explained(capsys, "--field", "spec.runPolicy.backoffLimit")
-    assert "FIELD:    spec.runPolicy.backoffLimit <integer>" in text
-    assert "DEFAULT:  3\n" in text
-    assert "RANGE:    0..1000000\n" in text
-    assert "    backoffLimit is the number of restarts that errors of the" in text
-
-
-def test_the_field_of_the_profile_lists_those_that_ship(capsys: Caught) -> None:
-    text = explained(capsys, "--field", "spec.accelerator.profile")
-    assert {"SHIPPED:", "nvidia,", "tpu-v5e,"} <= set(text.split())
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("runPolicy.scheduling", "gang               <string>  default Auto  one of Auto, None, Volcano"),
-        ("spec.replicaSpecs.worker.replicas", "FIELD:    spec.replicaSpecs.worker.replicas <integer>"),
-        ("spec.replicaSpecs", "    accelerator    <object>"),
-        ("spec.template.spec.containers[].image", "FIELD:    spec.template.spec.containers.image <string>"),
-        ("status.conditions", "    lastTransitionTime"),
-    ],
-)
-def test_fields_are_found_also_below_maps_and_lists(capsys: Caught, path: str, words: str) -> None:
-    assert words in explained(capsys, "--field", path)
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("spec.runPolicy.backofLimit", 'spec.runPolicy has no field "backofLimit"; did you mean "backoffLimit"?'),
-        ("backoffLimit", 'spec has no field "backoffLimit"; did you mean spec.runPolicy.backoffLimit?'),
-        ("spec.port.number", 'spec.port has no field "number"'),
-        ("spec.qqq", 'spec has no field "qqq"; there are strategy, template'),
-    ],
-)
-def test_a_field_that_is_not_there_says_which_may_be_meant(capsys: Caught, path: str, words: str) -> None:
-    assert run("explain", "--field", path) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith(f"--field: {words}")
-    assert printed.count("\n") == 1
+def test_pods_in_the_network_of_their_nodes_are_said_to_need_a_node_each(tmp_path: Path, capsys: Caught) -> None:
+    spec = {"hostNetwork": True, "containers": [{"name": "trainer", "image": "i"}]}
+    text = explained(capsys, write(tmp_path, manifest(roles={"worker": 3}, template={"spec": spec})))
+    assert section(text, "Pods")[-1] == (
+        "hostNetwork: each pod takes the ports 2222 and 2223 of its node, so no two of these pods share a node: 3 "
+        "nodes with these ports free."
+    )
+    assert "hostNetwork" not in explained(capsys, write(tmp_path, manifest(roles={"worker": 3})))

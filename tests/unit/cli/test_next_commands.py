@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from dtj.cli.common.next_commands import commands_in
+from dtj.cli.common.next_commands import commands_in, next_kubectl
 
 pytestmark = pytest.mark.unit
 
@@ -24,3 +24,9 @@ def test_the_namespace_of_a_job_is_named_where_it_is_not_the_usual_one(
     with click.Context(click.Command("submit"), info_name="dtj") as context:
         context.params = {"namespace": given}
         assert commands_in(namespace, usual="default")("delete", "digits") == printed
+
+
+def test_a_command_of_kubectl_has_the_options_that_were_given() -> None:
+    with click.Context(click.Command("tensorboard"), info_name="dtj") as context:
+        context.params = {"namespace": "default", "context": "far", "kubeconfig": None}
+        assert next_kubectl("logs", "a") == "kubectl logs a -n default --context far"

@@ -21,7 +21,7 @@ Caught = pytest.CaptureFixture[str]
 
 
 def run(*arguments: object) -> object:
-    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
+    return cli.main([str(argument) for argument in arguments], prog_name="dtj", standalone_mode=False)
 
 
 @pytest.fixture
@@ -114,44 +114,9 @@ def test_a_command_that_names_files_of_the_directory_is_noted_without_code(
     assert "the command names" not in capsys.readouterr().err
 
 
-def test_with_a_claim_the_job_alone_is_printed_and_the_command_that_copies(
-    tmp_path: Path, code: Path, capsys: Caught
-) -> None:
-    file = write(tmp_path, manifest("a"))
-    assert run("submit", "--code", code, "--code-claim", "shared/mine", "-o", "yaml", file) == 0
-    output = capsys.readouterr()
-    (job,) = yaml.safe_load_all(output.out)
-    volumes = job["spec"]["template"]["spec"]["volumes"]
-    assert {"name": "dtj-code-archive", "persistentVolumeClaim": {"claimName": "shared"}} in volumes
-    packed, copies = output.err.splitlines()
-    assert packed.startswith(f"Code of {code}: 1 file, 4 bytes, packed ")
-    assert copies == (
-        "Copy the code to the claim before you apply this: dtj submit --copy-only "
-        f"--code {code} --code-claim shared/mine {file}"
-    )
-
-
-def test_the_name_of_a_claim_is_checked_without_a_cluster(tmp_path: Path, code: Path, capsys: Caught) -> None:
-    assert run("submit", "--code", code, "--code-claim", "No", "-o", "yaml", write(tmp_path, manifest("a"))) == 2
-    assert capsys.readouterr().err == (
-        '--code-claim: "No": "No" cannot be the name of a PersistentVolumeClaim: use NAME or NAME/DIR\n'
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--code-claim", "shared"), "--code-claim needs --code"),
-        (("--copy-only",), "--copy-only needs --code and --code-claim"),
-        (("--copy-only", "--code", "."), "--copy-only needs --code and --code-claim"),
-        (("--copy-only", "--code", ".", "--code-claim", "shared", "-o", "yaml"), "leave out one of them"),
-    ],
-)
-def test_options_of_a_claim_that_contradict_or_miss_others_are_refused(
-    tmp_path: Path, options: tuple[str, ...], words: str
-) -> None:
-    with pytest.raises(click.UsageError, match=words):
-        run("submit", *options, write(tmp_path, manifest("a")))
+def test_an_option_that_is_gone_names_what_remains(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match="into an image, or onto a volume"):
+        run("submit", "--code", ".", "--code-claim", "shared", write(tmp_path, manifest("a")))
 
 
 def test_code_for_a_run_on_this_machine_is_refused(tmp_path: Path, code: Path, capsys: Caught) -> None:

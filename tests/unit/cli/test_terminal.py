@@ -99,7 +99,6 @@ HERE = (
     "explain {manifest}",
     "explain {manifest} -o json",
     "explain {manifest} -o yaml",
-    "explain --field {word}",
     "submit {hostile}",
     "convert {tfjob}",
     "convert {hostile}",

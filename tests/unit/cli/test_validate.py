@@ -57,6 +57,15 @@ def test_a_spec_that_the_operator_would_not_read_is_refused(tmp_path: Path, caps
     assert "the operator reads 262,144 at most: put scripts and data into a ConfigMap" in printed
 
 
+def test_a_spec_with_more_values_than_the_operator_reads_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    container: JsonObject = {"name": "trainer", "image": "i", "args": ["a,b"] * 10_000}
+    assert run("validate", write(tmp_path, manifest("many", template={"spec": {"containers": [container]}}))) == 2
+    assert "many: spec: has 10,0" in (printed := capsys.readouterr().err)
+    assert " values, and the operator reads 10,000 at most: " in printed
+
+
 def test_an_unknown_accelerator_profile_is_a_mistake_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("validate", write(tmp_path, manifest(accelerator={"profile": "abacus"}))) == 2
     assert 'spec.accelerator.profile: there is no accelerator profile "abacus"' in capsys.readouterr().err

@@ -9,9 +9,7 @@ import pytest
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects
 from dtj.client import InvalidManifest
-from dtj.client.code_claim import CodeClaim
-from dtj.client.code_copy_pod import copy_pod
-from dtj.client.code_manifest import ARCHIVE, JobWithCode, with_code, with_code_on_claim
+from dtj.client.code_manifest import ARCHIVE, JobWithCode, with_code
 from dtj.client.code_pack import CodePack
 from dtj.client.manifests import manifests_of
 from dtj.core.manifests.pod import PodRenderer
@@ -187,99 +185,3 @@ def test_a_manifest_that_was_printed_with_its_code_is_not_given_other_code(packe
     (printed,) = manifests_of(coded(packed).manifest.body)
     with pytest.raises(InvalidManifest, match="the manifest has its code already"):
         with_code(printed, packed)
-
-
-# -- code on a claim --------------------------------------------------------------------------------------------
-
-CLAIM = CodeClaim("shared", "of-mine")
-
-
-def on_claim(packed: CodePack, **spec: object) -> JsonObject:
-    """The pod spec of a job whose code is on a claim."""
-    (found,) = manifests_of(manifest(**spec))  # type: ignore[arg-type]
-    pod = dig(with_code_on_claim(found, packed, CLAIM).manifest.body, "spec", "template", "spec")
-    assert isinstance(pod, dict)
-    return pod
-
-
-def unpack_of(pod: JsonObject) -> tuple[JsonObject, list[str]]:
-    """The init container that unpacks, and its arguments: archive, directory, digest, remedy."""
-    first, *_ = objects(pod["initContainers"])
-    command = first["command"]
-    assert isinstance(command, list)
-    return first, [str(word) for word in command[3:]]
-
-
-def test_the_init_container_reads_the_code_from_the_claim(packed: CodePack) -> None:
-    pod = on_claim(packed)
-    unpack, (file, directory, digest, remedy) = unpack_of(pod)
-    assert file == f"/dtj/code-archive/of-mine/dtj-code/{packed.digest}.tar.gz"
-    assert (directory, digest) == ("/code", packed.digest)
-    assert remedy == "copy it with `dtj submit --copy-only --code DIR --code-claim shared/of-mine FILE`"
-    assert {"name": "dtj-code-archive", "persistentVolumeClaim": {"claimName": "shared"}} in objects(pod["volumes"])
-    mount = {"name": "dtj-code-archive", "mountPath": "/dtj/code-archive", "readOnly": True}
-    assert unpack["volumeMounts"] == [{"name": "dtj-code", "mountPath": "/code"}, mount]
-
-
-def test_a_volume_of_the_claim_that_the_template_has_is_used(packed: CodePack) -> None:
-    body = template()
-    spec = body["spec"]
-    assert isinstance(spec, dict)
-    spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]
-    pod = on_claim(packed, template=body)
-    assert [volume["name"] for volume in objects(pod["volumes"])] == ["data", "dtj-code"]
-    unpack, _ = unpack_of(pod)
-    assert [mount["name"] for mount in objects(unpack["volumeMounts"])] == ["dtj-code", "data"]
-
-
-def test_a_claim_that_holds_checkpoints_too_is_mounted_once(packed: CodePack) -> None:
-    volume = {"persistentVolumeClaim": {"claimName": "shared"}}
-    (found,) = manifests_of(manifest(checkpoint={"volume": volume}))
-    job = with_code_on_claim(found, packed, CLAIM).manifest
-    assert job.job.spec is not None
-    pod = dig(PodRenderer(job.job, job.spec, Platform()).render(Replica(job.spec.roles()[0], 0)), "spec")
-    assert isinstance(pod, dict)
-    claims = [dig(volume, "persistentVolumeClaim", "claimName") for volume in objects(pod["volumes"])]
-    assert claims.count("shared") == 1
-    unpack, (file, *_) = unpack_of(pod)
-    (mount,) = (each for each in objects(unpack["volumeMounts"]) if each["name"] == "dtj-checkpoint")
-    assert file == f"{mount['mountPath']}/of-mine/dtj-code/{packed.digest}.tar.gz"
-
-
-def test_the_pod_that_copies_has_the_image_the_place_and_the_user_of_the_template(packed: CodePack) -> None:
-    body = template(securityContext={"runAsUser": 1000}, imagePullPolicy="Always")
-    spec = body["spec"]
-    assert isinstance(spec, dict)
-    of_template: JsonObject = {
-        "nodeSelector": {"pool": "cpu"},
-        "tolerations": [{"key": "pool", "operator": "Exists"}],
-        "imagePullSecrets": [{"name": "registry"}],
-        "serviceAccountName": "trainer",
-    }
-    spec |= {**of_template, "hostNetwork": True}
-    (found,) = manifests_of(manifest(template=body))
-    pod = copy_pod(with_code_on_claim(found, packed, CLAIM), restricted=True)
-    spec = dig(pod, "spec")
-    assert isinstance(spec, dict)
-    assert {name: spec[name] for name in of_template} == of_template
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["restartPolicy"] == "Never"
-    assert spec["activeDeadlineSeconds"] == 1800
-    assert "hostNetwork" not in spec
-    assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}, "runAsNonRoot": True}
-    (container,) = objects(spec["containers"])
-    assert (container["image"], container["imagePullPolicy"]) == ("example/trainer:1", "Always")
-    assert container["securityContext"] == {
-        "runAsUser": 1000,
-        "capabilities": {"drop": ["ALL"]},
-        "allowPrivilegeEscalation": False,
-    }
-    assert container["volumeMounts"] == [{"name": "claim", "mountPath": "/dtj/claim"}]
-    assert spec["volumes"] == [{"name": "claim", "persistentVolumeClaim": {"claimName": "shared"}}]
-
-
-def test_the_pod_that_copies_has_the_template_of_a_role_if_there_is_no_other(packed: CodePack) -> None:
-    roles = {"worker": {"replicas": 2, "template": template(image="example/worker:1")}}
-    (found,) = manifests_of(manifest(replicaSpecs=roles, template=None))
-    (container,) = objects(dig(copy_pod(with_code_on_claim(found, packed, CLAIM)), "spec", "containers"))
-    assert container["image"] == "example/worker:1"

@@ -16,7 +16,6 @@ import pytest
 
 from dtj.client import CodeError
 from dtj.client.code_pack import (
-    CLAIM_LIMIT,
     CONFIG_MAP_LIMIT,
     IGNORE_FILE,
     CodePack,
@@ -78,7 +77,15 @@ def test_an_unpacked_archive_is_the_directory(tmp_path: Path) -> None:
 
 
 def test_caches_repositories_and_runs_are_left_out_unless_asked_for(tmp_path: Path) -> None:
-    ignored = ("__pycache__/train.pyc", ".git/config", "dtj-runs/first/log", ".env", "sub/.venv/bin/python", "a.pyc")
+    ignored = (
+        "__pycache__/train.pyc",
+        ".git/config",
+        "dtj-runs/first/log",
+        ".env",
+        "sub/.venv/bin/python",
+        "a.pyc",
+        "keys/a.pem",
+    )
     source = folder(tmp_path, "train.py", *ignored)
     assert names(pack(source)) == ["train.py"]
     folder(source, ignore="!.env\n")
@@ -277,8 +284,6 @@ def test_more_than_a_config_map_holds_is_refused_with_the_largest_files(tmp_path
     words = refusal(source)
     assert words.startswith(f"{source}: 4 files, 1.9 MiB, packed 1.9 MiB, is too much: a ConfigMap holds 1.0 MiB: ")
     assert "exclude data in .dtjignore (the largest files: larger.bin 1.0 MiB, large.bin 900.0 KiB, data/sm" in words
-    assert "store the code on a PersistentVolumeClaim with --code-claim" in words
-    assert names(pack(source, CLAIM_LIMIT)) == ["data/small.csv", "large.bin", "larger.bin", "train.py"]
     folder(source, ignore="larger.bin\n")
     assert names(pack(source)) == ["data/small.csv", "large.bin", "train.py"]
 
@@ -288,15 +293,6 @@ def test_a_gigabyte_of_zeros_is_refused_before_it_is_read(tmp_path: Path) -> Non
     with (source / "zeros").open("wb") as file:
         file.truncate(2**30)
     assert refusal(source).startswith(f"{source}: 1024.0 MiB of code are too much, at most 64.0 MiB: exclude data in ")
-
-
-def test_code_for_a_claim_has_a_limit_too(tmp_path: Path) -> None:
-    source = folder(tmp_path, "train.py")
-    with (source / "zeros").open("wb") as file:
-        file.truncate(2**30)
-    words = refusal(source, CLAIM_LIMIT)
-    assert words.startswith(f"{source}: 1024.0 MiB of code are too much, at most 256.0 MiB: exclude data in .dtjignore")
-    assert "--code-claim" not in words
 
 
 def test_a_home_directory_is_refused_before_all_of_it_is_read(tmp_path: Path) -> None:

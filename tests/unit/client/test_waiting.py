@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +14,7 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
-from dtj.client import ConditionUnreachable, InvalidRequest
+from dtj.client import AsyncClient, ConditionUnreachable, InvalidRequest, WaitTimeout
 from dtj.client.waiting import WaitCondition, where_it_is
 
 pytestmark = pytest.mark.unit
@@ -60,3 +64,27 @@ def test_where_a_job_is_is_reported_in_a_few_words() -> None:
     status = JobStatus(state="Starting", ready="1/2", reason="Unschedulable")
     assert where_it_is(replace(job(), status=status)) == "Starting (1/2 ready): Unschedulable"
     assert where_it_is(job()) == "new: no operator has seen it yet (is one running?)"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.wait("digits", timeout=0.5),
+        lambda client: client.stop("digits", timeout=0.5),
+        lambda client: client.delete("digits", timeout=0.5),
+    ],
+    ids=["wait", "stop", "delete"],
+)
+async def test_a_limit_holds_also_where_the_cluster_never_answers(
+    tmp_path: Path, call: Callable[[AsyncClient], Awaitable[object]]
+) -> None:
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    clusters = [{"name": "c", "cluster": {"server": address}}]
+    contexts = [{"name": "c", "context": {"cluster": "c"}}]
+    config = tmp_path / "config"
+    config.write_text(json.dumps({"clusters": clusters, "contexts": contexts, "current-context": "c"}))
+    async with await AsyncClient.connect(kubeconfig=str(config)) as client:
+        with pytest.raises(WaitTimeout, match=r"^digits: .*the cluster has not answered"):
+            await call(client)
+    server.close()

@@ -71,6 +71,31 @@ class TestKueue:
         assert [emit.reason for emit in story.events][-2:] == ["Admitted", "PodsCreated"]
         assert not story.is_true(Condition.SUSPENDED)
 
+    def test_a_job_that_is_admitted_again_goes_where_its_flavor_is_by_then(self) -> None:
+        story = self.queued()
+        story.known_flavors = {"spot": Flavor({"pool": "old"})}
+        admit(story, cpu="spot")
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.known_flavors = {"spot": Flavor({"pool": "new"})}
+        story.advance(3600)
+        story.settle()
+        assert len(story.taken(ReadFlavors)) == 1, "no pod is to be made"
+        assert story.gang is not None
+        story.kueue_says(
+            {**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Evicted")]}
+        )
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        admit(story, cpu="spot")
+        story.settle()
+        assert story.job.status.attempt == 2
+        made = [body for name, body in story.manifests.items() if name.endswith("-r1")]
+        assert [dig(pod, "spec", "nodeSelector") for pod in made] == [{"pool": "new"}] * 3
+        assert len(story.taken(ReadFlavors)) == 2
+
     def test_what_admission_checks_ask_for_is_done(self) -> None:
         story = self.queued()
         admit(story)

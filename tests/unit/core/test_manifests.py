@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,9 @@ from builders import CLAIM_TEMPLATE, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Env, Label
+from dtj.api.profiles import Profile
 from dtj.api.spec import Role
+from dtj.api.status import JobStatus
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.manifests.service import service as service_of
 from dtj.core.platform import ClusterNetwork, Platform
@@ -155,10 +158,44 @@ class TestRoles:
         assert variables.get(Env.LOG_FORMAT) == chosen
 
     def test_making_pods_leaves_the_manifest_as_it_was(self) -> None:
-        owner = job(template=template(tolerations=[{"key": "a"}]), accelerator={"profile": "nvidia"})
-        before = json.dumps(owner.raw_spec, sort_keys=True)
-        pod(owner)
-        assert json.dumps(owner.raw_spec, sort_keys=True) == before
+        containers: list[JsonObject] = [
+            {"name": "trainer", "env": [{"name": "A", "value": "b"}], "resources": {"limits": {"memory": "1Gi"}}},
+            {"name": "sidecar", "image": "x", "securityContext": {"capabilities": {"add": ["CHOWN"]}}},
+        ]
+        roles = {
+            "worker": {
+                "resources": {"limits": {"memory": "2Gi"}},
+                "nodeSelector": {"a": "b"},
+                "tolerations": [{"key": "b"}],
+                "env": [{"name": "B", "value": "c"}],
+            },
+            "chief": {},
+        }
+        owner = job(
+            template=template(
+                containers=containers, tolerations=[{"key": "a"}], nodeSelector={"c": "d"}, securityContext={}
+            ),
+            replicaSpecs=roles,
+            accelerator={"profile": "nvidia"},
+            checkpoint={"directory": "/c", "volume": {"emptyDir": {}}},
+            runPolicy={"onOutOfMemory": {"increasePercent": 50, "maxMemory": "8Gi"}},
+        )
+        assert owner.spec is not None, owner.problems
+        profiles = {"nvidia": Profile(name="nvidia", resource="nvidia.com/gpu", tolerations=({"key": "gpu"},))}
+        counts = {"worker": {"memoryIncreases": 2}, "chief": {"memoryIncreases": 1}}
+        grown = replace(owner, status=JobStatus.from_object({"replicaStatuses": counts}))
+        before = owner.spec.model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)
+        for role in (Role.WORKER, Role.CHIEF):
+            pod(grown, Replica(role, 0), Platform(restricted=True, profiles=profiles))
+        assert (owner.spec.model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)) == before
+
+    def test_the_pods_of_all_roles_share_what_no_role_changes(self) -> None:
+        owner = job(template=template(volumes=[{"name": "a"}], unknown={"b": {}}), roles={"worker": 1, "chief": 1})
+        assert owner.spec is not None
+        renderer = PodRenderer(owner, owner.spec, Platform())
+        pods = [renderer.render(Replica(role, 0)) for role in owner.spec.roles()]
+        for field in ("volumes", "unknown"):
+            assert dig(pods[0], "spec", field) is dig(pods[1], "spec", field)
 
 
 class TestSecurity:

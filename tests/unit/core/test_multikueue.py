@@ -77,7 +77,8 @@ def worker(size: str = SIZE, **more: object) -> World:
 
 
 def copy_of(**more: object) -> Job:
-    copy = job(roles={"worker": 3}, runPolicy={**QUEUED, **more})
+    memory = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"memory": "1Gi"}}}]}}
+    copy = job(roles={"worker": 3}, template=memory, runPolicy={**QUEUED, **more})
     return replace(copy, labels={multikueue.ORIGIN: "multikueue"})
 
 
@@ -185,6 +186,21 @@ class TestWorker:
         story.settle()
         assert not story.taken(UpdateGang)
         assert story.job.status.reason == "NameTaken"
+
+    def test_a_copy_keeps_the_memory_that_the_manager_was_admitted_with(self) -> None:
+        story = worker(backoffLimit=9, onOutOfMemory={"increasePercent": 100, "maxMemory": "4Gi"})
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.set_pod("worker-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
+        story.settle()
+        story.advance(61)
+        story.finish_deletions()
+        story.settle()
+        assert story.job.status.restarts.out_of_memory == 1
+        assert story.job.status.state == "Restarting"
+        assert not story.taken(DeleteGang)
+        assert "Finished" not in workload_conditions(story)
 
     def test_a_workload_that_does_not_fit_is_over(self) -> None:
         story = worker(size="worker=2;min=2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 
@@ -269,6 +270,43 @@ class TestAsking:
             await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
         assert sorted(asked) == sorted(f"job-{number}" for number in range(59))
         assert max(sum(begin <= at < begin + 0.999 for at in asked.values()) for begin in asked.values()) == 20
+
+    @virtual_time
+    async def test_slow_pods_of_one_namespace_delay_those_of_no_other(self) -> None:
+        world = running(seconds=0)
+        state = ClusterState(world.platform)
+        for number in range(1001):
+            namespace, uid = ("other" if number == 1000 else "slow"), f"uid-{number}"
+            one = replace(world.job, namespace=namespace, name=f"job-{number}", uid=uid)
+            state.jobs.put(JobRecord(one))
+            state.caches.begin(uid)
+            there = replace(
+                world.pods["digits-worker-0"],
+                namespace=namespace,
+                name=f"job-{number}-worker-0",
+                owner_uid=uid,
+                ip=namespace,
+            )
+            state.pods.apply(Change(None, Labelled(one.key, there)))
+        asked: dict[str, list[float]] = {"other": [], "slow": []}
+
+        async def fetch(host: str, port: int) -> bytes:
+            asked[host].append(asyncio.get_running_loop().time())
+            if host == "slow":
+                await asyncio.sleep(2.9)
+            return b'{"step": 7}'
+
+        queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(progress, "fetch", fetch)
+            reader = progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW)
+            task = asyncio.create_task(reader.run())
+            await asyncio.sleep(205.0)
+            task.cancel()
+            await asyncio.wait([task])
+        assert len(asked["other"]) == 20
+        assert all(later - earlier < 11.0 for earlier, later in pairwise(asked["other"]))
+        assert len(asked["slow"]) > 1000
 
 
 @pytest.mark.parametrize(

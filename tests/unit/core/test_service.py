@@ -9,9 +9,8 @@ import pytest
 
 from builders import CLAIM_TEMPLATE, job
 from dtj.api.json import JsonObject
-from dtj.core.actions import (
-    CreateService,
-)
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreatePod, CreateService
 from dtj.core.observed import Phase
 from world import World, running
 
@@ -63,6 +62,43 @@ def test_somebody_elses_service_of_that_name_stays() -> None:
     world.service = replace(theirs, owner_uid="theirs")
     world.settle()
     assert world.service is not None
+
+
+def loses_a_peer(**theirs: object) -> World:
+    """A replica that will come back alone ends because its peer is gone: who that was is not known yet."""
+    world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+    assert world.service is not None
+    world.service = replace(world.service, **{"owner_uid": "theirs", "selector": {"app": "web"}, **theirs})  # type: ignore[arg-type]
+    world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+    return world
+
+
+def test_somebody_elses_service_is_not_changed_while_a_replica_has_lost_its_peer() -> None:
+    world = loses_a_peer()
+    before = world.service
+    world.settle()
+    assert world.service == before
+    ready = world.job.status.condition(Condition.PODS_READY)
+    assert ready is not None
+    assert ready.reason == Reason.NAME_TAKEN
+
+
+def test_a_config_map_that_somebody_elses_service_names_is_not_deleted() -> None:
+    world = loses_a_peer(config_map="theirs")
+    world.config_maps["theirs"] = {}
+    world.settle()
+    assert "theirs" in world.config_maps
+
+
+def test_nothing_is_created_around_a_name_that_is_taken_while_a_replica_has_lost_its_peer() -> None:
+    world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
+    world.settle()
+    world.advance(20)
+    assert world.service is not None
+    world.service = replace(world.service, owner_uid="theirs")
+    world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+    world.remove("worker-1")
+    assert CreatePod not in map(type, world.step())
 
 
 def test_tensorboards_service_stays_as_long_as_tensorboard() -> None:

@@ -24,6 +24,7 @@ from dtj.kube.informer import Change
 from dtj.kube.records import Key
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.metrics.step_timing import OwnPart
+from support.virtual_time import virtual_time
 from world import World
 
 pytestmark = pytest.mark.unit
@@ -170,6 +171,36 @@ class TestAsking:
         await pods.rounds(1)
         assert len(pods.asked) == stragglers.MAX_ASKED
         assert pods.most_together <= stragglers.AT_ONCE
+
+    @virtual_time
+    async def test_slow_pods_of_one_namespace_delay_those_of_no_other(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            pods = Pods(patch)
+            for number in range(100):
+                namespace, uid = ("other" if number == 99 else "slow"), f"uid-{number}"
+                one = replace(pods.world.job, namespace=namespace, name=f"job-{number}", uid=uid)
+                pods.state.jobs.put(JobRecord(one))
+                pods.state.caches.begin(uid)
+                pods.state.caches.of(uid).progress = pods.memory.progress
+                for name, there in pods.world.pods.items():
+                    name = name.replace("digits", one.name)
+                    moved = replace(there, namespace=namespace, name=name, owner_uid=uid, ip=namespace)
+                    pods.state.pods.apply(Change(None, Labelled(one.key, moved)))
+            asked: list[str] = []
+
+            async def fetch(host: str, port: int) -> bytes:
+                asked.append(host)
+                await asyncio.sleep(2.9 if host == "slow" else 0.0)
+                return b'{"step": 5, "stepSeconds": 1}'
+
+            patch.setattr(stragglers, "fetch", fetch)
+            task = asyncio.create_task(stragglers.StragglerFinder(pods.state, pods.queue).run())
+            await asyncio.sleep(stragglers.INTERVAL + 1)
+            assert asked.count("other") == 4
+            await asyncio.sleep(stragglers.INTERVAL)
+            assert asked.count("other") == 8
+            task.cancel()
+            await asyncio.wait([task])
 
 
 class TestInTheStatus:

@@ -12,6 +12,7 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import CheckPods, DeletePod, PatchStatus, Plan
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
+from dtj.engine.engine import EngineSettings
 from dtj.kube.gateway import JOBS, PODS
 from support.engine_harness import Harness, harnessed, once, pod_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
@@ -145,6 +146,31 @@ async def test_a_defect_that_one_job_meets_does_not_stop_the_others(caplog: pyte
         assert harness.gateway.names(PODS) == ["healthy-worker-0"]
         assert 5 <= sum(observed.job.name == "poison" for observed in harness.seen) <= 12, "it backs off"
     assert "ZeroDivisionError" in caplog.text
+
+
+@virtual_time
+async def test_the_event_loop_does_other_things_between_two_plans() -> None:
+    """All jobs are planned at the operator's start, and a lease must be renewed meanwhile."""
+    others, seen_by = 0, []
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    def planner(_: Observed) -> Plan:
+        seen_by.append(others)
+        return ()
+
+    async with harnessed(planner, settings=EngineSettings(workers=32, relist_every=None)) as harness:
+        task = asyncio.create_task(other())
+        for number in range(20):
+            harness.submit(f"job-{number}")
+        while len(seen_by) < 20:
+            await asyncio.sleep(0)
+        task.cancel()
+    assert len(set(seen_by)) == 20
 
 
 @virtual_time

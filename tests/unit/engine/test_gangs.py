@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.names import Label
 from dtj.api.spec import Gang
 from dtj.convert.object_records import resource_of
 from dtj.core.actions import LookForGangs, Plan
@@ -58,3 +61,64 @@ async def test_a_version_that_the_operator_does_not_know_is_noted() -> None:
     gateway.installed = {priorities, too_new}
     gangs = await found(gateway)
     assert (gangs.apis, gangs.unknown) == ((), ("kueue.x-k8s.io/v9",))
+
+
+@virtual_time
+async def test_objects_of_an_api_that_is_no_longer_served_are_seen_by_the_one_that_replaces_it() -> None:
+    """As after an upgrade of Kueue or of the control plane, while the operator goes on."""
+    new, old = [api for api in APIS if api.gang is Gang.KUEUE]
+    gateway = FakeGateway()
+    gateway.installed = {resource_of(old)}
+    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
+        job = harness.submit()
+        gateway.put(resource_of(old), workload_of(job, queue="before"))
+        await asyncio.sleep(1.0)
+        gang = harness.seen[-1].gang
+        assert gang is not None
+        assert (gang.api, gang.queue) == (old, "before")
+        seen = len(harness.seen)
+
+        gateway.installed.add(resource_of(new))
+        gateway.withdraw(resource_of(old))
+        await asyncio.sleep(60.0)
+        gateway.put(resource_of(new), workload_of(job, queue="after"))
+        await asyncio.sleep(1.0)
+        assert all(observed.gang is not None for observed in harness.seen[seen:]), "no pass may miss the Workload"
+        last = harness.seen[-1]
+        assert last.gang is not None
+        assert (last.gang.api, last.gang.queue) == (new, "after")
+        assert last.gangs is not None
+        assert last.gangs.apis == (new,)
+        gateway.remove(resource_of(new), job.name)
+        await asyncio.sleep(1.0)
+        assert harness.seen[-1].gang is None
+
+
+@virtual_time
+async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_served() -> None:
+    """An API server that starts, or a CRD that is being replaced, answers so for a moment."""
+    _, api = [api for api in APIS if api.gang is Gang.KUEUE]
+    gateway = FakeGateway()
+    gateway.installed = {resource_of(api)}
+    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
+        job = harness.submit()
+        gateway.put(resource_of(api), workload_of(job, queue="before"))
+        await asyncio.sleep(1.0)
+        gateway.withdraw(resource_of(api))
+        await asyncio.sleep(60.0)
+        harness.submit(uid=job.uid, annotations={"a": "b"})
+        await asyncio.sleep(1.0)
+        last = harness.seen[-1]
+        assert last.gang is not None
+        assert last.gangs is not None
+        assert last.gangs.apis == (api,)
+
+
+def workload_of(job: Job, *, queue: str) -> JsonObject:
+    metadata: JsonObject = {
+        "name": job.name,
+        "namespace": job.namespace,
+        "labels": {Label.JOB_NAME: job.name},
+        "ownerReferences": [job.owner_reference()],
+    }
+    return {"metadata": metadata, "spec": {"queueName": queue}}

@@ -16,7 +16,7 @@ from dtj.engine.slow_start import slow_start
 from dtj.kube.backoff import Backoff
 from dtj.kube.client import REQUESTS_IN_FLIGHT, KubeGateway
 from dtj.kube.config import ConnectionSource
-from dtj.kube.fairness import FairShare, FairSlots, TakingTurns
+from dtj.kube.fairness import FairShare, FairSlots, FairWork, TakingTurns
 from dtj.kube.gateway import PODS, Resource
 from dtj.kube.records import Key
 from support.virtual_time import loop_time, settled, virtual_time
@@ -191,3 +191,38 @@ async def test_32_jobs_of_one_namespace_delay_no_call_about_another() -> None:
         job.cancel()
     await asyncio.wait(jobs)
     await gateway.close()
+
+
+@virtual_time
+async def test_nothing_is_done_twice_at_the_same_time_and_all_is_done() -> None:
+    done: list[str] = []
+
+    async def work(value: str) -> None:
+        await asyncio.sleep(1.0)
+        done.append(value)
+
+    both = FairWork(work, places=2)
+    for value in ("a", "b", "a", "c", "b"):
+        both.add("tenant", value)
+    await both.until_done()
+    assert done == ["a", "b", "c"]
+    assert loop_time() == 3.0, "one of two places is kept free for others"
+    both.add("tenant", "a")
+    await both.wait()
+    await both.until_done()
+    assert done == ["a", "b", "c", "a"]
+
+
+@virtual_time
+async def test_tenants_begin_in_turns_with_a_pause_in_between() -> None:
+    begun: list[tuple[str, float]] = []
+
+    async def work(value: str) -> None:
+        begun.append((value, loop_time()))
+        await asyncio.sleep(10.0)
+
+    paced = FairWork(work, places=16, pause=0.5)
+    for value in ("a1", "a2", "a3", "b1"):
+        paced.add(value[0], value)
+    await paced.until_done()
+    assert begun == [("a1", 0.0), ("b1", 0.5), ("a2", 1.0), ("a3", 1.5)]

@@ -17,7 +17,7 @@ from dtj.app.watch_session import WatchSession
 from dtj.core.actions import PatchStatus
 from dtj.core.planner import plan
 from dtj.engine.stores import JobRecord
-from dtj.kube.job_body import decode_job, decode_jobs, shortened
+from dtj.kube.job_body import decode_job, decode_jobs, kept_of_list, shortened
 
 pytestmark = pytest.mark.unit
 
@@ -43,12 +43,52 @@ def test_a_spec_that_is_too_long_is_named_with_its_length_and_makes_the_job_inva
     assert condition.message.startswith(f"spec: is {length:,} bytes long, and the operator reads 262,144 at most: put")
 
 
+def many_values(number: int) -> JsonObject:
+    """A short job whose template has so many values that nobody knows."""
+    junk = {"spec": {"containers": [{"name": "trainer", "image": "x"}], "junk": [0 for _ in range(number)]}}
+    return stored(manifest(template=junk))
+
+
+def test_a_spec_with_too_many_values_makes_the_job_invalid_and_is_not_decoded() -> None:
+    record = JobRecord.from_object(decode_job(msgspec.json.encode(many_values(60_000))))
+    assert len(record.spec or "") < 100
+    (patch,) = (action for action in plan(seen(record.whole()), NOW) if isinstance(action, PatchStatus))
+    condition = next(c for c in patch.status.conditions if c.type == "Invalid")
+    assert (condition.status, condition.reason) == ("True", "InvalidSpec")
+    assert condition.message.startswith("spec: has 60,0")
+    assert " values, and the operator reads 10,000 at most: remove what" in condition.message
+
+
+def test_of_a_list_a_job_with_too_many_values_is_kept_as_short_as_of_a_watch() -> None:
+    raw = msgspec.json.encode(many_values(60_000))
+    assert len(kept_of_list(msgspec.Raw(raw))) < 2000
+    usual = msgspec.json.encode(many_values(60))
+    assert kept_of_list(msgspec.Raw(usual)) == usual
+
+
+def test_a_script_with_many_commas_and_brackets_is_one_value() -> None:
+    script = 'print([{"a": 1}, {\n"b": "\\", \'c\': (1, 2)}])' * 3_000
+    container = {"name": "trainer", "image": "x", "args": ["-c", script]}
+    whole = JobRecord.from_object(decode_job(raw(stored(manifest(template={"spec": {"containers": [container]}})))))
+    spec = whole.whole().spec
+    assert spec is not None
+    assert dig(spec.template, "spec", "containers", 0, "args", 1) == script
+
+
 @pytest.mark.parametrize(
     "field", [{"managedBy": "a.dev/b"}, {"runPolicy": {"managedBy": "a.dev/b"}}], ids=["new", "old"]
 )
 def test_a_job_of_another_controller_is_left_alone_however_long(field: JsonObject) -> None:
     job = JobRecord.from_object(decode_job(raw(huge(**field)))).whole()
     assert plan(seen(job), NOW) == ()
+
+
+def test_a_controller_whose_name_is_none_makes_no_job_long() -> None:
+    body = many_values(60_000)
+    body["spec"] = {**object_at(body, "spec"), "managedBy": [0] * 60_000}
+    record = JobRecord.from_object(decode_job(msgspec.json.encode(body)))
+    assert record.spec == "{}"
+    assert "values" in record.whole().problems[0]
 
 
 def test_the_store_keeps_what_only_planning_reads_as_text() -> None:

@@ -1,65 +1,124 @@
-"""Kubeconfigs of every shape that kubectl takes are taken; of others one line says what is wrong."""
+"""Kubeconfigs as kubectl reads them: what it takes works, and what cannot be used is one line."""
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
+from dtj.api.json import JsonObject
 from dtj.kube.config import ConfigError, ConnectionSource
 
 pytestmark = pytest.mark.unit
 
-CLUSTERS = [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]
-USERS = [{"name": "u", "user": {"token": "t"}}]
-CONTEXTS = [{"name": "foo", "context": {"cluster": "c", "user": "u", "namespace": "team-a"}}]
+BASE: JsonObject = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "here",
+    "contexts": [
+        {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "mine"}},
+        {"name": "there", "context": {"cluster": "d", "user": "u", "namespace": "theirs"}},
+    ],
+    "clusters": [
+        {"name": "c", "cluster": {"server": "https://c.example:6443"}},
+        {"name": "d", "cluster": {"server": "https://d.example:6443"}},
+    ],
+    "users": [{"name": "u", "user": {"token": "secret"}}],
+}
 
 
-def source(folder: Path, context: str | None = "foo", **fields: Any) -> ConnectionSource:
-    whole = {"apiVersion": "v1", "kind": "Config", "clusters": CLUSTERS, "users": USERS, "contexts": CONTEXTS, **fields}
-    file = folder / "config"
-    file.write_text(json.dumps({key: value for key, value in whole.items() if value != "left out"}))
+def source(folder: Path, context: str | None = None, **fields: JsonValue) -> ConnectionSource:
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps({key: value for key, value in {**BASE, **fields}.items() if value != "absent"}))
     return ConnectionSource(kubeconfig=str(file), context=context)
+
+
+@pytest.mark.parametrize("current", ["absent", "", None, "deleted"])
+async def test_a_context_that_is_asked_for_needs_no_current_one(tmp_path: Path, current: str | None) -> None:
+    asked = source(tmp_path, "there", **{"current-context": current})
+    assert (await asked.load()).host == "https://d.example:6443"
+    assert asked.namespace() == "theirs"
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"current-context": "foo"},
-        {},
-        {"current-context": "deleted"},
         {"users": None},
-        {"users": "left out"},
-        {"contexts": [{"name": "foo", "context": {"cluster": "c", "namespace": "team-a"}}]},
-        {"contexts": [{"name": "foo", "context": {"cluster": "c", "user": "gone", "namespace": "team-a"}}]},
+        {"users": "absent"},
+        {"users": []},
+        {"users": [{"name": "u"}]},
+        {"users": [{"name": "u", "user": None}]},
+        {"users": [{"name": "u", "user": {"token": None, "client-certificate": ""}}]},
+        {"contexts": [{"name": "here", "context": {"cluster": "c"}}]},
+        {"contexts": [{"name": "here", "context": {"cluster": "c", "user": ""}}]},
     ],
-    ids=["whole", "no current context", "stale current context", "users null", "no users", "no user", "user is gone"],
 )
-async def test_a_context_that_is_named_is_used_whatever_else_the_file_lacks(
-    tmp_path: Path, fields: dict[str, Any]
-) -> None:
-    given = source(tmp_path, **fields)
-    assert (await given.load()).host == "https://127.0.0.1:1"
-    assert given.namespace() == "team-a"
+async def test_a_user_is_not_needed(tmp_path: Path, fields: dict[str, Any]) -> None:
+    configuration = await source(tmp_path, **fields).load()
+    assert (configuration.host, configuration.api_key) == ("https://c.example:6443", {})
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"contexts": []}, 'there is no context "foo": it has none'),
-        ({"contexts": None}, 'there is no context "foo": it has none'),
-        ({"clusters": []}, "cannot be used|Expected object with name c"),
-        (
-            {"clusters": [{"name": "c", "cluster": {"server": "https://a", "certificate-authority-data": "bm9uZQ=="}}]},
-            "cannot be used",
-        ),
-        ({"users": [{"name": "u", "user": "token"}]}, "cannot be used"),
+        ({"users": [{"name": "u", "user": "token"}]}, 'users: "u" is not a mapping'),
+        ({"users": [{"name": "u", "user": {"username": 5, "password": ["x"]}}]}, "cannot be used: "),
+        ({"users": [{"name": "u", "user": {"auth-provider": {"name": "oidc"}}}]}, "cannot be used: "),
+        ({"users": [{"name": "u", "user": {"token": "a\nb"}}]}, "the token has a line break"),
+        ({"users": [{"name": "u", "user": {"tokenFile": "none"}}]}, "No such file"),
+        ({"contexts": None}, 'there is no context "here": it has none'),
+        ({"contexts": ["here", {"context": {}}]}, 'there is no context "here": it has none'),
+        ({"contexts": [{"name": "here", "context": []}], "clusters": []}, 'there is no cluster ""'),
+        ({"contexts": [{"name": "here", "context": "c"}]}, 'contexts: "here" is not a mapping'),
+        ({"clusters": []}, 'there is no cluster "c"'),
+        ({"clusters": [{"name": "c", "cluster": None}]}, 'there is no server of cluster "c"'),
+        ({"clusters": [{"name": "c", "cluster": {"server": 5}}]}, 'there is no server of cluster "c"'),
+        ({"clusters": [{"name": "c", "cluster": {"server": "10.0.0.1:6443"}}]}, "is not an address such as https://"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "https://c:x"}}]}, "is not an address such as https://"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "https://[::1"}}]}, "is not an address such as https://"),
+        ({"clusters": "none"}, "is not a kubeconfig: it has no list of clusters"),
     ],
-    ids=["no contexts", "contexts null", "no clusters", "a certificate that is none", "a user that is a text"],
 )
-async def test_one_that_cannot_be_used_is_one_line(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as raised:
+async def test_what_cannot_be_used_is_one_line_that_names_the_file(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
         await source(tmp_path, **fields).load()
-    assert "\n" not in str(raised.value)
+    assert words in str(caught.value)
+    assert str(tmp_path / "kubeconfig") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["certificate-authority-data", "client-certificate-data"])
+@pytest.mark.parametrize("data", ["bm90aGluZw==", "%", "a", 5])
+async def test_a_certificate_that_is_none_is_one_line(tmp_path: Path, field: str, data: JsonValue) -> None:
+    cluster: JsonObject = {"server": "https://c.example"}
+    user: JsonObject = {}
+    (cluster if field.startswith("cert") else user)[field] = data
+    broken = source(tmp_path, clusters=[{"name": "c", "cluster": cluster}], users=[{"name": "u", "user": user}])
+    with pytest.raises(ConfigError, match=r"kubeconfig .*cannot be used: .*c(ertificate|lient)-"):
+        await broken.load()
+
+
+async def test_of_several_files_the_first_wins_as_with_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "first").write_text(json.dumps({"current-context": "there", "contexts": BASE["contexts"]}))
+    (tmp_path / "second").write_text(json.dumps({**BASE, "contexts": []}))
+    monkeypatch.setenv("KUBECONFIG", ":".join(str(tmp_path / name) for name in ("empty", "none", "first", "second")))
+    assert (await ConnectionSource().load()).host == "https://d.example:6443"
+    assert ConnectionSource().namespace() == "theirs"
+
+
+async def test_paths_count_from_the_file_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("of-a-file\n")
+    configuration = await source(tmp_path, users=[{"name": "u", "user": {"tokenFile": "token"}}]).load()
+    assert configuration.api_key == {"BearerToken": "Bearer of-a-file"}
+
+
+async def test_a_user_with_a_password_is_taken(tmp_path: Path) -> None:
+    configuration = await source(tmp_path, users=[{"name": "u", "user": {"username": "a", "password": "b"}}]).load()
+    assert configuration.api_key == {"BearerToken": "Basic " + base64.b64encode(b"a:b").decode()}

@@ -13,7 +13,7 @@ from dtj_launch.progress import ProgressStore
 from dtj_trainer.config import export_formats
 from dtj_trainer.export import __main__ as converter
 from dtj_trainer.export import conversion
-from dtj_trainer.export.bundle import Bundle, measure, publish
+from dtj_trainer.export.bundle import Bundle, measure, new_draft, publish
 from dtj_trainer.export.conversion import ConversionFailed
 from dtj_trainer.process.ending import leave_report
 
@@ -108,6 +108,23 @@ class TestABundle:
             "size": 3,
             "digest": "sha256:0",
         }
+
+
+class TestDrafts:
+    def test_those_of_killed_attempts_of_the_job_are_removed_and_no_others(self, tmp_path: Path) -> None:
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        gone = [f".draft-mine-{ended.pid}", f".draft-mine-{os.getpid()}"]
+        stay = [
+            f".draft-mine-{os.getppid()}",
+            f".draft-mine-1-{ended.pid}",
+            f".draft-other-{ended.pid}",
+            ".draft-1-TFLite",
+        ]
+        for name in (*gone, *stay):
+            (tmp_path / name).mkdir()
+        assert new_draft(tmp_path, job="mine") == tmp_path / f".draft-mine-{os.getpid()}"
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(stay)
 
 
 class TestPublishing:

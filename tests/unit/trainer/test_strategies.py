@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.errors import UsageError
-from dtj_trainer.training.stepping import fit_segments
+from dtj_trainer.training.stepping import Course, fit_segments
 
 pytestmark = pytest.mark.unit
 
@@ -18,6 +18,14 @@ def test_the_legs_of_fit_are_the_rest_of_an_epoch_whole_epochs_and_the_rest_of_t
     assert list(fit_segments(0, 30, 10)) == [(0, 3, 10)]
     assert list(fit_segments(12, 15, 10)) == [(1, 2, 3)]
     assert list(fit_segments(30, 30, 10)) == []
+
+
+def test_epochs_of_whole_steps_that_are_fewer_than_asked_for_are_said() -> None:
+    assert Course(examples=64, epochs=10, batch=64).describe_whole_epochs() is None
+    assert Course(examples=65, epochs=10, batch=64).describe_whole_epochs() == (
+        "--epochs=10: callbacks and validations count 6 epochs, of 2 whole steps each; the 65 examples are 1.02 steps "
+        "of 64: give a batch size that divides them if each epoch has to count"
+    )
 
 
 @pytest.mark.property

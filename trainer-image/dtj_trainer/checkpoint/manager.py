@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import socket
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 VALIDATION_RECORD = "validation.json"
 _DRAFT = ".saving-"
 _MEANWHILE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
 AT_THE_END_SECONDS = 900.0
 
 
@@ -110,6 +112,15 @@ class Store:
             return False
         return True
 
+    def has_read(self, step: int) -> bool:
+        """Whether the values of this step have been read, and are written or will be."""
+        return self.last_step == step or (self._writing is not None and self._writing[0] == step)
+
+    def read_again(self, step: int) -> None:
+        """Lets the next save of this step read its values, as the leader's does, which has not written them."""
+        if not self._writes and self.last_step == step:
+            self.last_step = None
+
     def save(self, step: int) -> None:
         """Saves, unless this step is saved already, and returns when it is; does nothing without a directory.
 
@@ -138,10 +149,19 @@ class Store:
         """
         assert self._directory is not None  # there is a checkpoint
         path = checkpoints.path_of(self._directory, step)
-        self._fetch(step)
-        if problem := examine(self._directory, step, self._state.expected(), self._state.names):
+        if problem := self.problem_of(step):
             raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); check the volume")
         self._load(path, step)
+
+    def problem_of(self, step: int) -> str | None:
+        """Why the checkpoint of this step cannot be restored, in a few words; None if it can.
+
+        Raises:
+            UsageError: it is sound, but of another model.
+        """
+        assert self._directory is not None  # there is a checkpoint
+        self._fetch(step)
+        return examine(self._directory, step, self._state.expected(), self._state.names)
 
     def path(self) -> str | None:
         """The path or URL of the newest checkpoint that this run wrote or restored."""
@@ -168,13 +188,33 @@ class Store:
             self._begin_mirror(self._mirror, self._directory)
         for step in self.steps():
             path = checkpoints.path_of(self._directory, step)
-            self._fetch(step)
-            if problem := examine(self._directory, step, self._state.expected(), self._state.names):
+            if problem := self.problem_of(step):
                 self._damaged.add(step)
                 log.warning(f"checkpoint {path} cannot be used ({problem}); trying an older one")
                 continue
             self._load(path, step)
             return
+
+    def restore_when_seen(self, step: int, *, seconds: float) -> None:
+        """Restores the checkpoint of this step, which the leader has restored, as soon as this task can read it.
+
+        Says so, and restores none, if that takes longer.
+
+        Raises:
+            UsageError: it is sound, but of another model.
+        """
+        if self._directory is None:
+            return
+        if self._mirror:
+            self._begin_mirror(self._mirror, self._directory)
+        path = checkpoints.path_of(self._directory, step)
+        until = time.monotonic() + seconds
+        while problem := self.problem_of(step):
+            if time.monotonic() > until:
+                log.warning(f"checkpoint {path}, which the leader has restored, cannot be used here ({problem})")
+                return
+            time.sleep(_LOOK_SECONDS)
+        self._load(path, step)
 
     def steps(self) -> list[int]:
         """The steps that have a complete checkpoint, newest first.
@@ -226,7 +266,7 @@ class Store:
 
     def _begin(self, step: int) -> None:
         """Reads the values and has them written."""
-        if self._directory is None or (self._writing and self._writing[0] == step) or self.last_step == step:
+        if self._directory is None or self.has_read(step):
             return
         values = self._read()
         if self._writes:
@@ -265,7 +305,7 @@ class Store:
             self._state.write(values, checkpoints.path_of(draft, step), self._device)
             checkpoints.publish(draft, directory, step)
             if self._mirror:
-                self._mirror.upload(step)
+                self._upload(self._mirror, directory, step)
         except (StoreFailed, UsageError) as error:
             raise NotSaved(f"step {step} is not saved: {error}; {self._kept()}") from None
         except (tf.errors.OpError, OSError) as error:
@@ -284,6 +324,14 @@ class Store:
         except OSError as error:
             log.warning(f"checkpoint directory {directory}: step {step} is saved, but {_reason(error).lower()}")
 
+    def _upload(self, mirror: CheckpointMirror, directory: Path, step: int) -> None:
+        """Copies the checkpoint of this step to the bucket; without it there, the local copy is of no use."""
+        try:
+            mirror.upload(step)
+        except TrainerError:
+            checkpoints.remove(directory, step)
+            raise
+
     def _kept(self) -> str:
         """What there is when a checkpoint could not be written."""
         before = self.path()
@@ -294,9 +342,9 @@ class Store:
         sound = [found for found in self.steps() if found <= step and found not in self._damaged - {step}]
         self._damaged.discard(step)
         for old in {*sound[self._keep :], *(found for found in self._damaged if found < step)} - {self.pinned}:
+            checkpoints.remove(directory, old)
             if self._mirror:
                 self._mirror.remove(old)
-            checkpoints.remove(directory, old)
             self._damaged.discard(old)
 
 

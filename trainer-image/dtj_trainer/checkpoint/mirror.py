@@ -4,17 +4,24 @@ What has no marker does not count. The task that writes puts its name into `writ
 there before each marker: of two runs with one URL the later one writes, and the earlier one ends with a line.
 """
 
+import hashlib
 import json
+import logging
 import os
+import re
+import shutil
 import socket
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from dtj_trainer.checkpoint.files import PREFIX, path_of, publish, remove
 from dtj_trainer.config.parsing import CheckpointPolicy
 from dtj_trainer.errors import NotSaved
 from dtj_trainer.object_store.bucket import Bucket
+
+log = logging.getLogger(__name__)
 
 MARKER = ".complete"
 WRITER = "writer.json"
@@ -31,6 +38,7 @@ class CheckpointMirror:
         self._bucket = bucket
         self._directory = directory
         self._own: bytes | None = None
+        self._warned_of: set[int] = set()
         self.retry_seconds = bucket.retry_seconds
         """For how long a request that fails is repeated."""
 
@@ -57,25 +65,43 @@ class CheckpointMirror:
     def fetch(self, step: int) -> bool:
         """Brings a complete checkpoint into the directory, unless it is there; returns whether it is now.
 
+        A local copy counts if it has the digests that the marker names: checkpoints of one model have one size.
+
         Raises:
             TrainerError: the bucket cannot be read.
             OSError: the directory cannot be written.
         """
-        text = self._bucket.read(self._key(f"{PREFIX}-{step}{MARKER}"))
+        marker = self._key(f"{PREFIX}-{step}{MARKER}")
+        text = self._bucket.read(marker)
         if text is None:
             return False
-        sizes: dict[str, int] = json.loads(text)["files"]
-        if all(_size(self._directory / name) == size for name, size in sizes.items()):
+        try:
+            files = _files_of(text, step)
+        except ValueError as error:
+            return self._refuse(step, f"its marker cannot be used ({error}); remove {marker}")
+        if all(file.digest and _is_whole(self._directory / file.name, file) for file in files):
             return True
+        remove(self._directory, step)
         draft = self._directory / _DRAFT
         draft.mkdir(parents=True, exist_ok=True)
         try:
-            for name, size in sizes.items():
-                self._bucket.download(self._key(name), size, draft / name)
+            for file in files:
+                self._bucket.download(self._key(file.name), file.size, draft / file.name)
+            if not all(_is_whole(draft / file.name, file) for file in files):
+                return self._refuse(step, "its files are not those that its marker names; another run may write there")
+            publish(draft, self._directory, step)
         except FileNotFoundError:
             return False  # it was removed for a newer one
-        publish(draft, self._directory, step)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
         return True
+
+    def _refuse(self, step: int, reason: str) -> bool:
+        """Says so, once: the evaluator looks again and again."""
+        if step not in self._warned_of:
+            self._warned_of.add(step)
+            log.warning(f"checkpoint {self}/{PREFIX}-{step}: {reason}")
+        return False
 
     def fetch_note(self, name: str) -> None:
         """Brings a small file into the directory; removes what is there if there is none."""
@@ -104,8 +130,12 @@ class CheckpointMirror:
         for path in paths:
             self._bucket.upload(path, self._key(path.name))
         self._require_own(step)
-        files = {path.name: path.stat().st_size for path in paths}
-        self._bucket.write(marker, json.dumps({"step": step, "files": files}).encode())
+        document = {
+            "step": step,
+            "files": {path.name: path.stat().st_size for path in paths},
+            "digests": {path.name: _digest(path) for path in paths},
+        }
+        self._bucket.write(marker, json.dumps(document).encode())
 
     def remove(self, step: int) -> None:
         """Removes a checkpoint from the bucket, its marker first, and from the directory."""
@@ -142,11 +172,50 @@ def _step_of(key: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def _size(path: Path) -> int:
+@dataclass(frozen=True)
+class _File:
+    """A file of a checkpoint, as its marker names it."""
+
+    name: str
+    size: int
+    digest: str
+    """SHA-256; empty in the marker of an older version."""
+
+
+def _files_of(marker: bytes, step: int) -> list[_File]:
+    """The files that a marker names.
+
+    Whoever may write to the bucket may write a marker: it names files of this checkpoint, and no others of this
+    machine.
+
+    Raises:
+        ValueError: it is not such a marker.
+    """
     try:
-        return path.stat().st_size
+        document = json.loads(marker)
+        sizes, digests = document["files"], document.get("digests", {})
+        files = [_File(str(name), int(size), str(digests.get(name, ""))) for name, size in sizes.items()]
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise ValueError("it is no list of files") from None
+    if not files:
+        raise ValueError("it names no files")
+    own = re.compile(rf"{PREFIX}-{step}\.(index|data-\d+-of-\d+)", re.ASCII)
+    for file in files:
+        if not own.fullmatch(file.name) or file.size < 0:
+            raise ValueError(f"it names {file.name!r:.100}, which is no file of this checkpoint")
+    return files
+
+
+def _is_whole(path: Path, file: _File) -> bool:
+    try:
+        return path.stat().st_size == file.size and (not file.digest or _digest(path) == file.digest)
     except OSError:
-        return -1
+        return False
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def mirror_of(policy: CheckpointPolicy) -> CheckpointMirror | None:

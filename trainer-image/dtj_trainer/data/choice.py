@@ -1,28 +1,31 @@
 """From the options to a source. Imports TensorFlow."""
 
+import csv
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.config.data import AUTO, CSV, FILE, IMAGES, NONE, TFRECORD
+from dtj_trainer.config.data import AUTO, CSV, FILE, IMAGES, NONE, TEXT, TFRECORD
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.store_url import is_url
 from dtj_trainer.data import files
 from dtj_trainer.data.diagnosis import diagnosing_data_errors
 from dtj_trainer.data.disk_cache import store
 from dtj_trainer.data.files import Found
-from dtj_trainer.data.formats.csv import Table
-from dtj_trainer.data.formats.images import Images
-from dtj_trainer.data.formats.reader import Reader
+from dtj_trainer.data.formats.csv import Table, check_words
+from dtj_trainer.data.formats.images import CHANNELS, Images
+from dtj_trainer.data.formats.reader import Reader, shortened
 from dtj_trainer.data.formats.text import Lines
 from dtj_trainer.data.formats.tfrecord import Examples
 from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
+from dtj_trainer.data.task_examples import check_inputs
 from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.datasets import Dataset, Split
 from dtj_trainer.errors import UsageError
@@ -30,17 +33,28 @@ from dtj_trainer.object_store import data_cache
 
 log = logging.getLogger(__name__)
 
+_NAMED_CLASSES = 20
+"""As many classes are shown by their names."""
+
 FEW_BYTES = 64 * 2**20
 """What decoded examples may take to be kept in memory without being asked: it is also what travels to the workers of
 parameter servers and of the tf.data service."""
+_BATCHES = {
+    CSV: tf.TensorSpec((None, None), tf.float32),
+    IMAGES: tf.TensorSpec((None, None, None, CHANNELS), tf.float32),
+    TEXT: tf.TensorSpec((None,), tf.string),
+}
+"""What the formats that are always of one kind hold."""
+_BY_EXAMPLES = "data: the workers share each batch, whose examples do not depend on how many they are"
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
 
 
-def open_files(config: Config, *, numbers: bool) -> Pipeline:
+def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pipeline:
     """The user's files; the leader says how they are read.
 
     Args:
         numbers: whether the task predicts numbers, and not classes.
+        task: that ships, which has to take the examples; None: a model of the user's own.
 
     Raises:
         UsageError: files, columns or records that cannot be used, or a way of sharing that does not fit them.
@@ -49,6 +63,8 @@ def open_files(config: Config, *, numbers: bool) -> Pipeline:
     assert data.where is not None  # a checked configuration
     where = _brought(config, data.where, _WHERE)
     found, form = files.find(where, option=_WHERE, form=data.format)
+    if task and form in _BATCHES:
+        check_inputs(task, _BATCHES[form], f"{_WHERE}={data.where}")
     validation = None
     if isinstance(data.validation, str):
         validation, _ = files.find(_brought(config, data.validation, _HELD_OUT), option=_HELD_OUT, form=form)
@@ -66,25 +82,50 @@ def open_files(config: Config, *, numbers: bool) -> Pipeline:
             Images(data, found, validation, option=_WHERE),
             "data: each worker decodes its part of each batch",
         )
+        if task:
+            check_inputs(task, source.input_spec, f"{_WHERE}={data.where}")
+        inputs = f"images of {'x'.join(map(str, source.input_spec.shape[1:]))}"
     else:
         reader = _reader(config, form, found, numbers=numbers)
+        if task and isinstance(reader, Examples):
+            one = reader.examples_are
+            check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), f"{_WHERE}={data.where}")
         by_files, shared = _sharing(config, found)
         known = survey(
             reader, found, validation, None if validation else ValidationShare(float(data.validation)),
             memory=config.checkpoint.directory, writes=config.cluster.leads,
         )  # fmt: skip
+        if by_files and (idle := _idle_workers(config, known.training)):
+            if data.shard == FILE:
+                raise UsageError(
+                    f"--shard=file: the files of worker {idle[0]} hold no record to learn from; give each worker files "
+                    "with records, or --shard=data"
+                )
+            by_files, shared = False, _BY_EXAMPLES
+        check_words(known.words, data.where)
+        inputs = reader.describe(known.words)
         source = RecordFiles(data, reader, found, validation, known, by_files=by_files)
     if not source.validation_examples:
         raise UsageError(f"{_WHERE}={data.where}: too few examples to hold some out; give a larger {_HELD_OUT}")
     log.log(
         config.cluster.common_log_level,
         f"data: {data.where}: {form}, {len(found.paths)} files, {source.examples} examples to learn from, "
-        f"{source.validation_examples} held out" + (f", {len(source.classes)} classes" if source.classes else ""),
+        f"{source.validation_examples} held out{_named(source.classes)}",
     )
+    log.log(config.cluster.common_log_level, f"data: inputs: {inputs}")
+    if left_out := found.left_out + (validation.left_out if validation else ()):
+        log.log(config.cluster.common_log_level, f"data: {len(left_out)} files left out: {shortened(left_out)}")
     if data.service is None:
         log.log(config.cluster.common_log_level, f"data: sharding {shared}")
     with diagnosing_data_errors(source):
-        return _cached(config, source, found)
+        return _cached(config, source, (found, validation))
+
+
+def _named(classes: Sequence[str]) -> str:
+    if not classes:
+        return ""
+    names = f": {', '.join(classes)}" if len(classes) <= _NAMED_CLASSES else ""
+    return f", {len(classes)} classes{names}"
 
 
 def _brought(config: Config, where: str, option: str) -> str:
@@ -111,7 +152,7 @@ def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader
         if form == CSV:
             return Table(config.data, found, numbers=numbers)
         return Lines(found, option=_WHERE, numbers=numbers)
-    except tf.errors.OpError as error:
+    except (tf.errors.OpError, csv.Error) as error:
         raise UsageError(
             f"{found.paths[0]}: cannot be read as {form} ({files.first_line(error)}); give --data-format"
         ) from None
@@ -123,11 +164,11 @@ def _sharing(config: Config, found: Found) -> tuple[bool, str]:
     Raises:
         UsageError: file sharding, and files that cannot be divided.
     """
-    workers = config.cluster.count("chief") + config.cluster.count("worker")
+    workers = _workers(config)
     shared = config.strategy == "MultiWorkerMirrored" and workers > 1
     count = len(found.paths)
     if not shared or config.data.shard == "data" or (config.data.shard == AUTO and count % workers):
-        return False, "data: the workers share each batch, whose examples do not depend on how many they are"
+        return False, _BY_EXAMPLES
     if count % workers:
         fitting = f"{workers}, {2 * workers}, {3 * workers}, …"
         raise UsageError(
@@ -140,7 +181,21 @@ def _sharing(config: Config, found: Found) -> tuple[bool, str]:
     )
 
 
-def _cached(config: Config, source: Images | RecordFiles, found: Found) -> Pipeline:
+def _workers(config: Config) -> int:
+    return config.cluster.count("chief") + config.cluster.count("worker")
+
+
+def _idle_workers(config: Config, records: Sequence[int]) -> list[int]:
+    """The workers whose files hold no record to learn from.
+
+    Args:
+        records: of each file.
+    """
+    workers = _workers(config)
+    return [worker for worker in range(workers) if not sum(records[worker::workers])]
+
+
+def _cached(config: Config, source: Images | RecordFiles, found: tuple[Found, Found | None]) -> Pipeline:
     wanted = config.data.cache
     size = _decoded_bytes(source)
     if source.by_files or wanted == NONE or (wanted == AUTO and size > FEW_BYTES):

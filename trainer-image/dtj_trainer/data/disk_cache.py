@@ -6,7 +6,8 @@ Not tf.data's cache in a file: what an interrupted run leaves behind of that mak
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from dtj_trainer.errors import UsageError
 
 _FILES = 16
 _ROWS = 256
+_PARTS = ("training", "held-out")
 
 
 class _Rows:
@@ -53,12 +55,23 @@ class _Rows:
         labels = tf.io.decode_raw(tf.strings.substr(records, split, end - split), self._label_type)
         return Parsed(labels=labels[:, 0], dense=tf.reshape(inputs, (-1, *self.examples_are.shape)))
 
+    def explain(self, record: bytes) -> str | None:
+        """Nothing: they are our own."""
+        return None
+
+    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
+        """Nothing: the reader of the files did."""
+        return ""
+
     def check(self, paths: Sequence[str]) -> None:
         """They are our own."""
 
 
-def store(source: Pipeline, config: DataConfig, found: Found, folder: Path) -> Pipeline:
+def store(source: Pipeline, config: DataConfig, found: tuple[Found, Found | None], folder: Path) -> Pipeline:
     """The source's examples from files below `folder`, which are written unless an earlier run did that.
+
+    Args:
+        found: the files to learn from, and those to be judged by if these are others.
 
     Raises:
         UsageError: the examples have no fixed length, or the folder cannot be written.
@@ -69,17 +82,23 @@ def store(source: Pipeline, config: DataConfig, found: Found, folder: Path) -> P
         )
     spec = tf.TensorSpec(source.input_spec.shape[1:], source.input_spec.dtype)
     label_type = source.validation(batch=1).element_spec[1].dtype
-    digest = hashlib.sha256(repr((config, found, spec)).encode()).hexdigest()[:16]
+    identity = repr((config, found, spec, label_type, source.classes))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     complete = folder / digest
+    draft = folder / f".{digest}.{socket.gethostname()}-{os.getpid()}"
+    row = int(np.prod(spec.shape.as_list())) * spec.dtype.size + label_type.size
     try:
+        shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+        if complete.exists() and not _is_whole(complete, source, row):
+            complete.rename(draft)
+            shutil.rmtree(draft)
         if not complete.exists():
-            _write(source, folder / f".{digest}.{os.getpid()}", complete)
+            _write(source, draft, complete)
     except OSError as error:
         raise UsageError(
             f"--cache={folder}: cannot be written ({error.strerror}); mount a local disk with room there"
         ) from None
-    parts = [_found(complete / part) for part in ("training", "held-out")]
-    row = int(np.prod(spec.shape.as_list())) * spec.dtype.size + label_type.size
+    parts = [_found(complete / part) for part in _PARTS]
     counts = [tuple(size // row for size in part.sizes) for part in parts]
     known = Survey(training=counts[0], validation=counts[1], classes=source.classes, words={})
     stored = RecordFiles(config, _Rows(spec, label_type), parts[0], parts[1], known, by_files=False)
@@ -90,10 +109,8 @@ def store(source: Pipeline, config: DataConfig, found: Found, folder: Path) -> P
 def _write(source: Pipeline, draft: Path, complete: Path) -> None:
     """Both parts, each over several files in turn, so that neighbours in the original do not stay neighbours."""
     try:
-        for part, stream in (
-            ("training", source.batched(source.in_order(), _ROWS, full=False)),
-            ("held-out", source.validation(batch=_ROWS)),
-        ):
+        streams = source.batched(source.in_order(), _ROWS, full=False), source.validation(batch=_ROWS)
+        for part, stream in zip(_PARTS, streams, strict=True):
             (draft / part).mkdir(parents=True)
             files = [(draft / part / f"{number:02d}").open("wb") for number in range(_FILES)]
             try:
@@ -102,6 +119,10 @@ def _write(source: Pipeline, draft: Path, complete: Path) -> None:
                     for one, label in zip(inputs, labels, strict=True):
                         files[row % _FILES].write(one.tobytes() + label.tobytes())
                         row += 1
+                for file in files:
+                    # The name of the whole must not reach the disk before its rows.
+                    file.flush()
+                    os.fsync(file.fileno())
             finally:
                 for file in files:
                     file.close()
@@ -113,6 +134,15 @@ def _write(source: Pipeline, draft: Path, complete: Path) -> None:
                 raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _is_whole(complete: Path, source: Pipeline, row: int) -> bool:
+    """Whether all rows are there: a node may lose what was written last."""
+    for part, examples in zip(_PARTS, (source.examples, source.validation_examples), strict=True):
+        sizes = _found(complete / part).sizes if (complete / part).is_dir() else ()
+        if sum(sizes) != examples * row or any(size % row for size in sizes):
+            return False
+    return True
 
 
 def _found(folder: Path) -> Found:

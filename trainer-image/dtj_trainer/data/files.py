@@ -1,7 +1,8 @@
 """Which files there are: a directory, a pattern or one file, on any file system that TensorFlow opens."""
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tensorflow as tf
 
@@ -26,6 +27,8 @@ class Found:
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
     """In bytes; 0 where they are not asked for."""
+    left_out: tuple[str, ...] = field(default=(), repr=False)
+    """What is there, and is not among them: of another format, or hidden."""
 
     def class_of(self, path: str) -> str:
         """The name of the directory that a file is in."""
@@ -42,7 +45,8 @@ def find(where: str, *, option: str, form: str | None) -> tuple[Found, str]:
         UsageError: nothing there, or nothing of that format, or several formats.
     """
     try:
-        listed = sorted(path for path in _listed(where) if _counts(path))
+        there = sorted(_listed(where))
+        listed = [path for path in there if _counts(path, where)]
     except (tf.errors.OpError, OSError) as error:
         raise UsageError(f"{option}={where}: cannot be read ({_reason(error)}); {_REMEDY}") from None
     formats = {form} if form else {known for path in listed if (known := _format_of(path))}
@@ -63,7 +67,7 @@ def find(where: str, *, option: str, form: str | None) -> tuple[Found, str]:
         )
     # Every file that is stated costs a call; of images there are many, and their size says little.
     sizes = tuple(0 if form == IMAGES else int(tf.io.gfile.stat(path).length) for path in paths)
-    return Found(where, tuple(paths), sizes), form
+    return Found(where, tuple(paths), sizes, tuple(sorted({*there} - {*paths}))), form
 
 
 def class_folders(found: Found, *, option: str) -> tuple[str, ...]:
@@ -76,6 +80,10 @@ def class_folders(found: Found, *, option: str) -> tuple[str, ...]:
     if len(classes) < 2:
         raise UsageError(
             f"{option}={found.where}: one directory only ({classes[0]}); give one directory for each class"
+        )
+    if beside := [path for path in found.paths if path.rpartition("/")[0] == found.where.rstrip("/")]:
+        raise UsageError(
+            f"{option}={found.where}: {beside[0]} is next to the directories of the classes; put it into one"
         )
     return classes
 
@@ -94,9 +102,11 @@ def _is_directory(where: str) -> bool:
     return bool(tf.io.gfile.isdir(where))
 
 
-def _counts(path: str) -> bool:
-    """Hidden files, and marks such as _SUCCESS, are no data."""
-    return not path.rpartition("/")[2].startswith((".", "_"))
+def _counts(path: str, where: str) -> bool:
+    """Hidden files and directories, such as .ipynb_checkpoints, and marks such as _SUCCESS, are no data."""
+    directory = f"{where.rstrip('/')}/"
+    below = path.removeprefix(directory) if path.startswith(directory) else path.rpartition("/")[2]
+    return not any(part.startswith((".", "_")) for part in below.split("/"))
 
 
 def _format_of(path: str) -> str | None:
@@ -110,8 +120,10 @@ def _reason(error: Exception) -> str:
 
 def first_line(error: Exception, most: int = 160) -> str:
     """The first line of what TensorFlow says of an error."""
-    lines: Sequence[str] = str(getattr(error, "message", error)).strip().splitlines()
-    return lines[0][:most] if lines else ""
+    # Before its reason stand TensorFlow's own nodes, behind it the operation.
+    text = re.sub(r"\{\{[^}]*\}\}|\[Op:.*", "", str(getattr(error, "message", error)))
+    lines: Sequence[str] = text.strip().splitlines()
+    return lines[0].strip()[:most] if lines else ""
 
 
 _REMEDY = "give a directory, a file, or a pattern such as '/data/part-*.csv'; in a job, mount it in every pod"

@@ -58,7 +58,7 @@ def report(source: Source, config: Config, profile: Profile) -> None:
 def _runs(source: Pipeline, config: Config, batch: int) -> list[tuple[str, Stream]]:
     """The pipeline's stages, each with all before it and on one thread; one batch an element."""
     decode = source.decoder()
-    shuffled = source.records(rows=batch, seed=config.seed, first=0, share=Share())
+    shuffled = source.records(seen=0, seed=config.seed, share=Share())
     decoded = shuffled.batch(batch).map(decode) if source.decodes_batches else shuffled.map(decode).batch(batch)
     return [
         ("read", source.in_order().repeat().batch(batch)),

@@ -88,22 +88,24 @@ class Pipeline(ABC):
         encoded.input_spec = input_spec
         return encoded
 
-    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0, offset: int = 0) -> Stream:
         """See `Source`."""
-        return self.share_of_batches(batch=batch, seed=seed, first_step=first_step, share=Share())
+        return self.share_of_batches(batch=batch, seed=seed, first_step=first_step, share=Share(), offset=offset)
 
     @as_written
-    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share) -> Stream:
+    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
         """See `dtj_trainer.data.sharding.Divisible`."""
         first, end = share.rows(batch)
-        records = self.records(rows=end - first if self.by_files else batch, seed=seed, first=first_step, share=share)
+        assert not (offset and self.by_files)  # refused: see `dtj_trainer.training.seen_examples`
+        rows = end - first if self.by_files else batch
+        records = self.records(seen=first_step * rows + offset, seed=seed, share=share)
         if not self.by_files and share.workers > 1:
             records = records.batch(batch, drop_remainder=True).map(lambda part: part[first:end]).unbatch()
         return self.finalized(self.batched(records, (end - first) // share.replicas))
 
-    def records(self, *, rows: int, seed: Any, first: int, share: Share) -> Stream:
-        """Endless records, from this step on; a step takes this number of rows."""
-        epoch, offset = divmod(first * rows, self.examples_of(share))
+    def records(self, *, seen: int, seed: Any, share: Share) -> Stream:
+        """Endless records, after those that were seen."""
+        epoch, offset = divmod(seen, self.examples_of(share))
         # A range that ends is the only one with a start; nobody lives to see its end.
         epochs = tf.data.Dataset.range(epoch, tf.int64.max)
         return epochs.flat_map(lambda epoch: self.epoch(epoch, seed, share)).skip(offset)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from dtj_trainer.data.chunks import Take, chunks, selected
 from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.reader import Reader
-from dtj_trainer.data.labels import MAX_CLASSES, in_order
+from dtj_trainer.data.labels import MAX_CLASSES, check_alike, in_order
 from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.output_directories import write_atomically
@@ -80,17 +80,17 @@ def survey(
 def find_fault(reader: Reader, files: Found) -> str | None:
     """The first record that cannot be read or parsed, as a line; None where all can."""
     for number, path in enumerate(files.paths):
-        row = 0
+        row, record = 0, None
         try:
-            records = reader.records(path)
-            for record in records:
+            for record in reader.records(path):
                 row += 1
                 prepared = reader.prepare(record[tf.newaxis], number)
                 if tf.size(prepared):
                     reader.parse(prepared if reader.decodes_batches else prepared[0])
         # A count that runs ahead where reading itself fails: the record after the last good one.
         except tf.errors.InvalidArgumentError as error:
-            return f"{path}: record {max(1, row)}: {first_line(error)}; fix it, or remove it"
+            reason = (record is not None and reader.explain(record.numpy())) or first_line(error)
+            return f"{path}: record {max(1, row)}: {reason}; fix it, or remove it"
         except tf.errors.OpError as error:
             return f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it"
     return None
@@ -120,6 +120,9 @@ def _look(reader: Reader, found: Found, validation: Found | None, share: Validat
         raise UsageError(
             f"--data-dir={found.where}: every label is {next(iter(tally.labels))}; there is nothing to distinguish"
         )
+    check_alike(tally.labels, f"--data-dir={found.where}: labels")
+    for name, values in tally.words.items():
+        check_alike(values, f"--data-dir={found.where}: column {name}: values")
     return Survey(
         training=training,
         validation=validation_counts,
@@ -172,7 +175,11 @@ class _Tally:
 
 
 def _collect(known: set[str], values: Any, what: str) -> None:
-    known.update(value.decode(errors="replace") for value in values.numpy())
+    for value in values.numpy():
+        try:
+            known.add(value.decode())
+        except UnicodeDecodeError:
+            raise UsageError(f"--data-dir: {value[:40]!r} is no UTF-8 text; save the files as UTF-8") from None
     if len(known) > MAX_CLASSES:
         raise UsageError(f"--data-dir: more than {MAX_CLASSES} different {what}")
 

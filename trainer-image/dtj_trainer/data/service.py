@@ -122,11 +122,11 @@ class FromService:
         self.examples, self.validation_examples = source.examples, source.validation_examples
         self.input_spec = source.input_spec
 
-    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0, offset: int = 0) -> Stream:
         """See `Source`; seed and first step decide nothing here."""
         return self._stream(batch)
 
-    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share) -> Stream:
+    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
         """See `Divisible`."""
         first, end = share.rows(batch)
         return self._stream((end - first) // share.replicas)

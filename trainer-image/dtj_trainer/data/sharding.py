@@ -33,12 +33,12 @@ class Divisible(Protocol):
     by_files: bool
     """Whether workers divide the files among them, and not each batch."""
 
-    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share) -> Stream:
+    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
         """As `Source.batches`, but only the worker's part of each, cut into equal batches for its replicas."""
         ...
 
 
-def distributed(source: Source, strategy: Any, *, batch: int, seed: int, first_step: int) -> Any:
+def distributed(source: Source, strategy: Any, *, batch: int, seed: int, first_step: int, offset: int = 0) -> Any:
     """The batches as the strategy takes them: every global batch is divided among the replicas, in order.
 
     The single CPU of OneDevice takes them as they are: TensorFlow's distributed dataset would copy each through a
@@ -59,12 +59,12 @@ def distributed(source: Source, strategy: Any, *, batch: int, seed: int, first_s
             "give a batch size that can, or --shard=data"
         )
     if workers == 1 or uneven or not isinstance(source, Divisible):
-        batches = source.batches(batch=batch, seed=seed, first_step=first_step)
+        batches = source.batches(batch=batch, seed=seed, first_step=first_step, offset=offset)
         return batches if _is_one_cpu(strategy) else strategy.experimental_distribute_dataset(batches)
 
     def local(context: Any) -> Stream:
         share = Share(worker=context.input_pipeline_id, workers=workers, replicas=replicas // workers)
-        return source.share_of_batches(batch=batch, seed=seed, first_step=first_step, share=share)
+        return source.share_of_batches(batch=batch, seed=seed, first_step=first_step, share=share, offset=offset)
 
     return strategy.distribute_datasets_from_function(local)
 

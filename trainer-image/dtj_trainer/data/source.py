@@ -38,13 +38,14 @@ class Source(Protocol):
         """A tf.TensorSpec of a batch of inputs, [None, ...], as the model gets it."""
         ...
 
-    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0, offset: int = 0) -> Stream:
         """Endless full batches for training.
 
         Args:
             batch: examples in each: the global batch size, of which the strategy gives each worker its share.
             seed: of the order; a whole number, or a tensor of one.
             first_step: how many batches of the stream to leave out.
+            offset: how many examples to leave out beyond these batches; below 0: fewer. See `stepping.Course`.
         """
         ...
 

@@ -7,8 +7,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.source import Source
 from dtj_trainer.distribution import tpu
-from dtj_trainer.errors import DataChanged, NotFinite, NotSaved, PeerLost, UsageError
+from dtj_trainer.errors import DataChanged, NotFinite, NotSaved, PeerLost, TrainerError, UsageError
 from dtj_trainer.export import conversion
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ _EVALUATION_SECONDS = 86400.0
 _LAST_ONE_SECONDS = 5.0
 _KNOWN_TO_ALL_SECONDS = 10.0
 _LEFT_WORD_SECONDS = 10.0
+_SEEN_SECONDS = 60.0
+"""What NFS may take, by its defaults, to show a new file to another machine."""
+_NOT_RESTORED = -1
 
 
 def make_strategy(config: Config) -> Any:
@@ -89,6 +92,54 @@ def configure_coordination(cluster: Cluster, *, register_seconds: float) -> None
         register_seconds=register_seconds,
         jobs={role: cluster.count(role) for role in (CHIEF, WORKER) if cluster.count(role)},
     )
+
+
+def restore_together(
+    config: Config,
+    strategy: Any,
+    store: Store,
+    *,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Restores the checkpoint that the leader chooses, on all tasks.
+
+    The leader first waits for an earlier run that still saves, and a network volume may show its files to another
+    machine later: each task by itself could choose another one.
+
+    Args:
+        waiting: entered while this task waits for the others.
+
+    Raises:
+        UsageError: there are sound checkpoints, but of another model; or another run uses the directory; or not all
+            tasks have the checkpoint.
+        PeerLost: the leader cannot restore one.
+    """
+    if config.strategy != "MultiWorkerMirrored":
+        store.restore_newest()
+        return
+    chosen, failure = _NOT_RESTORED, None
+    if config.cluster.leads:
+        try:
+            store.restore_newest()
+            chosen = store.last_step or 0
+        except TrainerError as error:
+            failure = error
+    with waiting():
+        # The first replica is the leader's.
+        chosen = of_each_replica(strategy, chosen)[0]
+    if chosen == _NOT_RESTORED:
+        with suppress(tf.errors.OpError):
+            compat.wait_at_barrier("dtj-restore", seconds=_LEFT_WORD_SECONDS)
+        if failure is None:
+            store.restore_newest()  # ends as the leader does, if it is for the checkpoints
+            failure = PeerLost(f"peer lost: {config.cluster.leader} cannot restore; its last words say why")
+        raise failure
+    if not config.cluster.leads and chosen:
+        store.restore_when_seen(chosen, seconds=min(_SEEN_SECONDS, config.start_timeout))
+    elif not config.cluster.leads:
+        store.restore_newest()
+    with waiting():
+        agree_on_start(config, strategy, store.last_step or 0)
 
 
 def agree_on_start(config: Config, strategy: Any, step: int) -> None:
@@ -169,12 +220,16 @@ def save_together(config: Config, strategy: Any, store: Store, step: int) -> Non
         NotSaved: this task is the leader, and cannot save.
         PeerLost: the leader cannot save; it is the cause, and this task is not.
     """
+    collective = config.strategy == "MultiWorkerMirrored" and store.enabled
+    # The leader may have left this step out while its storage was slow. To read the values can take all tasks.
+    if collective and not of_each_replica(strategy, int(store.has_read(step)))[0]:
+        store.read_again(step)
     failure = None
     try:
         store.save(step)
     except NotSaved as error:
         failure = error
-    if config.strategy == "MultiWorkerMirrored" and store.enabled:
+    if collective:
         # The first replica is the leader's.
         saved = of_each_replica(strategy, int(failure is None))[0]
         if not saved and not failure:

@@ -1,10 +1,14 @@
 """An exported model as files: published whole, measured, and described for those who ask. Standard library alone."""
 
 import hashlib
+import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_DRAFT = ".draft-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +26,33 @@ class Bundle:
     def document(self) -> dict[str, Any]:
         """As result.json, GET /status and the job's status show it."""
         return {"path": self.path, "formats": list(self.formats), "size": self.size, "digest": self.digest}
+
+
+def new_draft(directory: Path, *, job: str) -> Path:
+    """Where this process writes a version before it is whole; removes what killed attempts of the job have left.
+
+    The name has that of the job, since processes in containers all have the same number, and the number of the process,
+    for those that are in none.
+    """
+    start = f"{_DRAFT}{job}-"
+    for left in directory.glob(f"{_DRAFT}*"):
+        number = left.name.removeprefix(start)
+        if left.name.startswith(start) and number.isdecimal() and not _lives(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+    return directory / f"{start}{os.getpid()}"
+
+
+def _lives(process: int) -> bool:
+    """Whether there is another process of this number."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
 
 
 def publish(draft: Path, directory: Path) -> Path:

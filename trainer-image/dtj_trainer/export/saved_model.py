@@ -1,6 +1,5 @@
 """The trained model as a SavedModel, laid out as TensorFlow Serving expects it. Imports TensorFlow."""
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from dtj_trainer import rng_state
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
-from dtj_trainer.export.bundle import publish
+from dtj_trainer.export.bundle import new_draft, publish
 from dtj_trainer.tasks import LearningTask, Serving
 
 INPUT = "inputs"
@@ -65,9 +64,7 @@ def save(task: LearningTask, model: Any, data: Source, directory: Path, *, job: 
     module.model = model
     # Keras 3 reads them also where nothing is drawn, and leaves those of recurrent layers out of what is saved.
     module.draws = rng_state.states(model)
-    # The job's name, since processes in containers all have the same number; the number, for those that are in none.
-    draft = directory / f".draft-{job}-{os.getpid()}"
-    shutil.rmtree(draft, ignore_errors=True)  # of an attempt that was killed
+    draft = new_draft(directory, job=job)
     try:
         tf.saved_model.save(module, str(draft), signatures={SIGNATURE: serve, ONE_EXAMPLE: serve_one})
         for name, content in serving.files.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dtj_trainer.config.store_url import Location, StorePolicy
 from dtj_trainer.errors import UsageError
+from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -24,13 +25,14 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
         text: the URL of a folder, an object, or a pattern in its last parts.
 
     Raises:
-        UsageError: nothing is there, it may not be read, or there is no room for it.
+        UsageError: nothing is there, it may not be read, or there is no room for it, or no directory of this user.
         StoreFailed: the object store does not answer.
     """
     try:
         location = Location.of(text)
     except ValueError as wanted:
         raise UsageError(f"{option}={text}: {wanted}") from None
+    local_cache.prepare(store)
     folder, pattern = _split(location)
     bucket = Bucket(folder, option=option, retry_seconds=store.retry_seconds)
     entries = [entry for entry in bucket.list("") if _is_wanted(entry, folder, pattern)]

@@ -33,7 +33,8 @@ from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult, Vote
 from dtj_trainer.training.reporting import Run
-from dtj_trainer.training.stepping import total_steps
+from dtj_trainer.training.seen_examples import SeenExamples
+from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,7 @@ def train(run: Run) -> None:
             run, training, training.store,
             strategy=None,
             counter=training.counter,
-            batch=training.batch,
-            total_steps=training.total_steps,
+            course=training.course,
             # Workers may answer and yet not reach each other.
             watch=StallWatch(config, find_late=training.find_late),
             all_tasks_save=False,
@@ -91,7 +91,7 @@ class _Training:
         self._layout = config.pipeline
         self.batch = config.batch_size.over(self._layout.replicas)
         self.shares = self._layout.shares
-        self.total_steps = total_steps(run.data.examples, epochs=config.epochs, batch=self.batch)
+        course = Course(examples=run.data.examples, epochs=config.epochs, batch=self.batch)
         keras.utils.set_random_seed(config.seed)
         model = run.task.build_model(keras, run.data)
         self._parts = cut(
@@ -99,16 +99,21 @@ class _Training:
             partial(measure, run=run, micro_batch=self.batch // self._layout.shares),
         )  # fmt: skip
         devices = _devices(self._layout)
-        made = optimizers.make(model, config.learning, batch=self.batch, total_steps=self.total_steps)
-        self._learning = made.description
+        made = optimizers.make(model, config.learning, batch=self.batch, total_steps=course.total_steps)
         make_optimizer = copies_of(made.optimizer)
         self.stages = make_stages(model, self._parts, devices[0], make_optimizer, decays_of(made.optimizer))
         self.counter, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+        seen = SeenExamples(course, self.counter)
         state = state_of(
             self.stages, model, make_optimizer,
-            step=self.counter, total_steps=total, validation_digest=[run.validation_data.variable],
+            step=self.counter, total_steps=total, held_out=[run.validation_data.variable], **seen.parts,
         )  # fmt: skip
-        state.refresh = run.validation_data.refresh
+
+        def refresh() -> None:
+            run.validation_data.refresh()
+            seen.refresh()
+
+        state.refresh = refresh
         self.store = Store(
             state,
             config.checkpoint.directory,
@@ -121,6 +126,10 @@ class _Training:
         self.store.restore_newest()
         if run.validation_data.differs_from_checkpoint():
             raise run.validation_data.not_those_of_checkpoint(self.store.path())
+        self.course = seen.resume(
+            config.batch_size, self.store.path(), total_steps=int(total.numpy()), by_files=False, leads=True
+        )
+        self._learning = made.over(self.course.total_steps).description
         self._total = total
         self._finite = [
             FiniteWeights(
@@ -142,7 +151,7 @@ class _Training:
         log.info(
             f"batch {self.batch} global, {layout.micro_batches} micro-batches of {self.batch // layout.shares} per "
             f"replica  stages {layout.stages}  replicas {layout.replicas}  {self._learning}  "
-            f"{self.total_steps} steps: {config.epochs} epochs of {run.data.examples} examples"
+            f"{self.course.total_steps} steps: {config.epochs} epochs of {run.data.examples} examples"
         )
         for line in _describe(self._parts):
             log.info(line)
@@ -179,12 +188,14 @@ class _Training:
 
     def stream(self, first_step: int) -> Any:
         """The batches from this step on."""
-        return self._run.data.batches(batch=self.batch, seed=self._run.config.seed, first_step=first_step)
+        return self._run.data.batches(
+            batch=self.batch, seed=self._run.config.seed, first_step=first_step, offset=self.course.offset
+        )
 
     def after_restore(self) -> None:
         """See `Controller`."""
         share_counts(self.stages)
-        self._total.assign(self.total_steps)
+        self._total.assign(self.course.total_steps)
         self._pipeline.restored()
 
     def find_late(self) -> Mapping[Task, str]:

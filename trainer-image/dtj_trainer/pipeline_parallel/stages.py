@@ -184,7 +184,7 @@ def state_of(
     *,
     step: Any,
     total_steps: Any,
-    validation_digest: Sequence[Any],
+    **parts: Sequence[Any],
 ) -> State:
     """What a run must remember, in the same order as one optimizer over the whole model would have it.
 
@@ -211,7 +211,7 @@ def state_of(
         optimizer=[slots[name].value for name in remembered],
         step=step,
         total_steps=total_steps,
-        held_out=validation_digest,
+        **parts,
     )
 
 

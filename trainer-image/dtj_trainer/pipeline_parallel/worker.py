@@ -3,7 +3,6 @@
 It holds variables that only the leader can save. So when it is asked to stop, it stays until the leader has left.
 """
 
-import errno
 import fcntl
 import os
 import tempfile
@@ -16,6 +15,7 @@ from dtj_launch.rendezvous import probe
 from dtj_trainer.config.cluster import Address, Cluster
 from dtj_trainer.distribution import tf_server
 from dtj_trainer.errors import Terminated, UsageError
+from dtj_trainer.own_directory import open_own
 from dtj_trainer.process.signals import Termination
 
 LONGEST_STAY_SECONDS = 20.0
@@ -61,7 +61,7 @@ def _hold(directory: Path) -> int | None:
     """A file descriptor of the directory, with a lock; None if another worker removed it at this moment."""
     directory.mkdir(mode=0o700, exist_ok=True)
     try:
-        held = _open_own(directory)
+        held = open_own(directory)
     except FileNotFoundError:
         return None
     fcntl.flock(held, fcntl.LOCK_SH)
@@ -74,23 +74,13 @@ def _hold(directory: Path) -> int | None:
 
 def _remove_unused(directory: Path) -> None:
     """Raises OSError: a worker that runs holds it, or it is somebody else's."""
-    held = _open_own(directory)
+    held = open_own(directory)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         (directory / _MARK).unlink(missing_ok=True)
         directory.rmdir()
     finally:
         os.close(held)
-
-
-def _open_own(directory: Path) -> int:
-    """Raises OSError: it is a link, or others may write there, and could keep the lock."""
-    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    found = os.fstat(held)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        os.close(held)
-        raise PermissionError(errno.EPERM, "others may write there")
-    return held
 
 
 def serve_stage(cluster: Cluster, progress_store: ProgressStore, termination: Termination, *, job_uid: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import UsageError
+from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.object_store.folder import FolderSync
 
@@ -40,7 +41,7 @@ def check_buckets(config: Config) -> None:
     """Proves that this task can use the buckets of its checkpoints, logs and exports.
 
     Raises:
-        UsageError: one of them cannot be used.
+        UsageError: one of them cannot be used, or the directory for local copies.
         StoreFailed: one of them does not answer.
     """
     for option, location in (
@@ -49,6 +50,7 @@ def check_buckets(config: Config) -> None:
         ("--export-dir", config.export_location),
     ):
         if location and _uses(config, option):
+            local_cache.prepare(config.store)
             writes = config.cluster.leads or option == "--log-dir"
             Bucket.prove(location, option=option, writes=writes, retry_seconds=config.store.retry_seconds)
 

@@ -10,6 +10,7 @@ Models give raw outputs, before the activation: a cross-entropy of these is exac
 been rounded to 0 or 1 is not. Imports TensorFlow.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -48,7 +49,7 @@ class Regression:
 
     def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Squared error, absolute error."""
-        errors = outputs[:, 0] - tf.cast(_flat(labels), outputs.dtype)
+        errors = outputs[:, 0] - tf.cast(flat(labels), outputs.dtype)
         return {"loss": tf.square(errors), "mean_absolute_error": tf.abs(errors)}
 
     def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
@@ -57,7 +58,7 @@ class Regression:
 
 
 class Binary:
-    """One of two classes. Labels 0 or 1, [batch] or [batch, 1]."""
+    """One of two classes. Labels 0 or 1, [batch] or [batch, 1], or float [batch, 2] with a share for each."""
 
     units = 1
     metrics: tuple[str, ...] = ("loss", "accuracy")
@@ -65,7 +66,10 @@ class Binary:
     def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Binary cross-entropy, and whether the likelier class is the right one."""
         logits = outputs[:, 0]
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(_flat(labels), logits.dtype), logits=logits)
+        wanted = tf.cast(flat(labels), logits.dtype)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=wanted, logits=logits)
+        # Of a class that none of the examples had that the classes were counted of; as TensorFlow does it for more.
+        losses = tf.where(wanted > 1, tf.constant(math.nan, losses.dtype), losses)
         return {"loss": losses, "accuracy": accuracy(outputs, labels, threshold=0.0)}
 
     def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
@@ -78,7 +82,7 @@ class Binary:
 
 
 class MultiClass:
-    """One of several classes. Labels int [batch] or [batch, 1] as numbers of classes, or float [batch, classes]."""
+    """One of several classes. Labels [batch] or [batch, 1] as numbers of classes, or [batch, classes] as shares."""
 
     metrics: tuple[str, ...] = ("loss", "accuracy")
 
@@ -88,7 +92,9 @@ class MultiClass:
     def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Categorical cross-entropy, and whether the likeliest class is the right one."""
         if is_sparse(labels):
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=_flat(labels), logits=outputs)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=tf.cast(flat(labels), tf.int64), logits=outputs
+            )
         else:
             losses = tf.nn.softmax_cross_entropy_with_logits(labels=tf.cast(labels, outputs.dtype), logits=outputs)
         return {"loss": losses, "accuracy": accuracy(outputs, labels)}
@@ -107,7 +113,7 @@ def head_for(classes: int) -> Head:
 
 def is_sparse(labels: Tensor) -> bool:
     """Whether labels are numbers of classes, rather than a share of each class."""
-    return bool(labels.dtype.is_integer and (labels.shape.rank == 1 or labels.shape[-1] == 1))
+    return bool(labels.shape.rank == 1 or labels.shape[-1] == 1)
 
 
 def accuracy(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5) -> Tensor:
@@ -118,9 +124,9 @@ def accuracy(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5) -> Tens
         threshold: with one unit, above which it is class 1: 0.5 after a sigmoid, 0 before it.
     """
     if outputs.shape[-1] == 1:
-        found = tf.equal(outputs[:, 0] > threshold, tf.cast(_flat(labels), tf.float32) > 0.5)
+        found = tf.equal(outputs[:, 0] > threshold, tf.cast(flat(labels), tf.float32) > 0.5)
     else:
-        classes = _flat(labels) if is_sparse(labels) else tf.argmax(labels, axis=-1)
+        classes = flat(labels) if is_sparse(labels) else tf.argmax(labels, axis=-1)
         found = tf.equal(tf.argmax(outputs, axis=-1), tf.cast(classes, tf.int64))
     return tf.cast(found, tf.float32)
 
@@ -149,6 +155,6 @@ def right(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5, binary: bo
     return tf.cast(found, tf.float32)
 
 
-def _flat(labels: Tensor) -> Tensor:
-    """[batch] of [batch] or [batch, 1]."""
-    return labels[:, 0] if labels.shape.rank == 2 else labels
+def flat(labels: Tensor) -> Tensor:
+    """[batch] of [batch] or [batch, 1]; of [batch, 2], the share of the second class."""
+    return labels[:, -1] if labels.shape.rank == 2 else labels

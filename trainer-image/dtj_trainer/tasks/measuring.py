@@ -12,7 +12,7 @@ import tensorflow as tf
 from dtj_trainer.data.source import Source
 from dtj_trainer.tasks import LearningTask, Serving, Tensor
 from dtj_trainer.tasks.aggregation import ByExample
-from dtj_trainer.tasks.heads import is_sparse
+from dtj_trainer.tasks.heads import flat, is_sparse
 
 
 class Measuring:
@@ -114,8 +114,8 @@ def _compared(served: Mapping[str, Tensor], labels: Tensor) -> tuple[Tensor, Ten
     if "probabilities" not in served:
         return tf.reshape(tf.cast(labels, tf.float32), [-1, 1]), tf.reshape(served["value"], [-1, 1])
     found = served["probabilities"]
-    if found.shape[-1] == 2 and (labels.shape.rank == 1 or labels.shape[-1] == 1):
-        return tf.reshape(tf.cast(labels, tf.float32), [-1, 1]), found[:, 1:]
+    if found.shape[-1] == 2:
+        return tf.reshape(tf.cast(flat(labels), tf.float32), [-1, 1]), found[:, 1:]
     if is_sparse(labels):
-        return tf.one_hot(tf.reshape(labels, [-1]), found.shape[-1]), found
+        return tf.one_hot(tf.cast(flat(labels), tf.int64), found.shape[-1]), found
     return tf.cast(labels, tf.float32), found

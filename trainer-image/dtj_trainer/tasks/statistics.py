@@ -1,16 +1,19 @@
 """What a task has to know of the training examples before its model is built. Imports TensorFlow.
 
-Only the training split is looked at: what is measured on held-out examples says nothing about others.
+What is measured on held-out examples says nothing about others: of these, only the classes count.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dtj_trainer.data.source import Source
+from dtj_trainer.data.task_examples import check_classes
+from dtj_trainer.errors import UsageError
 
 _BATCH = 1024
 _MAX_EXAMPLES = 100_000
@@ -61,8 +64,19 @@ def training_examples(data: Source) -> Iterator[tuple[npt.NDArray[Any], npt.NDAr
 
 
 def class_names(data: Source) -> tuple[str, ...]:
-    """The names of the classes; their numbers, where the source has no names for its whole-number labels."""
+    """The names of the classes; their numbers, where the source has no names for its whole-number labels or shares.
+
+    Raises:
+        UsageError: a label is neither.
+    """
     if data.classes:
         return data.classes
-    highest = max(int(labels.max()) for _, labels in training_examples(data))
-    return tuple(str(number) for number in range(highest + 1))
+    count = 0
+    held_out = ((None, labels.numpy()) for _, labels in data.validation(batch=_BATCH))
+    for _, labels in chain(training_examples(data), held_out):
+        check_classes(labels, data.name)
+        shares = labels.ndim == 2 and labels.shape[1] > 1
+        count = labels.shape[1] if shares else max(count, int(labels.max()) + 1)
+    if count < 2:
+        raise UsageError(f"{data.name}: every label is 0; there is nothing to distinguish")
+    return tuple(str(number) for number in range(count))

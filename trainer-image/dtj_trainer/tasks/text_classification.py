@@ -73,9 +73,9 @@ class Encoded:
         self.input_spec = tf.TensorSpec((None, _LENGTH), tf.int32)
         self.order = getattr(texts, "order", "")
 
-    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0, offset: int = 0) -> Stream:
         """See `Source`."""
-        return self._encoded(self._texts.batches(batch=batch, seed=seed, first_step=first_step))
+        return self._encoded(self._texts.batches(batch=batch, seed=seed, first_step=first_step, offset=offset))
 
     def validation(self, *, batch: int) -> Stream:
         """See `Source`."""

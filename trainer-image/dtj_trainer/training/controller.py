@@ -22,7 +22,7 @@ from dtj_trainer.training.checkpointing import Checkpointing
 from dtj_trainer.training.inner_loop import InnerLoop, StepResult, Vote
 from dtj_trainer.training.left_out import LeftOut
 from dtj_trainer.training.reporting import Reporter, Run
-from dtj_trainer.training.stepping import steps_within
+from dtj_trainer.training.stepping import Course, steps_within
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,7 @@ class Controller:
         *,
         strategy: Any,
         counter: Any,
-        batch: int,
-        total_steps: int,
+        course: Course,
         watch: StallWatch,
         actions: Sequence[Action] = (),
         all_tasks_save: bool = True,
@@ -51,7 +50,7 @@ class Controller:
         store: of the checkpoints, restored.
         strategy: of a collective; None if one process decides alone.
         counter: int64 tf.Variable; the steps done, as the checkpoints hold it.
-        batch: examples of a step.
+        course: which examples the steps take, and the last step.
         watch: of the steps; entered in `train`.
         all_tasks_save: see `Checkpointing`.
         after_restore: sets what the state holds, but this run decides; called when a checkpoint was restored.
@@ -65,17 +64,18 @@ class Controller:
         self._watch = watch
         self._actions = actions
         self._after_restore = after_restore
-        self.total_steps = total_steps
+        self._course = course
+        self.total_steps = course.total_steps
         self.step = self.first_step = int(counter.numpy())
         self._checkpoints = Checkpointing(
             config, store, strategy,
-            total_steps=total_steps,
+            total_steps=self.total_steps,
             find_not_finite=inner.find_not_finite,
             saving=watch.saving,
             all_tasks_save=all_tasks_save,
         )  # fmt: skip
         self.summaries = Summaries(config.log_dir / "train" if config.log_dir and config.cluster.leads else None)
-        self.reporter = Reporter(run, self.summaries, batch=batch, step=self.first_step, total_steps=total_steps)
+        self.reporter = Reporter(run, self.summaries, course=course, step=self.first_step)
         self._next_steps = inner.first_steps
         self.measured: Measured | None = None
         """What the present call of `advance`, or else the last one, has measured so far."""
@@ -89,6 +89,10 @@ class Controller:
             log.info(line)
         elif not self._store.enabled:
             log.info("no checkpoint directory: a restart begins at step 0")
+        config = self._run.config
+        every = config.validation.every
+        if (config.loop == "fit" or (every and every.epochs)) and (line := self._course.describe_whole_epochs()):
+            log.info(line)
 
     def train(
         self,

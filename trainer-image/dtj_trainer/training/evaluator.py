@@ -6,6 +6,7 @@ It takes part in no cluster and no strategy: all it shares with the training is 
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import keras
@@ -25,7 +26,7 @@ from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Run
-from dtj_trainer.training.stepping import total_steps
+from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def watch(run: Run) -> None:
     directory = run.config.checkpoint.directory
     assert directory is not None  # a checked configuration
     model = run.task.build_model(keras, run.data)
-    step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+    step, total, seen, batch = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(4))
     state = State(
         {"weights": variable_names.of_model(model, model.weights)},
         weights=keras_compat.variables(model.weights),
@@ -46,6 +47,8 @@ def watch(run: Run) -> None:
         step=step,
         total_steps=total,
         held_out=[run.validation_data.variable],
+        examples=[seen],
+        batch=[batch],
     )
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
     mirror = mirror_of(run.config.checkpoint)
@@ -53,24 +56,38 @@ def watch(run: Run) -> None:
     evaluate = Evaluation(run.task, model, run.validation_data, batch=min(BATCH, run.config.batch_size.examples))
     log.info(f"evaluator: watching {mirror or directory}")
     run.progress_store.update(phase=Phase.EVALUATING)
-    seen: set[int] = set()
-    last_step = _last_step(run.config, run.data.examples)
+    judged: set[int] = set()
+    unreadable: dict[int, object] = {}
     while True:
-        for found in _unseen(mirror, directory, seen):
-            if problem := _restore(state, directory, found):
-                log.warning(f"checkpoint of step {found} cannot be evaluated: {problem}")
+        for found in _not_judged(mirror, directory, judged):
+            # On a network volume, a file may be seen before what is in it, or before the others of the checkpoint.
+            files = _files(directory, found)
+            if unreadable.get(found) == files:
                 continue
+            for optional in (seen, batch):
+                optional.assign(0)
+            if problem := _restore(state, directory, found):
+                if found not in unreadable:
+                    log.warning(
+                        f"checkpoint of step {found} cannot be evaluated: {problem}; the evaluator looks again "
+                        "when its files change"
+                    )
+                unreadable[found] = files
+                continue
+            judged.add(found)
             if mirror:
                 checkpoints.remove(directory, found)
             if run.validation_data.differs_from_checkpoint():
                 raise run.validation_data.not_those_of_checkpoint(str(checkpoints.path_of(directory, found)))
             with _watchdog(run.config) as watchdog:
-                if len(seen) == 1:  # the first batch traces and compiles
+                if len(judged) == 1:  # the first batch traces and compiles
                     watchdog.feed(max(run.config.stall_timeout, run.config.start_timeout))
                 score = evaluate(batch_done=watchdog.feed)
             summaries.write(found, for_result(score))
             summaries.flush()
-            last = last_step or int(total.numpy())
+            last = _last_step(
+                run, found, total_steps=int(total.numpy()), seen=int(seen.numpy()), batch=int(batch.numpy())
+            )
             run.progress_store.update(step=found, total_steps=last, metrics=score, last_checkpoint_step=found)
             log.info(f"step {found}/{last}  held-out: {format_metrics(score)}")
             if found >= last:
@@ -87,30 +104,46 @@ def _watchdog(config: Config) -> Watchdog:
     return Watchdog(config.stall_timeout, error, end_with=end_with)
 
 
-def _unseen(mirror: CheckpointMirror | None, directory: Path, seen: set[int]) -> Iterator[int]:
-    """The steps of the checkpoints that are not among the seen, oldest first; each is in the directory, then seen.
+def _not_judged(mirror: CheckpointMirror | None, directory: Path, judged: set[int]) -> Iterator[int]:
+    """The steps of the checkpoints that are not judged, oldest first; each is in the directory then.
 
     If the object store does not answer, the others train on, so the next look is the one that counts.
     """
     try:
         for step in reversed(mirror.steps() if mirror else checkpoints.find(directory)):
             # One that cannot be fetched was removed for a newer one.
-            if step not in seen and (mirror is None or mirror.fetch(step)):
-                seen.add(step)
+            if step not in judged and (mirror is None or mirror.fetch(step)):
                 yield step
     except StoreFailed as error:
         log.warning(f"{error}; the evaluator tries again")
 
 
-def _last_step(config: Config, examples: int) -> int | None:
-    """The last step, where the configuration says it; else each checkpoint does.
+def _last_step(run: Run, step: int, *, total_steps: int, seen: int, batch: int) -> int:
+    """The last step: when all epochs that the configuration asks for are seen.
 
-    The directory may still hold the end of an earlier, shorter run, so the configuration comes first. With a
-    batch size per replica it depends on the devices of the others.
+    The directory may still hold the end of an earlier, shorter run, so what the checkpoint says does not count.
+
+    Args:
+        total_steps: by the checkpoint of this step.
+        seen: examples, by the same.
+        batch: the global one, by the same; 0: an older version wrote it. With a batch size per replica, it depends on
+            the devices of the others.
     """
-    if config.batch_size.per_replica:
-        return None
-    return total_steps(examples, epochs=config.epochs, batch=config.batch_size.examples)
+    config = run.config
+    course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch or config.batch_size.examples)
+    if batch:
+        return course.resumed(step, seen=seen).total_steps
+    return total_steps if config.batch_size.per_replica else course.total_steps
+
+
+def _files(directory: Path, step: int) -> object:
+    """What is there of a checkpoint: it differs when more of it can be seen."""
+    found = []
+    for path in sorted(directory.glob(f"{checkpoints.path_of(directory, step).name}.*")):
+        with suppress(OSError):  # removed for a newer one
+            status = path.stat()
+            found.append((path.name, status.st_size, status.st_mtime_ns))
+    return found
 
 
 def _restore(state: State, directory: Path, step: int) -> str | None:

@@ -27,10 +27,11 @@ import tensorflow as tf
 from dtj_trainer import keras_compat
 from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.config.entry_points import Name
+from dtj_trainer.distribution.strategies import of_each_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.callback_state import CallbackState, Progress
-from dtj_trainer.training.stepping import fit_segments
+from dtj_trainer.training.stepping import Course, fit_segments
 from dtj_trainer.training.weight_update import Finalization
 from dtj_trainer.user_code.keras_import import PROVED, is_proved
 from dtj_trainer.user_code.loader import load
@@ -119,8 +120,7 @@ def fit(
     stream: Callable[[int], Any],
     *,
     callbacks: Name | None,
-    total_steps: int,
-    steps_per_epoch: int,
+    course: Course,
     steps_per_call: int,
     finalization: Finalization,
     validations: Validations | None = None,
@@ -139,8 +139,7 @@ def fit(
         loop: what each call of the train function advances.
         stream: first step -> the batches from there on, distributed.
         callbacks: the user's function that gives a list of them.
-        total_steps: where to stop.
-        steps_per_epoch: of a whole epoch.
+        course: where to stop, and how many steps a whole epoch has.
         steps_per_call: as prepared.
         finalization: of the optimizer, done once at the end, before callbacks see it.
         validations: of the loop; callbacks see those of an epoch at its end.
@@ -152,16 +151,17 @@ def fit(
     library = keras_compat.keras_of(model)
     # A callback may have stopped a training that went back to a checkpoint from before that.
     model.stop_training = False
-    epoch = _Epoch(loop, model, steps_per_call=steps_per_call, steps_per_epoch=steps_per_epoch)
+    epoch = _Epoch(loop, model, steps_per_call=steps_per_call, course=course)
     begins = library.callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
     given = _callbacks(callbacks, library)
     strategy = model.distribute_strategy
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not strategy.extended.should_checkpoint:
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    if several and not strategy.extended.should_checkpoint:
         _write_elsewhere(given, library)
-    epochs = -(-total_steps // steps_per_epoch)
-    callback_list = _whole_training(library, epoch, validations, callback_state)(
+    stops = _Stops(epoch, given, library) if several and given else None
+    callback_list = _whole_training(library, epoch, validations, callback_state, stops)(
         [begins, *given],
-        add_history=True, model=model, epochs=epochs, steps=steps_per_epoch, verbose=0,
+        add_history=True, model=model, epochs=course.whole_epochs, steps=course.steps_per_epoch, verbose=0,
     )  # fmt: skip
     history = [one for one in callback_list.callbacks if isinstance(one, library.callbacks.History)]
     model.make_train_function = lambda force=False: epoch.train
@@ -170,8 +170,8 @@ def fit(
     finalization.leave_to_us()
     if callback_state:
         before = callback_state.watch([*given, *history], epoch.progress)
-        _resume(before, callback_state, callback_list, epoch, total_steps=total_steps)
-    segments = fit_segments(loop.step, total_steps, steps_per_epoch)
+        _resume(before, callback_state, callback_list, epoch)
+    segments = fit_segments(epoch.at, course.total_steps + course.shift, course.steps_per_epoch)
     for first_epoch, end, epoch.steps in () if model.stop_training else segments:
         model.fit(
             stream(loop.step),
@@ -186,9 +186,7 @@ def fit(
     callback_list.end()
 
 
-def _resume(
-    before: Progress | None, callback_state: CallbackState, callback_list: Any, epoch: "_Epoch", *, total_steps: int
-) -> None:
+def _resume(before: Progress | None, callback_state: CallbackState, callback_list: Any, epoch: "_Epoch") -> None:
     """Goes back to where the callbacks stood at the step of the checkpoint.
 
     A checkpoint of the last step of an epoch is written before the callbacks see the end of it. They see it here.
@@ -203,15 +201,48 @@ def _resume(
         callback_list.on_train_begin()
     elif before.steps_per_epoch == epoch.steps_per_epoch:
         epoch.resume(callback_state.measured(before.sums), ended=before.ended)
-        ended = epoch.ended_at(total_steps)
+        ended = epoch.ended_by_now()
         if before.ended < ended:
             callback_list.on_train_begin()
             callback_list.on_epoch_end(ended - 1, epoch.means())
     epoch.model.stop_training |= before.stopped
 
 
+class _Stops:
+    """Lets a callback that stops the training on one worker stop it on all, at the same step.
+
+    A time limit by the clock of each worker is such a callback. The others would wait for it in the next step.
+    """
+
+    def __init__(self, epoch: "_Epoch", callbacks: Sequence[Any], library: ModuleType) -> None:
+        self._epoch = epoch
+        hooks = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+        base = library.callbacks.Callback
+        self._by_batch = any(
+            getattr(getattr(one, hook), "__func__", None) is not getattr(base, hook)
+            for one in callbacks
+            for hook in hooks
+        )
+        """Whether a callback sees batches. Else the workers need not ask each other after each of them."""
+
+    def agree(self, *, after_batch: bool = False) -> None:
+        """To be called on all workers after their callbacks."""
+        if after_batch and not self._by_batch:
+            return
+        model = self._epoch.model
+        strategy = model.distribute_strategy
+        votes = of_each_replica(strategy, int(bool(model.stop_training)))
+        if any(votes) and not all(votes) and strategy.extended.should_checkpoint:
+            log.info("a callback has stopped the training on some of the workers: all stop")
+        model.stop_training = any(votes)
+
+
 def _whole_training(
-    library: ModuleType, epochs: "_Epoch", validations: Validations | None, callback_state: CallbackState | None
+    library: ModuleType,
+    epochs: "_Epoch",
+    validations: Validations | None,
+    callback_state: CallbackState | None,
+    stops: _Stops | None,
 ) -> type:
     """Callbacks that see one training, of however many calls of `fit` it consists, and its validations."""
 
@@ -225,6 +256,18 @@ def _whole_training(
                 logs.update(validations.values)
             super().on_epoch_end(epoch, logs)
             epochs.ended = epoch + 1
+            if stops:
+                stops.agree()
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            super().on_epoch_begin(epoch, logs)
+            if stops:
+                stops.agree()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            super().on_train_batch_end(batch, logs)
+            if stops:
+                stops.agree(after_batch=True)
 
         def on_train_begin(self, logs: Any = None) -> None:
             if not self._begun:
@@ -271,27 +314,33 @@ def _write_elsewhere(callbacks: Sequence[Any], library: ModuleType) -> None:
 class _Epoch:
     """The epoch that Keras is in: where it ends, and the means of the metrics since it began."""
 
-    def __init__(self, loop: Loop, model: Any, *, steps_per_call: int, steps_per_epoch: int) -> None:
+    def __init__(self, loop: Loop, model: Any, *, steps_per_call: int, course: Course) -> None:
         self._loop = loop
+        self._course = course
         self.model = model
         self.steps = 0
         """Of the epochs of this call of `fit`."""
-        self.steps_per_epoch = steps_per_epoch
-        self.ended = loop.step // steps_per_epoch
+        self.steps_per_epoch = course.steps_per_epoch
+        self.ended = self.at // self.steps_per_epoch
         """Epochs of which the callbacks have seen the end."""
         self._steps_per_call = steps_per_call
         self._first = loop.step
         self._measured: Measured | None = None
         self._in_call = False
 
+    @property
+    def at(self) -> int:
+        """The step of the loop, as it would be if all steps had taken the present batch: epochs are counted by it."""
+        return self._loop.step + self._course.shift
+
     def is_of(self, epoch: int, step: int) -> bool:
         """Whether a step is one of this epoch, which ends now. A rollback may have come after a later step."""
-        return epoch * self.steps_per_epoch < step <= self._loop.step
+        return epoch * self.steps_per_epoch < step + self._course.shift <= self.at
 
-    def ended_at(self, total_steps: int) -> int:
+    def ended_by_now(self) -> int:
         """Epochs that have ended at the step of the loop; the last one may be shorter."""
-        step, whole = self._loop.step, self.steps_per_epoch
-        return step // whole if step < total_steps else -(-step // whole)
+        whole = self.steps_per_epoch
+        return self.at // whole if self._loop.step < self._course.total_steps else -(-self.at // whole)
 
     def resume(self, measured: Measured | None, *, ended: int) -> None:
         """Goes on in the midst of an epoch, or before its callbacks see its end."""
@@ -312,7 +361,7 @@ class _Epoch:
     def begin(self, _epoch: int, _logs: object = None) -> None:
         """As a callback: an epoch begins, or its rest does."""
         self._first = self._loop.step
-        if self._first % self.steps_per_epoch == 0:
+        if self.at % self.steps_per_epoch == 0:
             self._measured = None
 
     def train(self, iterator: Any) -> dict[str, float]:

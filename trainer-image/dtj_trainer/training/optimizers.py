@@ -8,7 +8,9 @@ began as: where the command line or the model now says another, that one holds.
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +32,26 @@ class Made:
     """An optimizer, and how it is shown: `adam  learning rate 0.003`."""
 
     optimizer: Any
-    description: str
+    name: str
+    """How the optimizer and its rate are shown."""
+    schedule: str = ""
+    """How the schedule is shown."""
+    schedule_over: Callable[[int], tuple[Any, str]] | None = None
+    """Steps of the run -> a schedule over them, and how it is shown; None: it is no function of them."""
+
+    @property
+    def description(self) -> str:
+        """How the optimizer is shown."""
+        return self.name + self.schedule
+
+    def over(self, total_steps: int) -> "Made":
+        """The same optimizer with its schedule over another number of steps; before its first step is traced."""
+        if self.schedule_over is None:
+            return self
+        schedule, shown = self.schedule_over(total_steps)
+        # In place: copies of the optimizer share it.
+        vars(compat.rate_of(weight_update.inner(self.optimizer))).update(vars(schedule))
+        return replace(self, schedule=shown)
 
     def settable_rate(self) -> "Rate | None":
         """The rate, where callbacks may set it."""
@@ -98,24 +119,33 @@ def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, tota
         description = (
             f"{name}  learning rate {rate:g} ({first:g} for {learning.base_batch} examples, scaled to {batch})"
         )
-    decay = learning.decay_steps or total_steps
-    warmup = _warmup(learning, decay) if learning.schedule == WARMED_UP else 0
-    schedules = keras.optimizers.schedules
     if learning.schedule == "constant":
-        schedule = rate if settable else _constant(keras, rate)
-    elif learning.schedule == "exponential":
-        schedule = schedules.ExponentialDecay(rate, decay_steps=decay, decay_rate=DECAY_TO)
-        description += f" falling exponentially to {rate * DECAY_TO:g} over {decay} steps"
-    elif warmup:
-        schedule = schedules.CosineDecay(0.0, decay - warmup, warmup_target=rate, warmup_steps=warmup)
-        description += f" after a warm-up of {warmup} steps, then falling by a cosine to 0 at step {decay}"
+        made, schedule, shown = None, rate if settable else _constant(keras, rate), ""
     else:
-        schedule = schedules.CosineDecay(rate, decay)
-        description += f" falling by a cosine to 0 over {decay} steps"
+        made = partial(_schedule, keras, learning, rate)
+        schedule, shown = made(learning.decay_steps or total_steps)
     try:
-        return Made(optimizer=kind(schedule, **settings), description=description)
+        return Made(
+            optimizer=kind(schedule, **settings),
+            name=description,
+            schedule=shown,
+            schedule_over=None if learning.decay_steps else made,
+        )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{_OPTIONS}: {str(error).splitlines()[0][:200]}") from None
+
+
+def _schedule(keras: ModuleType, learning: Learning, rate: float, decay: int) -> tuple[Any, str]:
+    """The schedule of a rate over this many steps, and how it is shown."""
+    schedules = keras.optimizers.schedules
+    warmup = _warmup(learning, decay) if learning.schedule == WARMED_UP else 0
+    if learning.schedule == "exponential":
+        schedule = schedules.ExponentialDecay(rate, decay_steps=decay, decay_rate=DECAY_TO)
+        return schedule, f" falling exponentially to {rate * DECAY_TO:g} over {decay} steps"
+    if warmup:
+        schedule = schedules.CosineDecay(0.0, decay - warmup, warmup_target=rate, warmup_steps=warmup)
+        return schedule, f" after a warm-up of {warmup} steps, then falling by a cosine to 0 at step {decay}"
+    return schedules.CosineDecay(rate, decay), f" falling by a cosine to 0 over {decay} steps"
 
 
 def _kind(keras: ModuleType, learning: Learning) -> tuple[Any, dict[str, Any]]:
@@ -168,14 +198,14 @@ def _compiled(keras: ModuleType, optimizer: Any, *, settable: bool) -> Made:
     description = f"{type(one).__name__.lower()} as the model was compiled"
     given = compat.rate_of(one)
     if isinstance(given, keras.optimizers.schedules.LearningRateSchedule):
-        return Made(optimizer=optimizer, description=f"{description}  learning rate by its own schedule")
+        return Made(optimizer=optimizer, name=f"{description}  learning rate by its own schedule")
     if not hasattr(given, "assign"):
-        return Made(optimizer=optimizer, description=f"{description}  learning rate by its own function")
+        return Made(optimizer=optimizer, name=f"{description}  learning rate by its own function")
     (rate,) = (variable.numpy().item() for variable in keras_compat.variables([given]))
     if keras.__name__ == "keras" and not settable:
         # tf_keras keeps its variable of the rate apart from the state.
         one.learning_rate = _constant(keras, rate)
-    return Made(optimizer=optimizer, description=f"{description}  learning rate {rate:g}")
+    return Made(optimizer=optimizer, name=f"{description}  learning rate {rate:g}")
 
 
 def _warmup(learning: Learning, decay: int) -> int:

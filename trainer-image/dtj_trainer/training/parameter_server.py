@@ -33,7 +33,8 @@ from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult, Vote
 from dtj_trainer.training.reporting import Run
-from dtj_trainer.training.stepping import steps_within, total_steps
+from dtj_trainer.training.seen_examples import SeenExamples
+from dtj_trainer.training.stepping import Course, steps_within
 from dtj_trainer.training.user_actions import load_actions
 
 log = logging.getLogger(__name__)
@@ -84,15 +85,14 @@ def train(run: Run, strategy: Any) -> None:
             run, training, training.store,
             strategy=None,
             counter=training.counter,
-            batch=training.batch,
-            total_steps=training.total_steps,
+            course=training.course,
             watch=training.watch,
-            actions=load_actions(config.user_code.actions, training.model, total_steps=training.total_steps),
+            actions=load_actions(config.user_code.actions, training.model, total_steps=training.course.total_steps),
             all_tasks_save=False,
         )  # fmt: skip
         log.info(
             f"batch {training.batch} a step  workers {config.cluster.count(WORKER)}  parameter servers "
-            f"{config.cluster.count(PS)}  {training.learning}  {training.total_steps} steps: "
+            f"{config.cluster.count(PS)}  {training.learning}  {training.course.total_steps} steps: "
             f"{config.epochs} epochs of {run.data.examples} examples"
         )
         controller.introduce()
@@ -120,13 +120,12 @@ class _Training:
         compat.forget_executors_in_silence()
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.batch = config.batch_size.over(1)
-        self._steps_per_epoch = -(-run.data.examples // self.batch)
-        self.total_steps = total_steps(run.data.examples, epochs=config.epochs, batch=self.batch)
+        course = Course(examples=run.data.examples, epochs=config.epochs, batch=self.batch)
         tf_keras.utils.set_random_seed(config.seed)
         with strategy.scope():
             self.model = run.task.build_model(tf_keras, run.data)
-            made = optimizers.make(self.model, config.learning, batch=self.batch, total_steps=self.total_steps)
-            self._optimizer, self.learning = made.optimizer, made.description
+            made = optimizers.make(self.model, config.learning, batch=self.batch, total_steps=course.total_steps)
+            self._optimizer = made.optimizer
             self._optimizer.build(self.model.trainable_variables)
             self.finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -143,7 +142,8 @@ class _Training:
             if config.loop == "fit":
                 self._step_function = self.model.train_step
                 # Keras calls its callbacks once an epoch: more often, the workers would wait for each other.
-                keras_fit.prepare(self.model, self._optimizer, loss=self._loss, steps_per_call=self._steps_per_epoch)
+                keras_fit.prepare(self.model, self._optimizer, loss=self._loss, steps_per_call=course.steps_per_epoch)
+        seen = SeenExamples(course, self._step)
         remembered = keras_compat.state(self._optimizer)
         state = State(
             variable_names.of_training(self.model, self._optimizer, remembered),
@@ -153,8 +153,14 @@ class _Training:
             step=self._step,
             total_steps=total,
             held_out=[run.validation_data.variable],
+            **seen.parts,
         )
-        state.refresh = run.validation_data.refresh
+
+        def refresh() -> None:
+            run.validation_data.refresh()
+            seen.refresh()
+
+        state.refresh = refresh
         self.store = Store(
             state,
             config.checkpoint.directory,
@@ -168,7 +174,11 @@ class _Training:
         if run.validation_data.differs_from_checkpoint():
             raise run.validation_data.not_those_of_checkpoint(self.store.path())
         self._weights = FiniteWeights(self.model.trainable_weights, self.model.non_trainable_weights, remembered)
-        total.assign(self.total_steps)
+        self.course = seen.resume(
+            config.batch_size, self.store.path(), total_steps=int(total.numpy()), by_files=False, leads=True
+        )
+        self.learning = made.over(self.course.total_steps).description
+        total.assign(self.course.total_steps)
         self._done = self._scheduled = int(self._step.numpy())
         self._reported = self._sums.numpy()
         self._meter = Meter(batch=self.batch, step=self._done)
@@ -188,7 +198,7 @@ class _Training:
     @property
     def first_steps(self) -> int:
         """See `InnerLoop`: as many as there are, since a call ends when there is something to report."""
-        return self.total_steps
+        return self.course.total_steps
 
     def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
         """See `InnerLoop`. Ends when some steps are done, while the workers take the next ones; or when all are.
@@ -233,7 +243,7 @@ class _Training:
             steps=steps,
             stop=stop,
             save=save,
-            next_steps=self.total_steps,
+            next_steps=self.course.total_steps,
             not_finite_step=None if is_finite else steps,
             not_finite_is_exact=False,
             not_finite_workers=() if worker < 0 else (str(Task(WORKER, worker)),),
@@ -264,9 +274,8 @@ class _Training:
         keras_fit.fit(
             self.model, controller, self._creator,
             callbacks=self._run.config.user_code.callbacks,
-            total_steps=self.total_steps,
-            steps_per_epoch=self._steps_per_epoch,
-            steps_per_call=self._steps_per_epoch,
+            course=self.course,
+            steps_per_call=self.course.steps_per_epoch,
             finalization=self.finalization,
         )  # fmt: skip
 
@@ -285,6 +294,8 @@ class _Training:
             batch=context.get_per_replica_batch_size(self.batch),
             seed=self._run.config.seed + _WORKER_SEEDS * (worker + 1),
             first_step=first_step,
+            # As far as with this batch all the time: each worker has an order of its own.
+            offset=self.course.shift * context.get_per_replica_batch_size(self.batch),
         )
 
     def _find_late(self) -> Mapping[Task, str]:

@@ -21,7 +21,7 @@ from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks import LearningTask
-from dtj_trainer.training.stepping import epoch_of
+from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +64,15 @@ class Run:
 class Reporter:
     """Reports how far the training is, at a bearable pace; keeps silent where this task is not the leader."""
 
-    def __init__(self, run: Run, summaries: Summaries, *, batch: int, step: int, total_steps: int) -> None:
+    def __init__(self, run: Run, summaries: Summaries, *, course: Course, step: int) -> None:
         self._run = run
         self._summaries = summaries
-        self._batch = batch
+        self._course = course
         self.first_step = step
-        self._total_steps = total_steps
+        self._total_steps = course.total_steps
         self._line_due = Every(run.config.progress_seconds)
         self._paused = 0.0
-        self.meter = Meter(batch=batch, step=step, clock=self._clock)
+        self.meter = Meter(batch=course.batch, step=step, clock=self._clock)
         self._own_part = OwnPart(clock=self._clock)
         self._started = time.monotonic()
         self._starting = True
@@ -115,7 +115,7 @@ class Reporter:
         progress = run.progress_store.update(
             step=step,
             total_steps=self._total_steps,
-            epoch=epoch_of(step, examples=run.data.examples, batch=self._batch, epochs=run.config.epochs),
+            epoch=self._course.epoch_of(step),
             epochs=run.config.epochs,
             examples_per_second=self.meter.examples_per_second,
             eta_seconds=self.meter.eta(self._total_steps),

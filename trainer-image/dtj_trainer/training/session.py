@@ -224,10 +224,11 @@ class Session:
             writes=self.is_leader,
             io_device=Task(CHIEF, 0).cpu if coordinates else None,
         )
-        self._store.restore_newest()
+        if self.task.role == EVALUATOR:
+            self._store.restore_newest()
+        else:
+            strategies.restore_together(self._context.config, self.strategy, self._store)
         self.step = self._agreed_step = int(step.numpy())
-        if self.task.role != EVALUATOR:
-            strategies.agree_on_start(self._context.config, self.strategy, self.step)
         self._weights = FiniteWeights(
             (of_tensorflow(one) for one, _ in weights), set_by_layers(parts), set_by_optimizers(parts)
         )

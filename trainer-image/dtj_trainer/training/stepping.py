@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CALL_SECONDS = 0.5
 """What one call of several steps may take, so that a signal is answered within two of them."""
@@ -21,11 +21,13 @@ class EverySteps:
     """None: after the last step alone."""
     total_steps: int = sys.maxsize
     """The last step, if it is known."""
+    shift: int = 0
+    """What is added to a step before it is divided: see `Course`."""
 
     def steps_until_due(self, step: int) -> int:
         """Steps until the next one after which it is due."""
         left = self.total_steps - step
-        return min(left, self.steps - step % self.steps) if self.steps else left
+        return min(left, self.steps - (step + self.shift) % self.steps) if self.steps else left
 
     def is_due(self, step: int) -> bool:
         """Whether it is due after this step."""
@@ -33,17 +35,68 @@ class EverySteps:
 
     def was_due(self, before: int, step: int) -> bool:
         """Whether it is due after one of the steps after `before`, up to `step`."""
-        return step >= self.total_steps or (self.steps is not None and step // self.steps > before // self.steps)
+        if step >= self.total_steps or self.steps is None:
+            return step >= self.total_steps
+        return (step + self.shift) // self.steps > (before + self.shift) // self.steps
 
 
-def total_steps(examples: int, *, epochs: int, batch: int) -> int:
-    """Steps until each example was seen `epochs` times, rounded up to full batches."""
-    return -(-epochs * examples // batch)
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """Which examples the steps of a run take: each the next `batch` of them, epoch after epoch without a gap.
 
+    A run that resumes with another batch goes on after the last example that was seen. Its steps are counted on.
+    """
 
-def epoch_of(step: int, *, examples: int, batch: int, epochs: int) -> int:
-    """The epoch, counted from 1, that the last example of this step (or the first, for step 0) belongs to."""
-    return min(epochs, (max(1, step * batch) - 1) // examples + 1)
+    examples: int
+    """Of an epoch."""
+    epochs: int
+    batch: int
+    """Global batch size."""
+    offset: int = 0
+    """Examples that the steps before a resume took beyond this batch size; below 0: they took fewer."""
+
+    @property
+    def total_steps(self) -> int:
+        """Steps until each example was seen `epochs` times, rounded up to full batches."""
+        return -(-(self.epochs * self.examples - self.offset) // self.batch)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole steps, as Keras' `fit` and validations count an epoch."""
+        return -(-self.examples // self.batch)
+
+    @property
+    def shift(self) -> int:
+        """What a step is less than it would be if all steps had taken this batch; rounded down."""
+        return self.offset // self.batch
+
+    @property
+    def whole_epochs(self) -> int:
+        """Epochs of whole steps, the last of which may be shorter."""
+        return -(-(self.total_steps + self.shift) // self.steps_per_epoch)
+
+    def describe_whole_epochs(self) -> str | None:
+        """That epochs of whole steps are fewer than were asked for; None if they are as many."""
+        if self.whole_epochs == self.epochs:
+            return None
+        of_examples = f"{self.examples / self.batch:.2f}".rstrip("0").rstrip(".")
+        return (
+            f"--epochs={self.epochs}: callbacks and validations count {self.whole_epochs} epochs, of "
+            f"{self.steps_per_epoch} whole steps each; the {self.examples} examples are {of_examples} steps of "
+            f"{self.batch}: give a batch size that divides them if each epoch has to count"
+        )
+
+    def seen(self, step: int) -> int:
+        """Examples that are seen when this many steps are done."""
+        return step * self.batch + self.offset
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch, counted from 1, that the last example of this step (or the first, for step 0) belongs to."""
+        return min(self.epochs, (max(1, self.seen(step)) - 1) // self.examples + 1)
+
+    def resumed(self, step: int, *, seen: int) -> "Course":
+        """The same epochs from a step on before which this many examples were seen."""
+        return replace(self, offset=seen - step * self.batch)
 
 
 def fit_segments(step: int, total_steps: int, steps_per_epoch: int) -> Iterator[tuple[int, int, int]]:

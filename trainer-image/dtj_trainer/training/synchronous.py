@@ -23,10 +23,11 @@ from dtj_trainer.distribution.held_out_agreement import agree_on_held_out, leave
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import (
     agree_on_data,
-    agree_on_start,
     ending_together,
     exit_barrier,
+    of_each_replica,
     peer_loss,
+    restore_together,
 )
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import end_with, leave_report
@@ -39,7 +40,8 @@ from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import new_counter
 from dtj_trainer.training.reporting import Run
-from dtj_trainer.training.stepping import total_steps as count_steps
+from dtj_trainer.training.seen_examples import SeenExamples
+from dtj_trainer.training.stepping import Course
 from dtj_trainer.training.synchronous_step import SynchronousLoop
 from dtj_trainer.training.user_actions import load_actions
 from dtj_trainer.training.validations import Validations
@@ -58,7 +60,6 @@ class _Training:
     store: Store
     finalization: weight_update.Finalization
     validations: Validations | None
-    batch: int
     callback_state: CallbackState | None
     actions: Sequence[Action]
     """All of them: the user's, and the validations."""
@@ -66,7 +67,7 @@ class _Training:
     """How the optimizer is described to a person."""
     step: Any
     """int64 tf.Variable; counts the steps done."""
-    total_steps: int
+    course: Course
     after_restore: Callable[[], object]
     """See `Controller`."""
 
@@ -100,8 +101,7 @@ def train(run: Run, strategy: Any) -> None:
             run, training.inner, training.store,
             strategy=strategy,
             counter=training.step,
-            batch=training.batch,
-            total_steps=training.total_steps,
+            course=training.course,
             watch=StallWatch(
                 config, batches=lambda: training.inner.batches, waits=lambda: training.inner.waits_for_others
             ),
@@ -121,7 +121,7 @@ def train(run: Run, strategy: Any) -> None:
                     step=controller.step,
                     best_step=training.best_step,
                     checkpoint=training.store.path(),
-                    batch=-(-training.batch // strategy.num_replicas_in_sync),
+                    batch=-(-training.course.batch // strategy.num_replicas_in_sync),
                 )  # fmt: skip
             except DataChanged as error:
                 changed = error
@@ -156,14 +156,14 @@ def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
 def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     config = run.config
     batch = config.batch_size.over(strategy.num_replicas_in_sync)
-    total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
+    course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         with rng_state.seeded_rng(config.seed):
             model = run.task.build_model(keras, run.data)
         _check_library(config, model)
         fits = config.loop == "fit"
-        made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps, settable=fits)
+        made = optimizers.make(model, config.learning, batch=batch, total_steps=course.total_steps, settable=fits)
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
         weight_update.sum_first(optimizer, packed=config.pack_gradients)
@@ -171,6 +171,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         step, total = new_counter(), new_counter()
         rate = made.settable_rate() if fits else None
     callback_state = CallbackState(writes=config.cluster.leads) if fits and config.user_code.callbacks else None
+    seen = SeenExamples(course, step)
     remembered = keras_compat.state(optimizer)
     state = State(
         variable_names.of_training(model, optimizer, remembered),
@@ -179,21 +180,29 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         step=step,
         total_steps=total,
         held_out=[run.validation_data.variable],
+        **seen.parts,
         **({"rate": rate.state} if rate else {}),
         **({"callbacks": [callback_state.variable]} if callback_state else {}),
     )
-    state.refresh = _refresh(run, callback_state)
-    store = _restored(state, config)
+    state.refresh = _refresh(run, seen, callback_state)
+    store = _store(state, config)
+    restore_together(config, strategy, store, waiting=watch.waiting)
+    course = seen.resume(
+        config.batch_size, store.path(),
+        total_steps=int(total.numpy()),
+        by_files=bool(getattr(run.data, "by_files", False)),
+        leads=config.cluster.leads,
+    )  # fmt: skip
+    made = made.over(course.total_steps)
 
     def after_restore() -> None:
         if rate:
             rate.restored()
-        total.assign(total_steps)
+        total.assign(course.total_steps)
 
     after_restore()
     first_step = int(step.numpy())
     with watch.waiting():
-        agree_on_start(config, strategy, first_step)
         agree_on_held_out(
             config, strategy,
             differs=run.validation_data.differs_from_checkpoint(),
@@ -213,27 +222,27 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     if fits:
         with strategy.scope():
             keras_fit.prepare(model, optimizer, loss=inner.loss, steps_per_call=config.steps_per_call)
-    actions = load_actions(config.user_code.actions, model, total_steps=total_steps)
+    actions = load_actions(config.user_code.actions, model, total_steps=course.total_steps)
     validations = None
     if config.validation.every:
         validations = Validations(
-            run, strategy, store, model=model, objective=objective, batch=batch, total_steps=total_steps,
-            first_step=first_step,
+            run, strategy, store, model=model, objective=objective, course=course, first_step=first_step,
         )  # fmt: skip
     return _Training(
         strategy=strategy, model=model, inner=inner, store=store, finalization=finalization,
         validations=validations, callback_state=callback_state,
         actions=[*actions, *([validations] if validations else [])],
-        batch=batch, learning=made.description,
-        step=step, total_steps=total_steps, after_restore=after_restore,
+        learning=made.description,
+        step=step, course=course, after_restore=after_restore,
     )  # fmt: skip
 
 
-def _refresh(run: Run, callback_state: CallbackState | None) -> Callable[[], object]:
+def _refresh(run: Run, seen: SeenExamples, callback_state: CallbackState | None) -> Callable[[], object]:
     """What brings the parts of a checkpoint up to date whose values are kept elsewhere."""
 
     def refresh() -> None:
         run.validation_data.refresh()
+        seen.refresh()
         if callback_state:
             callback_state.refresh()
 
@@ -249,17 +258,14 @@ def _agree_on_data(run: Run, strategy: Any) -> None:
         agree_on_data(config, strategy, run.data)
 
 
-def _restored(state: State, config: Config) -> Store:
-    """The checkpoints of the run; the newest is restored."""
-    store = Store(
+def _store(state: State, config: Config) -> Store:
+    return Store(
         state,
         config.checkpoint.directory,
         keep=config.checkpoint.keep,
         mirror=mirror_of(config.checkpoint),
         writes=config.cluster.leads,
     )
-    store.restore_newest()
-    return store
 
 
 def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: int) -> Objective:
@@ -314,11 +320,12 @@ def _introduce(run: Run, training: _Training, controller: Controller, replicas: 
     if not config.cluster.leads:
         log.info(f"{config.cluster.task}: training; {config.cluster.leader} reports the progress")
         return
-    least, rest = divmod(training.batch, replicas)
+    course = training.course
+    least, rest = divmod(course.batch, replicas)
     share = f"{least} or {least + 1}" if rest else f"{least}"
     log.info(
-        f"batch {training.batch} global, {share} per replica  replicas {replicas}  "
-        f"{training.learning}  {training.total_steps} steps: "
+        f"batch {course.batch} global, {share} per replica  replicas {replicas}  "
+        f"{training.learning}  {course.total_steps} steps: "
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
     controller.introduce()
@@ -330,10 +337,12 @@ def _introduce(run: Run, training: _Training, controller: Controller, replicas: 
 
 
 def _train(run: Run, strategy: Any, training: _Training, controller: Controller) -> None:
-    config = run.config
+    config, course = run.config, training.course
 
     def stream(first_step: int) -> Any:
-        return distributed(run.data, strategy, batch=training.batch, seed=config.seed, first_step=first_step)
+        return distributed(
+            run.data, strategy, batch=course.batch, seed=config.seed, first_step=first_step, offset=course.offset
+        )
 
     def fit() -> None:
         keras_fit.fit(
@@ -341,21 +350,38 @@ def _train(run: Run, strategy: Any, training: _Training, controller: Controller)
             callbacks=config.user_code.callbacks,
             validations=training.validations,
             callback_state=training.callback_state,
-            total_steps=training.total_steps,
-            steps_per_epoch=-(-run.data.examples // training.batch),
+            course=course,
             steps_per_call=config.steps_per_call,
             finalization=training.finalization,
         )  # fmt: skip
 
     def finalize() -> None:
-        if best := training.best_step:
-            training.store.restore(best)
+        if (best := training.best_step) and _restored_best(config, strategy, training, best):
             training.finalization.undone()
             if config.cluster.leads:
                 log.info(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
         training.finalization.do()
 
     controller.train(stream, fit=fit if config.loop == "fit" else None, finalize=finalize)
+
+
+def _restored_best(config: Config, strategy: Any, training: _Training, best: int) -> bool:
+    """Restores the best step on all tasks, or on none: one of them may not be able to read it any more."""
+    problem = training.store.problem_of(best)
+    readable = problem is None
+    if config.strategy == "MultiWorkerMirrored":
+        readable = all(of_each_replica(strategy, int(readable)))
+    if readable:
+        training.store.restore(best)
+        return True
+    assert training.validations is not None  # there is a best step
+    training.validations.give_up_best()
+    if problem or config.cluster.leads:
+        log.warning(
+            f"the best checkpoint, of step {best}, cannot be read any more ({problem or 'by another task'}); the "
+            "weights are those of the last step"
+        )
+    return False
 
 
 def _describe_best(config: Config) -> str:

@@ -25,7 +25,7 @@ from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Pause
 from dtj_trainer.training.evaluation import format_metrics
 from dtj_trainer.training.reporting import Run
-from dtj_trainer.training.stepping import EverySteps
+from dtj_trainer.training.stepping import Course, EverySteps
 from dtj_trainer.training.validation_record import RECORD, Record, read_record
 from dtj_trainer.training.validator import BATCH, Validator
 
@@ -46,8 +46,7 @@ class Validations:
         *,
         model: Any,
         objective: Any,
-        batch: int,
-        total_steps: int,
+        course: Course,
         first_step: int,
     ) -> None:
         """Reads what a run before this one has left; the leader's word counts.
@@ -55,7 +54,7 @@ class Validations:
         Args:
             store: of the checkpoints, restored.
             objective: of the training.
-            batch: global batch size of the training.
+            course: of the training.
 
         Raises:
             UsageError: there is no metric of the name that --keep-best has.
@@ -63,11 +62,15 @@ class Validations:
         config, policy = run.config, run.config.validation
         assert policy.every is not None  # a run that validates
         self._run, self._strategy, self._store = run, strategy, store
-        self.schedule = EverySteps(policy.every.steps(-(-run.data.examples // batch)), total_steps)
+        self.schedule = EverySteps(
+            policy.every.steps(course.steps_per_epoch),
+            course.total_steps,
+            shift=course.shift if policy.every.epochs else 0,
+        )
         self._keep_best = policy.keep_best
         self._validate = Validator(
             strategy, model, objective, run.validation_data,
-            batch=policy.batch or min(batch, BATCH),
+            batch=policy.batch or min(course.batch, BATCH),
             agree_on_data=lambda differs: agree_on_held_out(
                 config, strategy, differs=differs, error=run.validation_data.changed
             ),
@@ -134,11 +137,23 @@ class Validations:
     def _found(self) -> Record:
         directory = self._run.config.checkpoint.directory
         found = read_record(directory, self._keep_best)
-        if found.best_step is None or directory is None or found.best_step in self._store.steps():
+        if found.best_step is None or directory is None:
+            return found
+        problem = None
+        if found.best_step not in self._store.steps():
+            problem = "is not there"
+        # In a bucket, what has a marker is whole, and to fetch it takes long.
+        elif self._run.config.checkpoint.location is None and (damage := self._store.problem_of(found.best_step)):
+            problem = f"cannot be used ({damage})"
+        if problem is None:
             return found
         path = checkpoints.path_of(directory, found.best_step)
-        log.warning(f"the best checkpoint, {path}, is not there; only later steps can be the best now")
+        log.warning(f"the best checkpoint, {path}, {problem}; only later steps can be the best now")
         return Record(values=found.values)
+
+    def give_up_best(self) -> None:
+        """The best step cannot be restored any more: there is none from now on."""
+        self._record = Record(step=self._record.step, values=self._record.values)
 
     def _agreed(self, record: Record, first_step: int) -> Record:
         """The leader's record, on all tasks; the values are for the leader alone to show.

@@ -51,9 +51,10 @@ class ClassWeights:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
-    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0, offset: int = 0) -> Stream:
         """See `Source`."""
-        return self._source.batches(batch=batch, seed=seed, first_step=first_step).map(self._add, deterministic=True)
+        batches = self._source.batches(batch=batch, seed=seed, first_step=first_step, offset=offset)
+        return batches.map(self._add, deterministic=True)
 
 
 class _DivisibleClassWeights(ClassWeights):
@@ -62,10 +63,10 @@ class _DivisibleClassWeights(ClassWeights):
         """See `Divisible`."""
         return bool(self._source.by_files)  # type: ignore[attr-defined]
 
-    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share) -> Stream:
+    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
         """See `Divisible`."""
         part = self._source.share_of_batches(  # type: ignore[attr-defined]
-            batch=batch, seed=seed, first_step=first_step, share=share
+            batch=batch, seed=seed, first_step=first_step, share=share, offset=offset
         )
         return part.map(self._add, deterministic=True)
 

@@ -80,12 +80,12 @@ class OwnData:
         self.input_spec = _named(_in_batches(self._parts.training, 1).element_spec[0])
 
     @tf.autograph.experimental.do_not_convert
-    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0, offset: int = 0) -> Stream:
         """See `Source`."""
         # The workers of parameter servers make their stream on their own machine, in a function of TensorFlow's,
         # where a dataset of the coordinator's cannot be reached.
         training = self._open().training if tf.inside_function() else self._parts.training
-        epoch, offset = divmod(first_step * batch, self.examples)
+        epoch, place = divmod(first_step * batch + offset, self.examples)
 
         def examples(epoch: Any) -> Stream:
             # The seed of this function's graph, which a job's seed of 0 would make no seed at all.
@@ -93,7 +93,7 @@ class OwnData:
             own = tf.cast(seed, tf.int64) * _EPOCH_SEEDS + epoch
             return training.shuffle(_WINDOW, seed=own, reshuffle_each_iteration=False) if self._shuffle else training
 
-        stream = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples).skip(offset)
+        stream = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples).skip(place)
         stream = _in_batches(stream, batch, drop_remainder=True)
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))

@@ -1,43 +1,30 @@
-"""The options of commands that submit jobs: a directory whose files the pods find in their working directory."""
+"""The option of commands that submit jobs: a directory whose files the pods find in their working directory."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from dtj.cli.common.submission import CLAIM_OPTION, OPTION, CodeInConfigMap, CodeOnClaim, CodeSource
+from dtj.cli.common.submission import OPTION
 
 
 def code_option(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command ``--code DIR`` and ``--code-claim``, together as ``code``: a CodeSource or None."""
-
-    @click.option(
+    """Give a command ``--code DIR`` as ``code``."""
+    command = click.option(
+        "--code-claim", hidden=True, expose_value=False, is_eager=True, metavar="CLAIM", callback=_no_claim
+    )(command)
+    return click.option(
         OPTION,
-        "code",
         metavar="DIR",
         help="Send the files of this directory along, in a ConfigMap; the pods find them in their working directory. "
         "DIR/.dtjignore excludes files, as a .gitignore does.",
-    )
-    @click.option(
-        CLAIM_OPTION,
-        "code_claim",
-        metavar="CLAIM",
-        help="Copy the files of --code to this PersistentVolumeClaim, for more than a ConfigMap holds: NAME or "
-        "NAME/DIRECTORY.",
-    )
-    @functools.wraps(command)
-    def coded(*args: Any, code: str | None, code_claim: str | None, **kwargs: Any) -> int:
-        return command(*args, code=_source(code, code_claim), **kwargs)
-
-    return coded
+    )(command)
 
 
-def _source(directory: str | None, claim: str | None) -> CodeSource | None:
-    if directory is None:
-        if claim is not None:
-            raise click.UsageError(f"{CLAIM_OPTION} needs {OPTION}: name the directory that holds the code")
-        return None
-    return CodeInConfigMap(directory) if claim is None else CodeOnClaim(directory, claim)
+def _no_claim(_context: click.Context, option: click.Parameter, value: Any) -> None:
+    if value is not None:
+        raise click.UsageError(
+            f"{option.opts[0]} is gone: put code that a ConfigMap cannot hold into an image, or onto a volume"
+        )

@@ -29,9 +29,10 @@ def commands_in(namespace: str, *, usual: str) -> Callable[..., str]:
 
 def next_kubectl(*words: str) -> str:
     """``kubectl WORDS``, with the options for the cluster that were given."""
-    return shlex.join(("kubectl", *words, *_place(click.get_current_context())))
+    return shlex.join(("kubectl", *words, *_place(click.get_current_context(silent=True))))
 
 
-def _place(context: click.Context) -> tuple[str, ...]:
-    given = ((option, context.params.get(name)) for name, option in _PLACE)
+def _place(context: click.Context | None) -> tuple[str, ...]:
+    params = context.params if context is not None else {}
+    given = ((option, params.get(name)) for name, option in _PLACE)
     return tuple(word for option, value in given if value for word in (option, str(value)))

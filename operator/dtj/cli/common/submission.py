@@ -1,9 +1,8 @@
-"""A job that a command submits, with or without code. One class for each place of the code, behind one protocol."""
+"""A job that a command submits, with or without code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -16,11 +15,9 @@ if TYPE_CHECKING:
     from dtj.api.json import JsonObject
     from dtj.client import ApiError, AsyncClient, Job
     from dtj.client.checks import Manifest
-    from dtj.client.code_manifest import JobWithCode, JobWithCodeOnClaim
-    from dtj.client.code_pack import CodePack, PackLimit
+    from dtj.client.code_manifest import JobWithCode
 
 OPTION: Final = "--code"
-CLAIM_OPTION: Final = "--code-claim"
 
 
 class Submission(Protocol):
@@ -38,18 +35,6 @@ class Submission(Protocol):
 
     async def create(self, client: AsyncClient, *, namespace: str) -> tuple[Job, str]:
         """The job, and a line about its code, which is empty without code. Raises ApiError and CodeError."""
-        ...
-
-
-class CodeSource(Protocol):
-    """A directory with code, and where pods get its files from."""
-
-    @property
-    def directory(self) -> str: ...
-
-    def submissions(self, manifests: Iterable[Manifest]) -> Sequence[Submission]:
-        """The jobs with this code, which is packed once; what was packed is printed on standard error. Raises CodeError
-        and InvalidManifest."""
         ...
 
 
@@ -88,86 +73,29 @@ class WithConfigMap:
         return submitted.job, f"configmap/{submitted.config_map} {'created' if submitted.is_new else 'unchanged'}"
 
 
-@dataclass(frozen=True, slots=True)
-class WithClaim:
-    """A job whose code is copied to a claim before the job is created."""
+def submissions(manifests: Iterable[Manifest], code: str | None) -> Sequence[Submission]:
+    """The jobs with the files of the directory ``code``, which is packed once; what was packed is printed on standard
+    error.
 
-    job: JobWithCodeOnClaim
-
-    @property
-    def manifest(self) -> Manifest:
-        return self.job.manifest
-
-    @property
-    def objects(self) -> list[JsonObject]:
-        return [self.manifest.body]
-
-    async def create(self, client: AsyncClient, *, namespace: str) -> tuple[Job, str]:
-        with _naming(CLAIM_OPTION):
-            job, copied = await client.create_with_code_on_claim(self.job, namespace=namespace, report=_warn)
-        return job, self._line(copied)
-
-    async def copy(self, client: AsyncClient, *, namespace: str) -> str:
-        """Copy the code to its claim, and create no job; a line about it. Raises ApiError and CodeError."""
-        from dtj.client.code_copy import CodeCopy
-
-        with _naming(CLAIM_OPTION):
-            copied = await CodeCopy(client.gateway, self.job, namespace=namespace, report=_warn).run()
-        return self._line(copied)
-
-    def _line(self, copied: bool) -> str:
-        path = self.job.claim.path_of(self.job.pack.digest)
-        return f"{path} {'copied to' if copied else 'is already on'} persistentvolumeclaim/{self.job.claim.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class CodeInConfigMap:
-    """A directory whose files a ConfigMap brings."""
-
-    directory: str
-
-    def submissions(self, manifests: Iterable[Manifest]) -> tuple[WithConfigMap, ...]:
-        from dtj.client.code_manifest import with_code
-        from dtj.client.code_pack import CONFIG_MAP_LIMIT
-
-        packed = _packed(self.directory, CONFIG_MAP_LIMIT)
-        jobs = tuple(WithConfigMap(with_code(manifest, packed)) for manifest in manifests)
-        _report_pack(self.directory, packed)
-        return jobs
-
-
-@dataclass(frozen=True, slots=True)
-class CodeOnClaim:
-    """A directory whose files are copied to a claim; ``claim`` is NAME or NAME/DIRECTORY."""
-
-    directory: str
-    claim: str
-
-    def submissions(self, manifests: Iterable[Manifest]) -> tuple[WithClaim, ...]:
-        from dtj.client.code_claim import CodeClaim
-        from dtj.client.code_manifest import with_code_on_claim
-        from dtj.client.code_pack import CLAIM_LIMIT
-
-        with _naming(CLAIM_OPTION):
-            claim = CodeClaim.parse(self.claim)
-        packed = _packed(self.directory, CLAIM_LIMIT)
-        jobs = tuple(WithClaim(with_code_on_claim(manifest, packed, claim)) for manifest in manifests)
-        _report_pack(self.directory, packed)
-        return jobs
-
-
-def submissions(manifests: Iterable[Manifest], code: CodeSource | None) -> Sequence[Submission]:
-    """The jobs with the files of a directory.
-
-    Without one, a job whose command names files of the current directory gets a warning on standard error: it is
-    submitted, since its image may have them. Raises CodeError and InvalidManifest.
+    Without one, a job whose command names files of the current directory gets a warning there: it is submitted, since
+    its image may have them. Raises CodeError and InvalidManifest.
     """
-    if code is not None:
-        return code.submissions(manifests)
-    found = tuple(map(WithoutCode, manifests))
-    for each in found:
-        _warn_of_missing_files(each.manifest)
-    return found
+    if code is None:
+        found = tuple(map(WithoutCode, manifests))
+        for each in found:
+            _warn_of_missing_files(each.manifest)
+        return found
+    from dtj.client import CodeError
+    from dtj.client.code_manifest import with_code
+    from dtj.client.code_pack import pack
+
+    try:
+        packed = pack(code)
+    except CodeError as error:
+        raise CodeError(f"{OPTION}: {error}") from error
+    jobs = tuple(WithConfigMap(with_code(manifest, packed)) for manifest in manifests)
+    _warn(f"Code of {code}: {packed.summary}")
+    return jobs
 
 
 async def create_or_report(submission: Submission, client: AsyncClient, *, namespace: str) -> tuple[Job, str] | None:
@@ -193,28 +121,6 @@ def _refusal(manifest: Manifest, error: ApiError, again: Callable[..., str]) -> 
         name = manifest.job.name
         return f"{what}: choose another metadata.name, or delete that job first ({again('delete', name)})"
     return what
-
-
-def _packed(directory: str, limit: PackLimit) -> CodePack:
-    from dtj.client.code_pack import pack
-
-    with _naming(OPTION):
-        return pack(directory, limit)
-
-
-def _report_pack(directory: str, packed: CodePack) -> None:
-    _warn(f"Code of {directory}: {packed.summary}")
-
-
-@contextmanager
-def _naming(option: str) -> Iterator[None]:
-    """Put the option before what a CodeError says."""
-    from dtj.client import CodeError
-
-    try:
-        yield
-    except CodeError as error:
-        raise CodeError(f"{option}: {error}") from error
 
 
 def _warn(line: str) -> None:

@@ -9,14 +9,14 @@ from click.shell_completion import ShellComplete, get_completion_class
 
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.terminal import write
-from dtj.cli.completion import PROGRAM, VARIABLE, powershell
+from dtj.cli.completion import PROGRAM, VARIABLE
 
 _NO_FILES, _FILES = ":4", ":0"
 """Cobra's directives, which kubectl reads: the candidates are all there is, or files may follow."""
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", powershell.NAME]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
     """Print a script by which a shell completes commands and jobs.
 
@@ -27,14 +27,11 @@ def completion(shell: str) -> int:
       source <(dtj completion zsh)
     fish:
       dtj completion fish > ~/.config/fish/completions/dtj.fish
-    PowerShell, in $PROFILE:
-      dtj completion powershell | Out-String | Invoke-Expression
 
     For `kubectl dtj`, kubectl finds `kubectl_complete-dtj` on the PATH by itself.
 
     Exit codes: 0 done, 2 bad input.
     """
-    powershell.register()
     kind = get_completion_class(shell)
     assert kind is not None
     root = click.get_current_context().find_root().command

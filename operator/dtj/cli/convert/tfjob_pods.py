@@ -56,10 +56,17 @@ class Pods:
         if "restartPolicy" in spec:
             del spec["restartPolicy"]
             self._note(f"{path}.spec.restartPolicy", "left out: a TFJob uses the one next to the template, too")
+        for field in ("restartPolicy", "restartPolicyRules"):
+            if main.pop(field, None) is not None:
+                self._note(f"{path}.spec.containers", f"{field} left out: the operator restarts pods")
         if main.get("name") == CONTAINER:
             main["name"] = names.MAIN_CONTAINER
             _rename(spec)
         self._take_port(role, main)
+        if spec.get("hostNetwork") is True:
+            taken = f"{self._ports[role]} and {names.STATUS_PORT}"
+            words = f"each pod takes ports {taken} of its node: no two pods of jobs with these ports share a node"
+            self._note(f"{path}.spec.hostNetwork", words)
         for container in (*objects(spec.get("initContainers")), *objects(spec.get("containers"))):
             self._take_variables(container, path)
         self._name_tpus(main, path)

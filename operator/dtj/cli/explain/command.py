@@ -1,4 +1,4 @@
-"""``dtj explain``: what a manifest would make, and what a field of it means."""
+"""``dtj explain``: what a manifest would make."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MAX_ATTEMPT: Final = 2**31 - 1
 """The largest number that status.attempt can hold."""
 
 
-def _complete_field(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The fields of one level; the next Tab goes a level down."""
-    from dtj.cli.explain.field_names import fields_from
-
-    return fields_from(incomplete)
+def _no_field(_context: click.Context, option: click.Parameter, value: object) -> None:
+    if value is not None:
+        raise click.UsageError(
+            f"{option.opts[0]} is gone: docs/reference.md has all fields, kubectl explain dtj.spec those of a cluster"
+        )
 
 
 @click.command()
-@click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(allow_dash=True))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @click.option(
     "-o",
     "--output",
@@ -48,12 +48,7 @@ def _complete_field(context: click.Context, parameter: click.Parameter, incomple
     help="The namespace of manifests that name none. Default: default.",
 )
 @platform_option
-@click.option(
-    "--field",
-    metavar="PATH",
-    help="Show what a field means instead, such as spec.runPolicy.backoffLimit.",
-    shell_complete=_complete_field,
-)
+@click.option("--field", hidden=True, expose_value=False, is_eager=True, metavar="PATH", callback=_no_field)
 def explain(
     files: tuple[str, ...],
     output: str,
@@ -61,7 +56,6 @@ def explain(
     attempt: int,
     namespace: str | None,
     platform: Platform,
-    field: str | None,
 ) -> int:
     """Show what would be created for manifests, without a cluster.
 
@@ -71,14 +65,8 @@ def explain(
 
     Exit codes: 0 done, 2 bad input.
     """
-    from dtj.cli.explain.show import show_field, show_objects
+    from dtj.cli.explain.show import show_objects
 
-    if field is not None:
-        if files:
-            raise click.UsageError("--field shows what a field means, and takes no FILE.")
-        return show_field(field)
-    if not files:
-        raise click.UsageError("Missing argument 'FILE...', or --field PATH.")
     return show_objects(
         files, output=output, role=role, attempt=attempt, namespace=namespace or "default", platform=platform
     )

@@ -96,7 +96,19 @@ def _pods(simulation: Simulation, roles: Sequence[Role]) -> list[str]:
         if len(pods) > _SHOWN:
             rows[-1:] = [(f"… {len(pods) - _SHOWN + 1} more …",), rows[-1]]
     rows += map(_pod_row, _next_to(simulation))
-    return _columns(rows)
+    return [*_columns(rows), *_host_ports([pod for role in roles for pod in _pods_of(simulation, role)])]
+
+
+def _host_ports(pods: Sequence[JsonObject]) -> Iterator[str]:
+    """What pods in the network of their nodes take there: Kubernetes makes each port of theirs one of the node."""
+    there = [pod for pod in pods if dig(pod, "spec", "hostNetwork") is True]
+    containers = (container for pod in there for container in objects(dig(pod, "spec", "containers")))
+    ports = sorted({str(port.get("containerPort")) for each in containers for port in objects(each.get("ports"))})
+    if there:
+        yield (
+            f"hostNetwork: each pod takes the ports {listed(ports)} of its node, so no two of these pods share a node: "
+            f"{counted(len(there), 'node')} with these ports free."
+        )
 
 
 def _few(pods: Sequence[JsonObject]) -> Sequence[JsonObject]:

@@ -54,19 +54,6 @@ def show_objects(
     return Exit.OK
 
 
-def show_field(field: str) -> int:
-    """Print what a field means. Returns the exit code."""
-    from dtj.cli.explain.field_docs import NoSuchField, field_lines  # needs the whole schema
-
-    try:
-        for line in field_lines(field, width=Console().width):
-            say(line)
-    except NoSuchField as error:
-        say(f"--field: {error}", err=True)
-        return Exit.USAGE
-    return Exit.OK
-
-
 def _caveats(manifest: Manifest, simulation: Simulation) -> list[str]:
     """How a cluster may differ from the simulation, in one line each."""
     policy = manifest.spec.run_policy

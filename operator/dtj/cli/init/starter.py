@@ -85,7 +85,7 @@ kind: {names.KIND}
 metadata:
   name: {name}
 spec:
-  # Decides how the pods work together; `dtj explain --field spec.strategy` lists all.
+  # Decides how the pods work together; docs/strategies.md has all.
   strategy: {strategy}
   replicaSpecs:
 {_roles(strategy, workers)}{_accelerator(strategy)}
@@ -120,6 +120,6 @@ def _accelerator(strategy: Strategy) -> str:
     if strategy is Strategy.TPU:
         return "  accelerator:\n    profile: tpu-v5e\n    topology: 2x2"
     return (
-        "  # A GPU for each pod that trains; `dtj explain --field spec.accelerator.profile` lists the profiles:\n"
+        "  # A GPU for each pod that trains; docs/gpu-profiles.md has the profiles:\n"
         "  # accelerator: {profile: nvidia, count: 1}"
     )

@@ -128,8 +128,7 @@ def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: Histor
     yield from _progress(job, max((point.step for curve in drawn for point in curve.points), default=0))
     speed = next((curve for curve in drawn if curve.name == SPEED), None)
     if speed is not None:
-        mean = sum(point.value for point in speed.points) / len(speed.points)
-        yield "speed", f"{short_number(mean)} examples/s on average, {short_number(speed.points[-1].value)} at the end"
+        yield "speed", f"{short_number(speed.points[-1].value)} examples/s at the end"
     for name, value in _measured_once(evidence).items():
         yield name, f"{value:.4g}"
     if status.export is not None:

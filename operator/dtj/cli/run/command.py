@@ -11,7 +11,7 @@ from dtj.cli.common import connection
 from dtj.cli.common.code_option import code_option
 from dtj.cli.common.durations import Duration
 from dtj.cli.common.run_options import runs_option
-from dtj.cli.common.submission import CLAIM_OPTION, OPTION, CodeSource
+from dtj.cli.common.submission import OPTION
 from dtj.cli.init.starter import MANIFEST
 
 
@@ -48,7 +48,7 @@ def run(
     trainer_python: str | None,
     ignore_memory: bool,
     on_cluster: bool,
-    code: CodeSource | None,
+    code: str | None,
     place: connection.Place,
 ) -> int:
     """Run manifests here, or with --cluster on a cluster.
@@ -87,7 +87,6 @@ _HERE = {
 }
 _THERE = {
     "code": OPTION,
-    "code_claim": CLAIM_OPTION,
     "namespace": "--namespace",
     "context": "--context",
     "kubeconfig": "--kubeconfig",

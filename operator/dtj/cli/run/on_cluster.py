@@ -14,7 +14,7 @@ from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed
 from dtj.cli.common.next_commands import commands_in
-from dtj.cli.common.submission import CodeSource, Submission, create_or_report, submissions
+from dtj.cli.common.submission import Submission, create_or_report, submissions
 from dtj.cli.common.terminal import say
 from dtj.cli.run.follow import follow
 from dtj.cli.run.render_cluster_end import CommandLine, end_of_job, next_commands
@@ -24,7 +24,7 @@ from dtj.client.checks import check
 from dtj.client.manifests import sound
 
 
-def run_files(files: tuple[str, ...], place: Place, *, code: CodeSource | None, timeout: float | None) -> int:
+def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout: float | None) -> int:
     """Submit each job of these files with the files of ``code``, and follow it to its end, up to the
     first that does not succeed. Returns the exit code."""
     console = Console(highlight=False)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +12,7 @@ from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.next_commands import commands_in
 from dtj.cli.common.objects import named
-from dtj.cli.common.submission import CLAIM_OPTION, OPTION, CodeOnClaim, CodeSource, create_or_report, submissions
+from dtj.cli.common.submission import create_or_report, submissions
 from dtj.cli.common.terminal import say, write
 
 if TYPE_CHECKING:
@@ -21,17 +20,9 @@ if TYPE_CHECKING:
     from dtj.client import AsyncClient
 
 
-_COPY_ONLY: Final = "--copy-only"
-
-
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @code_option
-@click.option(
-    _COPY_ONLY,
-    is_flag=True,
-    help="Copy the files of --code to the claim of --code-claim, and create no job.",
-)
 @click.option(
     "-o",
     "--output",
@@ -40,30 +31,23 @@ _COPY_ONLY: Final = "--copy-only"
     help="Print what would be created, for kubectl, and create nothing; no cluster is needed.",
 )
 @place_options
-def submit(files: tuple[str, ...], code: CodeSource | None, copy_only: bool, form: str | None, place: Place) -> int:
+def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Place) -> int:
     """Submit jobs to a cluster.
 
     Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate` does, except for
     accelerator profiles, which the cluster checks. If one is invalid, none is created.
 
     With --code no image has to be built for a change of the code. `dtj submit --code . -o yaml job.yaml` prints the
-    same objects for `kubectl apply --server-side -f -`. With --code-claim, a pod of the job's image copies the code to
-    the claim before the job is created; --copy-only does that alone, for a job that kubectl applies.
+    same objects for `kubectl apply --server-side -f -`.
 
     Exit codes: 0 all were created, 2 bad input, 4 the cluster refused one or did not answer.
     """
-    if copy_only:
-        if not isinstance(code, CodeOnClaim):
-            raise click.UsageError(f"{_COPY_ONLY} needs {OPTION} and {CLAIM_OPTION}")
-        if form is not None:
-            raise click.UsageError(f"{_COPY_ONLY} creates nothing that --output could print: leave out one of them")
-        return with_client(place, lambda client: _copy(client, files, code))
     if form is not None:
         return _print(files, code, form, place)
     return with_client(place, lambda client: _create(client, files, code))
 
 
-async def _create(client: AsyncClient, files: tuple[str, ...], code: CodeSource | None) -> int:
+async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None) -> int:
     from dtj.client.checks import check
     from dtj.client.manifests import sound
 
@@ -88,18 +72,7 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: CodeSource 
     return exit_code
 
 
-async def _copy(client: AsyncClient, files: tuple[str, ...], code: CodeOnClaim) -> int:
-    from dtj.client.checks import check
-    from dtj.client.manifests import sound
-
-    found = client.placed(sound(check(files, None)))
-    jobs = code.submissions(manifest for manifest, _ in found)
-    for submission, (_, namespace) in zip(jobs, found, strict=True):
-        say(await submission.copy(client, namespace=namespace))
-    return Exit.OK
-
-
-def _print(files: tuple[str, ...], code: CodeSource | None, form: str, place: Place) -> int:
+def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) -> int:
     """Print the objects that :func:`_create` creates, a ConfigMap before its job."""
     from dtj.cli.common.objects import dumped
     from dtj.cli.common.yaml_text import as_yaml
@@ -116,9 +89,6 @@ def _print(files: tuple[str, ...], code: CodeSource | None, form: str, place: Pl
         return Exit.USAGE
     bodies = [_in_namespace(body, where) for job, (_, where) in zip(jobs, found, strict=True) for body in job.objects]
     write(as_yaml(bodies) if form == "yaml" else dumped(bodies, form))
-    if isinstance(code, CodeOnClaim):
-        words = ["dtj", "submit", _COPY_ONLY, OPTION, code.directory, CLAIM_OPTION, code.claim, *files]
-        say(f"Copy the code to the claim before you apply this: {shlex.join(words)}", err=True)
     return Exit.OK
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from datetime import datetime
 from typing import Final
 
@@ -12,6 +11,7 @@ from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
 from dtj.cli.common.formatting import short_time
+from dtj.cli.common.next_commands import next_kubectl
 
 
 def problem_of(job: Job, *, now: datetime) -> str | None:
@@ -46,8 +46,7 @@ def _how_to_enable(job: Job) -> str:
 
 def _patch(job: Job, fields: JsonObject) -> str:
     patch = json.dumps({"spec": {"tensorBoard": fields}}, separators=(",", ":"))
-    where = ["-n", job.namespace] if job.namespace != "default" else []
-    return shlex.join(["kubectl", "patch", *where, f"dtj/{job.name}", "--type=merge", "-p", patch])
+    return next_kubectl("patch", f"dtj/{job.name}", "--type=merge", "-p", patch)
 
 
 _PERMANENT_REASONS: Final = {
@@ -73,7 +72,7 @@ def trouble_of(pod: JsonObject) -> str | None:
             pod_name = text(dig(pod, "metadata", "name"))
             return (
                 f"{_PERMANENT_REASONS[reason]} ({reason}){detail}; set spec.tensorBoard.image to an image that has "
-                f"tensorboard, or look at kubectl logs {pod_name}"
+                f"tensorboard, or look at {next_kubectl('logs', pod_name)}"
             )
     return None
 

@@ -12,6 +12,3 @@ def _source(name: str) -> str:
 
 UNPACK_CODE: Final = _source("unpack_code")
 """Arguments: archive, directory, digest of the archive, and what to do if the archive is not there."""
-
-RECEIVE_CODE: Final = _source("receive_code")
-"""Arguments: directory of the volume, archive below it, digest of the archive, its bytes, port."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Final, Protocol
 
 from dtj.api import quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.spec import JobSpec, Scheduling
+from dtj.api.spec import Gang, JobSpec, Scheduling
+from dtj.core import memory_increase
 from dtj.core.gang.requests import requests, summed
 from dtj.core.observed import GangApi
 
@@ -27,6 +28,11 @@ class Group:
     def scheduling(self) -> Scheduling:
         """What the job asks for."""
         return self.spec.run_policy.scheduling or Scheduling()
+
+    @property
+    def size(self) -> str:
+        """What the object says of the job."""
+        return size(self.job, self.spec, self.api)
 
     @property
     def least(self) -> int:
@@ -61,12 +67,17 @@ class GangScheduler(Protocol):
         """Add to a pod's manifest what makes it one of the group."""
 
 
-def size(spec: JobSpec) -> str:
+_TOLD_RESOURCES: Final = frozenset({Gang.KUEUE, Gang.VOLCANO, Gang.COSCHEDULING})
+"""The schedulers whose object says what the pods request."""
+
+
+def size(job: Job, spec: JobSpec, api: GangApi | None) -> str:
     """What a gang's object says of the job: where this differs, it is changed, or created again."""
     roles = ",".join(f"{role}={spec.replicas(role)}" for role in spec.roles())
     scheduling = spec.run_policy.scheduling
     topology = f";topology={scheduling.topology_key}" if scheduling is not None and scheduling.topology_key else ""
-    return f"{roles};min={least(spec)}{topology}"
+    memory = memory_increase.in_words(job, spec) if api is not None and api.gang in _TOLD_RESOURCES else ""
+    return f"{roles};min={least(spec)}{topology}" + (f";memory={memory}" if memory else "")
 
 
 def least(spec: JobSpec) -> int:

@@ -10,7 +10,7 @@ from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Annotation
 from dtj.api.spec import Gang
 from dtj.core.gang import coscheduling, kueue, native, volcano
-from dtj.core.gang.group import GangScheduler, Group, size
+from dtj.core.gang.group import GangScheduler, Group
 
 SCHEDULERS: Final[Mapping[Gang, GangScheduler]] = {
     Gang.KUEUE: kueue,
@@ -22,7 +22,7 @@ SCHEDULERS: Final[Mapping[Gang, GangScheduler]] = {
 
 def manifest(group: Group, metadata: JsonObject, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
     """The PodGroup or Workload. ``pods`` are the first pods of each role, in TF_CONFIG's order."""
-    annotations: JsonObject = {Annotation.GANG_SIZE: size(group.spec)}
+    annotations: JsonObject = {Annotation.GANG_SIZE: group.size}
     if group.api.gang is Gang.KUEUE:
         annotations.update(kueue_annotations.of_workload(group.job.annotations))
         metadata = {**metadata, "labels": {**object_at(metadata, "labels"), kueue.JOB_UID: group.job.uid}}
@@ -39,7 +39,7 @@ def resize(group: Group) -> JsonObject | None:
     changed = SCHEDULERS[group.api.gang].resized(group)
     if changed is None:
         return None
-    return {"metadata": {"annotations": {Annotation.GANG_SIZE: size(group.spec)}}, "spec": changed}
+    return {"metadata": {"annotations": {Annotation.GANG_SIZE: group.size}}, "spec": changed}
 
 
 def prepare(group: Group, pod: JsonObject) -> None:

@@ -42,7 +42,7 @@ def as_admitted(job: Job, workload: GangObject | None) -> Job:
     spec = job.spec
     if spec is None or spec.elastic is None or job.status.gang not in ("", Gang.KUEUE):
         return job
-    given = _admitted(workload, spec) if workload is not None and job.owns(workload) else None
+    given = _admitted(job, spec, workload) if workload is not None and job.owns(workload) else None
     if given is None and job.status.gang and (job.status.start_time is not None or job.status.terminal):
         recorded = job.status.replica_statuses.get(Role.WORKER)
         given = recorded.desired if recorded is not None else None
@@ -53,9 +53,9 @@ def as_admitted(job: Job, workload: GangObject | None) -> Job:
     return replace(job, spec=spec.model_copy(update={"replica_specs": fewer}))
 
 
-def _admitted(workload: GangObject, spec: JobSpec) -> int | None:
+def _admitted(job: Job, spec: JobSpec, workload: GangObject) -> int | None:
     """How many workers Kueue has admitted; None if it has not, or to a Workload of another size of the job."""
-    if workload.api.gang is not Gang.KUEUE or workload.size != size(spec):
+    if workload.api.gang is not Gang.KUEUE or workload.size != size(job, spec, workload.api):
         return None
     for assignment in objects(dig(workload.status, "admission", "podSetAssignments")):
         count = assignment.get("count")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from typing import Final
 
-from dtj.api import names, quantities
+from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
 from dtj.api.names import Annotation, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
+from dtj.core import memory_increase
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.claim import claim_name
 from dtj.core.manifests.environment import environment, merged_environment, with_environment
@@ -22,7 +20,6 @@ from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import Replica, incarnation, pod_name
 
-_MAX_INCREASES: Final = 1000
 """Increases that are computed; by then any most is reached."""
 
 
@@ -95,9 +92,10 @@ def first_pods(job: Job, spec: JobSpec, *, platform: Platform) -> tuple[JsonObje
 
 
 def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -> JsonObject:
-    """The user's pod template with all that is the same for every replica of a role. The pods share its parts."""
+    """The user's pod template with all that is the same for every replica of a role. The pods share its parts, and it
+    shares with the spec of the job what no role changes: a template may be long, and there are six roles."""
     role_spec = spec.replica_specs.get(role) or ReplicaSpec()
-    template = copy.deepcopy(role_spec.template or spec.template or {})
+    template = _changeable(role_spec.template or spec.template or {})
     pod_spec = object_at(template, "spec")
     main = main_container(pod_spec)
 
@@ -120,6 +118,32 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     if scheduling is not None and scheduling.priority_class_name is not None:
         pod_spec.setdefault("priorityClassName", scheduling.priority_class_name)
     return template
+
+
+def _changeable(template: JsonObject) -> JsonObject:
+    """A copy of those parts of a template that :func:`role_template` changes in place; the others are shared."""
+    template = dict(template)
+    pod_spec = _own_object(template, "spec")
+    for field in ("nodeSelector", "securityContext"):
+        _own_object(pod_spec, field)
+    for kind in _CONTAINER_KINDS:
+        if isinstance(containers := pod_spec.get(kind), list):
+            pod_spec[kind] = [dict(each) if isinstance(each, dict) else each for each in containers]
+    for container in _containers(pod_spec):
+        _own_object(_own_object(container, "securityContext"), "capabilities")
+        resources = _own_object(container, "resources")
+        for field in ("limits", "requests"):
+            _own_object(resources, field)
+    return template
+
+
+def _own_object(parent: JsonObject, key: str) -> JsonObject:
+    """A copy of the object at ``key``, in its place; where there is none, an empty one that nobody has."""
+    value = parent.get(key)
+    if not isinstance(value, dict):
+        return {}
+    parent[key] = copied = dict(value)
+    return copied
 
 
 def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: Variables, attempt: int) -> JsonObject:
@@ -161,9 +185,11 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
     if role.args is not None:
         main["args"] = list(role.args)
     if role.resources is not None:
-        main["resources"] = copy.deepcopy(role.resources)
+        main["resources"] = dict(role.resources)
+        for kind in ("limits", "requests"):
+            _own_object(object_at(main, "resources"), kind)
     if role.env is not None:
-        main["env"] = merged_environment(main, [copy.deepcopy(variable) for variable in role.env])
+        main["env"] = merged_environment(main, [*role.env])
     if role.node_selector is not None:
         object_at(pod_spec, "nodeSelector").update(role.node_selector)
     if role.tolerations is not None:
@@ -171,17 +197,10 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
 
 
 def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
-    """What a role gets whose pods were killed for lack of memory: more each time, up to a most."""
-    policy, counts = spec.run_policy.on_out_of_memory, job.status.replica_statuses.get(role)
-    if policy is None or counts is None or counts.memory_increases == 0:
-        return
-    most = quantities.parse(policy.max_memory)
-    factor = Fraction(100 + policy.increase_percent, 100) ** min(counts.memory_increases, _MAX_INCREASES)
-    for kind in ("limits", "requests"):
-        given = dig(main, "resources", kind)
-        before = quantities.parse(given.get("memory")) if isinstance(given, dict) else None
-        if isinstance(given, dict) and before is not None and most is not None and before < most:
-            given["memory"] = quantities.as_memory(min(before * factor, most))
+    """What a role gets whose pods were killed for lack of memory."""
+    resources = object_at(main, "resources") if "resources" in main else {}
+    for kind, memory in memory_increase.raised(job, spec, role, resources).items():
+        object_at(resources, kind)["memory"] = memory
 
 
 def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerators.AcceleratorNeeds | None) -> None:
@@ -208,7 +227,7 @@ def mount_checkpoint(job: Job, spec: JobSpec, pod_spec: JsonObject, *, read_only
     if checkpoint is None or not checkpoint.mounted or checkpoint.directory is None:
         return
     source: JsonObject = (
-        copy.deepcopy(checkpoint.volume)
+        checkpoint.volume
         if checkpoint.volume is not None
         else {"persistentVolumeClaim": {"claimName": claim_name(job)}}
     )

@@ -9,7 +9,7 @@ from dtj.core.actions import CheckPods, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.decision import Decision
-from dtj.core.pod_creation import first_pods
+from dtj.core.pod_creation import FirstPods
 from dtj.core.policies import gang
 from dtj.core.status_update import counted, write
 from dtj.core.validity import Problem
@@ -42,7 +42,7 @@ def check_template(context: JobContext) -> Decision | None:
     verdict = context.template_verdict
     if verdict is None or (verdict.wants_restricted and not verdict.restricted):
         restricted = context.observed.platform.restricted or verdict is not None
-        check = CheckPods(context.job.generation, first_pods(context, restricted=restricted), restricted)
+        check = CheckPods(context.job.generation, FirstPods(context, restricted), restricted)
         return _obstructed(context).then(check)
     if not verdict.errors or context.own or context.job.status.start_time is not None:
         return None

@@ -14,8 +14,7 @@ from dtj.core.context import JobContext
 
 def before_pods(context: JobContext) -> tuple[Action, ...]:
     """Create the ConfigMap that this attempt's pods refer to, and delete the one of another number of replicas."""
-    service, wanted = context.observed.service, context.cluster.config_map_name
-    found = service.config_map if service is not None else ""
+    wanted, found = context.cluster.config_map_name, _named(context)
     if wanted == found and not (wanted and _is_missed(context, wanted)):
         return ()
     outdated = (DeleteConfigMap(found),) if found and found != wanted else ()
@@ -24,10 +23,14 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
 
 def drop(context: JobContext) -> tuple[Action, ...]:
     """Delete the ConfigMap, before the Service that names it."""
+    found = _named(context)
+    return (DeleteConfigMap(found),) if found else ()
+
+
+def _named(context: JobContext) -> str:
+    """The ConfigMap that the job's Service names; what a Service of somebody else names is theirs."""
     service = context.observed.service
-    if service is None or not context.job.owns(service) or not service.config_map:
-        return ()
-    return (DeleteConfigMap(service.config_map),)
+    return service.config_map if service is not None and context.job.owns(service) else ""
 
 
 def _is_missed(context: JobContext, name: str) -> bool:

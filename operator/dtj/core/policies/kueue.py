@@ -13,7 +13,8 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import kueue
-from dtj.core.observed import GangApi, GangObject
+from dtj.core.messages import MAX_NOTE, cut
+from dtj.core.observed import Flavor, GangApi, GangObject
 from dtj.core.pod_creation import new_gang
 from dtj.core.policies import workload_priority
 from dtj.core.policies.admission_check import check_template
@@ -21,6 +22,9 @@ from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.suspend import stop_all
 from dtj.core.policies.workload import fits
 from dtj.core.status_update import counted, write
+
+_FLAVOR_TTL: Final = 60.0
+"""Seconds for which pods are made by what a ResourceFlavor said."""
 
 _A_MOMENT: Final = 1.0
 """Until a deletion that is called for in this pass is seen, in seconds."""
@@ -91,15 +95,16 @@ def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
 def _follow_gate(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
     """Kueue admits no Workload that has the annotation; others add it to a job, and take it off."""
     wanted = context.job.annotations.get(ADMISSION_GATE, "")
-    if wanted == workload.gated_by:
+    if cut(wanted, MAX_NOTE) == workload.gated_by:
         return ()
     changed: JsonObject = {"uid": workload.uid, "annotations": {ADMISSION_GATE: wanted or None}}
     return (UpdateGang(workload.api, workload.name, {"metadata": changed}),)
 
 
 def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:
-    """Before pods are made: what the flavors mean to which the job was admitted."""
-    unknown = tuple(name for name in kueue.flavors_of(workload) if name not in context.observed.flavors)
+    """Before pods are made: what the flavors mean to which the job was admitted. An administrator may change them."""
+    known = {name for name, flavor in context.observed.flavors.items() if not _is_outdated(context, flavor)}
+    unknown = tuple(name for name in kueue.flavors_of(workload) if name not in known)
     if not unknown:
         return None
     refused = Decision()
@@ -107,3 +112,10 @@ def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> D
         status = counted(context)
         refused = write(context, status, DesiredConditions(pods_ready=pods_ready(context, status)))
     return refused.then(ReadFlavors(api, unknown))
+
+
+def _is_outdated(context: JobContext, flavor: Flavor) -> bool:
+    """Whether pods are about to be made by what was read long ago."""
+    if flavor.read_at is None or not context.missing:
+        return False
+    return (context.now - flavor.read_at).total_seconds() >= _FLAVOR_TTL

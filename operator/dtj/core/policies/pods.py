@@ -42,7 +42,8 @@ def run(context: JobContext) -> Decision:
     if check is not None:
         return check
     stale = context.gang_object
-    if wanted and stale is not None and (stale.terminating or stale.size != context.gang_size):
+    members = [replica for replica in wanted if not context.replaced_alone(replica)]
+    if members and stale is not None and (stale.terminating or stale.size != context.gang_size):
         return Decision.of(*gang.fit(context))
     if wanted and gang.is_to_be_seen_first(context):
         return _declare_gang(context)

@@ -9,14 +9,17 @@ from dtj.core.policies import cleanup, cluster_config_map
 
 
 def before_pods(context: JobContext) -> tuple[Action, ...]:
-    """Create the Service, or let it select this attempt: then the addresses of the older one vanish."""
+    """Create the Service, or let it select this attempt: then the addresses of the older one vanish.
+
+    A Service of somebody else stays as it is.
+    """
     found, config_map = context.observed.service, context.cluster.config_map_name
     if found is None:
         return (
             CreateService(manifests.service(context.job, context.spec, attempt=context.attempt, config_map=config_map)),
         )
     selector = manifests.service_selector(context.job, context.attempt)
-    if (found.selector, found.config_map) == (selector, config_map):
+    if not context.job.owns(found) or (found.selector, found.config_map) == (selector, config_map):
         return ()
     return (UpdateService(found.name, found.uid, selector, config_map),)
 

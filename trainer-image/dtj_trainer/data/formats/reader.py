@@ -1,5 +1,6 @@
 """What the record files have in common: a reader knows one format. Imports TensorFlow."""
 
+import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from dtj_trainer.data.source import Stream
+from dtj_trainer.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,18 @@ class Reader(Protocol):
         """Takes records apart: a batch, or one where `decodes_batches` is not set."""
         ...
 
+    def explain(self, record: bytes) -> str | None:
+        """What is wrong with a record that `parse` refuses, in words for a person; None where that is not known."""
+        ...
+
+    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
+        """What becomes the input, for a person.
+
+        Args:
+            words: name of a column -> the values in it.
+        """
+        ...
+
     def check(self, paths: Sequence[str]) -> None:
         """Looks at the beginnings of files that were not looked at yet.
 
@@ -52,6 +66,33 @@ class Reader(Protocol):
             UsageError: a file does not fit the first.
         """
         ...
+
+
+_MOST = 20
+
+
+def shortened(names: Sequence[str]) -> str:
+    """At most 20 names, and how many there are if these are not all."""
+    return ", ".join(names[:_MOST]) + (f", ... ({len(names)} in all)" if len(names) > _MOST else "")
+
+
+BYTE_ORDER_MARK = "\ufeff"
+"""What some programs begin a file in UTF-8 with: no part of the text."""
+
+
+def lines(path: Any) -> Stream:
+    """The lines of a file of text, compressed or not."""
+    return tf.data.TextLineDataset(path, compression_type=compression(path))
+
+
+def check_utf8(line: bytes, path: str) -> None:
+    """That a file that begins with this line is not of wide characters.
+
+    Raises:
+        UsageError: it is.
+    """
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in line:
+        raise UsageError(f"{path}: its text is UTF-16 or no text at all; save it as UTF-8")
 
 
 def compression(path: Any) -> Any:

@@ -1,12 +1,12 @@
 """Text, an example a line: `label<TAB>text`, or a directory for each class. Imports TensorFlow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from dtj_trainer.data.files import Found, class_folders
-from dtj_trainer.data.formats.reader import Parsed, compression
+from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, Parsed, check_utf8, lines
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 
@@ -26,9 +26,8 @@ class Lines:
         """
         self.numbers = numbers
         self.examples_are = tf.TensorSpec((), tf.string)
-        first = next(
-            tf.data.TextLineDataset(found.paths[0], compression(found.paths[0])).take(1).as_numpy_iterator(), b""
-        )
+        first = next(self.records(found.paths[0]).take(1).as_numpy_iterator(), b"")
+        check_utf8(first, found.paths[0])
         self._labels: Sequence[str] | None = None
         if _TAB.encode() not in first:
             try:
@@ -42,10 +41,11 @@ class Lines:
 
     def records(self, path: Any) -> Stream:
         """Lines."""
-        return tf.data.TextLineDataset(path, compression_type=compression(path))
+        return lines(path)
 
     def prepare(self, records: Any, number: Any) -> Any:
-        """Drops empty lines, and puts the class in front where the directory says it."""
+        """Drops empty lines and byte order marks, and puts the class in front where the directory says it."""
+        records = tf.strings.regex_replace(records, f"^{BYTE_ORDER_MARK}", "")
         records = tf.boolean_mask(records, tf.not_equal(tf.strings.length(tf.strings.strip(records)), 0))
         if self._labels is None:
             return records
@@ -59,7 +59,24 @@ class Lines:
         with tf.control_dependencies([whole] if whole is not None else []):
             pairs = parts.to_tensor(shape=[None, 2])
         labels = tf.strings.strip(pairs[:, 0])
-        return Parsed(labels=tf.strings.to_number(labels) if self.numbers else labels, dense=pairs[:, 1])
+        if self.numbers:
+            labels = tf.debugging.check_numerics(tf.strings.to_number(labels), "a label")
+        return Parsed(labels=labels, dense=pairs[:, 1])
+
+    def explain(self, record: bytes) -> str | None:
+        """See `Reader`."""
+        label, tab, _ = record.decode(errors="replace").partition(_TAB)
+        if not tab and self._labels is None:
+            return "a line without a tab; write label<TAB>text"
+        if self.numbers and self._labels is None:
+            return f"its label is {label.strip()[:40]!r}, and this task predicts numbers"
+        return None
+
+    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
+        """See `Reader`."""
+        return "lines of text, " + (
+            "of the class that is their directory" if self._labels else "behind a label and a tab"
+        )
 
     def check(self, paths: Sequence[str]) -> None:
         """Lines have no header."""

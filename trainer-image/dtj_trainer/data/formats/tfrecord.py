@@ -1,18 +1,20 @@
 """TFRecord files of tf.train.Example with features of fixed length. Imports TensorFlow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig, FeatureSpec
 from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.images import decode_image, size_of
-from dtj_trainer.data.formats.reader import Parsed, compression
+from dtj_trainer.data.formats.reader import Parsed, compression, shortened
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 
 _TYPES = {"float": tf.float32, "int": tf.int64, "bytes": tf.string}
+_KINDS = {"float_list": "float", "int64_list": "int", "bytes_list": "bytes"}
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff")
 
 
@@ -33,7 +35,7 @@ class Examples:
         self._first = found.paths[0]
         first = self._first_record()
         specs = {spec.name: spec for spec in config.features or _features_of(first)}
-        self._label = self._feature("--label-column", config.label, specs)
+        self._label = self._label_of(self._feature("--label-column", config.label, specs))
         wanted = config.columns or sorted(name for name in specs if name != config.label)
         self._inputs = [self._feature("--columns", name, specs) for name in wanted]
         self._picture_size: tuple[int, ...] | None = None
@@ -56,12 +58,48 @@ class Examples:
         features = tf.io.parse_example(records, used)
         return Parsed(labels=self._labels(features[self._label.name]), dense=self._dense(features))
 
+    def explain(self, record: bytes) -> str | None:
+        """See `Reader`."""
+        try:
+            features = tf.train.Example.FromString(record).features.feature
+        except Exception as error:
+            if not _is_decode_error(error):
+                raise
+            return "it is not a tf.train.Example"
+        for spec in (*self._inputs, self._label):
+            kind = features[spec.name].WhichOneof("kind") if spec.name in features else None
+            if kind is None:
+                return f"feature {spec.name} is missing"
+            if _KINDS[kind] != spec.kind:
+                return f"feature {spec.name} is of kind {_KINDS[kind]}, not {spec.kind}"
+            count = len(getattr(features[spec.name], kind).value)
+            if count != _length(spec):
+                return f"feature {spec.name} has {count} value{'' if count == 1 else 's'}, not {_length(spec)}"
+            if kind == "float_list" and not np.isfinite(features[spec.name].float_list.value).all():
+                return f"feature {spec.name} has a value that is NaN or infinite"
+        return None
+
+    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
+        """See `Reader`."""
+        named = [f"{one.name} ({one.kind}{f' {list(one.shape)}' if one.shape else ''})" for one in self._inputs]
+        if self._picture_size:
+            named = [f"{self._inputs[0].name} (images of {'x'.join(map(str, self._picture_size))})"]
+        return f"features {shortened(named)}"
+
     def check(self, paths: Sequence[str]) -> None:
         """Records are checked one by one."""
 
+    def _label_of(self, spec: FeatureSpec) -> FeatureSpec:
+        if _length(spec) != 1:
+            raise UsageError(
+                f"--label-column={spec.name}: a label of {_length(spec)} values in {self._first}; write one value for "
+                "each record, such as the number of its class"
+            )
+        return FeatureSpec(spec.name, spec.kind)
+
     def _labels(self, values: Any) -> Any:
         if self.numbers:
-            return tf.cast(values, tf.float32)
+            return _numbers(values)
         return values if self._label.kind == "bytes" else tf.strings.as_string(values)
 
     def _dense(self, features: dict[str, Any]) -> Any:
@@ -70,7 +108,7 @@ class Examples:
             return decode_image(values[0], self._picture_size)
         if self._inputs[0].kind == "bytes":
             return values[0]
-        values = [tf.cast(value, tf.float32) for value in values]
+        values = [_numbers(value) for value in values]
         if len(values) == 1:
             return values[0]
         return tf.concat(
@@ -111,7 +149,7 @@ class Examples:
                 "give TFRecord files of tf.train.Example"
             ) from None
         except Exception as error:
-            if type(error).__name__ != "DecodeError":  # google.protobuf's, which need not be imported for that
+            if not _is_decode_error(error):
                 raise
             raise UsageError(
                 f"{self._first}: record 1 is not a tf.train.Example; write such records, or give another --data-format"
@@ -127,12 +165,24 @@ def _features_of(example: tf.train.Example) -> list[FeatureSpec]:
     """What an example has, as the specification of all."""
     found = []
     for name, feature in example.features.feature.items():
-        kind = {"float_list": "float", "int64_list": "int", "bytes_list": "bytes"}.get(feature.WhichOneof("kind"))
+        kind = _KINDS.get(feature.WhichOneof("kind"))
         if kind is None:
             continue
         count = len(getattr(feature, feature.WhichOneof("kind")).value)
+        if not count:
+            continue
         found.append(FeatureSpec(name, kind, () if count == 1 else (count,)))
     return found
+
+
+def _numbers(values: Any) -> Any:
+    """float32 of any numbers; the graph ends where one is NaN or infinite."""
+    return tf.debugging.check_numerics(tf.cast(values, tf.float32), "no number")
+
+
+def _is_decode_error(error: Exception) -> bool:
+    """Whether it is google.protobuf's, which need not be imported for that."""
+    return type(error).__name__ == "DecodeError"
 
 
 def _length(spec: FeatureSpec) -> int:

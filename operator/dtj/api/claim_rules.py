@@ -1,0 +1,66 @@
+"""Which pods can share the claim of a job: all of them mount it, TensorBoard's too."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import JsonValue
+
+from dtj.api.claim import AccessMode
+from dtj.api.counts import cel_count, count
+from dtj.api.json import JsonObject, dig
+from dtj.api.rule import CLAIM, SPEC, Rule
+from dtj.api.spec import JobSpec, Role
+
+_MODES: Final = ("checkpoint", "claimTemplate", "spec", "accessModes")
+_CEL_CLAIM: Final = "self.checkpoint.claimTemplate"
+_CEL_TENSORBOARD: Final = "has(self.tensorBoard) && (!has(self.tensorBoard.enabled) || self.tensorBoard.enabled)"
+
+
+def _modes(claim_spec: JsonValue) -> list[JsonValue]:
+    modes = dig(claim_spec, "accessModes")
+    return modes if isinstance(modes, list) else []
+
+
+def _pods(spec: JsonObject) -> int:
+    """The most pods of a job at one time, or at least 2 if it is elastic."""
+    board = spec.get("tensorBoard")
+    has_board = isinstance(board, dict) and board.get("enabled") is not False
+    return count(spec, *Role) + has_board + (spec.get("elastic") is not None)
+
+
+SHARING_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=((*CLAIM, "spec"),),
+        cel=f"!has(self.accessModes) || self.accessModes.exists(m, m != '{AccessMode.READ_ONLY_MANY}')",
+        message=f"no pod could write checkpoints to a claim that is {AccessMode.READ_ONLY_MANY} alone: use "
+        f"{AccessMode.READ_WRITE_MANY}",
+        holds=lambda claim: not _modes(claim) or any(mode != AccessMode.READ_ONLY_MANY for mode in _modes(claim)),
+        field="accessModes",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"!has(self.checkpoint) || !has({_CEL_CLAIM}) || !has({_CEL_CLAIM}.spec) || "
+        f"!has({_CEL_CLAIM}.spec.accessModes) || "
+        f"!{_CEL_CLAIM}.spec.accessModes.exists(m, m == '{AccessMode.READ_WRITE_ONCE_POD}') || "
+        f"{cel_count(*Role)} + ({_CEL_TENSORBOARD} ? 1 : 0) + (has(self.elastic) ? 1 : 0) <= 1",
+        message=f"a claim that is {AccessMode.READ_WRITE_ONCE_POD} is for one pod alone, and all pods of the job mount "
+        f"it, TensorBoard's too: use {AccessMode.READ_WRITE_MANY}",
+        holds=lambda spec: AccessMode.READ_WRITE_ONCE_POD not in _modes(dig(spec, *_MODES[:-1])) or _pods(spec) <= 1,
+        field=".".join(_MODES),
+    ),
+)
+
+
+def note_on_sharing(spec: JobSpec, raw_spec: JsonObject) -> str | None:
+    """What to know of a claim that the pods of one node alone can mount; None if there is nothing to say."""
+    template = spec.checkpoint.claim_template if spec.checkpoint is not None else None
+    if template is None or _pods(raw_spec) <= 1:
+        return None
+    modes = template.claim_spec().access_modes
+    if AccessMode.READ_WRITE_ONCE not in modes or AccessMode.READ_WRITE_MANY in modes:
+        return None
+    return (
+        f"spec.{'.'.join(_MODES)}: pods on other nodes than the first cannot start with {AccessMode.READ_WRITE_ONCE}: "
+        f"use {AccessMode.READ_WRITE_MANY}, unless all pods of the job fit on one node"
+    )

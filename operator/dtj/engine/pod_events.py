@@ -1,0 +1,153 @@
+"""What only events say: why a pod that has a node does not start, such as a volume that cannot be attached.
+
+A pod's status says nothing of it: it is Pending, and its containers are being created. Events of a namespace are read
+while pods of jobs there wait so, at growing intervals as long as these are the same pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, NoReturn
+
+import msgspec
+
+from dtj.api.job import Job, parse_time
+from dtj.api.json import JsonObject, dig, text
+from dtj.core.blockers import START_TROUBLES, start_trouble, waits_without_a_word
+from dtj.core.observed import Blocker, Pod
+from dtj.engine.queue import WorkQueue
+from dtj.engine.state import ClusterState
+from dtj.kube.backoff import Backoff
+from dtj.kube.errors import ApiError
+from dtj.kube.gateway import EVENTS, Gateway
+from dtj.kube.loop_time import loop_time
+from dtj.kube.records import Key
+
+INTERVAL: Final = 10.0
+"""Seconds between two looks for pods that wait."""
+
+_PATIENCE: Final = Backoff(base=INTERVAL, cap=120.0)
+"""After how long the events of a namespace are read again while the same pods wait."""
+
+_RECENT: Final = timedelta(minutes=10)
+"""How old an event may be that still counts: a kubelet reports what goes on every two minutes or so, and its client
+sends no more than one event in five minutes about a pod that has many."""
+
+_MOST_PAGES: Final = 20
+"""Pages of events that are read at a time: anybody may make events."""
+
+_OF_PODS: Final = "regarding.kind=Pod,type=Warning"
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Of one namespace: for which pods, how often in a row, and when again, by the event loop."""
+
+    pods: frozenset[str]
+    times: int
+    again_at: float
+
+
+class PodEventReader:
+    """Reads events of pods that wait, and has a job planned when they say something else than before."""
+
+    def __init__(
+        self, gateway: Gateway, state: ClusterState, queue: WorkQueue[Key], *, now: Callable[[], datetime]
+    ) -> None:
+        self._gateway = gateway
+        self._state = state
+        self._queue = queue
+        self._now = now
+        self._readings: dict[str, _Reading] = {}
+
+    async def run(self) -> NoReturn:
+        """Read until cancelled."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            await self.read_all()
+
+    async def read_all(self) -> None:
+        """Read the events of each namespace whose turn it is."""
+        waiting = self._waiting()
+        for namespace in self._readings.keys() - waiting.keys():
+            del self._readings[namespace]
+        for namespace, jobs in waiting.items():
+            if self._is_due(namespace, frozenset(pod.uid for _, pods in jobs for pod in pods)):
+                await self._read(namespace, jobs)
+
+    def _waiting(self) -> dict[str, list[tuple[Job, list[Pod]]]]:
+        """The jobs with pods that wait without a word, by namespace."""
+        found: dict[str, list[tuple[Job, list[Pod]]]] = {}
+        for record in self._state.jobs:
+            job = record.job
+            if job.deleting or job.status.terminal:
+                continue
+            own = (pod for pod in self._state.pods.of(job).values() if job.owns(pod))
+            if pods := [pod for pod in own if waits_without_a_word(pod, self._now())]:
+                found.setdefault(job.namespace, []).append((job, pods))
+        return found
+
+    def _is_due(self, namespace: str, pods: frozenset[str]) -> bool:
+        before = self._readings.get(namespace)
+        same = before is not None and pods <= before.pods
+        if before is not None and same and loop_time() < before.again_at:
+            return False
+        times = before.times + 1 if before is not None and same else 1
+        self._readings[namespace] = _Reading(pods, times, loop_time() + _PATIENCE.delay(times))
+        return True
+
+    async def _read(self, namespace: str, jobs: list[tuple[Job, list[Pod]]]) -> None:
+        troubles = _Troubles({pod.uid for _, pods in jobs for pod in pods}, since=self._now() - _RECENT)
+        pages = self._gateway.pages(EVENTS, namespace=namespace, field_selector=_OF_PODS)
+        try:
+            for _ in range(_MOST_PAGES):
+                troubles.add((await anext(pages)).items)
+        except StopAsyncIteration:
+            pass
+        except ApiError:
+            return  # jobs can do without, also where the right is missing
+        found = troubles.found
+        for job, pods in jobs:
+            cache = self._state.caches.of(job.uid)
+            own = {pod.uid: found[pod.uid] for pod in pods if pod.uid in found}
+            if own != cache.start_troubles:
+                cache.start_troubles = own
+                self._queue.add(job.key)
+
+
+class _Troubles:
+    """The latest trouble of each of some pods."""
+
+    def __init__(self, pods: set[str], *, since: datetime) -> None:
+        self._pods = pods
+        self._since = since
+        self._latest: dict[str, tuple[datetime, Blocker]] = {}
+
+    def add(self, events: Iterable[bytes]) -> None:
+        """Look through some more events."""
+        for item in events:
+            event = msgspec.json.decode(item, type=dict)
+            uid, reason, at = text(dig(event, "regarding", "uid")), text(event.get("reason")), _time_of(event)
+            if uid not in self._pods or reason not in START_TROUBLES or at is None or at < self._since:
+                continue
+            if uid not in self._latest or self._latest[uid][0] < at:
+                self._latest[uid] = at, start_trouble(reason, text(event.get("note")))
+
+    @property
+    def found(self) -> dict[str, Blocker]:
+        """By the pod's UID."""
+        return {uid: trouble for uid, (_, trouble) in self._latest.items()}
+
+
+def _time_of(event: JsonObject) -> datetime | None:
+    """When it was reported last; kubelets write the deprecated fields."""
+    given = (
+        dig(event, "series", "lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        dig(event, "metadata", "creationTimestamp"),
+    )
+    return next((at for at in map(parse_time, map(text, given)) if at is not None), None)

@@ -1,0 +1,164 @@
+"""Checkpoints in a bucket: what a marker may name, and which local copy counts as the one in the bucket."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dtj_trainer.checkpoint.mirror import CheckpointMirror
+from dtj_trainer.config.store_url import Location
+from dtj_trainer.object_store.backend import Entry
+from dtj_trainer.object_store.bucket import Bucket
+
+pytestmark = pytest.mark.unit
+
+INDEX, WEIGHTS = "ckpt-7.index", "ckpt-7.data-00000-of-00001"
+
+
+class Memory:
+    """A `Backend` in this process."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.read_parts: list[str] = []
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        yield from (Entry(key, len(text), "1") for key, text in sorted(self.objects.items()) if key.startswith(prefix))
+
+    def read(self, key: str) -> bytes:
+        if key not in self.objects:
+            raise FileNotFoundError(key)
+        return self.objects[key]
+
+    def read_part(self, key: str, start: int, end: int) -> bytes:
+        self.read_parts.append(key)
+        return self.read(key)[start:end]
+
+    def write(self, key: str, content: bytes) -> None:
+        self.objects[key] = content
+
+    def create(self, key: str, content: bytes) -> bool:
+        return self.objects.setdefault(key, content) is content
+
+    def delete(self, key: str) -> None:
+        if self.objects.pop(key, None) is None:
+            raise FileNotFoundError(key)
+
+    def upload(self, path: Path, key: str) -> None:
+        self.objects[key] = path.read_bytes()
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    memory = Memory()
+    monkeypatch.setattr(Bucket, "_open", lambda *_: memory)
+    return memory
+
+
+@pytest.fixture
+def mirror(memory: Memory, tmp_path: Path) -> CheckpointMirror:
+    return mirror_in(tmp_path / "cache")
+
+
+def mirror_in(directory: Path) -> CheckpointMirror:
+    directory.mkdir(exist_ok=True)
+    return CheckpointMirror(Bucket(Location.of("s3://team/run"), option="--checkpoint-dir", retry_seconds=1), directory)
+
+
+def save(directory: Path, weights: bytes) -> None:
+    mirror = mirror_in(directory)
+    mirror.take_over()
+    (directory / INDEX).write_bytes(b"index")
+    (directory / WEIGHTS).write_bytes(weights)
+    mirror.upload(7)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{absolute}", "../../home/authorized_keys", "..", "", "ckpt-7.index/../../home/authorized_keys", "ckpt-8.index",
+        "writer.json", "ckpt-7.index\n", "ckpt-7.complete",
+    ],
+)  # fmt: skip
+def test_a_marker_that_names_another_file_of_this_machine_is_not_used(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    victim = tmp_path / "home" / "authorized_keys"
+    victim.parent.mkdir()
+    victim.write_text("mine")
+    named = name.format(absolute=victim)
+    memory.write("run/ckpt-7.complete", json.dumps({"step": 7, "files": {INDEX: 5, named: 4}}).encode())
+    memory.write(f"run/{INDEX}", b"index")
+    with caplog.at_level(logging.WARNING):
+        assert not mirror.fetch(7)
+    assert victim.read_text() == "mine"
+    assert "checkpoint s3://team/run/ckpt-7: its marker cannot be used" in caplog.text
+    assert not memory.read_parts
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"files": []}',
+        b'{"files": {}}',
+        b'{"files": {"ckpt-7.index": "many"}}',
+        b'{"files": {"ckpt-7.index": Infinity}}',
+        b'{"files": {"ckpt-7.index": 5}, "digests": null}',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
+def test_a_marker_that_is_none_is_not_used(memory: Memory, mirror: CheckpointMirror, marker: bytes) -> None:
+    memory.write("run/ckpt-7.complete", marker)
+    assert not mirror.fetch(7)
+
+
+def test_a_local_copy_of_the_same_sizes_is_not_taken_for_the_checkpoint(
+    mirror: CheckpointMirror, tmp_path: Path
+) -> None:
+    save(tmp_path / "writer", b"weights of this run")
+    (tmp_path / "cache" / INDEX).write_bytes(b"index")
+    (tmp_path / "cache" / WEIGHTS).write_bytes(b"WEIGHTS OF ANOTHER ")
+    assert mirror.fetch(7)
+    assert (tmp_path / "cache" / WEIGHTS).read_bytes() == b"weights of this run"
+
+
+def test_a_local_copy_of_the_same_content_is_not_downloaded_again(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path
+) -> None:
+    save(tmp_path / "writer", b"weights")
+    assert mirror.fetch(7)
+    memory.read_parts.clear()
+    assert mirror.fetch(7)
+    assert not memory.read_parts
+
+
+def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_not_used(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path / "writer", b"weights")
+    (tmp_path / "cache" / INDEX).write_bytes(b"that of an earlier run")
+    memory.write(f"run/{WEIGHTS}", b"changed")
+    with caplog.at_level(logging.WARNING):
+        assert not mirror.fetch(7)
+        assert not mirror.fetch(7)
+    assert not (tmp_path / "cache" / INDEX).exists()
+    (line,) = caplog.messages
+    assert not any(path.is_dir() for path in (tmp_path / "cache").iterdir())
+    assert line.startswith("checkpoint s3://team/run/ckpt-7: its files are not those that its marker names")
+
+
+def test_the_marker_of_an_older_version_names_no_digests_and_is_read(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path
+) -> None:
+    save(tmp_path / "writer", b"weights")
+    document = json.loads(memory.read("run/ckpt-7.complete"))
+    del document["digests"]
+    memory.write("run/ckpt-7.complete", json.dumps(document).encode())
+    assert mirror.fetch(7)
+    assert (tmp_path / "cache" / WEIGHTS).read_bytes() == b"weights"
