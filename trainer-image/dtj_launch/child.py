@@ -17,6 +17,7 @@ import runpy
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 
 _INJECTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "injected")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_ROUNDS = 100
+"""How often what a program left is looked for; each takes 10 ms. One that the kernel holds may not end at all."""
+
 _MASKED = frozenset(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}
 
 
@@ -186,12 +190,29 @@ def print_stacks(group: int) -> bool:
 
 
 def kill_children() -> None:
-    """Ends what the program left running, in whichever process group: our own children by now."""
-    for pid in _processes():
-        fields = _stat(pid)
-        if len(fields) > 2 and int(fields[1]) == os.getpid():
+    """Ends what the program left running, in whichever process group or session, and what that has started.
+
+    The children of a process that ends become ours, so it looks again until none lives, or one cannot be ended.
+    """
+    for _ in range(_ROUNDS):
+        left = _descendants()
+        if not left:
+            return
+        for pid in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _descendants() -> list[int]:
+    """Processes that live and whose parents, or parents of these, we are."""
+    fields = {pid: _stat(pid) for pid in _processes()}
+    parents = {pid: int(stat[1]) for pid, stat in fields.items() if len(stat) > 2}
+    found, generation = [], [os.getpid()]
+    while generation:
+        generation = [pid for pid, parent in parents.items() if parent in generation]
+        found += generation
+    return [pid for pid in found if fields[pid][0] not in "ZX"]
 
 
 def _catches(pid: int, group: int, number: int) -> bool:

@@ -161,6 +161,26 @@ while left: left -= len(os.read(ours, 2))
 """
 
 
+LEAVING_A_FAMILY = """
+import os, time
+ours, theirs = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if grandchild := os.fork():
+        memory = bytes(os.urandom(1)) * 2**28  # so that its end takes a while
+        print(os.getpid(), grandchild, flush=True)
+        os.write(theirs, b"x")
+    time.sleep(100)
+os.read(ours, 1)
+"""
+
+
+def test_what_the_program_leaves_running_ends_with_it_and_so_do_its_children(launch: Launch) -> None:
+    launched = launch(*python(LEAVING_A_FAMILY))
+    assert launched.wait() == 0
+    assert [state_of(int(left)) in ("", "Z") for left in launched.output.split()] == [True, True]
+
+
 def test_what_the_program_leaves_running_ends_with_it_in_whatever_session(launch: Launch) -> None:
     launched = launch(*python(LEAVING))
     assert launched.wait() == 0
