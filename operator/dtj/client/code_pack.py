@@ -26,20 +26,15 @@ if TYPE_CHECKING:
 IGNORE_FILE: Final = ".dtjignore"
 
 
-@dataclass(frozen=True, slots=True)
-class PackLimit:
-    """What a pack may have at most: bytes of the archive, bytes of the files together, and ``entries``: files,
-    directories and links."""
+MAX_PACKED: Final = 2**20
+"""Bytes of the archive: what the values of a ConfigMap may have together. Source: Kubernetes, pkg/apis/core/types.go,
+MaxSecretSize."""
 
-    packed: int
-    size: int
-    entries: int
+MAX_SIZE: Final = 2**26
+"""Bytes of the files together. It bounds the disk of each pod: a gigabyte of zeros would fit into a ConfigMap."""
 
-
-CONFIG_MAP_LIMIT: Final = PackLimit(packed=2**20, size=2**26, entries=20_000)
-"""``packed`` is what the values of a ConfigMap may have together. Source: Kubernetes, pkg/apis/core/types.go,
-MaxSecretSize. ``size`` bounds the disk of each pod: a gigabyte of zeros would fit into a ConfigMap. More entries are no
-code: somebody has named a home directory, or a folder of data."""
+MAX_ENTRIES: Final = 20_000
+"""Files, directories and links. More are no code: somebody has named a home directory, or a folder of data."""
 
 MAX_LINKS: Final = 40
 """How many links a path may go through. Source: Linux, MAXSYMLINKS."""
@@ -103,43 +98,41 @@ class CodePack:
         return f"{files}, {shown(self.size)}, packed {shown(len(self.archive))}"
 
 
-def pack(directory: str | os.PathLike[str], limit: PackLimit = CONFIG_MAP_LIMIT) -> CodePack:
+def pack(directory: str | os.PathLike[str]) -> CodePack:
     """Pack the files of a directory, apart from those that its ``.dtjignore`` names.
 
     Raises CodeError: the directory or a file of it cannot be read, there is nothing to pack, a link points to what is
-    not packed, or there is more than ``limit``.
+    not packed, or there is more than a ConfigMap or a pod can hold.
     """
     if not os.fspath(directory):
         raise CodeError("the name of the directory is empty: name the directory that holds the code, such as .")
     root = Path(directory)
-    entries = _entries(root, limit)
+    entries = _entries(root)
     if all(entry.is_directory for entry in entries):
         raise CodeError(f"{root}: there is no file to pack; files that {IGNORE_FILE} excludes do not count")
-    return _packed(entries, root, {}, limit)
+    return _packed(entries, root, {})
 
 
-def pack_with(
-    name: str, content: str, directory: str | os.PathLike[str] | None, limit: PackLimit = CONFIG_MAP_LIMIT
-) -> CodePack:
+def pack_with(name: str, content: str, directory: str | os.PathLike[str] | None) -> CodePack:
     """Pack a file that exists nowhere yet, and the files of a directory if one is given; see :func:`pack`.
 
     Raises CodeError, also if the directory has a file of that name.
     """
     root = Path(directory) if directory is not None else Path()
-    entries = _entries(root, limit) if directory is not None else []
+    entries = _entries(root) if directory is not None else []
     if any(entry.path == name for entry in entries):
         raise CodeError(f"{root / name}: the name is needed for the function: rename this file")
-    return _packed(entries, root, {name: content.encode()}, limit)
+    return _packed(entries, root, {name: content.encode()})
 
 
-def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes], limit: PackLimit) -> CodePack:
+def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes]) -> CodePack:
     """``extra`` are files by name that come after those of ``root``. Raises CodeError."""
     _check_links(entries, root)
     files = [entry for entry in entries if not entry.is_directory]
     size = sum(entry.size for entry in files) + sum(map(len, extra.values()))
     remedy = _remedy(files)
-    if size > limit.size:
-        raise CodeError(f"{root}: {shown(size)} of code are too much, at most {shown(limit.size)}: {remedy}")
+    if size > MAX_SIZE:
+        raise CodeError(f"{root}: {shown(size)} of code are too much, at most {shown(MAX_SIZE)}: {remedy}")
     content = _tar(entries, root, extra)
     found = CodePack(
         archive=gzip.compress(content, mtime=0),
@@ -147,8 +140,8 @@ def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes], limit
         files=len(files) + len(extra),
         size=size,
     )
-    if len(found.archive) > limit.packed:
-        raise CodeError(f"{root}: {found.summary}, is too much: a ConfigMap holds {shown(limit.packed)}: {remedy}")
+    if len(found.archive) > MAX_PACKED:
+        raise CodeError(f"{root}: {found.summary}, is too much: a ConfigMap holds {shown(MAX_PACKED)}: {remedy}")
     return found
 
 
@@ -156,7 +149,7 @@ def digest_of(archive: bytes) -> str:
     """The digest of an archive of a ConfigMap. Empty if it is none, or is longer than one can be."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(archive)) as packed:
-            content = packed.read(2 * CONFIG_MAP_LIMIT.size)  # each entry has a header, too
+            content = packed.read(2 * MAX_SIZE)  # each entry has a header, too
     except (OSError, EOFError):
         return ""
     return hashlib.sha256(content).hexdigest()
@@ -180,7 +173,7 @@ class _Entry:
         return stat.S_ISLNK(self.mode)
 
 
-def _entries(root: Path, limit: PackLimit) -> list[_Entry]:
+def _entries(root: Path) -> list[_Entry]:
     """What is to be packed, sorted by path. Raises CodeError."""
     if not root.exists():
         raise CodeError(f"{root}: directory not found")
@@ -189,9 +182,9 @@ def _entries(root: Path, limit: PackLimit) -> list[_Entry]:
     found = []
     for entry in _walk(root, "", _ignored(root)):
         found.append(entry)
-        if len(found) > limit.entries:
+        if len(found) > MAX_ENTRIES:
             raise CodeError(
-                f"{root}: more than {limit.entries:,} files: name the directory of the code alone, or exclude the "
+                f"{root}: more than {MAX_ENTRIES:,} files: name the directory of the code alone, or exclude the "
                 f"others in {root / IGNORE_FILE}"
             )
     return sorted(found, key=lambda entry: entry.path)

@@ -9,17 +9,14 @@ import random
 import subprocess
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dtj.client import CodeError
+from dtj.client import CodeError, code_pack
 from dtj.client.code_pack import (
-    CONFIG_MAP_LIMIT,
     IGNORE_FILE,
     CodePack,
-    PackLimit,
     digest_of,
     pack,
     pack_with,
@@ -48,10 +45,10 @@ def names(packed: CodePack) -> list[str]:
     return [member.name for member in members(packed) if not member.isdir()]
 
 
-def refusal(directory: Path, limit: PackLimit = CONFIG_MAP_LIMIT) -> str:
+def refusal(directory: Path) -> str:
     """The one line with which the directory is refused."""
     with pytest.raises(CodeError) as refused:
-        pack(directory, limit)
+        pack(directory)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -295,8 +292,7 @@ def test_a_gigabyte_of_zeros_is_refused_before_it_is_read(tmp_path: Path) -> Non
     assert refusal(source).startswith(f"{source}: 1024.0 MiB of code are too much, at most 64.0 MiB: exclude data in ")
 
 
-def test_a_home_directory_is_refused_before_all_of_it_is_read(tmp_path: Path) -> None:
+def test_a_home_directory_is_refused_before_all_of_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_pack, "MAX_ENTRIES", 10)
     source = folder(tmp_path, *(f"file-{number}" for number in range(11)))
-    assert refusal(source, replace(CONFIG_MAP_LIMIT, entries=10)).startswith(
-        f"{source}: more than 10 files: name the directory of the code alone, or "
-    )
+    assert refusal(source).startswith(f"{source}: more than 10 files: name the directory of the code alone, or ")
