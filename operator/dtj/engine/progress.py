@@ -6,7 +6,6 @@ take turns: pods that answer slowly delay those of their own namespace.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
@@ -66,21 +65,12 @@ class ProgressReader:
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_for_questions())
-            while True:
-                await self._questions.wait()
-                await self._questions.until_done()
+        await self._questions.run(self._add_questions, every=INTERVAL)
 
     async def ask_all(self) -> None:
         """One question to each pod whose turn it is, :data:`QUESTIONS_PER_SECOND` of them in a second."""
         self._add_questions()
         await self._questions.until_done()
-
-    async def _look_for_questions(self) -> NoReturn:
-        while True:
-            await asyncio.sleep(INTERVAL)
-            self._add_questions()
 
     def _add_questions(self) -> None:
         for record in self._state.jobs:

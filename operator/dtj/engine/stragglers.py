@@ -51,21 +51,12 @@ class StragglerFinder:
 
     async def run(self) -> NoReturn:
         """Compare until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_for_jobs())
-            while True:
-                await self._comparisons.wait()
-                await self._comparisons.until_done()
+        await self._comparisons.run(self._add_jobs, every=INTERVAL)
 
     async def compare_all(self) -> None:
         """One comparison of each job whose turn it is."""
         self._add_jobs()
         await self._comparisons.until_done()
-
-    async def _look_for_jobs(self) -> NoReturn:
-        while True:
-            await asyncio.sleep(INTERVAL)
-            self._add_jobs()
 
     def _add_jobs(self) -> None:
         for record in self._state.jobs:

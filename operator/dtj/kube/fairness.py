@@ -12,7 +12,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
@@ -122,10 +122,15 @@ class FairWork(Generic[W]):
             self._waiting.push(tenant, value)
             self._news.set()
 
-    async def wait(self) -> None:
-        """Return when there is something to do."""
-        while not self._undone:
-            await self._next_news()
+    async def run(self, look: Callable[[], None], *, every: float) -> NoReturn:
+        """Do what there is until cancelled. ``look``, which adds it, is called each time that so many seconds are over,
+        also while much is left to do."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_repeated(look, every))
+            while True:
+                while not self._undone:
+                    await self._next_news()
+                await self.until_done()
 
     async def until_done(self) -> None:
         """Do all that there is, and what is added meanwhile."""
@@ -150,3 +155,9 @@ class FairWork(Generic[W]):
     async def _next_news(self) -> None:
         self._news.clear()
         await self._news.wait()
+
+
+async def _repeated(look: Callable[[], None], every: float) -> NoReturn:
+    while True:
+        await asyncio.sleep(every)
+        look()

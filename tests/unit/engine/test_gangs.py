@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,13 +15,15 @@ from dtj.api.spec import Gang
 from dtj.convert.object_records import resource_of
 from dtj.core.actions import LookForGangs, Plan
 from dtj.core.gang.discovery import APIS
-from dtj.core.observed import GangsFound, Observed
+from dtj.core.observed import GangApi, GangsFound, Observed
 from dtj.kube.gateway import Resource
-from support.engine_harness import harnessed
+from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
 
 pytestmark = pytest.mark.unit
+
+KUEUE = [api for api in APIS if api.gang is Gang.KUEUE]
 
 
 def looks_for_gangs(observed: Observed) -> Plan:
@@ -66,13 +70,9 @@ async def test_a_version_that_the_operator_does_not_know_is_noted() -> None:
 @virtual_time
 async def test_objects_of_an_api_that_is_no_longer_served_are_seen_by_the_one_that_replaces_it() -> None:
     """As after an upgrade of Kueue or of the control plane, while the operator goes on."""
-    new, old = [api for api in APIS if api.gang is Gang.KUEUE]
+    new, old = KUEUE
     gateway = FakeGateway()
-    gateway.installed = {resource_of(old)}
-    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
-        job = harness.submit()
-        gateway.put(resource_of(old), workload_of(job, queue="before"))
-        await asyncio.sleep(1.0)
+    async with queued(gateway, old) as (harness, job):
         gang = harness.seen[-1].gang
         assert gang is not None
         assert (gang.api, gang.queue) == (old, "before")
@@ -97,13 +97,9 @@ async def test_objects_of_an_api_that_is_no_longer_served_are_seen_by_the_one_th
 @virtual_time
 async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_served() -> None:
     """An API server that starts, or a CRD that is being replaced, answers so for a moment."""
-    _, api = [api for api in APIS if api.gang is Gang.KUEUE]
+    _, api = KUEUE
     gateway = FakeGateway()
-    gateway.installed = {resource_of(api)}
-    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
-        job = harness.submit()
-        gateway.put(resource_of(api), workload_of(job, queue="before"))
-        await asyncio.sleep(1.0)
+    async with queued(gateway, api) as (harness, job):
         gateway.withdraw(resource_of(api))
         await asyncio.sleep(60.0)
         harness.submit(uid=job.uid, annotations={"a": "b"})
@@ -112,6 +108,17 @@ async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_se
         assert last.gang is not None
         assert last.gangs is not None
         assert last.gangs.apis == (api,)
+
+
+@asynccontextmanager
+async def queued(gateway: FakeGateway, api: GangApi) -> AsyncIterator[tuple[Harness, Job]]:
+    """A job and its Workload, in a cluster that serves this API."""
+    gateway.installed = {resource_of(api)}
+    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
+        job = harness.submit()
+        gateway.put(resource_of(api), workload_of(job, queue="before"))
+        await asyncio.sleep(1.0)
+        yield harness, job
 
 
 def workload_of(job: Job, *, queue: str) -> JsonObject:
