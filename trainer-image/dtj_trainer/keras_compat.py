@@ -20,6 +20,15 @@ def keras_of(model: Any) -> ModuleType:
     return sys.modules["tf_keras"] if rng_state.is_of_tf_keras(model) else keras
 
 
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+def sees_batches(callback: Any, library: ModuleType) -> bool:
+    """Whether a callback of this Keras does anything before or after a batch of the training."""
+    base = library.callbacks.Callback
+    return any(getattr(getattr(callback, hook), "__func__", None) is not getattr(base, hook) for hook in _BATCH_HOOKS)
+
+
 def scales_loss(model: Any) -> bool:
     """Whether Keras would scale the loss of this model: it computes in float16, which has no small numbers."""
     policy = getattr(model, "dtype_policy", None)

@@ -216,13 +216,7 @@ class _Stops:
 
     def __init__(self, epoch: "_Epoch", callbacks: Sequence[Any], library: ModuleType) -> None:
         self._epoch = epoch
-        hooks = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-        base = library.callbacks.Callback
-        self._by_batch = any(
-            getattr(getattr(one, hook), "__func__", None) is not getattr(base, hook)
-            for one in callbacks
-            for hook in hooks
-        )
+        self._by_batch = any(keras_compat.sees_batches(one, library) for one in callbacks)
         """Whether a callback sees batches. Else the workers need not ask each other after each of them."""
 
     def agree(self, *, after_batch: bool = False) -> None:

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from dtj_trainer import keras_compat
 from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.config.nonfinite import workers_of
 from dtj_trainer.distribution.strategies import of_each_replica
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 
 _KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
 """Callbacks that decide by what all workers know."""
-_IN_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 
 class FitAgreement:
@@ -71,12 +71,10 @@ def _spans_workers(model: Any) -> bool:
 
 
 def _acts_in_batches(callback: Any) -> bool:
-    if isinstance(callback, keras.callbacks.LambdaCallback):
-        return any(name in vars(callback) for name in _IN_BATCHES)
-    kind = type(callback)
-    if kind.__module__.startswith(_KNOWN):
+    by_the_user = isinstance(callback, keras.callbacks.LambdaCallback)
+    if type(callback).__module__.startswith(_KNOWN) and not by_the_user:
         return False
-    return any(getattr(kind, name) is not getattr(keras.callbacks.Callback, name) for name in _IN_BATCHES)
+    return keras_compat.sees_batches(callback, keras)
 
 
 def _rate_of(model: Any) -> float:
