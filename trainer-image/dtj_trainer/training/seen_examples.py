@@ -83,7 +83,14 @@ class SeenExamples:
     def _check_of_older_version(self, asked: BatchSize, path: str, *, step: int, total_steps: int, warns: bool) -> None:
         """That the batch of a checkpoint that does not say it can be this run's."""
         course = self.course
+        taken_for = (
+            f"checkpoint {path}: an older version wrote it, so that it does not say its batch; it is taken for one of "
+            f"{course.batch} ({_option(asked)})"
+        )
         if total_steps == course.total_steps:
+            # Another batch and another --epochs may come to the same number.
+            if warns:
+                log.info(taken_for)
             return
         # With another --epochs the steps of the other run are as many as some number of epochs has.
         epochs = total_steps * course.batch // course.examples
@@ -95,10 +102,7 @@ class SeenExamples:
                 f"({_option(asked)}); resume once with the batch, the number of replicas and --epochs of that run"
             )
         if warns:
-            log.warning(
-                f"checkpoint {path}: an older version wrote it, so that it does not say its batch; it is taken for one "
-                f"of {course.batch} ({_option(asked)}) and of {epochs} epochs"
-            )
+            log.warning(f"{taken_for} and of {epochs} epochs")
 
 
 def _option(asked: BatchSize) -> str:
