@@ -79,6 +79,9 @@ SPREAD: JsonObject = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": 
 FIELD: JsonObject = {"fieldRef": {"fieldPath": "metadata.name"}}
 
 REFUSED_AT_APPLY: dict[str, JsonObject] = {
+    "a misspelt field": pod(nodeSelektor={"disk": "ssd"}),
+    "a field that is none": pod(gpus=4),
+    "ephemeral containers": pod(ephemeralContainers=[{"name": "e", "image": "x"}]),
     "a misspelt field of a container": pod({"imagee": "x"}),
     "a field of a volume that is none": volume(secret={"secretName": "x", "name": "x"}),
     "an image that is a number": pod({"image": 5}),
@@ -201,9 +204,6 @@ REFUSED_AT_APPLY: dict[str, JsonObject] = {
 """What the schema and the rules of the CRD refuse."""
 
 REFUSED_AS_PODS: dict[str, JsonObject] = {
-    "a misspelt field": pod(nodeSelektor={"disk": "ssd"}),
-    "a field that is none": pod(gpus=4),
-    "ephemeral containers": pod(ephemeralContainers=[{"name": "e", "image": "x"}]),
     "a sidecar without an image": pod(containers=[{"name": "trainer", "image": "x"}, {"name": "b"}]),
     "an init container without an image": init(image=None),
     "an image with a space before it": pod({"image": " x"}),
@@ -269,6 +269,7 @@ REFUSED_AS_PODS: dict[str, JsonObject] = {
 """What the API of pods refuses, and no CRD can: CEL does not see quantities, and its cost is limited."""
 
 REFUSED_BY_US: dict[str, JsonObject] = {
+    "more arguments than anybody has": pod({"args": ["a"] * 257}),
     "two variables of one name": pod({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}),
     "two ports of one number": pod({"ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "TCP"}]}),
     "a secret for images twice": pod(imagePullSecrets=[{"name": "a"}, {"name": "a"}]),

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from dtj.api import names, schema
+from dtj.api import names
 from dtj.api.container_checks import (
     container_problems,
     format_problem,
@@ -24,7 +24,6 @@ from dtj.api.container_checks import (
 from dtj.api.formats import DNS_SUBDOMAIN, LABEL_VALUE, qualified_name_problem
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.metadata import label_problems
-from dtj.api.pod_schema import KUBERNETES, fragment
 from dtj.api.resource_checks import resource_problems
 from dtj.api.violation import Violation
 
@@ -68,7 +67,6 @@ def template_problems(template: JsonObject, path: str) -> Iterator[Violation]:
     if not isinstance(spec, dict):
         return
     path = f"{path}.spec"
-    yield from _unknown_fields(spec, path)
     yield from _containers(spec, path)
     yield from _volumes(objects(spec.get("volumes")), f"{path}.volumes")
     yield from _tolerations(spec, path)
@@ -76,19 +74,6 @@ def template_problems(template: JsonObject, path: str) -> Iterator[Violation]:
     yield from _affinity(spec, path)
     yield from _names(spec, path)
     yield from _whole_pod(spec, path)
-
-
-def _unknown_fields(spec: JsonObject, path: str) -> Iterator[Violation]:
-    """The CRD keeps them, since a newer cluster may know them; the operator then asks the cluster."""
-    known = fragment("spec")
-    properties = known["properties"]
-    assert isinstance(properties, dict)
-    for field in spec:
-        if field == "ephemeralContainers":
-            yield Violation(f"{path}.{field}", "Forbidden: cannot be set on create")
-        elif field not in properties:
-            hint = schema.suggestion(field, known) or f"; Kubernetes {KUBERNETES} does not have it"
-            yield Violation(f"{path}.{field}", f'unknown field "{path}.{field}"{hint}')
 
 
 def _containers(spec: JsonObject, path: str) -> Iterator[Violation]:

@@ -20,7 +20,10 @@ from dtj.api.pod_limits import LIMITS, PORT_OR_NAME, PREFIX
 
 FILE: Final = "pod_template_schema.json"
 KUBERNETES: Final = "1.35"
-"""The version whose fields of pods are known. Newer ones stay possible in ``template.spec`` itself."""
+"""The version whose fields of pods are known. The API server drops others, as it does for a built-in kind."""
+
+LONGEST_LIST: Final = 256
+"""Items of a list of a pod that has no other limit, so that the schema bounds each list."""
 
 _KEPT: Final = (
     "type",
@@ -93,11 +96,7 @@ def fragment(*path: str) -> JsonObject:
 
 def extract(openapi: JsonObject) -> JsonObject:
     """The structural schema of PodTemplateSpec out of an OpenAPI v3 document of ``/api/v1``."""
-    schema = _resolve(openapi, f"{PREFIX}PodTemplateSpec")
-    spec = dig(schema, "properties", "spec")
-    assert isinstance(spec, dict)
-    spec["x-kubernetes-preserve-unknown-fields"] = True
-    return schema
+    return _resolve(openapi, f"{PREFIX}PodTemplateSpec")
 
 
 def _resolve(openapi: JsonObject, name: str) -> JsonObject:
@@ -124,6 +123,8 @@ def _convert(openapi: JsonObject, schema: JsonObject, name: str) -> JsonObject:
         inner = schema.get(key)
         if isinstance(inner, dict):
             kept[key] = _convert(openapi, inner, "")
+    if kept.get("type") == "array":
+        kept.setdefault("maxItems", LONGEST_LIST)
     _default_list_keys(kept)
     return kept
 

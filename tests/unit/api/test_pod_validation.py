@@ -41,13 +41,13 @@ def test_a_pod_that_a_server_takes_is_valid(case: str) -> None:
     ("spec", "line"),
     [
         (
-            REFUSED_AS_PODS["a misspelt field"],
+            REFUSED_AT_APPLY["a misspelt field"],
             'spec.template.spec.nodeSelektor: unknown field "spec.template.spec.nodeSelektor"; did you mean '
             '"nodeSelector"?',
         ),
         (
-            REFUSED_AS_PODS["a field that is none"],
-            'spec.template.spec.gpus: unknown field "spec.template.spec.gpus"; Kubernetes 1.35 does not have it',
+            REFUSED_AT_APPLY["a field that is none"],
+            'spec.template.spec.gpus: unknown field "spec.template.spec.gpus"',
         ),
         (
             REFUSED_AT_APPLY["a mount without a volume"],
@@ -148,5 +148,5 @@ def test_names_of_objects_that_cannot_exist_are_refused(field: str) -> None:
 
 
 def test_each_mistake_is_a_line_of_its_own() -> None:
-    spec = {**resources(limits={"cpu": 1}, requests={"cpu": 2}), "nodeSelector": {"a b": "c"}, "gpus": 1}
+    spec = {**resources(limits={"cpu": 1}, requests={"cpu": 2}), "nodeSelector": {"a b": "c"}, "dnsPolicy": "None"}
     assert len(lines(template={"spec": spec})) == 3
