@@ -31,7 +31,6 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a controller's name that is none": manifest(managedBy="another operator"),
     "a controller's name without a path": manifest(managedBy="example.com"),
     "a controller in the field of older versions": manifest(runPolicy={"managedBy": "example.com/other"}),
-    "two controllers in the two fields": manifest(managedBy="a.dev/b", runPolicy={"managedBy": "example.com/other"}),
     "ParameterServer that skips a loss which is not finite": manifest(
         strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, runPolicy={"onNaN": "Skip"}
     ),

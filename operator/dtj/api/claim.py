@@ -107,40 +107,16 @@ class ClaimTemplate(SpecModel):
     metadata: ClaimMetadata | None = Field(
         default=None, description="metadata has labels and annotations of the claim. The operator sets its name."
     )
-    spec: ClaimSpec | None = Field(
-        default=None,
-        description="spec is the spec of the claim. It is required. Only stored jobs of older versions lack it.",
-    )
+    spec: ClaimSpec | None = Field(default=None, description="spec is the spec of the claim. It is required.")
     storage: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=32,
-        description="storage is the size of the claim in jobs of older versions. The operator obeys it in stored jobs. "
-        "New jobs set spec.resources.requests.storage.",
+        default=None, max_length=32, description="storage is refused: use spec.resources.requests.storage."
     )
     storage_class_name: str | None = Field(
-        default=None,
-        max_length=253,
-        description="storageClassName is the storage class in jobs of older versions. The operator obeys it in stored "
-        "jobs. New jobs set spec.storageClassName.",
+        default=None, max_length=253, description="storageClassName is refused: use spec.storageClassName."
     )
-    access_modes: list[AccessMode] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=4,
-        description="accessModes are the access modes in jobs of older versions. The operator obeys them in stored "
-        "jobs. New jobs set spec.accessModes.",
+    access_modes: list[str] | None = Field(
+        default=None, max_length=4, description="accessModes is refused: use spec.accessModes."
     )
-
-    def claim_spec(self) -> ClaimSpec:
-        """The spec of the claim, also of a job that was stored with the flat fields of older versions."""
-        if self.spec is not None:
-            return self.spec
-        return ClaimSpec(
-            access_modes=self.access_modes or [AccessMode.READ_WRITE_MANY],
-            resources=ClaimResources(requests=Storage(storage=self.storage)),
-            storage_class_name=self.storage_class_name,
-        )
 
 
 _FLAT: Final = ("storage", "storageClassName", "accessModes")
@@ -148,16 +124,14 @@ _FLAT: Final = ("storage", "storageClassName", "accessModes")
 CLAIM_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(CLAIM,),
-        # No field of a stored checkpoint changes.
-        cel=f"oldSelf.hasValue() || !({' || '.join(f'has(self.{field})' for field in _FLAT)})",
+        cel=f"!({' || '.join(f'has(self.{field})' for field in _FLAT)})",
         message="claimTemplate is the template of a PersistentVolumeClaim: write storage as "
         "spec.resources.requests.storage, and move storageClassName and accessModes into spec",
         holds=lambda template: not any(template.get(field) is not None for field in _FLAT),
-        stored_jobs_are_exempt=True,
     ),
     Rule(
         at=(CLAIM,),
-        cel="has(self.storage) || has(self.spec)",
+        cel="has(self.storage) || has(self.spec)",  # one message about one mistake
         message="the claim needs a size: set spec.resources.requests.storage, such as 50Gi",
         holds=lambda template: template.get("storage") is not None or template.get("spec") is not None,
     ),

@@ -14,7 +14,7 @@ from dtj.api.spec import JobSpec, Role
 
 _MODES: Final = ("checkpoint", "claimTemplate", "spec", "accessModes")
 _CEL_CLAIM: Final = "self.checkpoint.claimTemplate"
-_CEL_TENSORBOARD: Final = "has(self.tensorBoard) && (!has(self.tensorBoard.enabled) || self.tensorBoard.enabled)"
+_CEL_TENSORBOARD: Final = "has(self.tensorBoard)"
 
 
 def _modes(claim_spec: JsonValue) -> list[JsonValue]:
@@ -24,8 +24,7 @@ def _modes(claim_spec: JsonValue) -> list[JsonValue]:
 
 def _pods(spec: JsonObject) -> int:
     """The most pods of a job at one time, or at least 2 if it is elastic."""
-    board = spec.get("tensorBoard")
-    has_board = isinstance(board, dict) and board.get("enabled") is not False
+    has_board = isinstance(spec.get("tensorBoard"), dict)
     return count(spec, *Role) + has_board + (spec.get("elastic") is not None)
 
 
@@ -55,9 +54,9 @@ SHARING_RULES: Final[tuple[Rule, ...]] = (
 def note_on_sharing(spec: JobSpec, raw_spec: JsonObject) -> str | None:
     """What to know of a claim that the pods of one node alone can mount; None if there is nothing to say."""
     template = spec.checkpoint.claim_template if spec.checkpoint is not None else None
-    if template is None or _pods(raw_spec) <= 1:
+    if template is None or template.spec is None or _pods(raw_spec) <= 1:
         return None
-    modes = template.claim_spec().access_modes
+    modes = template.spec.access_modes
     if AccessMode.READ_WRITE_ONCE not in modes or AccessMode.READ_WRITE_MANY in modes:
         return None
     return (

@@ -246,8 +246,6 @@ def _validation(rule: Rule) -> JsonObject:
     validation: JsonObject = {"rule": rule.cel, "message": rule.message}
     if rule.message_cel:
         validation["messageExpression"] = rule.message_cel
-    if rule.stored_jobs_are_exempt:
-        validation["optionalOldSelf"] = True
     if rule.field:
         validation["fieldPath"] = f".{rule.field}"
     return validation

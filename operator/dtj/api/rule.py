@@ -32,8 +32,7 @@ class Rule:
     ``at`` are the places in the schema where it applies; ``cel`` and ``holds`` see the value there as ``self``.
     ``field`` is the field below that place which the message is about (CEL's ``fieldPath``). A rule whose
     ``holds`` is None compares with the stored object, which only the API server knows. ``names`` and ``message_cel``
-    give a message that names what is wrong, where ``message`` alone cannot. If ``stored_jobs_are_exempt``, the rule is
-    about a field that moved: ``oldSelf`` is then CEL's optional, which is empty for a new job.
+    give a message that names what is wrong, where ``message`` alone cannot.
     """
 
     at: tuple[Path, ...]
@@ -43,7 +42,6 @@ class Rule:
     field: str = ""
     names: Callable[[JsonObject], str] | None = None
     message_cel: str = ""
-    stored_jobs_are_exempt: bool = False
 
     def words(self, value: JsonObject) -> str:
         """The message about ``value``, which breaks this rule."""

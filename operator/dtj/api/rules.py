@@ -51,17 +51,16 @@ from dtj.api.tensorboard import TENSORBOARD_RULES
 from dtj.api.violation import Violation
 
 
-def check(*, name: str, spec: JsonObject, stored: bool = False) -> tuple[Violation, ...]:
+def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
     """All rules that a job breaks, in the order of :data:`RULES`.
 
-    ``spec`` must satisfy the schema's types; defaults need not be filled in. A ``stored`` job may have fields that a
-    new one must not have.
+    ``spec`` must satisfy the schema's types; defaults need not be filled in.
     """
     root: JsonObject = {"metadata": {"name": name}, "spec": spec}
     return tuple(
         Violation(_join(path, rule.field), rule.words(value))
         for rule in RULES
-        if rule.holds is not None and not (stored and rule.stored_jobs_are_exempt)
+        if rule.holds is not None
         for place in rule.at
         for path, value in _values(root, place)
         if not rule.holds(value)

@@ -371,10 +371,8 @@ class RunPolicy(SpecModel):
     )
     managed_by: str | None = Field(
         default=None,
-        min_length=1,
         max_length=63,
-        description="managedBy is where jobs of older versions name their controller. The operator obeys it in "
-        "stored jobs. New jobs set spec.managedBy.",
+        description="managedBy is refused: use spec.managedBy.",
     )
     clean_pod_policy: CleanPodPolicy = Field(
         default=CleanPodPolicy.RUNNING,

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from dtj.api.base import SpecModel
 from dtj.api.fragments import PodTemplateFragment
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, text
 from dtj.api.rule import SPEC, TENSORBOARD, Rule
 
 
@@ -16,9 +16,7 @@ class TensorBoard(SpecModel):
     """A pod and a Service that show the job's curves."""
 
     enabled: bool | None = Field(
-        default=None,
-        description="enabled is where jobs of older versions turn TensorBoard on or off. The operator obeys it in "
-        "stored jobs. New jobs set tensorBoard to {} or leave it out.",
+        default=None, description="enabled is refused: set tensorBoard to {}, or leave tensorBoard out."
     )
     image: str | None = Field(
         default=None,
@@ -40,11 +38,6 @@ class TensorBoard(SpecModel):
         description="ttlSeconds is how long TensorBoard is kept after the job ends, in seconds. 0 removes it at once.",
     )
 
-    @property
-    def is_on(self) -> bool:
-        """Whether the job has a TensorBoard. A job that was stored with ``enabled: false`` has none."""
-        return self.enabled is not False
-
 
 def _shares_logs(checkpoint: JsonValue) -> bool:
     """Whether a pod that is no replica finds the checkpoint directory of the others."""
@@ -61,28 +54,22 @@ def _shares_logs(checkpoint: JsonValue) -> bool:
 TENSORBOARD_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(SPEC,),
-        cel="!has(self.tensorBoard) || (has(self.tensorBoard.enabled) && !self.tensorBoard.enabled) || "
+        cel="!has(self.tensorBoard) || "
         "(has(self.checkpoint) && (has(self.checkpoint.claimTemplate) || (has(self.checkpoint.volume) ? "
         "!has(self.checkpoint.volume.emptyDir) && !has(self.checkpoint.volume.ephemeral) : "
         "has(self.checkpoint.path) && self.checkpoint.path.contains('://'))))",
         message="TensorBoard reads the logs in the checkpoint directory, so it must share that directory "
         "with the pods: set checkpoint.claimTemplate, checkpoint.volume (not emptyDir or "
         "ephemeral), or a URL as checkpoint.path",
-        holds=lambda spec: (
-            dig(spec, "tensorBoard", "enabled") is False
-            or not isinstance(spec.get("tensorBoard"), dict)
-            or _shares_logs(spec.get("checkpoint"))
-        ),
+        holds=lambda spec: not isinstance(spec.get("tensorBoard"), dict) or _shares_logs(spec.get("checkpoint")),
         field="tensorBoard",
     ),
     Rule(
         at=(TENSORBOARD,),
-        # A stored job keeps its value until tensorBoard is removed.
-        cel="!has(self.enabled) || oldSelf.?enabled.orValue(!self.enabled) == self.enabled",
+        cel="!has(self.enabled)",
         message="tensorBoard.enabled is no longer a switch: remove enabled to turn TensorBoard on, or remove "
         "tensorBoard to turn it off",
         holds=lambda board: board.get("enabled") is None,
         field="enabled",
-        stored_jobs_are_exempt=True,
     ),
 )

@@ -101,7 +101,7 @@ def conditions(
 
 
 def complete(current: tuple[ConditionStatus, ...], now: datetime) -> tuple[ConditionStatus, ...]:
-    """``current`` with what metav1.Condition requires: an older operator, or another controller, may have left it out,
+    """``current`` with what metav1.Condition requires: another controller may have left it out,
     and the API server would refuse every write of a status without it."""
     return tuple(
         condition.model_copy(
@@ -115,21 +115,6 @@ def complete(current: tuple[ConditionStatus, ...], now: datetime) -> tuple[Condi
         for condition in current
         if matches(CONDITION_TYPE, condition.type)
     )
-
-
-def of_an_ended_job(status: JobStatus, now: datetime) -> tuple[ConditionStatus, ...]:
-    """The conditions of a job that has ended, complete; with those for tools, if an older operator wrote them."""
-    found = complete(status.conditions, now)
-    if status.condition(Condition.READY) is not None:
-        return found
-    kind = Condition.COMPLETE if status.is_true(Condition.COMPLETE) else Condition.FAILED
-    end = next(condition for condition in found if condition.type == kind)
-    reason = Reason.recorded(end.reason, otherwise=Reason.JOB_FINISHED)
-    field = "complete" if kind is Condition.COMPLETE else "failed"
-    desired = DesiredConditions(**{field: DesiredCondition("True", reason, end.message)})
-    theirs = {condition.type: condition for condition in found if condition.type != Condition.STALLED}
-    ours = {c.type: c for c in conditions((), desired, generation=end.observed_generation, now=now)}
-    return tuple((ours | theirs).values())
 
 
 def blocked_pods(context: JobContext) -> tuple[Pod, ...]:

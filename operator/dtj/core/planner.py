@@ -30,7 +30,6 @@ from dtj.core.policies import (
     multikueue,
     name_collision,
     network_policy,
-    older_status,
     pods,
     restart,
     service,
@@ -96,8 +95,6 @@ THEN: Final[tuple[Policy, ...]] = (
 FINISHED: Final[tuple[Policy, ...]] = (
     # The Workload of a job that ended before this process began may have to be finished.
     workload.find_after_the_end,
-    # Tools read conditions that an older operator did not write.
-    older_status.bring_up_to_date,
     # Pods may still have to be stopped; only then does the time to live count.
     cleanup.stop_before_ttl,
     ttl.delete_when_expired,

@@ -36,7 +36,7 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     """Everything that keeps ``job`` from being planned on ``platform``; empty where nothing does."""
     if job.spec is None:
         return tuple(Problem(Reason.INVALID_SPEC, problem) for problem in job.problems)
-    broken = rules.check(name=job.name, spec=job.raw_spec, stored=True)
+    broken = rules.check(name=job.name, spec=job.raw_spec)
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
     queued = (*kueue_labels.problems(job.spec, job.labels), *_annotations(job, job.spec))

@@ -55,13 +55,6 @@ class TestWhyThereIsNone:
             '\'{"spec":{"tensorBoard":{}}}\''
         )
 
-    def test_a_job_of_an_older_version_turned_it_off(self) -> None:
-        answer = problem_of(shown(tensorBoard={"enabled": False}), now=NOW)
-        assert answer == (
-            "digits has no TensorBoard: remove spec.tensorBoard.enabled: kubectl patch dtj/digits --type=merge -p "
-            '\'{"spec":{"tensorBoard":{"enabled":null}}}\''
-        )
-
     def test_it_is_not_asked_for_and_could_not_be(self) -> None:
         answer = problem_of(job(), now=NOW)
         assert answer is not None

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from builders import manifest
 from dtj import __version__
@@ -60,9 +61,11 @@ def test_a_spec_that_the_operator_would_not_read_is_refused(tmp_path: Path, caps
 def test_a_spec_with_more_values_than_the_operator_reads_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    container: JsonObject = {"name": "trainer", "image": "i", "args": ["a,b"] * 10_000}
-    assert run("validate", write(tmp_path, manifest("many", template={"spec": {"containers": [container]}}))) == 2
-    assert "many: spec: has 10,0" in (printed := capsys.readouterr().err)
+    containers: list[JsonValue] = [{"name": f"c{n}", "image": "i", "args": ["a,b"] * 256} for n in range(15)]
+    role: JsonObject = {"replicas": 1, "template": {"spec": {"containers": [{"name": "trainer"}, *containers]}}}
+    roles: JsonObject = {"chief": role, "worker": role, "evaluator": role}
+    assert run("validate", write(tmp_path, manifest("many", replicaSpecs=roles))) == 2
+    assert "many: spec: has 11," in (printed := capsys.readouterr().err)
     assert " values, and the operator reads 10,000 at most: " in printed
 
 

@@ -52,15 +52,6 @@ def test_a_claim_can_be_shared_by_nodes_unless_the_template_says_otherwise() -> 
     assert "annotations" not in object_at(made, "metadata")
 
 
-def test_the_flat_template_of_a_job_of_an_older_version_is_obeyed() -> None:
-    made = claim_of({"storage": "5Gi", "storageClassName": "fast", "accessModes": ["ReadWriteOnce"]})
-    assert made["spec"] == {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "5Gi"}},
-        "storageClassName": "fast",
-    }
-
-
 def test_a_claim_template_makes_one_claim_before_the_pods() -> None:
     world = World(job(checkpoint={"claimTemplate": CLAIM_TEMPLATE}))
     world.step()

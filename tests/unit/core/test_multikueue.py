@@ -154,10 +154,6 @@ class TestManager:
             "spec.managedBy: kueue.x-k8s.io/multikueue takes jobs from a queue of Kueue"
         )
 
-    def test_the_field_of_older_versions_is_not_read_by_multikueue(self) -> None:
-        story = World(job(runPolicy={**QUEUED, "managedBy": multikueue.CONTROLLER}), installed=(KUEUE,))
-        assert story.step() == ()
-
 
 class TestWorker:
     def test_the_copy_becomes_the_owner_of_its_workload_and_runs(self) -> None:

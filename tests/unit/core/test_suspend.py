@@ -125,23 +125,9 @@ def test_a_restarted_operator_goes_on_suspending() -> None:
 THEIRS, OURS = "kueue.x-k8s.io/multikueue", "training.dtj.dev/dtj-operator"
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "is_ours"),
-    [
-        (None, None, True),
-        (OURS, None, True),
-        (THEIRS, None, False),
-        (None, OURS, True),
-        (None, THEIRS, False),
-        (OURS, THEIRS, False),
-        (THEIRS, OURS, False),
-    ],
-)
-def test_a_job_that_another_controller_runs_is_left_alone_also_by_the_field_of_older_versions(
-    new: str | None, old: str | None, is_ours: bool
-) -> None:
-    fields = {"managedBy": new, "runPolicy": {"managedBy": old} if old else None}
-    world = World(job(**fields))  # type: ignore[arg-type]
+@pytest.mark.parametrize(("manager", "is_ours"), [(None, True), (OURS, True), (THEIRS, False)])
+def test_a_job_that_another_controller_runs_is_left_alone(manager: str | None, is_ours: bool) -> None:
+    world = World(job(managedBy=manager))
     world.settle()
     assert len(world.taken(CreatePod)) == (2 if is_ours else 0)
     if not is_ours:

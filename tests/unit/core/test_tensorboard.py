@@ -63,10 +63,6 @@ class TestWhenItIsThere:
     def test_a_job_that_does_not_ask_for_it_has_none(self) -> None:
         assert POD not in all_running(tensorBoard=None).pods
 
-    def test_the_switch_of_a_job_of_an_older_version_is_obeyed(self) -> None:
-        assert POD not in all_running(tensorBoard={"enabled": False}).pods
-        assert POD in all_running(tensorBoard={"enabled": True}).pods
-
     def test_on_a_machine_without_pods_there_is_none(self) -> None:
         assert POD not in all_running(platform=Platform(tensorboard=False)).pods
 

@@ -17,7 +17,7 @@ from dtj.cli.common.next_commands import next_kubectl
 def problem_of(job: Job, *, now: datetime) -> str | None:
     """Why there will be no TensorBoard unless somebody changes the job; None where there will be one."""
     wanted = job.spec.tensor_board if job.spec is not None else None
-    if wanted is None or not wanted.is_on:
+    if wanted is None:
         return _how_to_enable(job)
     ended = parse_time(job.status.completion_time)
     if job.status.terminal and job.status.ready_time is None:
@@ -39,8 +39,6 @@ def _how_to_enable(job: Job) -> str:
     about = next((violation for violation in refused if violation.field == "spec.tensorBoard"), None)
     if about is not None:
         return f"{job.name} has no TensorBoard (spec.tensorBoard), and can have none: {about.message}"
-    if "tensorBoard" in job.raw_spec:  # with enabled: false, of an older version
-        return f"{job.name} has no TensorBoard: remove spec.tensorBoard.enabled: {_patch(job, {'enabled': None})}"
     return f"{job.name} has no TensorBoard: set spec.tensorBoard: {_patch(job, {})}"
 
 

@@ -99,7 +99,7 @@ def _desired(context: JobContext, status: JobStatus) -> tuple[_DesiredState, flo
     """
     spec, observed = context.spec, context.observed
     wanted = spec.tensor_board
-    if wanted is None or not wanted.is_on or not observed.platform.tensorboard or status.ready_time is None:
+    if wanted is None or not observed.platform.tensorboard or status.ready_time is None:
         return _DesiredState.GONE, None
     if observed.platform.directories.logs(spec) is None:
         return _DesiredState.GONE, None
