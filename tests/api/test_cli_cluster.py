@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from builders import manifest
-from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine, Terminal
@@ -85,14 +84,6 @@ def test_a_job_from_standard_input_is_submitted(world: JobWorld, dtj: CommandLin
     done = dtj.run("submit", "-", stdin=yaml.safe_dump(manifest("piped")))
     assert done.returncode == 0, done.stderr
     assert world.job("piped").uid
-
-
-def test_a_manifest_of_another_namespace_is_not_submitted_to_this_one(world: JobWorld, dtj: CommandLine) -> None:
-    body: JsonObject = {**manifest("a"), "metadata": {"name": "a", "namespace": "elsewhere"}}
-    done = dtj.run("submit", write(dtj.folder, body))
-    assert done.returncode == 2
-    assert f'metadata.namespace: is "elsewhere", but the namespace asked for is "{world.namespace}"' in done.stderr
-    assert world.jobs() == []
 
 
 # -- run --cluster ----------------------------------------------------------------------------------------------
@@ -176,24 +167,6 @@ def test_a_job_deleted_meanwhile_ends_the_following(world: JobWorld, dtj: Comman
     world.delete_job()
     _, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (1, "digits: was deleted\n")
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_terminal_gets_a_table_that_is_drawn_in_place(world: JobWorld, dtj: CommandLine) -> None:
-    terminal = Terminal()
-    running = dtj.start("run", "--cluster", write(dtj.folder, manifest()), output=terminal.theirs)
-    terminal.opened()
-    world.await_pods(["worker-0", "worker-1"])
-    terminal.read_until("worker-1")
-    world.run_pods()
-    world.await_state("Running")
-    world.end_pod("digits-worker-0", exit_code=0)
-    shown = terminal.read_all()
-    terminal.close()
-    assert running.wait(timeout=PATIENCE_SECONDS) == 0
-    assert "Replica" in shown
-    assert "\x1b[" in shown
-    assert "succeeded" in shown
 
 
 @pytest.mark.usefixtures("operator")

@@ -15,7 +15,7 @@ import pytest
 from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject
 from patience import PATIENCE_SECONDS
-from support.job_world import MERGE_PATCH, JobWorld
+from support.job_world import JobWorld
 from support.programs import SOURCES
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
@@ -57,42 +57,6 @@ def test_a_job_without_it_is_reported_with_the_command_that_enables_it(world: Jo
     waits, over = output.splitlines()
     assert waits == "digits is Starting: its TensorBoard starts when all its pods run; waiting"
     assert over.startswith("TensorBoard of digits was not ready within 5 s: digits is Starting")
-
-
-def test_a_job_that_shares_no_directory_is_reported_with_what_it_lacks(world: JobWorld) -> None:
-    world.submit(roles={"worker": 1})
-    code, output = tensorboard(world, "digits")
-    assert code == 2
-    assert "can have none: TensorBoard reads the logs in the checkpoint directory" in output
-
-
-def test_an_image_without_it_is_named_as_the_trouble(world: JobWorld) -> None:
-    world.submit(roles={"worker": 1}, checkpoint=SHARED, tensorBoard={})
-    world.await_pods(["worker-0"])
-    world.run_pod("digits-worker-0")
-    world.await_pods(["worker-0", "tensorboard"])
-    waiting: JsonObject = {"reason": "RunContainerError", "message": 'exec: "tensorboard": not found'}
-    status: JsonObject = {
-        "containerStatuses": [
-            {
-                "name": "tensorboard",
-                "image": "a",
-                "imageID": "",
-                "restartCount": 1,
-                "ready": False,
-                "state": {"waiting": waiting},
-            }
-        ]
-    }
-    path = f"/api/v1/namespaces/{world.namespace}/pods/{POD}/status"
-    world.api.request("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
-    code, output = tensorboard(world, "digits")
-    assert code == 1
-    assert output == (
-        "TensorBoard of digits cannot start: its image probably has no command tensorboard (RunContainerError): "
-        'exec: "tensorboard": not found; set spec.tensorBoard.image to an image that has tensorboard, or look at '
-        f"kubectl logs {POD} -n {world.namespace} --kubeconfig {world.plane.kubeconfig}"
-    )
 
 
 def test_a_port_that_is_taken_is_reported(world: JobWorld) -> None:

@@ -18,7 +18,7 @@ import yaml
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
-from dtj.client import AlreadyExists, Client, CodeError, InvalidManifest, WaitTimeout, train
+from dtj.client import AlreadyExists, Client, CodeError, WaitTimeout, train
 from dtj.client.code_manifest import ARCHIVE, UNPACK, with_code
 from dtj.client.code_pack import pack
 from dtj.client.manifests import manifests_of
@@ -97,15 +97,6 @@ def test_a_second_submit_with_other_code_changes_nothing_of_the_first(world: Job
     assert config_maps(world) == first, "that of the job that was refused is gone, too"
     assert submit(dtj, "b").returncode == 0
     assert len(config_maps(world)) == 2
-
-
-def test_code_that_a_running_job_has_stays_its_own_where_a_second_job_of_its_name_is_refused(
-    world: JobWorld, dtj: CommandLine
-) -> None:
-    assert submit(dtj, "a").returncode == 0
-    before = config_maps(world)
-    assert submit(dtj, "a").returncode == 4
-    assert config_maps(world) == before
 
 
 def test_a_config_map_that_nobody_owns_yet_is_taken(world: JobWorld, dtj: CommandLine) -> None:
@@ -292,17 +283,6 @@ def _digest(pod: JsonObject) -> str:
     volumes = objects(dig(pod, "spec", "volumes"))
     (name,) = filter(None, (text(dig(volume, "configMap", "name")) for volume in volumes))
     return name.rpartition("-")[2]
-
-
-def test_a_function_whose_job_is_invalid_is_not_submitted(world: JobWorld) -> None:
-    kubeconfig = str(world.plane.kubeconfig)
-    submit_function = partial(train, fit, image="a:1", namespace=world.namespace, kubeconfig=kubeconfig)
-    with pytest.raises(InvalidManifest, match=r"spec\.replicaSpecs: strategies OneDevice, Mirrored and"):
-        submit_function({"epochs": 5}, workers=4, strategy="OneDevice")
-    with pytest.raises(CodeError, match="missing a required argument: 'epochs'"):
-        submit_function()
-    assert world.jobs() == []
-    assert config_maps(world) == {}
 
 
 def _assert_equal(found: object, expected: object) -> None:

@@ -15,12 +15,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
-from support.command_line import CommandLine, Terminal
+from support.command_line import CommandLine
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.waiting import eventually_true
@@ -84,14 +84,6 @@ def run(world: JobWorld, **arguments: object) -> None:
     world.await_condition(Condition.PODS_READY)
 
 
-def scheduler_message(world: JobWorld) -> str:
-    """Why the first pod has no node. It depends on the nodes that other tests have made, and changes with them."""
-    conditions = objects(dig(world.pods()["digits-worker-0"], "status", "conditions"))
-    found = [text(each["message"]) for each in conditions if each["type"] == "PodScheduled"]
-    assert found, "the scheduler has not looked at it"
-    return found[0]
-
-
 # -- status ----------------------------------------------------------------------------------------------------
 
 
@@ -132,20 +124,6 @@ def test_status_gives_all_that_it_gathered_to_programs(world: JobWorld, person: 
 
 
 @pytest.mark.usefixtures("operator")
-def test_status_says_in_the_schedulers_words_why_a_job_does_not_run(world: JobWorld, person: Person) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-
-    def shown_lines() -> None:
-        text = " ".join(person.says("status", "digits").split())  # long lines are wrapped
-        assert "Unschedulable: " in text
-        assert scheduler_message(world) in text
-        assert "do: add nodes, request less, or fix nodeSelector and tolerations" in text
-
-    world.eventually(shown_lines)
-
-
-@pytest.mark.usefixtures("operator")
 def test_status_says_who_suspended_a_job(world: JobWorld, person: Person) -> None:
     world.submit()
     world.await_pods(["worker-0", "worker-1"])
@@ -155,17 +133,6 @@ def test_status_says_who_suspended_a_job(world: JobWorld, person: Person) -> Non
     text = person.says("status", "digits")
     assert "runPolicy.suspend is true, set by kubectl-patch at 20" in text
     assert "dtj resume digits" in text
-
-
-@pytest.mark.usefixtures("operator")
-def test_status_names_the_root_cause_of_a_failed_job(world: JobWorld, person: Person) -> None:
-    run(world, runPolicy={"backoffLimit": 0})
-    world.end_pod("digits-worker-1", exit_code=1, message="ModuleNotFoundError: No module named 'flowers'")
-    world.await_condition(Condition.FAILED)
-    text = person.says("status", "digits")
-    assert "worker-1 (pod digits-worker-1) exited with code 1: ModuleNotFoundError" in text
-    assert "hint: a Python package is missing" in text
-    assert "dtj logs digits --first-error" in text
 
 
 def test_a_job_that_no_operator_sees_is_distinguished_from_one_that_is_new(world: JobWorld, person: Person) -> None:
@@ -217,25 +184,6 @@ def dtj(world: JobWorld, tmp_path: Path) -> Iterator[CommandLine]:
     made = CommandLine(tmp_path, world.plane.kubeconfig, world.namespace, columns=60)
     yield made
     made.close()
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_terminal_gets_a_screen_that_is_drawn_again(world: JobWorld, dtj: CommandLine) -> None:
-    world.submit(runPolicy=ALL_WORKERS)
-    terminal = Terminal()
-    watching = dtj.start("status", "digits", "--watch", output=terminal.theirs)
-    terminal.opened()
-    terminal.read_until("Why is it not running")
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    terminal.read_until("AllPodsReady")
-    for pod in ("digits-worker-0", "digits-worker-1"):
-        world.end_pod(pod, exit_code=0)
-    shown = terminal.read_all()
-    terminal.close()
-    assert watching.wait(timeout=PATIENCE_SECONDS) == Exit.OK
-    assert "Succeeded" in shown
-    assert "\x1b[2K" in shown, "it was drawn over"
 
 
 @pytest.mark.usefixtures("operator")
@@ -366,33 +314,6 @@ def test_what_the_job_has_not_is_one_line_and_code_2(
     assert person.says("logs", "digits", "-f", *words, code=Exit.USAGE) == refusal + "\n"
 
 
-@pytest.mark.usefixtures("operator")
-def test_pods_that_have_not_started_say_why_there_is_no_log(world: JobWorld, person: Person) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-
-    def shown() -> None:
-        words = f"digits-worker-0 has not started: {scheduler_message(world)}"
-        assert words in person.says("logs", "digits")
-
-    world.eventually(shown)
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_missing_right_to_logs_is_one_line_and_code_4(world: JobWorld) -> None:
-    run(world)
-    someone = limited(
-        world,
-        "looker",
-        {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": [*READ]},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": [*READ]},
-    )
-    for words in (["logs", "digits"], ["logs", "digits", "--follow"]):
-        text = someone.says(*words, code=Exit.API)
-        assert 'cannot get resource "pods/log"' in text
-        assert text.count("\n") == 1
-
-
 # -- doctor ----------------------------------------------------------------------------------------------------
 
 
@@ -476,20 +397,3 @@ def test_the_doctor_says_what_it_may_not_ask(world: JobWorld) -> None:
     assert found["accelerators"] == "not checked"
     assert found["your rights"] == "fail"
     assert "you may not get distributedtrainingjobs (to see jobs)" in text
-
-
-def test_the_doctor_sees_a_full_quota(world: JobWorld, person: Person) -> None:
-    at = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
-    world.api.request("POST", at, {"metadata": {"name": "tiny"}, "spec": {"hard": {"pods": "0"}}})
-    eventually_true(lambda: "tiny pods 0 of 0" in person.types("doctor").output)
-
-
-def test_a_cluster_that_does_not_answer_is_one_line_and_code_4(world: JobWorld, tmp_path: Path) -> None:
-    config = yaml.safe_load(world.plane.kubeconfig.read_text())
-    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-    path = tmp_path / "nowhere"
-    path.write_text(yaml.safe_dump(config))
-    for command in (["doctor"], ["status", "digits"], ["logs", "digits", "-f"]):
-        text = Person(path, world.namespace).says(*command, code=Exit.API)
-        assert text.startswith("the cluster does not answer: ")
-        assert text.count("\n") == 1

@@ -157,46 +157,6 @@ def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_wo
     assert world.await_event(Reason.BACKOFF_LIMIT_EXCEEDED)["type"] == "Warning"
 
 
-@pytest.mark.parametrize(
-    ("policy", "left"),
-    [
-        ("Running", {"digits-worker-0"}),
-        ("All", set()),
-        ("None", {"digits-worker-0", "digits-worker-1"}),
-    ],
-)
-def test_the_clean_up_policy_decides_which_pods_stay(world: JobWorld, policy: str, left: set[str]) -> None:
-    world.submit(runPolicy={"cleanPodPolicy": policy})
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_state("Running")
-    world.end_pod("digits-worker-0", exit_code=0)
-    world.await_condition(Condition.COMPLETE)
-
-    def cleaned() -> None:
-        assert set(world.pods()) == left
-        assert world.services() == {}, "it goes with the end, whatever the policy says of pods"
-
-    eventually(cleaned)
-    always(cleaned, seconds=0.5)
-
-
-def test_a_job_that_has_ended_stays_as_it_is_whatever_happens_to_its_pods(world: JobWorld) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.end_pod("digits-worker-0", exit_code=0)
-    ended = world.await_condition(Condition.COMPLETE)
-    world.delete("pods", "digits-worker-0")
-
-    def unchanged() -> None:
-        assert world.job().status == ended.status
-        assert world.pods() == {}
-
-    eventually(unchanged)
-    always(unchanged, seconds=1.0)
-
-
 # -- deleting -------------------------------------------------------------------------------------------------
 
 
@@ -332,17 +292,6 @@ def test_jobs_whose_names_begin_alike_are_never_mixed(world: JobWorld) -> None:
     world.run_pods("digits-worker")
     world.await_state("Running", "digits-worker")
     world.await_state("Starting", "digits")
-
-
-def test_a_service_deleted_by_hand_is_made_again(world: JobWorld) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    world.delete("services", "digits")
-
-    def there() -> None:
-        assert set(world.services()) == {"digits"}
-
-    eventually(there)
 
 
 def _foreign(name: str, spec: JsonObject, labels: JsonObject | None = None) -> JsonObject:

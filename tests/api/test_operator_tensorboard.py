@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
 
 from builders import CLAIM_TEMPLATE
-from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Reason
 from support.job_world import JobWorld
-from support.operator_process import USER
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
 
@@ -73,38 +70,6 @@ def test_it_comes_when_the_job_runs_belongs_to_it_and_is_no_replica(world: JobWo
 
     world.eventually(is_there_again)
     assert world.job().status.restarts.total == 0
-
-
-def test_it_goes_when_the_job_is_suspended_and_comes_back_with_it(world: JobWorld) -> None:
-    submit(world)
-    world.await_pods(["worker-0", "tensorboard"])
-    world.change_spec({"runPolicy": {"suspend": True}})
-    world.await_pods([])
-    gone(world)
-    world.change_spec({"runPolicy": {"suspend": False}})
-    world.await_pods(["worker-0-r1"])
-    world.run_pod("digits-worker-0-r1")
-    world.await_pods(["worker-0-r1", "tensorboard"])
-
-
-def test_it_stays_for_its_time_after_the_end_and_can_be_turned_on_again(world: JobWorld) -> None:
-    submit(world, tensorBoard={"ttlSeconds": 4})
-    world.await_pods(["worker-0", "tensorboard"])
-    mark = world.plane.audit.mark()
-    world.end_pod("digits-worker-0", exit_code=0)
-    ended = parse_time(world.await_state("Succeeded").status.completion_time)
-    assert ended is not None
-    gone(world)
-    deletion, *_ = (
-        write
-        for write in world.plane.audit.writes(since=mark, user=USER, namespace=world.namespace)
-        if (write.verb, write.resource, write.name) == ("delete", "pods", POD)
-    )
-    assert deletion.logged >= ended + timedelta(seconds=4)
-    world.change_spec({"tensorBoard": {"ttlSeconds": 600}})
-    world.await_pods(["worker-0", "tensorboard"])
-    world.change_spec({"tensorBoard": None})
-    gone(world)
 
 
 def test_a_quota_that_has_no_room_for_it_harms_nobody(world: JobWorld) -> None:

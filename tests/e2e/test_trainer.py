@@ -1,8 +1,7 @@
-"""What the trainer's image offers, in real pods: each strategy, own scripts, the data service, restarts in place."""
+"""What the trainer's image offers, in real pods: own scripts, submitted code, restarts in place."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,34 +34,6 @@ def complete(jobs: ClusterJobs, name: str) -> None:
 def uids(pods: Mapping[str, Json]) -> dict[str, str]:
     """Which pods these are, by name."""
     return {name: pod["metadata"]["uid"] for name, pod in pods.items()}
-
-
-def accuracy(log: str) -> float:
-    """Of the held-out examples."""
-    found = re.search(r"^held-out: accuracy ([\d.]+)", log, re.MULTILINE)
-    assert found is not None, log
-    return float(found[1])
-
-
-class TestStrategies:
-    def test_a_pod_keeps_one_copy_of_the_variables_for_its_devices(self, jobs: ClusterJobs, trainer_image: str) -> None:
-        arguments = ("--epochs=3", "--logical-cpus=2")
-        jobs.submit(
-            training("central", *arguments, image=trainer_image, strategy="CentralStorage", roles={"worker": 1})
-        )
-        complete(jobs, "central")
-        assert "replicas 2" in jobs.log("central-worker-0")
-        assert accuracy(jobs.log("central-worker-0")) > 0.9
-
-    def test_keras_own_fit_trains_on_two_workers(self, jobs: ClusterJobs, trainer_image: str) -> None:
-        jobs.submit(training("fits", "--loop=fit", "--epochs=5", image=trainer_image, roles={"worker": 2}))
-        complete(jobs, "fits")
-        assert accuracy(jobs.log("fits-worker-0")) > 0.9
-
-    def test_pods_of_a_data_service_feed_those_that_train(self, jobs: ClusterJobs, trainer_image: str) -> None:
-        jobs.submit(example("digits-data-service", image=trainer_image))
-        complete(jobs, "digits-data-service")
-        assert accuracy(jobs.log("digits-data-service-worker-0")) > 0.9
 
 
 def test_a_loop_of_ones_own_runs_from_its_directory(jobs: ClusterJobs, trainer_image: str) -> None:

@@ -45,31 +45,6 @@ class TestStrategies:
         assert (exported["path"], exported["formats"]) == ("/dtj/checkpoint/export/1", ["SavedModel"])
         assert exported["digest"] in jobs.log("digits-evaluated-chief-0")
 
-    def test_workers_and_parameter_servers_train_asynchronously(self, jobs: ClusterJobs, trainer_image: str) -> None:
-        jobs.submit(example("digits-parameter-server", image=trainer_image))
-        complete(jobs, "digits-ps")
-        assert _accuracy(jobs.log("digits-ps-chief-0")) > 0.9
-
-    def test_two_stages_of_a_model_train_as_one(self, jobs: ClusterJobs, trainer_image: str) -> None:
-        jobs.submit(example("digits-pipeline", image=trainer_image))
-        complete(jobs, "digits-pipeline")
-        log = jobs.log("digits-pipeline-worker-0")
-        assert "stages 2" in log
-        assert _accuracy(log) > 0.9
-
-    def test_one_pod_mirrors_over_its_devices(self, jobs: ClusterJobs) -> None:
-        """And names no image: the operator's default is taken."""
-        arguments = ("--epochs=3", "--logical-cpus=2")
-        jobs.submit(training("mirror", *arguments, strategy="Mirrored", roles={"worker": 1}))
-        complete(jobs, "mirror")
-        assert "replicas 2" in jobs.log("mirror-worker-0")
-
-    def test_two_jobs_train_side_by_side(self, jobs: ClusterJobs, trainer_image: str) -> None:
-        for name in ("left", "right"):
-            jobs.submit(training(name, "--epochs=2", image=trainer_image, strategy="OneDevice", roles={"worker": 1}))
-        for name in ("left", "right"):
-            complete(jobs, name)
-
     def test_a_namespace_that_is_locked_down_trains_too(self, locked_jobs: ClusterJobs, trainer_image: str) -> None:
         """With the Pod Security Standard "restricted"; the job has a NetworkPolicy as long as it has pods."""
         locked_jobs.submit(training("locked", "--epochs=2", image=trainer_image, roles={"worker": 2}))

@@ -32,7 +32,6 @@ TRIES_PYTHON: Final = {
     "docs/contributing-first-test.md": "tests/unit/test_first_test_page.py",
     "docs/epochs.md": "tests/local/test_documents.py",
     "docs/export.md": "tests/trainer/test_export.py",
-    "docs/looking.md": "tests/api/test_documents.py",
 }
 """The test that runs all blocks of Python of a document."""
 

@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import pytest
-
 from trainer.cluster import SOURCE, Job, run_interrupted_twice
 from trainer.conftest import SHORT
 from trainer.outcome import points, tensors
@@ -13,22 +12,6 @@ from trainer.outcome import points, tensors
 pytestmark = pytest.mark.trainer
 
 TWO = {"worker": 2}
-OF_TF_KERAS = """
-import tf_keras
-
-def build():
-    layers, glorot = tf_keras.layers, tf_keras.initializers.GlorotUniform
-    model = tf_keras.Sequential(
-        [
-            layers.Input((8, 8, 1)),
-            layers.Flatten(),
-            layers.Dense(64, "relu", kernel_initializer=glorot(1), kernel_regularizer="l2"),
-            layers.Dense(10, kernel_initializer=glorot(2)),
-        ]
-    )
-    model.compile(loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
-"""
 ENDS_AFTER_TWO_EPOCHS = """
 import keras
 
@@ -94,18 +77,6 @@ def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path, alone: Job) -> N
     curves = [points(folder / name / "logs" / "train")["loss"] for name in ("stopped", "whole")]
     assert list(curves[1]) == list(range(1, 91))
     assert curves[0] == curves[1]
-
-
-@pytest.mark.parametrize("loop", ["custom", "fit"])
-def test_a_model_of_tf_keras_learns_the_same_by_two_workers_as_by_one_process(folder: Path, loop: str) -> None:
-    results = []
-    for strategy, roles, style in (("OneDevice", {"worker": 1}, "custom"), ("MultiWorkerMirrored", TWO, loop)):
-        arguments = [*SHORT, f"--loop={style}", "--model=mine:build", "--dataset=digits"]
-        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments, exports=False) as job:
-            (folder / strategy / "mine.py").write_text(OF_TF_KERAS)
-            assert set(job.start().wait().values()) == {0}
-        results.append(job.result["loss"])
-    assert results[1] == pytest.approx(results[0], abs=1e-5)
 
 
 def test_a_users_callback_sees_the_same_epochs_on_every_worker_and_may_end_the_training(folder: Path) -> None:

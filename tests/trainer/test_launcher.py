@@ -1,13 +1,11 @@
 """Restart in place with real TensorFlow: launchers stay, the work goes on, nothing is lost or computed twice."""
 
 import os
-import re
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-
 from loopback import free_ports
 from support.waiting import eventually_true
 from trainer.cluster import SOON, Job, Replica, image_entrypoint
@@ -66,18 +64,6 @@ def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
     assert same_bits(job, together)
 
 
-def test_three_workers_go_on_though_two_of_their_processes_were_killed_one_after_the_other(folder: Path) -> None:
-    with launched(folder, 3) as job:
-        start(job)
-        job.wait_for_checkpoint(20)
-        os.kill(trainer_of(job["worker-2"]), signal.SIGKILL)
-        job["worker-0"].wait_for(r"resumed: step \d+ of 90(.|\n)*\nstep ")
-        os.kill(trainer_of(job["worker-0"]), signal.SIGKILL)
-        assert set(job.wait().values()) == {0}
-        assert len(re.findall("resumed: step", job["worker-0"].log)) == 2
-    assert job.result["steps"] == 90
-
-
 def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(folder: Path, together: Job) -> None:
     with launched(folder, 2) as job:
         start(job)
@@ -118,15 +104,6 @@ def test_a_task_that_is_asked_to_stop_while_its_peer_is_away_stops_at_once(folde
         survivor.wait_for(r"starting again in place(.|\n)*strategy MultiWorkerMirrored")
         survivor.kill(signal.SIGTERM)
         assert survivor.wait(SOON) == 143
-
-
-def test_all_that_are_asked_to_stop_save_the_same_step_through_their_launchers(folder: Path) -> None:
-    with launched(folder, 2, "--epochs=1000") as job:
-        start(job)
-        job.wait_for_checkpoint(10)
-        job["worker-1"].kill(signal.SIGTERM)
-        assert job.wait() == {"worker-0": 42, "worker-1": 42}
-        assert "preempted: all tasks saved step" in job["worker-0"].last_words
 
 
 def test_an_error_is_reported_exactly_and_before_tensorflow_is_imported(folder: Path) -> None:

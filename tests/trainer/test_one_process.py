@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from loopback import free_ports
 from trainer.cluster import DEADLINE, SOURCE, Job
 from trainer.conftest import SHORT
@@ -79,7 +78,6 @@ def _status_while_training(port: int, job: Job) -> dict[str, Any]:
 def _served_accuracy(model: Path) -> float:
     """What the exported model's signature reaches on the held-out digits."""
     import tensorflow as tf
-
     from dtj_trainer.datasets import digits
 
     validation = digits.load().validation
@@ -150,13 +148,6 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_line(folder: Path) -> N
         worker.last_words,
     )
     assert "Traceback" not in worker.log
-
-
-def test_the_step_loop_also_runs_eagerly_for_a_debugger(folder: Path) -> None:
-    arguments = ["--run-eagerly", "--epochs=1", "--batch-size=480"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-        assert job.start().wait() == {"worker-0": 0}
-    assert job.result["steps"] == 3
 
 
 def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) -> None:

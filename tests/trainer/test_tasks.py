@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from trainer.cluster import Job
 from trainer.outcome import tensors
 
@@ -164,15 +163,3 @@ def test_the_batch_and_a_scaled_rate_are_reported(folder: Path) -> None:
         "batch 32 global, 16 per replica  replicas 2  "
         "adam  learning rate 0.002 (0.001 for 16 examples, scaled to 32)  15 steps: 1 epochs of 456 examples"
     ) in job["worker-0"].log
-
-
-def test_replicas_with_unequal_shares_learn_what_one_device_learns(tmp_path: Path) -> None:
-    """The loss is divided by the global batch: by its own share, the smaller replica would weigh more."""
-    arguments = ["--task=tabular-classification", "--dataset=wine", "--batch-size=10", "--epochs=3"]
-    results = []
-    for strategy, more in (("OneDevice", []), ("Mirrored", ["--logical-cpus=3"])):
-        with Job(tmp_path / strategy, strategy=strategy, roles=ONE, arguments=[*arguments, *more]) as job:
-            assert job.start().wait() == {"worker-0": 0}
-        results.append(job.result["loss"])
-    assert "batch 10 global, 3 or 4 per replica  replicas 3" in job["worker-0"].log
-    assert results[1] == pytest.approx(results[0], abs=1e-5)

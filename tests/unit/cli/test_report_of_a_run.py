@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -73,7 +74,7 @@ async def test_a_run_that_was_stopped_is_shown_as_stopped_and_its_clock_stands_s
     assert "took" in facts
     span = view.history.span
     assert span is not None
-    assert span[1] - span[0] < timedelta(minutes=2)
+    assert span[1] <= known.taken_at
     attempt = view.history.rows[0].bars[-1]
     assert (attempt.look, attempt.words) == (Look.STOPPED, "Stopped")
 
@@ -99,9 +100,8 @@ async def resume(body: JsonObject, runs: Path) -> RunDirectory:
 
 async def test_a_run_that_was_resumed_is_one_story(tmp_path: Path) -> None:
     first = await run(python_job("raise SystemExit(3)", roles={"worker": 1}), tmp_path)
-    year = datetime.now(UTC).year
     for file in (first.record, first.objects):
-        file.write_text(file.read_text().replace(f'"{year}-', f'"{year - 4}-'))
+        file.write_text(re.sub(r'"(\d{4})(?=-\d\d-\d\dT)', lambda year: f'"{int(year[1]) - 4}', file.read_text()))
     known = gather(await resume(python_job("", roles={"worker": 1}), tmp_path))
     view = page_view(known)
     assert view.state == "Succeeded"
@@ -116,7 +116,7 @@ async def test_a_run_that_was_resumed_is_one_story(tmp_path: Path) -> None:
     assert view.history.restarts == (resumed,)
     whole = view.history.span
     assert whole is not None
-    assert view.history.seconds < 120
+    assert view.history.seconds < 86_400, "the pause of four years takes no room"
     assert "stopped, then resumed" in render_page(view)
 
 

@@ -227,37 +227,6 @@ def test_a_waiting_job_says_why_and_what_to_do_at_80_columns() -> None:
     )
 
 
-def test_a_waiting_job_says_why_and_what_to_do_at_50_columns() -> None:
-    assert shown(waiting(), 50) == (
-        "digits  Starting 0/2 for 1m00s\n"
-        "  namespace  default\n"
-        "  strategy   MultiWorkerMirrored with 2 workers\n"
-        "  image      example/trainer:1\n"
-        "  age        2m00s\n"
-        "\n"
-        "Why is it not running\n"
-        "  Unschedulable: 0 of 2 pods are ready;\n"
-        "  digits-worker-0: 0/3 nodes are available: 3\n"
-        "  Insufficient nvidia.com/gpu.\n"
-        "  do: add nodes, request less, or fix nodeSelector\n"
-        "  and tolerations\n"
-        "\n"
-        "Replicas\n"
-        "  POD       STATE          AGE\n"
-        "  worker-0  Unschedulable  1m40s\n"
-        "  worker-1  Missing\n"
-        "\n"
-        "Conditions\n"
-        "  PodsReady  False  1m00s  Unschedulable\n"
-        "\n"
-        "Next\n"
-        "  # follow what it prints\n"
-        "  dtj logs digits -f -n team-a\n"
-        "  # watch this\n"
-        "  dtj status digits --watch -n team-a"
-    )
-
-
 def test_a_failed_job_names_its_root_cause_at_80_columns() -> None:
     assert shown(failed(), 80) == (
         "digits  Failed 30s ago  BackoffLimitExceeded\n"
