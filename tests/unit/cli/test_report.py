@@ -411,6 +411,11 @@ def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) ->
     assert gather(RunDirectory(folder)).unread[0].why.startswith("objects.json: ")
 
 
+def test_a_report_about_two_runs_is_refused_with_what_compares_them() -> None:
+    with pytest.raises(click.UsageError, match=r"about one run; dtj tensorboard --run a --run b compares the curves$"):
+        run("report", "--run", "a", "--run", "b")
+
+
 @pytest.mark.parametrize("option", ["--namespace", "--context", "--kubeconfig"])
 def test_a_run_is_on_no_cluster(option: str) -> None:
     with pytest.raises(click.UsageError, match=r"^--run means a run on this machine: leave out --namespace, "):

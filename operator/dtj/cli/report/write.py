@@ -14,14 +14,13 @@ from dtj.cli.common.terminal import say
 from dtj.cli.report import cluster
 from dtj.cli.report import run as local_run
 from dtj.cli.report.bundle import files, packed, plain
-from dtj.cli.report.comparison import render_comparison
 from dtj.cli.report.evidence import Evidence
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.view import page_view
 from dtj.client import AsyncClient
 from dtj.local import run_directory
-from dtj.local.run_directory import NoSuchRun, RunDirectory
+from dtj.local.run_directory import NoSuchRun
 
 _ADVICE = "Read the logs before you pass the report on: programs may print secrets that cannot be recognised."
 
@@ -37,29 +36,6 @@ def report_run(run: str, runs: Path, *, include_env: bool, html: bool, output: P
         say(str(error), err=True)
         return Exit.USAGE
     return _write(without_secrets(evidence, include_env=include_env), html=html, output=output)
-
-
-def report_comparison(named: tuple[str, ...], runs: Path, *, include_env: bool, output: Path | None) -> int:
-    """Write a page that compares runs on this machine. Returns the exit code."""
-    try:
-        folders = [run_directory.find(run, runs) for run in named]
-        _check_different(named, folders)
-        originals = [local_run.gather(folder) for folder in folders]
-    except (NoSuchRun, NoManifest) as error:
-        say(str(error), err=True)
-        return Exit.USAGE
-    evidences = [without_secrets(original, include_env=include_env) for original in originals]
-    content = render_comparison(evidences, originals=originals).encode(errors="replace")
-    return _written(output or Path("dtj-report-comparison.html"), content, "a page")
-
-
-def _check_different(named: tuple[str, ...], folders: list[RunDirectory]) -> None:
-    """Raises NoSuchRun if two names mean the same run."""
-    seen: dict[Path, str] = {}
-    for run, folder in zip(named, folders, strict=True):
-        before = seen.setdefault(folder.path.resolve(), run)
-        if before != run:
-            raise NoSuchRun(f"--run {run}: is the same run as --run {before}; name another one")
 
 
 async def report_job(client: AsyncClient, name: str, *, include_env: bool, html: bool, output: Path | None) -> int:
