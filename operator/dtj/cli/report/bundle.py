@@ -61,9 +61,8 @@ def _index(evidence: Evidence, present: Mapping[str, str]) -> str:
 def _index_lines(evidence: Evidence, present: Mapping[str, str]) -> Iterator[str]:
     yield f"Report on {evidence.name}, {evidence.source}, as of {clock(evidence.taken_at)}, by dtj {__version__}"
     yield ""
-    yield "Values of environment variables and arguments are left out unless --include-env is given. Values"
-    yield "from valueFrom or with the name of a secret, and text in the form of a known secret are always left out."
-    yield "Programs may have printed other secrets: look through the logs."
+    yield "Values of environment variables, arguments and annotations are left out, and what looks like a secret in"
+    yield "other text. Programs may have printed other secrets: look through the logs."
     yield ""
     yield "Files"
     yield from (f"  {path}  ({len(content.encode(errors='replace'))} bytes)" for path, content in present.items())

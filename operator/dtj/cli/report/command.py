@@ -18,6 +18,14 @@ def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, .
     return next(iter(runs), None)
 
 
+def _no_values(_context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value:
+        raise click.UsageError(
+            f"{option.opts[0]} is gone: a report leaves out all values; kubectl get dtj NAME -o yaml has those of a "
+            "job, manifest.yaml in its folder those of a run"
+        )
+
+
 @click.command()
 @click.argument("name", type=JobName(), required=False)
 @runs_option("With --run: the folder that holds the runs.")
@@ -37,11 +45,7 @@ def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, .
     metavar="FILE",
     help="The file to write; - is stdout. Default: dtj-report-NAME.tar.gz, or .html, in the current directory.",
 )
-@click.option(
-    "--include-env",
-    is_flag=True,
-    help="Show the values of environment variables and arguments, except those that look like secrets.",
-)
+@click.option("--include-env", hidden=True, expose_value=False, is_eager=True, is_flag=True, callback=_no_values)
 @place_options
 def report(
     name: str | None,
@@ -49,12 +53,11 @@ def report(
     runs: Path,
     html: bool,
     output: Path | None,
-    include_env: bool,
     place: Place,
 ) -> int:
     """Gather what is known of a job, as files or a page.
 
-    Values of environment variables and arguments are left out, and so is everything that looks like a secret. The
+    Values of environment variables, arguments and annotations are left out, and so is what looks like a secret. The
     bundle's file INDEX lists what could not be read. The page shows a timeline of attempts and pods, curves, events
     and the cause of a failure; it needs no server and no network.
 
@@ -64,8 +67,6 @@ def report(
 
     check_one_is_given(name, run, place)
     if run is not None:
-        return report_run(run, runs, include_env=include_env, html=html, output=output)
+        return report_run(run, runs, html=html, output=output)
     assert name is not None
-    return with_client(
-        place, lambda client: report_job(client, name, include_env=include_env, html=html, output=output)
-    )
+    return with_client(place, lambda client: report_job(client, name, html=html, output=output))

@@ -28,20 +28,20 @@ _ADVICE = "Read the logs before you pass the report on: programs may print secre
 STANDARD_OUTPUT: Final = Path("-")
 
 
-def report_run(run: str, runs: Path, *, include_env: bool, html: bool, output: Path | None) -> int:
+def report_run(run: str, runs: Path, *, html: bool, output: Path | None) -> int:
     """Write the report of a run on this machine. Returns the exit code."""
     try:
         evidence = local_run.gather(run_directory.find(run, runs))
     except (NoSuchRun, NoManifest) as error:
         say(str(error), err=True)
         return Exit.USAGE
-    return _write(without_secrets(evidence, include_env=include_env), html=html, output=output)
+    return _write(without_secrets(evidence), html=html, output=output)
 
 
-async def report_job(client: AsyncClient, name: str, *, include_env: bool, html: bool, output: Path | None) -> int:
+async def report_job(client: AsyncClient, name: str, *, html: bool, output: Path | None) -> int:
     """Write the report of a job on a cluster. Returns the exit code. Raises ApiError."""
     evidence = await cluster.gather(client, name)
-    return _write(without_secrets(evidence, include_env=include_env), html=html, output=output)
+    return _write(without_secrets(evidence), html=html, output=output)
 
 
 def _write(cleaned: Evidence, *, html: bool, output: Path | None) -> int:
