@@ -24,7 +24,7 @@ from dtj.cli.report.evidence import Evidence, Log, Scalar, last_lines, replica_n
 from dtj.cli.report.history import MAX_ROWS, history
 from dtj.cli.report.look import Look
 from dtj.cli.report.markup import safe
-from dtj.cli.report.measured import SPEED
+from dtj.cli.report.measured import SPEED, from_logs
 from dtj.cli.report.page import render_page
 from dtj.cli.report.plots import plot, short_value
 from dtj.cli.report.redaction import REDACTED, without_secrets
@@ -61,6 +61,11 @@ def pod_with(**container: object) -> JsonObject:
     body = pod("worker-0", runs(1, 2))
     body["spec"] = {"containers": [{"name": "trainer", **container}]}  # type: ignore[dict-item]
     return body
+
+
+def logged(text: str) -> Evidence:
+    """A job whose leader printed this."""
+    return evidence(scalars=tuple(from_logs((Log("a", text),))))
 
 
 def only_pod(cleaned: Evidence) -> str:
@@ -232,7 +237,7 @@ def test_the_lines_of_the_trainer_are_understood() -> None:
         Progress(step=225, total_steps=225, metrics={"loss": 0.0052, "accuracy": 0.998}, examples_per_second=843.2),
     ]
     text = "digits: worker 0\n" + "".join(f"{progress_line(moment)}\n" for moment in moments)
-    found = {curve.name: curve.points for curve in curves(evidence(logs=(Log("a", text),)))}
+    found = {curve.name: curve.points for curve in curves(logged(text))}
     assert [(point.step, point.value) for point in found["loss"]] == [(20, 1.3626), (40, 0.5), (225, 0.0052)]
     assert [(point.step, point.value) for point in found[SPEED]] == [(40, 12_300.0), (225, 843.0)]
     assert [point.value for point in found["accuracy"]] == [0.6, 0.998]
@@ -240,7 +245,7 @@ def test_the_lines_of_the_trainer_are_understood() -> None:
     assert "mean_absolute_error" not in found, "one point is no curve"
     as_json = JsonFormatter({})
     text = "".join(as_json.format(logging.makeLogRecord({"msg": progress_line(moment)})) + "\n" for moment in moments)
-    assert {curve.name: curve.points for curve in curves(evidence(logs=(Log("a", text + "{}\n{\n"),)))} == found
+    assert {curve.name: curve.points for curve in curves(logged(text + "{}\n{\n"))} == found
 
 
 def test_steps_go_back_after_a_restart() -> None:
@@ -252,15 +257,9 @@ def test_steps_go_back_after_a_restart() -> None:
     assert drawn.count('class="redone run0"') == 2, "on both axes"
 
 
-def test_event_files_hold_more_than_the_log() -> None:
-    scalars = tuple(Scalar("loss", step, 1 / step, moment(step)) for step in range(1, 30))
-    (curve,) = curves(evidence(logs=(Log("a", progress_log(steps=range(20, 60, 20), begin=0)),), scalars=scalars))
-    assert len(curve.points) == 29
-
-
 def test_lines_that_only_look_like_progress_do_no_harm() -> None:
     text = "step 1  loss 1.2.3\nstep 2  loss nan\nstep 99999999999999999999  loss 1e3\nstep 3  loss .\nstep x\n"
-    assert curves(evidence(logs=(Log("a", text),))) == ()
+    assert curves(logged(text)) == ()
 
 
 def test_a_curve_that_does_not_move_is_drawn_too() -> None:
@@ -283,7 +282,9 @@ def test_everything_that_others_wrote_stands_for_itself() -> None:
     known = a_job_that_failed()
     hostile_pod = pod("worker-0-r1", ran(1, 2, 1, HOSTILE))
     hostile_log = Log(HOSTILE, f"step 1  {HOSTILE.replace(' ', '')} 1.5\nstep 2  {HOSTILE.replace(' ', '')} 1.0\n")
-    known = replace(known, pods=(hostile_pod,), logs=(hostile_log,), source=HOSTILE)
+    known = replace(
+        known, pods=(hostile_pod,), logs=(hostile_log,), scalars=tuple(from_logs((hostile_log,))), source=HOSTILE
+    )
     page = render_page(page_view(known))
     assert "<script" not in page
     assert "<img" not in page
@@ -335,6 +336,14 @@ def test_the_bundle_lists_what_is_in_it_and_what_could_not_be_read() -> None:
     assert '  nodes: nodes is forbidden: User "ann"' in found[INDEX]
     assert yaml.safe_load(found["pods/digits-worker-1-r1.yaml"])["kind"] == "Pod"
     assert "NewAttempt  DistributedTrainingJob digits  attempt 2: worker 0 was lost" in found["events.txt"]
+
+
+def test_without_logs_a_report_says_how_to_get_them() -> None:
+    known = replace(a_job_that_failed(), logs=())
+    assert "Logs are left out unless --logs is given." in files(known)[INDEX]
+    page = render_page(page_view(known))
+    assert "dtj report digits --logs includes them" in page
+    assert "polyline" in page, "the curves are there"
 
 
 def test_the_end_of_a_log_is_whole_lines() -> None:

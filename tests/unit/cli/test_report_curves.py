@@ -10,6 +10,7 @@ import pytest
 from dtj.cli.report.configuration import configuration
 from dtj.cli.report.curves import MAX_POINTS, Curve, Point, curves
 from dtj.cli.report.evidence import Evidence, Log, Scalar
+from dtj.cli.report.measured import from_logs
 from dtj.cli.report.page import render_page
 from dtj.cli.report.plots import plot
 from dtj.cli.report.public_options import NUMBERS, WORDS
@@ -55,7 +56,7 @@ def test_held_out_values_of_a_log_are_read_once() -> None:
         "step 1/9 (11%)  loss 3\nvalidation: step 2/9  val_loss 2.5  in 1s\n"
         "step 3/9 (33%)  loss 2  val_loss 2.5\nstep 9/9 (100%)  loss 1  val_loss 2.5\nheld-out: loss 1.5  (9)\n"
     )
-    (loss,) = curves(replace(evidence(), logs=(Log("digits-worker-0", text),)))
+    (loss,) = curves(evidence(*from_logs((Log("digits-worker-0", text),))))
     assert [(point.step, point.value) for point in loss.validation] == [(2, 2.5), (9, 1.5)]
 
 

@@ -63,6 +63,8 @@ def _index_lines(evidence: Evidence, present: Mapping[str, str]) -> Iterator[str
     yield ""
     yield "Values of environment variables, arguments and annotations are left out, and what looks like a secret in"
     yield "other text. Programs may have printed other secrets: look through the logs."
+    if not evidence.logs and not evidence.on_this_machine:
+        yield "Logs are left out unless --logs is given."
     yield ""
     yield "Files"
     yield from (f"  {path}  ({len(content.encode(errors='replace'))} bytes)" for path, content in present.items())

@@ -45,6 +45,7 @@ def _no_values(_context: click.Context, option: click.Parameter, value: bool) ->
     metavar="FILE",
     help="The file to write; - is stdout. Default: dtj-report-NAME.tar.gz, or .html, in the current directory.",
 )
+@click.option("--logs", is_flag=True, help="Include the logs of a job on a cluster; those of a run are always there.")
 @click.option("--include-env", hidden=True, expose_value=False, is_eager=True, is_flag=True, callback=_no_values)
 @place_options
 def report(
@@ -53,6 +54,7 @@ def report(
     runs: Path,
     html: bool,
     output: Path | None,
+    logs: bool,
     place: Place,
 ) -> int:
     """Gather what is known of a job, as files or a page.
@@ -69,4 +71,4 @@ def report(
     if run is not None:
         return report_run(run, runs, html=html, output=output)
     assert name is not None
-    return with_client(place, lambda client: report_job(client, name, html=html, output=output))
+    return with_client(place, lambda client: report_job(client, name, logs=logs, html=html, output=output))

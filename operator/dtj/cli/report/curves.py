@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Final
 
 from dtj.cli.report.evidence import Evidence
-from dtj.cli.report.measured import AT_THE_END, SPEED, VALIDATION, from_logs, from_scalars
+from dtj.cli.report.measured import AT_THE_END, SPEED, VALIDATION
 
 MAX_POINTS: Final = 400
 
@@ -54,16 +54,14 @@ class Curve:
 def curves(evidence: Evidence, restarts: Iterable[datetime] = ()) -> tuple[Curve, ...]:
     """The loss first, then the speed, then what else was measured; each with two points at least.
 
-    From the event files where there are any, since the log holds a line every few seconds only. ``restarts`` are the
-    moments at which the training was taken up again.
+    ``restarts`` are the moments at which the training was taken up again.
     """
-    measured = [*from_scalars(evidence.scalars)] or [*from_logs(evidence.logs)]
     by_name: dict[str, list[Point]] = {}
-    for each in measured:
+    for each in evidence.scalars:
         if isfinite(each.value) and (each.value == 0 or _SMALLEST < abs(each.value) < _LARGEST):
             by_name.setdefault(each.name, []).append(Point(each.step, each.value, each.at))
     moments = tuple(restarts)
-    last = max((each.step for each in measured if not each.name.startswith(AT_THE_END)), default=0)
+    last = max((each.step for each in evidence.scalars if not each.name.startswith(AT_THE_END)), default=0)
     found = [_curve(name, by_name, moments, last) for name in by_name if _is_drawn(name, by_name)]
     return tuple(sorted(found, key=lambda curve: (curve.name != "loss", curve.name != SPEED)))
 

@@ -30,12 +30,12 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A point of a curve, as TensorBoard would show it."""
+    """A value that was measured at a step; ``at`` is when, where that is known."""
 
     name: str
     step: int
     value: float
-    at: datetime
+    at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,11 @@ def _sections(view: PageView) -> Iterator[tuple[str, str]]:
     yield "Configuration", _settings(view.settings)
     yield "Restarts", _restarts(view)
     yield "Events", _events(view.events)
-    yield "Logs", "".join(_log(log, opened=log == view.logs[0] and view.cause is not None) for log in view.logs)
+    yield (
+        "Logs",
+        "".join(_log(log, opened=log == view.logs[0] and view.cause is not None) for log in view.logs)
+        or ("" if view.has_logs else f'<p class="dim">dtj report {safe(view.name)} --logs includes them.</p>'),
+    )
     yield "Spec", f"<details><summary>as it was submitted</summary><pre>{safe(view.spec)}</pre></details>"
     yield "Not here", _unread(view.unread)
 

@@ -69,6 +69,7 @@ def without_secrets(evidence: Evidence) -> Evidence:
         events=clean(evidence.events),
         objects={name: clean(items) for name, items in evidence.objects.items()},
         texts={name: cleaner.text(content) for name, content in evidence.texts.items()},
+        scalars=tuple(replace(scalar, name=cleaner.text(scalar.name)) for scalar in evidence.scalars),
         settings=tuple(replace(setting, value=cleaner.text(setting.value)) for setting in evidence.settings),
         earlier=tuple(
             replace(part, job=cleaner.object(part.job), pods=clean(part.pods), events=clean(part.events))

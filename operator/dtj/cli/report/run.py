@@ -24,7 +24,7 @@ from dtj.cli.report.evidence import (
     by_time,
     last_lines,
 )
-from dtj.cli.report.measured import VALIDATION
+from dtj.cli.report.measured import SPEED, VALIDATION, from_logs
 from dtj.cli.report.scalars import read_scalars
 from dtj.local.run_directory import STOPPED, RunDirectory
 from dtj.local.run_record import RunRecord, Start, read_record
@@ -33,6 +33,7 @@ _TRAINING: Final = "train"
 _VALIDATION: Final = "validation"
 """The runs of TensorBoard that hold the curves of the training and of its validations."""
 
+_SPEED: Final = "examples_per_second"
 _NEVER: Final = "9"
 """Later than every time, as text."""
 
@@ -47,6 +48,7 @@ def gather(directory: RunDirectory) -> Evidence:
     *earlier, last = (
         _part(directory, manifest, each, last=place == len(stored)) for place, each in enumerate(stored, start=1)
     )
+    logs = tuple(_logs(directory, text(dig(manifest, "metadata", "name")), unread))
     return Evidence(
         source=f"run {directory.path.resolve().name} on this machine",
         taken_at=datetime.now(UTC),
@@ -54,8 +56,9 @@ def gather(directory: RunDirectory) -> Evidence:
         pods=last.pods,
         events=last.events,
         objects={"service": tuple(_of_kind(stored[-1][1], "Service"))},
-        logs=tuple(_logs(directory, text(dig(manifest, "metadata", "name")), unread)),
-        scalars=(*read_scalars(directory.tensorboard / _TRAINING), *_validation(directory)),
+        logs=logs,
+        # The log holds a line every few seconds only.
+        scalars=tuple(_scalars(directory)) or tuple(from_logs(logs)),
         phases=tuple(_phases(record)),
         settings=tuple(_settings(record)),
         on_this_machine=True,
@@ -118,8 +121,10 @@ def _of_kind(stored: list[JsonObject], kind: str) -> list[JsonObject]:
     return [item for item in stored if item.get("kind") == kind]
 
 
-def _validation(directory: RunDirectory) -> Iterator[Scalar]:
-    """What was measured of held-out examples during the training."""
+def _scalars(directory: RunDirectory) -> Iterator[Scalar]:
+    """What was measured in the training, and of held-out examples during it."""
+    for scalar in read_scalars(directory.tensorboard / _TRAINING):
+        yield replace(scalar, name=SPEED) if scalar.name == _SPEED else scalar
     for scalar in read_scalars(directory.tensorboard / _VALIDATION):
         yield replace(scalar, name=f"{VALIDATION}{scalar.name}")
 

@@ -82,6 +82,7 @@ class PageView:
     settings: tuple[Setting, ...]
     events: tuple[EventLine, ...]
     logs: tuple[Log, ...]
+    has_logs: bool
     spec: str
     unread: tuple[Unread, ...]
 
@@ -109,6 +110,7 @@ def page_view(evidence: Evidence) -> PageView:
         settings=tuple(each for each in configuration(evidence) if each.group != JOB),  # which the head shows
         events=tuple(_event(event) for event in by_time(_events(evidence))[-MAX_EVENTS:]),
         logs=logs,
+        has_logs=bool(evidence.logs) or evidence.on_this_machine,
         spec=yaml.safe_dump({"spec": job.raw_spec}, sort_keys=False, allow_unicode=True, width=100),
         unread=(*evidence.unread, *_cut(evidence, logs)),
     )

@@ -22,7 +22,7 @@ from dtj.client import AsyncClient
 from dtj.local import run_directory
 from dtj.local.run_directory import NoSuchRun
 
-_ADVICE = "Read the logs before you pass the report on: programs may print secrets that cannot be recognised."
+_ADVICE = "Read the report before you pass it on: programs may print secrets that cannot be recognised."
 
 
 STANDARD_OUTPUT: Final = Path("-")
@@ -38,9 +38,9 @@ def report_run(run: str, runs: Path, *, html: bool, output: Path | None) -> int:
     return _write(without_secrets(evidence), html=html, output=output)
 
 
-async def report_job(client: AsyncClient, name: str, *, html: bool, output: Path | None) -> int:
+async def report_job(client: AsyncClient, name: str, *, logs: bool, html: bool, output: Path | None) -> int:
     """Write the report of a job on a cluster. Returns the exit code. Raises ApiError."""
-    evidence = await cluster.gather(client, name)
+    evidence = await cluster.gather(client, name, logs=logs)
     return _write(without_secrets(evidence), html=html, output=output)
 
 
