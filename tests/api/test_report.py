@@ -62,6 +62,7 @@ def test_the_page_shows_with_which_versions_the_leader_trained(
     kubelet.say("digits-worker-0", "versions: python 3.11.9, tensorflow 2.21.0", second=1)
     page = tmp_path / "page.html"
     assert dtj(world, "digits", "--html", "-o", page, kubeconfig=log_reader).exit_code == 0
+    assert "--logs includes them" in page.read_text()
     shown = re.sub(r"<[^>]*>", " ", page.read_text())
     assert re.search(r"Versions\s.*python\s+3\.11\.9\s+tensorflow\s+2\.21\.0", shown, re.DOTALL), shown
 
@@ -75,7 +76,7 @@ def test_a_job_that_failed_is_reported_whole(
     kubelet.say("digits-worker-0", "step 40/400 (10%)  loss 1.1000  1.3k examples/s", second=6)
     kubelet.say("digits-worker-1", f"the token is {SECRET}", second=7)
     file = tmp_path / "digits.tar.gz"
-    done = dtj(world, "digits", "-o", file, kubeconfig=log_reader)
+    done = dtj(world, "digits", "--logs", "-o", file, kubeconfig=log_reader)
     assert done.return_value == 0, done.output
     assert done.output.startswith(f"Wrote {file}: ")
     found = unpacked(file)

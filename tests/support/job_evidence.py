@@ -9,6 +9,7 @@ from builders import NOW, manifest, stored
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Label
 from dtj.cli.report.evidence import Evidence, Log, Unread
+from dtj.cli.report.leader_log import scalars_of
 
 HOSTILE: Final = """<script>fetch("https://example.invalid")</script><img src=x onerror=alert(1)>"""
 """What a program may print."""
@@ -104,13 +105,15 @@ def a_job_that_succeeded() -> Evidence:
         "conditions": [true(Condition.COMPLETE)],
         "progress": {"step": 400, "totalSteps": 400, "percent": 100, "metrics": {"loss": "0.1"}},
     }
+    log = Log("digits-worker-0", progress_log(steps=range(20, 401, 20), begin=15), stamped=True)
     return Evidence(
         source="namespace default of https://cluster.example",
         taken_at=moment(130),
         job=job(status),
         pods=(pod("worker-0", ran(4, 118, 0)), pod("worker-1", ran(6, 119, 0))),
         events=(event(0, "PodsCreated", "created 2 pods"), event(120, "TrainingSucceeded", "worker 0 has completed")),
-        logs=(Log("digits-worker-0", progress_log(steps=range(20, 401, 20), begin=15), stamped=True),),
+        logs=(log,),
+        scalars=scalars_of((log,)),
     )
 
 
@@ -140,6 +143,11 @@ def a_job_that_failed() -> Evidence:
     }
     first = progress_log(steps=range(20, 201, 20), begin=10)
     second = progress_log(steps=range(120, 301, 20), begin=85, start_loss=1.1)
+    logs = (
+        Log("digits-worker-0", first, stamped=True),
+        Log("digits-worker-0-r1", second, stamped=True),
+        Log("digits-worker-1-r1", "\n".join(f"{at(158)} {line}" for line in tail.splitlines()), stamped=True),
+    )
     return Evidence(
         source="namespace default of https://cluster.example",
         taken_at=moment(170),
@@ -156,11 +164,8 @@ def a_job_that_failed() -> Evidence:
             event(160, "FatalExitCode", HOSTILE),
         ),
         objects={"service": ({"kind": "Service", "metadata": {"name": "digits"}},)},
-        logs=(
-            Log("digits-worker-0", first, stamped=True),
-            Log("digits-worker-0-r1", second, stamped=True),
-            Log("digits-worker-1-r1", "\n".join(f"{at(158)} {line}" for line in tail.splitlines()), stamped=True),
-        ),
+        logs=logs,
+        scalars=scalars_of(logs),
         unread=(Unread("nodes", 'nodes is forbidden: User "ann" cannot list resource "nodes" at the cluster scope'),),
     )
 

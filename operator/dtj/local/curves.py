@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,19 @@ def find_logs(run: str, runs: Path) -> Path:
         raise NoCurves(str(error)) from error
 
 
+def log_option(logs: Iterable[Path]) -> str:
+    """TensorBoard's option for the logs of one run, or of several with their names. Raises NoCurves."""
+    folders = [folder.resolve() for folder in logs]
+    if len(folders) == 1:
+        return f"--logdir={folders[0]}"
+    for folder in folders:
+        if "," in str(folder):
+            raise NoCurves(f"--run: TensorBoard shows no second run next to a path with a comma: {folder.parent}")
+    # digits/20260102-030405 of .../digits/20260102-030405/tensorboard
+    named = {"/".join(folder.parts[-3:-1]).replace(":", "_"): folder for folder in folders}
+    return "--logdir_spec=" + ",".join(f"{name}:{folder}" for name, folder in named.items())
+
+
 def find_tensorboard(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The command of a TensorBoard: that of the trainer's environment, or else of the PATH. Raises NoCurves."""
     path = environ.get("PATH", os.defpath)
@@ -66,10 +79,11 @@ def find_tensorboard(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def served(program: tuple[str, ...], logs: Path, *, port: int, timeout: float) -> Iterator[Server]:
-    """Run TensorBoard within the block, which begins when it answers. Raises NoCurves, NotServing."""
+def served(program: tuple[str, ...], logs: str, *, port: int, timeout: float) -> Iterator[Server]:
+    """Run TensorBoard within the block, which begins when it answers; ``logs`` is its option. Raises NoCurves,
+    NotServing."""
     port = _free(port)
-    command = [*program, f"--logdir={logs}", f"--port={port}", f"--host={HOST}"]
+    command = [*program, logs, f"--port={port}", f"--host={HOST}"]
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     with TemporaryFile("w+") as output:
         process = subprocess.Popen(command, env=quiet, stdout=subprocess.DEVNULL, stderr=output)

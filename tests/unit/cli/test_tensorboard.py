@@ -128,11 +128,22 @@ class TestOnThisMachine:
         with pytest.raises(curves.NoCurves, match=f"--run flowers: .* in {runs} there are digits"):
             curves.find_logs("flowers", runs)
 
+    def test_several_runs_have_their_names(self, runs: Path) -> None:
+        older = str(runs / "digits" / "20260101-000000")
+        folders = [curves.find_logs(run, runs) for run in ("digits", older, "digits")]
+        assert curves.log_option(folders) == (
+            f"--logdir_spec=digits/20260102-000000:{runs}/digits/20260102-000000/tensorboard,"
+            f"digits/20260101-000000:{older}/tensorboard"
+        )
+        assert curves.log_option(folders[:1]) == f"--logdir={runs}/digits/20260102-000000/tensorboard"
+        with pytest.raises(curves.NoCurves, match="a path with a comma: /a,b/c"):
+            curves.log_option([*folders, Path("/a,b/c/tensorboard")])
+
     def test_it_serves_until_it_is_asked_to_end(self, runs: Path, tmp_path: Path) -> None:
         program = _program(tmp_path, SERVES)
-        with curves.served(program, runs, port=0, timeout=PATIENCE_SECONDS) as server:
+        with curves.served(program, "--logdir=here", port=0, timeout=PATIENCE_SECONDS) as server:
             with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=PATIENCE_SECONDS) as reply:
-                assert reply.read().decode() == f"--logdir={runs}"
+                assert reply.read().decode() == "--logdir=here"
             process = server.process
         assert process.returncode is not None
 
@@ -140,7 +151,7 @@ class TestOnThisMachine:
         program = _program(tmp_path, "import sys; print('oh', file=sys.stderr); sys.exit('no such flower')")
         with (
             pytest.raises(curves.NotServing, match="TensorBoard ended with code 1: no such flower"),
-            curves.served(program, runs, port=0, timeout=PATIENCE_SECONDS),
+            curves.served(program, "--logdir=here", port=0, timeout=PATIENCE_SECONDS),
         ):
             pass
 
@@ -148,7 +159,7 @@ class TestOnThisMachine:
         program = _program(tmp_path, "import time; time.sleep(60)")
         with (
             pytest.raises(curves.NotServing, match="did not answer on port"),
-            curves.served(program, runs, port=0, timeout=0.2),
+            curves.served(program, "--logdir=here", port=0, timeout=0.2),
         ):
             pass
 

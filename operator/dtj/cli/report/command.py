@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -11,8 +10,20 @@ from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.job_name import JobName
 from dtj.cli.common.run_options import check_one_is_given, complete_run, runs_option
 
-MAX_RUNS: Final = 8
-"""The number of colours on the page: more look alike."""
+
+def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, ...]) -> str | None:
+    if len(runs) > 1:
+        both = " ".join(f"--run {run}" for run in runs)
+        raise click.UsageError(f"--run: a report is about one run; dtj tensorboard {both} compares the curves")
+    return next(iter(runs), None)
+
+
+def _no_values(_context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value:
+        raise click.UsageError(
+            f"{option.opts[0]} is gone: a report leaves out all values; kubectl get dtj NAME -o yaml has those of a "
+            "job, manifest.yaml in its folder those of a run"
+        )
 
 
 @click.command()
@@ -20,11 +31,11 @@ MAX_RUNS: Final = 8
 @runs_option("With --run: the folder that holds the runs.")
 @click.option(
     "--run",
-    "run",
     multiple=True,
+    callback=_one_run,
     metavar="RUN",
     shell_complete=complete_run,
-    help="Show a run on this machine instead: its folder, or the name of its job. Several times: compare the runs.",
+    help="Show a run on this machine instead: its folder, or the name of its job.",
 )
 @click.option("--html", is_flag=True, help="Write one page that opens in any browser, instead of a bundle of files.")
 @click.option(
@@ -34,49 +45,30 @@ MAX_RUNS: Final = 8
     metavar="FILE",
     help="The file to write; - is stdout. Default: dtj-report-NAME.tar.gz, or .html, in the current directory.",
 )
-@click.option(
-    "--include-env",
-    is_flag=True,
-    help="Show the values of environment variables and arguments, except those that look like secrets.",
-)
+@click.option("--logs", is_flag=True, help="Include the logs of a job on a cluster; those of a run are always there.")
+@click.option("--include-env", hidden=True, expose_value=False, is_eager=True, is_flag=True, callback=_no_values)
 @place_options
 def report(
     name: str | None,
-    run: tuple[str, ...],
+    run: str | None,
     runs: Path,
     html: bool,
     output: Path | None,
-    include_env: bool,
+    logs: bool,
     place: Place,
 ) -> int:
     """Gather what is known of a job, as files or a page.
 
-    With several --run, the page compares the runs: their curves in the same plots, and what differs.
-
-    Values of environment variables and arguments are left out, and so is everything that looks like a secret. The
+    Values of environment variables, arguments and annotations are left out, and so is what looks like a secret. The
     bundle's file INDEX lists what could not be read. The page shows a timeline of attempts and pods, curves, events
     and the cause of a failure; it needs no server and no network.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
-    from dtj.cli.report.write import report_comparison, report_job, report_run
+    from dtj.cli.report.output import report_job, report_run
 
-    check_one_is_given(name, next(iter(run), None), place)
-    _check_runs(run)
-    if len(run) > 1:
-        return report_comparison(run, runs, include_env=include_env, output=output)
-    if run:
-        return report_run(run[0], runs, include_env=include_env, html=html, output=output)
+    check_one_is_given(name, run, place)
+    if run is not None:
+        return report_run(run, runs, html=html, output=output)
     assert name is not None
-    return with_client(
-        place, lambda client: report_job(client, name, include_env=include_env, html=html, output=output)
-    )
-
-
-def _check_runs(run: tuple[str, ...]) -> None:
-    """Raises UsageError for runs that cannot be compared."""
-    twice = next((each for each in run if run.count(each) > 1), None)
-    if twice is not None:
-        raise click.UsageError(f"--run {twice}: is given twice; name another run to compare it with")
-    if len(run) > MAX_RUNS:
-        raise click.UsageError(f"--run: a page compares at most {MAX_RUNS} runs, not {len(run)}: leave some out")
+    return with_client(place, lambda client: report_job(client, name, logs=logs, html=html, output=output))

@@ -1,17 +1,19 @@
-"""Taking secrets out of what shall be shown to others. Pure.
+"""Taking secrets out of what shall be shown to others: keys stay, values go. Pure.
 
-Values of environment variables and arguments are left out as a whole unless they are asked for: too many names and
-shapes of secrets are known to nobody but their owners. Then go the values of telling names, these values wherever else
-they stand, and whatever looks like a secret in any text (:mod:`~dtj.cli.report.secret_shapes`).
+Values of variables, arguments, annotations and data are left out, because only their owners know which are secrets;
+but for those that can be none: the operator's own, and numbers and words of the trainer's options. Other text, such as
+messages and logs, is shown without the values of telling names, wherever these stand.
 
-What a program prints by itself cannot be known to be a secret; hence the advice to look through the logs.
+What a program prints by itself cannot be known to be a secret; hence the advice to look through the logs. Every step
+takes time that is linear in the length of a text, which may be a megabyte without a space: no pattern looks for its end
+from more than one place, hence the possessive repetitions and the looks behind.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
@@ -19,27 +21,28 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject
-from dtj.api.names import Env
+from dtj.api.names import Annotation, Env
 from dtj.cli.report.evidence import Evidence
 from dtj.cli.report.public_options import is_public
-from dtj.cli.report.secret_shapes import REDACTED, without_shapes
 
-LEFT_OUT: Final = "(left out; dtj report --include-env shows it)"
+REDACTED: Final = "(redacted)"
+
+_MAPS: Final = frozenset(
+    {"annotations", "volumeAttributes", "options", "parameters", "data", "stringData", "binaryData"}
+)
+"""Fields whose keys people choose, and whose values are left out."""
+
+_NOISE: Final = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
+_WORDS: Final = frozenset({"args", "command"})
+_OURS: Final = frozenset(value for names in (Env, Annotation) for name, value in vars(names).items() if name.isupper())
+"""Variables and annotations that the operator sets: addresses, names and numbers."""
 
 _TELLING: Final = re.compile(
     r"KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH|COOKIE|DSN|CONN|SIG|WEBHOOK|PEM|CERT|JWT|(?:^|[_-])PW$", re.IGNORECASE
 )
-"""Names of variables, annotations and attributes. A word too many costs a value that nobody misses."""
+"""Names whose values are looked for in all other places, too. A line without any has no telling name."""
 
 _OPTION: Final = re.compile(r"(--?[\w.-]+)=(.*)", re.DOTALL)
-_FREE_MAPS: Final = frozenset({"annotations", "volumeAttributes", "options", "parameters"})
-"""Fields whose keys people choose; in all others a key such as topologyKey is Kubernetes' own word."""
-
-_WORDS: Final = frozenset({"args", "command"})
-_OURS: Final = frozenset(value for name, value in vars(Env).items() if name.isupper())
-"""Variables that the operator sets, such as TF_CONFIG: addresses and numbers."""
-
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SHORTEST: Final = 4
 """Characters of the shortest value that is looked for in other places: "1" or "yes" would be everywhere."""
 
@@ -47,49 +50,18 @@ _LONG: Final = 6
 """Characters from which a value is looked for within words, and encoded; a shorter one as a word of its own."""
 
 
-def without_secrets(evidence: Evidence, *, include_env: bool = False) -> Evidence:
-    """The same text without the values whose name, place or shape marks them as secrets."""
-    stored = (
-        evidence.job,
-        *evidence.pods,
-        *(item for items in evidence.objects.values() for item in items),
-        *(item for part in evidence.earlier for item in (part.job, *part.pods)),
-    )
-    cleaner = _Cleaner(_known({value for item in stored for value in _secrets(item)}), include_env)
-
-    def clean(items: Iterable[JsonObject]) -> tuple[JsonObject, ...]:
-        return tuple(map(cleaner.object, items))
-
-    return replace(
-        evidence,
-        job=cleaner.object(evidence.job),
-        pods=clean(evidence.pods),
-        events=clean(evidence.events),
-        objects={name: clean(items) for name, items in evidence.objects.items()},
-        texts={name: cleaner.text(content) for name, content in evidence.texts.items()},
-        settings=tuple(replace(setting, value=cleaner.text(setting.value)) for setting in evidence.settings),
-        earlier=tuple(
-            replace(part, job=cleaner.object(part.job), pods=clean(part.pods), events=clean(part.events))
-            for part in evidence.earlier
-        ),
-        logs=tuple(replace(log, text=cleaner.text(log.text)) for log in evidence.logs),
-        unread=tuple(replace(item, why=cleaner.text(item.why)) for item in evidence.unread),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Secrets that are looked for: ``anywhere``, the longest first, and as ``words`` of their own."""
-
-    anywhere: tuple[str, ...]
-    words: re.Pattern[str] | None
-
-
-def _known(values: set[str]) -> _Known:
+def without_secrets(evidence: Evidence) -> Evidence:
+    """The same without the values that may be secrets."""
+    values = {
+        value
+        for part in (*evidence.earlier, evidence)
+        for item in (part.job, *part.pods, *(item for items in part.objects.values() for item in items))
+        for value in _secrets(item)
+    }
     anywhere = {form for value in values if len(value) >= _LONG for form in _forms(value)}
     words = sorted(value for value in values if _SHORTEST <= len(value) < _LONG)
-    pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
-    return _Known(tuple(sorted(anywhere, key=len, reverse=True)), re.compile(pattern) if words else None)
+    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)") if words else None
+    return _Cleaner(sorted(anywhere, key=len, reverse=True), pattern).evidence(evidence)
 
 
 def _forms(value: str) -> Iterator[str]:
@@ -104,119 +76,172 @@ def _forms(value: str) -> Iterator[str]:
         yield whole.replace("+", "-").replace("/", "_")
 
 
+def _secrets(value: JsonValue, *, within: str = "") -> Iterator[str]:
+    """The values that are secrets for their names' sake."""
+    if isinstance(value, list):
+        if within in _WORDS:
+            yield from _secret_arguments([word for word in value if isinstance(word, str)])
+        for item in value:
+            yield from _secrets(item, within=within)
+    elif isinstance(value, dict):
+        named = [(value.get("name"), value.get("value")), *(value.items() if within in _MAPS else ())]
+        for name, given in named:
+            if isinstance(name, str) and isinstance(given, str) and _TELLING.search(name):
+                yield given
+        for key, item in value.items():
+            yield from _secrets(item, within=key)
+
+
+def _secret_arguments(words: list[str]) -> Iterator[str]:
+    """Values of ``--token=…``, ``--token …``, ``-p …`` and ``-u user:…``."""
+    for before, word in zip(["", *words], words, strict=False):
+        option = _OPTION.fullmatch(word)
+        if option is not None and _TELLING.search(option[1]):
+            yield option[2]
+        elif before.startswith("-") and not word.startswith("-") and _OPTION.fullmatch(before) is None:
+            takes_user = before in ("-u", "--user") and ":" in word
+            if takes_user or before == "-p" or _TELLING.search(before):
+                yield word
+
+
 @dataclass(frozen=True, slots=True)
 class _Cleaner:
-    known: _Known
-    include_env: bool
+    """Looks for known secrets ``anywhere``, the longest first, and for shorter ones as ``words`` of their own."""
 
-    def object(self, item: JsonObject) -> JsonObject:
-        """The object without secrets."""
+    anywhere: list[str]
+    words: re.Pattern[str] | None
+
+    def evidence(self, known: Evidence) -> Evidence:
+        metrics = {name: self._text(name) for name in {each.name for each in known.scalars}}
+        return replace(
+            known,
+            job=self._object(known.job),
+            pods=tuple(map(self._object, known.pods)),
+            events=tuple(map(self._object, known.events)),
+            objects={name: tuple(map(self._object, items)) for name, items in known.objects.items()},
+            texts={name: self._text(content) for name, content in known.texts.items()},
+            scalars=tuple(replace(each, name=metrics[each.name]) for each in known.scalars),
+            settings=tuple(replace(each, value=self._text(each.value)) for each in known.settings),
+            logs=tuple(replace(each, text=self._text(each.text)) for each in known.logs),
+            unread=tuple(replace(each, why=self._text(each.why)) for each in known.unread),
+            earlier=tuple(map(self.evidence, known.earlier)),
+        )
+
+    def _object(self, item: JsonObject) -> JsonObject:
         cleaned = self._value(item, within="")
         assert isinstance(cleaned, dict)
         return cleaned
 
-    def text(self, content: str, *, command: bool = False) -> str:
-        """The text without secrets, those that are known first."""
-        for secret in self.known.anywhere:
+    def _text(self, content: str) -> str:
+        for secret in self.anywhere:
             content = content.replace(secret, REDACTED)
-        if self.known.words is not None:
-            content = self.known.words.sub(REDACTED, content)
-        return without_shapes(content, command=command)
+        return without_telling(self.words.sub(REDACTED, content) if self.words is not None else content)
 
     def _value(self, value: JsonValue, *, within: str) -> JsonValue:
         """``within`` is the field that holds ``value``."""
+        if isinstance(value, (str, list)) and within in _WORDS:
+            return list(_public_arguments([value] if isinstance(value, str) else value))
         if isinstance(value, str):
-            return self.text(value, command=within in _WORDS)
+            return self._text(value)
         if isinstance(value, list):
-            if within in _WORDS and value:
-                return self._command(value)
             return [self._value(item, within=within) for item in value]
         if not isinstance(value, dict):
             return value
         return {
-            key: self._field(key, item, of=value, within=within)
+            key: REDACTED if _is_left_out(key, value, within) else self._value(item, within=key)
             for key, item in value.items()
-            if key not in ("managedFields", _LAST_APPLIED)
+            if key not in _NOISE
         }
 
-    def _field(self, key: str, item: JsonValue, *, of: JsonObject, within: str) -> JsonValue:
-        named = "name" in of and key == "value"
-        if key == "valueFrom" or (named and _is_telling(of["name"])) or (within in _FREE_MAPS and _is_telling(key)):
-            return REDACTED
-        if named and within == "env" and not self.include_env and of["name"] not in _OURS:
-            return LEFT_OUT
-        return self._value(item, within=key)
 
-    def _command(self, words: list[JsonValue]) -> list[JsonValue]:
-        if not self.include_env:
-            return list(without_values(words))
-        return _arguments([self._value(word, within="args") for word in words])
+def _is_left_out(key: str, holder: JsonObject, within: str) -> bool:
+    """Whether a field holds a value that may be a secret."""
+    named = holder.get("name") if key == "value" else key if within in _MAPS else None
+    return key == "valueFrom" or (named is not None and not (isinstance(named, str) and named in _OURS))
 
 
-def without_values(words: list[JsonValue]) -> Iterator[str]:
+def _public_arguments(words: list[JsonValue]) -> Iterator[str]:
     """The arguments that cannot be secrets; one mark for each stretch of others."""
-    shown = [False] * len(words)
-    for place, word in enumerate(words):
-        option = _OPTION.fullmatch(word) if isinstance(word, str) else None
-        following = words[place + 1] if place + 1 < len(words) else None
-        if option is not None and is_public(option[1], option[2]):
-            shown[place] = True
-        elif isinstance(word, str) and isinstance(following, str) and is_public(word, following):
-            shown[place] = shown[place + 1] = True
-    for place, word in enumerate(words):
-        if shown[place]:
-            yield str(word)
-        elif place == 0 or shown[place - 1]:
-            yield LEFT_OUT
+    given = [word if isinstance(word, str) else "" for word in words]
+    place, hides = 0, False
+    while place < len(given):
+        option = _OPTION.fullmatch(given[place])
+        is_one = option is not None and is_public(option[1], option[2])
+        size = 1 if is_one else 2 if is_public(given[place], "".join(given[place + 1 : place + 2])) else 0
+        yield from given[place : place + size] or ([] if hides else [REDACTED])
+        place, hides = place + max(size, 1), size == 0
 
 
-def _arguments(words: list[JsonValue]) -> list[JsonValue]:
-    """Arguments without the values of ``--token=…``, ``--token …``, ``-p …`` and ``-u user:…``."""
-    cleaned: list[JsonValue] = []
-    before = ""
-    for word in words:
-        option = _OPTION.fullmatch(word) if isinstance(word, str) else None
-        if isinstance(word, str) and not word.startswith("-") and _takes_secret(before, word):
-            cleaned.append(REDACTED)
-        elif option is not None and _is_telling(option[1]):
-            cleaned.append(f"{option[1]}={REDACTED}")
-        else:
-            cleaned.append(word)
-        before = word if isinstance(word, str) and option is None else ""
-    return cleaned
+# -- text -------------------------------------------------------------------------------------------------------
+
+_PRIVATE_KEY: Final = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}?PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}?PRIVATE KEY-----|\Z)", re.DOTALL
+)
+"""A key that was cut ends with the text."""
+
+_KEY: Final = re.compile(
+    r"""(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks)/[^\s"']++
+    | (?<![A-Za-z0-9_-])(?:
+        eyJ[A-Za-z0-9_-]{6,}+\.[A-Za-z0-9_-]{4,}+(?:\.[A-Za-z0-9_-]*+)?     # JSON web tokens
+      | (?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}                                 # AWS
+      | (?:gh[pousr]|hf|npm)_[A-Za-z0-9]{16,}+ | (?:github_pat|dop_v1)_\w{16,}+ | (?:glpat|pypi)-[\w-]{16,}+
+      | (?:sk|xox[abeoprs]|GOCSPX)-[\w-]{8,}+ | (?:sk|rk)_live_\w{8,}+ | AIza[\w-]{20,}+ | ya29\.[\w-]{8,}+
+      | dckr_pat_[\w-]{8,}+ | SG\.[\w-]{8,}+\.[\w-]{8,}+
+    )""",
+    re.VERBOSE,
+)
+"""Webhooks, and how well-known makers begin their keys."""
+
+_URL: Final = re.compile(r"[^\s'\"<>]++")
+_NAME: Final = re.compile(r"(?<![\w.-])([\w.-]++)(\\{0,3}[\"']?[ \t]{0,2}[=:][ \t]{0,2}|[ \t]{1,3}(?=[^\s]))")
+"""A name, and what stands between it and its value; a blank does after an option alone."""
+
+_PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_ALONE: Final = frozenset(
+    {"token", "secret", "password", "passwd", "passphrase", "pwd", "credential", "credentials"}
+    | {"authorization", "cookie", "webhook", "jwt"}
+)
+_TOGETHER: Final = frozenset(
+    {"key", "pass", "pw", "auth", "sig", "signature", "cert", "conn", "connection", "dsn", "pem"}
+)
+"""Words that tell a secret as a part of a name: db_pass, --api-key, AccountKey. Alone they are everyday words."""
+
+_ENDS: Final = ("token", "secret", "password", "passwd", "pwd", "apikey", "accesskey", "secretkey", "privatekey")
 
 
-def _takes_secret(option: str, value: str) -> bool:
-    """Whether ``value`` after ``option`` is a secret."""
-    if option in ("-u", "--user"):
-        return ":" in value
-    return option == "-p" or (option.startswith("-") and _is_telling(option))
+def without_telling(content: str) -> str:
+    """The text without keys of well-known makers, users in URLs, and what follows a telling name in its line."""
+    content = _KEY.sub(REDACTED, _PRIVATE_KEY.sub(REDACTED, content))
+    if "://" in content and "@" in content:
+        content = _URL.sub(lambda word: _without_user(word[0]), content)
+    return "".join(map(_without_named, content.splitlines(keepends=True)))
 
 
-def _secrets(value: JsonValue, *, within: str = "") -> Iterator[str]:
-    """The values that are taken out for their names' sake."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _secrets(item, within=within)
-        if within in _WORDS:
-            yield from _secret_arguments(value)
-    elif isinstance(value, dict):
-        given = value.get("value")
-        if _is_telling(value.get("name")) and isinstance(given, str):
-            yield given
-        for key, item in value.items():
-            if within in _FREE_MAPS and _is_telling(key) and isinstance(item, str):
-                yield item
-            else:
-                yield from _secrets(item, within=key)
+def _without_user(word: str) -> str:
+    """``postgres://user:password@host`` without user and password, which may hold a slash."""
+    scheme, found, rest = word.partition("://")
+    user, at, host = rest.rpartition("@")
+    is_path = "/" in user and ":" not in user
+    return word if not found or not at or is_path else f"{scheme}://{REDACTED}@{host}"
 
 
-def _secret_arguments(words: list[JsonValue]) -> Iterator[str]:
-    for word, cleaned in zip(words, _arguments(words), strict=True):
-        if isinstance(word, str) and word != cleaned:
-            option = _OPTION.fullmatch(word)
-            yield option[2] if option is not None else word
+def _without_named(line: str) -> str:
+    """The line up to the first value of a telling name: ``token=…``, ``--token …``, ``"token": "…"``."""
+    if _TELLING.search(line) is None:
+        return line
+    for name in _NAME.finditer(line):
+        follows = not name[2].isspace() or name[1].startswith("-")
+        in_query = line[name.start() - 1 : name.start()] in ("?", "&")
+        if follows and is_telling(name[1], in_query=in_query) and line[name.end() :].strip():
+            return line[: name.end()] + REDACTED + line[len(line.rstrip("\r\n")) :]
+    return line
 
 
-def _is_telling(name: JsonValue) -> bool:
-    return isinstance(name, str) and _TELLING.search(name) is not None
+def is_telling(name: str, *, in_query: bool = False) -> bool:
+    """Whether the words of this name mark its value as a secret; ``in_query`` if it is a parameter of a URL's query."""
+    parts = [part.lower() for part in _PARTS.findall(name[-200:])]
+    if not parts or parts[-1] in ("error", "exception"):  # KeyError: 'loss'
+        return False
+    compound = len(parts) > 1 or in_query or name.startswith("-")
+    is_alone = not _ALONE.isdisjoint(parts) or name.lower().endswith(_ENDS)
+    return is_alone or (compound and not _TOGETHER.isdisjoint(parts))

@@ -11,13 +11,21 @@ from dtj.api import names
 from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.durations import Duration
 from dtj.cli.common.job_name import JobName
-from dtj.cli.common.run_options import check_one_is_given, job_or_run
+from dtj.cli.common.run_options import check_one_is_given, complete_run, runs_option
 from dtj.cli.common.values import WholeNumber
 
 
 @click.command("tensorboard")
 @click.argument("name", type=JobName(), required=False)
-@job_or_run
+@runs_option("With --run: the folder that holds the runs.")
+@click.option(
+    "--run",
+    "named",
+    multiple=True,
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Show a run on this machine instead: its folder, or the name of its job. Several times: compare the runs.",
+)
 @click.option(
     "--port",
     type=WholeNumber(0, 65535),
@@ -36,20 +44,25 @@ from dtj.cli.common.values import WholeNumber
 )
 @place_options
 def tensorboard(
-    name: str | None, run: str | None, runs: Path, port: int, browser: bool | None, timeout: float, place: Place
+    name: str | None,
+    named: tuple[str, ...],
+    runs: Path,
+    port: int,
+    browser: bool | None,
+    timeout: float,
+    place: Place,
 ) -> int:
     """Show a job's curves in a browser, until Ctrl-C.
 
-    On a cluster the job needs spec.tensorBoard; with --run, the curves are those of a run on this machine.
+    On a cluster the job needs spec.tensorBoard; with --run, the curves are those of runs on this machine.
 
     Exit codes: 130 ended by Ctrl-C, 143 by SIGTERM, 1 TensorBoard cannot start, 2 bad input, 3 the timeout expired,
     4 the cluster refused or did not answer.
     """
-    from dtj.cli.tensorboard.show import show_job, show_run
+    from dtj.cli.tensorboard.show import show_job, show_runs
 
-    check_one_is_given(name, run, place)
+    check_one_is_given(name, next(iter(named), None), place)
     browses = sys.stdout.isatty() if browser is None else browser
     if name is not None:
         return with_client(place, lambda c: show_job(c, name, port=port, browser=browses, timeout=timeout))
-    assert run is not None
-    return show_run(run, runs, port=port, browser=browses, timeout=timeout)
+    return show_runs(named, runs, port=port, browser=browses, timeout=timeout)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -58,13 +58,13 @@ async def show_job(client: AsyncClient, name: str, *, port: int, browser: bool, 
     raise AssertionError("nothing ends waiting for Ctrl-C but Ctrl-C")
 
 
-def show_run(run: str, runs: Path, *, port: int, browser: bool, timeout: float) -> int:
-    """Show the curves of a run on this machine until Ctrl-C. Returns the exit code."""
+def show_runs(named: Sequence[str], runs: Path, *, port: int, browser: bool, timeout: float) -> int:
+    """Show the curves of runs on this machine until Ctrl-C. Returns the exit code."""
     try:
-        logs = curves.find_logs(run, runs)
+        logs = curves.log_option([curves.find_logs(run, runs) for run in named])
         program = curves.find_tensorboard(os.environ)
         with _signals_raised(), curves.served(program, logs, port=port, timeout=timeout) as server:
-            _show(run, server.port, browser=browser)
+            _show(", ".join(named), server.port, browser=browser)
             code = server.wait()
     except _Signalled as error:
         return Exit.SIGNAL + error.number

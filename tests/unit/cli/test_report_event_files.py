@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from dtj.cli.report.scalars import read_scalars
+from dtj.cli.report.event_files import read_scalars
 
 pytestmark = pytest.mark.unit
 
@@ -46,7 +47,7 @@ def test_points_have_names_steps_values_and_times(tmp_path: Path) -> None:
         ("loss", 2, 0.25),
         ("accuracy", 3, 0.75),
     ]
-    assert found[0].at.timestamp() == 1.7e9
+    assert found[0].at == datetime.fromtimestamp(1.7e9, UTC)
 
 
 def test_a_file_that_is_still_written_is_read_up_to_its_last_whole_record(tmp_path: Path) -> None:
