@@ -54,11 +54,6 @@ class TestStrategies:
         assert "replicas 2" in jobs.log("central-worker-0")
         assert accuracy(jobs.log("central-worker-0")) > 0.9
 
-    def test_keras_own_fit_trains_on_two_workers(self, jobs: ClusterJobs, trainer_image: str) -> None:
-        jobs.submit(training("fits", "--loop=fit", "--epochs=5", image=trainer_image, roles={"worker": 2}))
-        complete(jobs, "fits")
-        assert accuracy(jobs.log("fits-worker-0")) > 0.9
-
     def test_pods_of_a_data_service_feed_those_that_train(self, jobs: ClusterJobs, trainer_image: str) -> None:
         jobs.submit(example("digits-data-service", image=trainer_image))
         complete(jobs, "digits-data-service")

@@ -39,7 +39,7 @@ def test_a_run_of_another_number_of_replicas_trains_the_rest_of_its_epochs(folde
     with Job(folder, strategy="Mirrored", roles={"worker": 1}, arguments=arguments, exports=False) as job:
         assert job.start(arguments=["--logical-cpus=1", "--epochs=1"]).wait() == {"worker-0": 0}
         assert job.result["steps"] == 18
-        more = ["--logical-cpus=2", "--epochs=3", "--loop=fit"]
+        more = ["--logical-cpus=2", "--epochs=3"]
         assert job.start(arguments=more).wait() == {"worker-0": 0}
         assert job.result["steps"] == 18 + 18
         less = ["--logical-cpus=1", "--epochs=4"]

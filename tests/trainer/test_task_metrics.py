@@ -67,7 +67,7 @@ def test_metrics_of_a_task_are_those_of_keras(
     arguments = [
         f"--task={task}", f"--dataset={dataset}", f"--metrics={','.join(names)}", "--epochs=2",
         "--validate-every=epoch",
-        *(["--logical-cpus=2", "--loop=fit"] if strategy == "Mirrored" else []),
+        *(["--logical-cpus=2"] if strategy == "Mirrored" else []),
     ]  # fmt: skip
     with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
         assert set(job.start(environ={"PYTHONPATH": str(SOURCE)}).wait().values()) == {0}

@@ -116,6 +116,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["--learning-rate=nan"], {}, "--learning-rate=nan: give a number above 0"),
         (["--epoch=5"], {}, "unrecognized arguments: --epoch=5; see --help"),
         (["--epochs"], {}, "argument --epochs: expected one argument; see --help"),
+        (["--loop=fit"], {}, "--loop=fit: this option is gone; call Keras' fit in a script, and give --script; the"),
         (["train"], {}, "unrecognized arguments: train; see --help"),
         *(
             ([f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
@@ -128,22 +129,12 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["--script=a.py", "--export-dir="], {}, "--export-dir=: empty; give a value, or leave the option out"),
         ([], {"DTJ_STATUS_PORT": "http"}, "DTJ_STATUS_PORT=http: give a port from 1 to 65535"),
         (
-            ["--actions=mine:actions", "--loop=fit"],
-            {},
-            "--actions=mine:actions: Keras' fit calls callbacks; give --callbacks, or --loop=custom",
-        ),
-        (
             ["--actions=mine:actions", "--strategy=Pipeline"],
             {"TF_CONFIG": tf_config(worker=["a:2222", "b:2222"])},
             "--actions=mine:actions: strategy Pipeline has no whole model to pass to an action; use another strategy, "
             "or leave it out",
         ),
         (["--actions=mine"], {}, "--actions=mine: give package.module:function"),
-        (
-            ["--strategy=Pipeline", "--loop=fit"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--loop=fit: Keras' fit does not support stages; leave it out, or use another strategy than Pipeline",
-        ),
         (["--strategy=mirrored"], {}, "--strategy=mirrored: no such strategy; this trainer knows OneDevice"),
         (["--task=poetry"], {}, "--task=poetry: no such task; this trainer knows image-classification"),
         (["--dataset=letters"], {}, "--dataset=letters: no data set of task image-classification; this trainer knows"),
@@ -312,7 +303,7 @@ def test_what_cannot_be_done_about_a_loss_that_is_not_finite_is_refused(
 
 def test_a_loss_that_is_not_finite_ends_the_training_unless_more_is_asked_for() -> None:
     assert configured().on_nan.action == "fail"
-    assert configured("--on-nan=skip", "--on-nan-limit=3", "--loop=fit").on_nan.limit == 3
+    assert configured("--on-nan=skip", "--on-nan-limit=3").on_nan.limit == 3
 
 
 @pytest.mark.parametrize(

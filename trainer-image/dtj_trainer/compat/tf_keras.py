@@ -35,16 +35,6 @@ def is_stateful_by_tensorflow(layer: Any) -> bool:
     return bool(kind == private(generator, "RNG_LEGACY_STATEFUL", library="tf_keras"))
 
 
-def is_compiled(model: Any) -> bool:
-    """Whether a model is compiled."""
-    return bool(private(model, "_is_compiled", library="tf_keras"))
-
-
-def set_steps_per_call(model: Any, steps: int) -> None:
-    """What `steps_per_execution` sets of a compiled model."""
-    private(model, "_configure_steps_per_execution", library="tf_keras")(steps)
-
-
 def given_losses(losses: Any) -> tuple[Any, Any]:
     """The losses and their weights that made a model's `compiled_loss`, as the user gave them."""
     return tuple(private(losses, name, library="tf_keras") for name in ("_user_losses", "_user_loss_weights"))

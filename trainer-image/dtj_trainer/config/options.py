@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Generic, NoReturn, TypeVar
 
 from dtj_launch import logs
-from dtj_trainer.config import export_formats, metric_names
+from dtj_trainer.config import export_formats, metric_names, retired
 from dtj_trainer.config import option_values as values
 from dtj_trainer.config.data import FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.config.store_url import Location
@@ -24,7 +24,6 @@ from dtj_trainer.version import __version__
 STRATEGIES = (
     "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
 )  # fmt: skip
-LOOPS = ("custom", "fit")
 NAN_POLICIES = ("fail", "rollback", "skip")
 OPTIMIZERS = (
     "adam", "sgd", "adadelta", "adafactor", "adagrad", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam",
@@ -84,9 +83,10 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedArgs:
     """Takes the command line apart; `--help` and `--version` print and exit 0.
 
     Raises:
-        UsageError: an unknown or incomplete argument.
+        UsageError: an unknown, retired or incomplete argument.
     """
     own, dashes, rest = _at_dashes(argv)
+    retired.refuse(own)
     arguments = vars(_parser().parse_args(own))
     return ParsedArgs(
         {flag: text for flag, text in arguments.items() if text is not None}, environ, tuple(rest) if dashes else None
@@ -248,18 +248,9 @@ STEPS_PER_CALL = Option(
     flag="--steps-per-call", parse=values.whole(1), default=20,
     help="largest number of steps in one call of TensorFlow; fewer if a step is slow",
 )  # fmt: skip
-LOOP = Option(
-    flag="--loop", parse=values.one_of(LOOPS, "loop"), default="custom", metavar="STYLE",
-    help="custom: the trainer's own step loop; fit: Keras' Model.fit",
-)  # fmt: skip
-CALLBACKS = Option[str | None](
-    flag="--callbacks", parse=str, default=None, metavar="M:F",
-    help="--loop=fit: your function that returns a list of Keras callbacks, as package.module:function",
-)  # fmt: skip
 ACTIONS = Option[str | None](
     flag="--actions", parse=str, default=None, metavar="M:F",
-    help="--loop=custom: your function that returns a list of actions to call every N steps, as "
-    "package.module:function",
+    help="your function that returns a list of actions to call every N steps, as package.module:function",
 )  # fmt: skip
 VALIDATE_EVERY = Option[Interval | None](
     flag="--validate-every", parse=Interval.of, default=None, metavar="INTERVAL",
@@ -412,7 +403,7 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
         INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
     ),
     "how to run": (
-        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, ACTIONS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT,
+        STRATEGY, LOGICAL_CPUS, TPU_NAME, ACTIONS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT,
         PACK_GRADIENTS, MIN_SHARD_BYTES, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
     "how to validate": (VALIDATE_EVERY, VALIDATION_BATCH_SIZE, KEEP_BEST),

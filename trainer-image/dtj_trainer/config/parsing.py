@@ -101,7 +101,6 @@ class Config:
     """Of strategy Pipeline alone."""
     learning: Learning
     seed: int
-    loop: str
     steps_per_call: int
     on_nan: NanPolicy
     validation: ValidationPolicy
@@ -173,7 +172,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     export_dir, export_location = place(args.value(options.EXPORT_DIR))
     log_dir, log_location = place(args.value(options.LOG_DIR))
     checkpoints = checkpoint.directory is not None
-    loop = args.value(options.LOOP)
     config = Config(
         script=script,
         keras_override=args.value(options.KERAS_OVERRIDE) == "on",
@@ -193,7 +191,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         pipeline=pipeline_layout.read(args, strategy, here),
         learning=learning(args, OWN_LEARNING_RATES if user_code.model else TASKS[task].learning_rates),
         seed=args.value(options.SEED),
-        loop=loop,
         steps_per_call=args.value(options.STEPS_PER_CALL),
         on_nan=nan_policy(args, strategy=strategy, checkpoints=checkpoints, script=script is not None),
         validation=validation_policy(args, strategy=strategy, checkpoints=checkpoints),

@@ -49,11 +49,6 @@ def read(args: ParsedArgs, strategy: str, here: Cluster) -> Layout | None:
             if source := args.source(option):
                 raise UsageError(f"{source}: strategy {strategy} has no stages; leave it out, or use {PIPELINE}")
         return None
-    if args.value(options.LOOP) == "fit":
-        raise UsageError(
-            f"{args.source(options.LOOP)}: Keras' fit does not support stages; leave it out, or use another strategy "
-            f"than {PIPELINE}"
-        )
     workers, replicas = here.count(WORKER), args.value(options.PIPELINE_REPLICAS)
     if workers % replicas:
         raise UsageError(

@@ -80,28 +80,19 @@ def apply(optimizer: Any, gradients: Sequence[Any], weights: Sequence[Any]) -> N
 
 
 class Finalization:
-    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average.
-
-    Keras' `fit` would do it at the end of each call, also in the middle of a training that goes on in another call.
-    """
+    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average."""
 
     def __init__(self, optimizer: Any, weights: Sequence[Any]) -> None:
         """Args:
         weights: of the model, trainable ones; made under the present strategy.
         """
         one = inner(optimizer)
-        self._optimizers = {id(each): each for each in (optimizer, one)}.values()
         self._weights = weights
         self._strategy = tf.distribute.get_strategy()
         self._finalize: Callable[[Any], object] = one.finalize_variable_values
         self.changes = bool(one.use_ema)
         """Whether it changes any weight."""
         self._done = False
-
-    def leave_to_us(self) -> None:
-        """Lets Keras' `fit` not do it."""
-        for optimizer in self._optimizers:
-            optimizer.finalize_variable_values = lambda var_list: None
 
     def undone(self) -> None:
         """Notes that the weights are as trained again, as after a checkpoint was restored."""

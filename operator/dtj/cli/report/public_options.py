@@ -18,7 +18,7 @@ NUMBERS: Final = frozenset({
 """Options of the trainer that take a number, of epochs too."""
 
 WORDS: Final = frozenset({
-    "--balance", "--data-format", "--data-service", "--keras-override", "--loop", "--on-nan", "--optimizer",
+    "--balance", "--data-format", "--data-service", "--keras-override", "--on-nan", "--optimizer",
     "--schedule", "--shard", "--strategy", "--task",
 })  # fmt: skip
 """Options of the trainer that take one of a few words."""
