@@ -124,7 +124,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ),
         *(
             (["--data-dir=d", f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
-            for flag in ("--held-out", "--cache", "--label-column")
+            for flag in ("--held-out", "--label-column")
         ),
         (["--script=a.py", "--export-dir="], {}, "--export-dir=: empty; give a value, or leave the option out"),
         ([], {"DTJ_STATUS_PORT": "http"}, "DTJ_STATUS_PORT=http: give a port from 1 to 65535"),

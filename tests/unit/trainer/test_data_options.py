@@ -1,7 +1,6 @@
 """The options of the trainer's input, without TensorFlow."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ def test_files_are_described_by_options() -> None:
         [
             "--data-dir=gs://bucket/part-*", "--data-format=tfrecord", "--held-out=/judge", "--label-column=y",
             "--columns=a, b", "--features=a:float:2x3,b:int,y:bytes", "--image-size=32x48", "--shuffle-window=7",
-            "--cache=/scratch", "--input-memory=512",
+            "--cache=memory", "--input-memory=512",
         ],
         {},
     )  # fmt: skip
@@ -36,7 +35,7 @@ def test_files_are_described_by_options() -> None:
     assert (data.where, data.format, data.validation, data.label) == ("gs://bucket/part-*", "tfrecord", "/judge", "y")
     assert data.columns == ("a", "b")
     assert data.features == (FeatureSpec("a", "float", (2, 3)), FeatureSpec("b", "int"), FeatureSpec("y", "bytes"))
-    assert (data.image_size, data.shuffle_window, data.cache) == ((32, 48), 7, Path("/scratch"))
+    assert (data.image_size, data.shuffle_window, data.cache) == ((32, 48), 7, "memory")
     assert data.memory == 512 * 2**20
 
 
@@ -104,6 +103,7 @@ def test_a_profile_takes_seconds_and_the_time_of_a_step() -> None:
         ([FILES, "--columns=a,,b"], {}, "--columns=a,,b: give names with commas between them"),
         ([FILES, "--features=a:double"], {}, "--features=a:double: give NAME:KIND or NAME:KIND:SHAPE with a kind"),
         ([FILES, "--features=a:int:2x"], {}, "--features=a:int:2x: give NAME:KIND"),
+        ([FILES, "--cache=/scratch"], {}, "--cache=/scratch: give auto, memory or none; to keep decoded examples"),
         ([FILES, "--input-memory=0"], {}, "--input-memory=0: give a whole number of at least 1"),
         ([FILES, "--shard=rows"], {}, "--shard=rows: no such way to share the data; this trainer knows data, file"),
         ([FILES, "--shard=file", "--cache=memory"], {}, "--shard=file and --cache=memory: what is in memory"),

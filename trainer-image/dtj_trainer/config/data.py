@@ -1,7 +1,6 @@
 """What a job says of its input, as frozen values. Standard library only: a bad one is refused without TensorFlow."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 TFRECORD, CSV, IMAGES, TEXT = "tfrecord", "csv", "images", "text"
@@ -52,7 +51,7 @@ class DataConfig:
     features: tuple[FeatureSpec, ...] | None
     image_size: tuple[int, int] | None
     shuffle_window: int
-    cache: str | Path
+    cache: str
     shard: str
     memory: int | None
     """Bytes for the buffers of tf.data; None: TensorFlow decides."""

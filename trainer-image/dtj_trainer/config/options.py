@@ -163,9 +163,9 @@ SHUFFLE_WINDOW = Option(
     flag="--shuffle-window", parse=values.whole(1), default=10_000,
     help="size of the shuffle buffer in examples, if files are read one after the other",
 )  # fmt: skip
-CACHE = Option[str | Path](
+CACHE = Option(
     flag="--cache", parse=values.cache, default="auto", metavar="WHERE",
-    help="cache of decoded examples: memory, none, a directory on a local disk, or auto (memory if they are few)",
+    help="cache of decoded examples: memory, none, or auto (memory if they are few)",
 )  # fmt: skip
 SHARD = Option(
     flag="--shard", parse=values.one_of(SHARDS, "way to share the data"), default="data", metavar="HOW",

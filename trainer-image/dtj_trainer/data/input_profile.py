@@ -125,7 +125,7 @@ def _advice(total: float, slowest: str, step: float | None) -> str:
 _REMEDIES = {
     "read": "more and smaller files, a faster volume, or --cache=memory",
     "shuffle": "a smaller --shuffle-window, or --cache=memory",
-    "decode": "--cache=memory or --cache=DIR, more CPUs, or a tf.data service (--data-service)",
+    "decode": "--cache=memory, more CPUs, or a tf.data service (--data-service)",
     "batch": "a smaller --image-size, or more CPUs",
     "transfer": "more CPUs, or smaller inputs",
 }
