@@ -44,11 +44,9 @@ def served(job: Job, *inputs: Any) -> dict[str, Any]:
     ("arguments", "dataset", "accuracy"),
     [
         (TUMOURS, "breast_cancer", 0.93),
-        ((*TUMOURS, "--dataset=wine", "--optimizer=sgd", "--momentum=0.9"), "wine", 0.9),
-        ((*TUMOURS, "--dataset=iris", "--optimizer=sgd", "--schedule=exponential", "--epochs=20"), "iris", 0.85),
         (REVIEWS, "reviews", 0.67),
     ],
-    ids=["breast-cancer", "wine", "iris", "reviews"],
+    ids=["breast-cancer", "reviews"],
 )
 def test_classes_are_learned(folder: Path, arguments: tuple[str, ...], dataset: str, accuracy: float) -> None:
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
@@ -138,7 +136,7 @@ def test_two_workers_learn_what_one_process_learns_and_resume_on_schedule_to_the
 
 
 def test_the_rate_of_the_command_line_holds_when_a_run_is_resumed_with_another(folder: Path) -> None:
-    arguments = ["--task=tabular-classification", "--dataset=iris", "--batch-size=40"]
+    arguments = ["--task=tabular-classification", "--dataset=breast-cancer", "--batch-size=152"]
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*arguments, "--epochs=5"]) as job:
         assert job.start().wait() == {"worker-0": 0}
         before = tensors(job.checkpoints / "ckpt-15")
@@ -168,7 +166,7 @@ def test_the_batch_and_a_scaled_rate_are_reported(folder: Path) -> None:
 
 def test_replicas_with_unequal_shares_learn_what_one_device_learns(tmp_path: Path) -> None:
     """The loss is divided by the global batch: by its own share, the smaller replica would weigh more."""
-    arguments = ["--task=tabular-classification", "--dataset=wine", "--batch-size=10", "--epochs=3"]
+    arguments = ["--task=tabular-classification", "--dataset=breast-cancer", "--batch-size=10", "--epochs=1"]
     results = []
     for strategy, more in (("OneDevice", []), ("Mirrored", ["--logical-cpus=3"])):
         with Job(tmp_path / strategy, strategy=strategy, roles=ONE, arguments=[*arguments, *more]) as job:
