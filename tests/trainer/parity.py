@@ -294,7 +294,7 @@ def _pipe(run: Any) -> None:
     from dtj_trainer.pipeline_parallel import leader
 
     before = leader._devices, leader._device, leader._heartbeat
-    leader._devices = lambda layout: [[f"/CPU:{index}" for index in range(layout.stages)]] * layout.replicas
+    leader._devices = lambda layout: [f"/CPU:{index}" for index in range(layout.stages)]
     leader._device = lambda task: "/CPU:0"
     leader._heartbeat = lambda run: nullcontext()  # type: ignore[assignment,return-value]
     try:

@@ -84,7 +84,6 @@ OWN = ("--model=mine:model", "--loss=mean_squared_error", "--epochs=100000", "--
        "--steps-per-call=1")  # fmt: skip
 WAYS = {
     "its data": (*OWN, "--data=mine:slow_data"),
-    "its data, packed": (*OWN, "--data=mine:slow_data", "--pack-gradients"),
     "its own loop": ("--script=loop.py",),
 }
 

@@ -18,7 +18,6 @@ UNEVEN_BATCH = 41
 """No number of replicas from 2 to 4 divides it: their shares differ by an example."""
 EVERY_STEP = ("--epochs=3", f"--batch-size={UNEVEN_BATCH}", "--learning-rate=0.0005", "--steps-per-call=1")
 TWO_DEVICES = ("--logical-cpus=2",)
-PACKED = ("--pack-gradients",)
 
 
 def losses(folder: Path) -> Mapping[int, float]:
@@ -47,10 +46,8 @@ def one_device(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, float]:
     ("strategy", "roles", "arguments"),
     [
         ("Mirrored", {"worker": 1}, TWO_DEVICES),
-        ("Mirrored", {"worker": 1}, (*TWO_DEVICES, *PACKED)),
         ("CentralStorage", {"worker": 1}, TWO_DEVICES),
         ("MultiWorkerMirrored", {"worker": 1}, ()),
-        ("MultiWorkerMirrored", {"worker": 2}, PACKED),
         ("MultiWorkerMirrored", {"worker": 2}, ()),
         ("MultiWorkerMirrored", {"worker": 3}, ()),
         ("MultiWorkerMirrored", {"chief": 1, "worker": 1}, ()),

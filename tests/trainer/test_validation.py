@@ -15,14 +15,8 @@ from trainer.outcome import assert_training_curves, points, tensors
 
 pytestmark = pytest.mark.trainer
 
-ARGUMENTS = (
-    "--no-shuffle",
-    "--epochs=3",
-    "--batch-size=24",
-    "--steps-per-call=4",
-    "--validate-every=epoch",
-)
-"""12 steps; 24 held-out examples."""
+ARGUMENTS = ("--no-shuffle", "--epochs=3", "--validate-every=epoch")
+"""Of 96 examples; 24 are held out."""
 SCRIPTS = Path(__file__).parent / "scripts"
 HERE = {"PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}:{SCRIPTS}", "CUDA_VISIBLE_DEVICES": "", **NO_EXPORT}
 ONE, TWO = {"worker": 1}, {"worker": 2}
@@ -35,16 +29,17 @@ def models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
 
 
-def history(model: str, data: str, *, batch: int) -> Mapping[str, list[float]]:
-    """What plain Keras says of each epoch, on one device."""
+def history(model: str, data: str, *, batch: int, judged_by: int) -> Mapping[str, list[float]]:
+    """What plain Keras says of each epoch, on one device, with batches of so many to learn from and to be judged by."""
     import keras
     import parity_models
 
     keras.utils.set_random_seed(0)
     made, parts = getattr(parity_models, model)(), getattr(parity_models, data)()
+    training, held_out = parts["training"].batch(batch), parts["held_out"].batch(judged_by)
     found: Mapping[str, list[float]] = made.fit(
-        parts["training"].batch(24), validation_data=parts["held_out"].batch(batch), epochs=3, shuffle=False, verbose=0,
-    ).history  # fmt: skip
+        training, validation_data=held_out, epochs=3, shuffle=False, verbose=0
+    ).history
     return found
 
 
@@ -57,22 +52,22 @@ def arguments_for(model: str, data: str, strategy: str) -> list[str]:
 MIRRORED = ("Mirrored", ONE)
 WORKERS = ("MultiWorkerMirrored", TWO)
 CASES = [
-    # The last batch is smaller, and one replica has a batch more than the other.
-    *(("metrics", "weighted", 5, *run) for run in (
+    # The last batch is smaller. With batches of 8, one replica has a batch more than the other.
+    *(("metrics", "weighted", 16, *run) for run in (
         ("OneDevice", ONE), MIRRORED, ("CentralStorage", ONE), WORKERS,
     )),
-    ("masked", "tokens", 5, *WORKERS),
-    ("masked_by_weight", "tokens", 5, *MIRRORED),
-    ("normalised_penalties", "points", 5, *MIRRORED),
-    ("tf_keras_weights", "weighted", 5, *WORKERS),
+    ("masked", "tokens", 16, *WORKERS),
+    ("masked_by_weight", "tokens", 8, *MIRRORED),
+    ("normalised_penalties", "points", 8, *MIRRORED),
+    ("tf_keras_weights", "weighted", 16, *WORKERS),
     # Keras takes the losses of single outputs as means of batches, whatever size these have.
     ("several", "pairs", 8, *MIRRORED),
     # These have a test_step of their own.
-    ("guided_evaluation", "weighted", 5, *MIRRORED),
-    ("extended_evaluation", "points", 5, *WORKERS),
-    ("extended_evaluation", "points", 5, "CentralStorage", ONE),
-    ("own_evaluation", "points", 5, *WORKERS),
-    ("tf_keras_evaluation", "points", 5, "OneDevice", ONE),
+    ("guided_evaluation", "weighted", 16, *MIRRORED),
+    ("extended_evaluation", "points", 16, *WORKERS),
+    ("extended_evaluation", "points", 16, "CentralStorage", ONE),
+    ("own_evaluation", "points", 8, *WORKERS),
+    ("tf_keras_evaluation", "points", 16, "OneDevice", ONE),
 ]  # fmt: skip
 
 
@@ -80,10 +75,10 @@ CASES = [
 def test_validation_is_that_of_keras(
     folder: Path, model: str, data: str, batch: int, strategy: str, roles: Mapping[str, int]
 ) -> None:
-    arguments = [*arguments_for(model, data, strategy), f"--validation-batch-size={batch}"]
+    arguments = [*arguments_for(model, data, strategy), f"--batch-size={batch}", f"--steps-per-call={96 // batch}"]
     with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
         assert set(job.start(environ=HERE).wait().values()) == {0}
-    measured = history(model, data, batch=batch)
+    measured = history(model, data, batch=batch, judged_by=batch)
     wanted = {name: values for name, values in measured.items() if name.startswith("val_")}
     # Keras shows it of the last batch alone.
     wanted.pop("val_of_batch", None)
@@ -91,7 +86,7 @@ def test_validation_is_that_of_keras(
     assert {f"val_{name}" for name in shown} >= set(wanted)
     for name, values in wanted.items():
         curve = shown[name.removeprefix("val_")]
-        assert list(curve) == [4, 8, 12]
+        assert list(curve) == [96 // batch * epoch for epoch in (1, 2, 3)]
         assert list(curve.values()) == pytest.approx(values, abs=1e-5), name
     if model == "metrics":
         # Masks make the loss depend on the batch; these metrics are the same in the evaluation at the end.
@@ -99,7 +94,7 @@ def test_validation_is_that_of_keras(
             assert job.result[name.removeprefix("val_")] == pytest.approx(values[-1], abs=1e-5), name
         assert_training_curves(job, {name: values[-1] for name, values in measured.items() if name not in wanted})
     first, *_ = job.replicas.values()
-    assert re.search(r"^step 12/12 .* val_loss \d", first.log, re.M), "the progress shows no val_loss"
+    assert re.search(r"^step (\d+)/\1 .* val_loss \d", first.log, re.M), "the progress shows no val_loss"
 
 
 OVERFITS = ("--no-shuffle", "--epochs=20", "--batch-size=16", "--steps-per-call=4", "--data=overfits:dataset")
@@ -228,7 +223,7 @@ def dataset():
 
 def test_sigterm_in_the_midst_of_a_validation_saves_and_the_next_start_validates_that_step(folder: Path) -> None:
     arguments = [
-        *OVERFITS, "--model=slow:build", "--data=slow:dataset", "--validate-every=30", "--validation-batch-size=1",
+        *OVERFITS, "--model=slow:build", "--data=slow:dataset", "--validate-every=30",
     ]  # fmt: skip
     with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
         (folder / "slow.py").write_text(SLOW)
@@ -275,7 +270,7 @@ def test_the_evaluation_of_a_pipeline_calls_the_test_step_of_the_model(folder: P
     with Job(folder, strategy="Pipeline", roles=TWO, arguments=arguments) as job:
         # The other tasks of a pipeline end after the leader, when they are stopped.
         assert job.start(environ=HERE)["worker-0"].wait(DEADLINE) == 0
-    measured = history("own_evaluation", "points", batch=12)
+    measured = history("own_evaluation", "points", batch=24, judged_by=12)
     for name in ("loss", "odds", "overlap"):
         assert job.result[name] == pytest.approx(measured[f"val_{name}"][-1], abs=1e-5)
     assert (

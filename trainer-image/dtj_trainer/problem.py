@@ -80,7 +80,7 @@ def _data(config: Config) -> Source:
         return open_files(
             config, numbers=_predicts_numbers(config), task=None if config.user_code.model else config.task
         )
-    return Arrays(importlib.import_module(DATASETS[config.dataset]).load(), memory=config.data.memory)
+    return Arrays(importlib.import_module(DATASETS[config.dataset]).load())
 
 
 def _predicts_numbers(config: Config) -> bool:

@@ -253,11 +253,6 @@ def _updates_of_tf_keras() -> None:
     check(float(optimizers.rate_of(optimizer)) == 0.5, "an optimizer does not keep its rate")
     check(optimizers.count_of(optimizer) is optimizer.iterations, "an optimizer does not count")
     check(optimizers.made_under(optimizer) is tf.distribute.get_strategy(), "an optimizer does not keep its strategy")
-    weight = tf.Variable([1.0])
-    summing = tf_keras.optimizers.SGD(1.0)
-    tf_keras_names.sum_gradients_by(summing, lambda pairs: [(2 * one, each) for one, each in pairs])
-    summing.apply_gradients([(tf.constant([1.0]), weight)])
-    check(float(weight[0]) == -1.0, "an optimizer sums its gradients elsewhere")
     scaled = tf_keras.mixed_precision.LossScaleOptimizer(optimizer, initial_scale=8.0)
     scale, count = tf_keras_names.state_of_loss_scale(scaled)
     check(float(scale) == 8.0 and int(count) == 0, "a loss scale has no variables")
@@ -363,14 +358,6 @@ def _reductions() -> None:
     require(float(total) == 4.0 and seen, "sums over replicas are not made by reduce_to", library="tensorflow")
 
 
-def _parts() -> None:
-    parts = [tf.Variable([1.0]), tf.Variable([2.0])]
-    whole = compat.sharded(parts)
-    require(all(compat.whole_variable(part) is whole for part in parts), "parts have no whole", library="tensorflow")
-    other = tf.Variable(1.0)
-    require(compat.whole_variable(other) is other, "a variable is a part of another", library="tensorflow")
-
-
 def _fit_of_scripts() -> None:
     """Keras' `fit` as `--script` has it: what it asks of Keras in passing has no version of its own."""
     lines: list[object] = []
@@ -467,7 +454,6 @@ CHECKS: Mapping[str, Callable[[], None]] = {
     "AutoGraph": _conversion,
     "sums over workers": lambda: compat.note_sums(lambda: None),
     "sums over replicas": _reductions,
-    "split variables": _parts,
     # Last: it changes Keras in this process.
     "fit of scripts": _fit_of_scripts,
 }

@@ -173,22 +173,12 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (
             ["--strategy=Pipeline"],
             {"TF_CONFIG": tf_config("chief", chief=["c:1"], worker=["a:1"])},
-            "strategy Pipeline: TF_CONFIG lists 1 workers, which is 1 stage(s); list at least 2",
+            "strategy Pipeline: TF_CONFIG lists 1 worker, which is one stage; list at least 2",
         ),
         (
             ["--strategy=Pipeline"],
             {"TF_CONFIG": tf_config("ps", **SERVERS)},
             "strategy Pipeline: TF_CONFIG lists ps tasks; stages hold their own variables, remove ps",
-        ),
-        (
-            ["--strategy=Pipeline", "--pipeline-replicas=3"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--pipeline-replicas=3: TF_CONFIG lists 2 workers, which 3 replicas cannot share",
-        ),
-        (
-            ["--strategy=Pipeline", "--pipeline-replicas=2"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "strategy Pipeline: TF_CONFIG lists 2 workers, which is 1 stage(s) for each of 2 replicas; list at least 4",
         ),
         (
             ["--strategy=Pipeline", "--micro-batches=3"],
@@ -207,12 +197,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             {"TF_CONFIG": tf_config(**TWO)},
             "--stages=a,: give names with commas between them",
         ),
-        (
-            ["--strategy=Pipeline", "--stages=a", "--balance=cost"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--stages=a and --balance=cost: give one of the two",
-        ),
-        (["--balance=size"], {}, "--balance=size: strategy OneDevice has no stages"),
+        (["--pipeline-replicas", "2"], {}, "--pipeline-replicas: this option is gone; each worker is a stage"),
         ([], {"DTJ_ROLE": "evaluator", "DTJ_JOB_NAME": "j"}, "evaluator: there is no checkpoint directory to watch"),
     ],
     ids=lambda value: value[:60] if isinstance(value, str) else None,
@@ -223,15 +208,12 @@ def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
     assert refusal(*argv, **environ).startswith(printed)
 
 
-def test_the_workers_of_a_pipeline_are_stages_of_its_replicas() -> None:
+def test_the_workers_of_a_pipeline_are_its_stages() -> None:
     workers: dict[str, Any] = {"worker": [f"w{place}:1" for place in range(6)]}
-    config = configured(
-        "--pipeline-replicas=2", "--micro-batches=8", DTJ_STRATEGY="Pipeline", TF_CONFIG=tf_config(**workers)
-    )
-    layout = config.pipeline
+    layout = configured("--micro-batches=8", DTJ_STRATEGY="Pipeline", TF_CONFIG=tf_config(**workers)).pipeline
     assert layout is not None
-    assert (layout.stages, layout.replicas, layout.shares) == (3, 2, 16)
-    assert layout.worker(replica=1, stage=2) == Task("worker", 5)
+    assert (layout.stages, layout.micro_batches) == (6, 8)
+    assert layout.worker(5) == Task("worker", 5)
     assert configured().pipeline is None
 
 
@@ -329,11 +311,6 @@ def test_a_loss_that_is_not_finite_ends_the_training_unless_more_is_asked_for() 
             ("--keep-best=val_loss",),
             {},
             "--keep-best=val_loss: nothing validates during the training; give --validate-every",
-        ),
-        (
-            ("--validation-batch-size=8",),
-            {},
-            "--validation-batch-size=8: nothing validates during the training; give --validate-every",
         ),
         (
             ("--validate-every=5", "--keep-best=val_loss"),

@@ -67,19 +67,6 @@ def _check_moments() -> None:
     require(mentions(caller, name), f"BatchNormalization does not call {name}", library="tf_keras")
 
 
-def sum_gradients_by(optimizer: Any, reduce: Callable[[Any], Any]) -> None:
-    """Replaces how an optimizer of tf_keras sums its gradients over the replicas.
-
-    Args:
-        reduce: (gradient, variable) pairs -> the same with sums.
-    """
-    name = "aggregate_gradients"
-    private(optimizer, name, library="tf_keras")
-    apply = sys.modules["tf_keras"].optimizers.Optimizer.apply_gradients
-    require(mentions(apply, name), f"apply_gradients does not call {name}", library="tf_keras")
-    setattr(optimizer, name, reduce)
-
-
 def state_of_loss_scale(optimizer: Any) -> list[Any]:
     """The variables of a LossScaleOptimizer with a dynamic scale: the scale, and a count of good steps."""
     scale = private(optimizer, "_loss_scale", library="tf_keras")

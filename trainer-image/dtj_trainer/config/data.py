@@ -53,8 +53,6 @@ class DataConfig:
     shuffle_window: int
     cache: str
     shard: str
-    memory: int | None
-    """Bytes for the buffers of tf.data; None: TensorFlow decides."""
     service: str | None
     """host:port of the tf.data service's dispatcher; None: this process reads by itself."""
 
@@ -68,11 +66,3 @@ class ServiceTask:
     host: str
     """Under which the training tasks reach a data worker."""
     port: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """A measurement of the input in place of a training."""
-
-    seconds: float
-    step_seconds: float | None

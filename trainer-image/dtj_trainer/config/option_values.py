@@ -150,10 +150,6 @@ def cache(text: str) -> str:
     return text
 
 
-def mebibytes(text: str) -> int:
-    return whole(1)(text) * 2**20
-
-
 def class_weights(text: str) -> tuple[float, ...]:
     """The weights of the classes 0, 1, ... of text such as `0:1,1:2.5`; as in Keras no class may be missing.
 

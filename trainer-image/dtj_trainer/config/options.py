@@ -171,21 +171,9 @@ SHARD = Option(
     flag="--shard", parse=values.one_of(SHARDS, "way to share the data"), default="data", metavar="HOW",
     help="data: workers share each batch; file: each worker reads its own files; auto: file if the files divide evenly",
 )  # fmt: skip
-INPUT_MEMORY = Option[int | None](
-    flag="--input-memory", parse=values.mebibytes, default=None, metavar="MIB",
-    help="memory limit for the buffers of the input (default: TensorFlow's, a quarter of the free memory)",
-)  # fmt: skip
 DATA_SERVICE = Option(
     flag="--data-service", parse=values.one_of(SERVICES, "answer"), default="auto", metavar="auto|on|off",
     help="let the job's data workers read and decode; auto: if TF_DATA_SERVICE_ADDRESS is set",
-)  # fmt: skip
-PROFILE_INPUT = Option[float | None](
-    flag="--profile-input", parse=values.positive, default=None, metavar="S",
-    help="do not train: run only the input for S seconds and print where the time goes",
-)  # fmt: skip
-STEP_TIME = Option[float | None](
-    flag="--step-time", parse=values.positive, default=None, metavar="MS",
-    help="with --profile-input: the time of a training step, to report whether the input delays it",
 )  # fmt: skip
 METRICS = Option[tuple[str, ...]](
     flag="--metrics", parse=metric_names.parse, default=(), metavar="LIST",
@@ -257,10 +245,6 @@ VALIDATE_EVERY = Option[Interval | None](
     help="evaluate the held-out examples on the workers during the training, and after the last step: each time "
     "after this number of steps, as in 500, or of epochs, as in epoch or 2epochs (default: only at the end)",
 )  # fmt: skip
-VALIDATION_BATCH_SIZE = Option[int | None](
-    flag="--validation-batch-size", parse=values.whole(1), default=None,
-    help="--validate-every: examples that a replica takes at once (default: as many as --batch-size, at most 512)",
-)  # fmt: skip
 KEEP_BEST = Option[KeepBest | None](
     flag="--keep-best", parse=KeepBest.of, default=None, metavar="METRIC",
     help="--validate-every: keep the checkpoint with the best value of this metric, such as val_loss, and export that; "
@@ -292,29 +276,13 @@ ON_NAN_LIMIT = Option(
     flag="--on-nan-limit", parse=values.whole(1), default=10,
     help="--on-nan=rollback and skip: fail after this many",
 )  # fmt: skip
-PACK_GRADIENTS = Option(
-    flag="--pack-gradients", parse=values.true, default=False,
-    help="reduce all gradients as one vector: lower latency if a model has many small variables",
-)  # fmt: skip
-MIN_SHARD_BYTES = Option[int | None](
-    flag="--min-shard-bytes", parse=values.whole(1), default=None, metavar="BYTES",
-    help="ParameterServer: split variables over the servers, into shards of at least this size (default: each whole)",
-)  # fmt: skip
 MICRO_BATCHES = Option(
     flag="--micro-batches", parse=values.whole(1), default=4,
-    help="Pipeline: number of equal parts of a replica's batch that follow each other through the stages",
-)  # fmt: skip
-PIPELINE_REPLICAS = Option(
-    flag="--pipeline-replicas", parse=values.whole(1), default=1,
-    help="Pipeline: number of copies of the pipeline that share the workers and each batch",
+    help="Pipeline: number of equal parts of a batch that follow each other through the stages",
 )  # fmt: skip
 STAGES = Option[tuple[str, ...]](
     flag="--stages", parse=values.names, default=(), metavar="LAYERS",
-    help="Pipeline: first layer of each stage except the first, such as flatten,dense_1 (default: balanced)",
-)  # fmt: skip
-BALANCE = Option(
-    flag="--balance", parse=values.one_of(("parameters", "cost"), "measure"), default="parameters", metavar="MEASURE",
-    help="Pipeline: what to balance between the stages: parameters, or cost (measured time)",
+    help="Pipeline: first layer of each stage except the first, such as flatten,dense_1 (default: by parameters)",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | Location | None](
     flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=values.place, default=None, metavar="DIR",
@@ -400,14 +368,14 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "your own model and data": (MODEL, DATA, LOSS, CLASS_WEIGHTS, NO_SHUFFLE),
     "your own files": (
         DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,
-        INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
+        DATA_SERVICE,
     ),
     "how to run": (
         STRATEGY, LOGICAL_CPUS, TPU_NAME, ACTIONS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT,
-        PACK_GRADIENTS, MIN_SHARD_BYTES, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
+        START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
-    "how to validate": (VALIDATE_EVERY, VALIDATION_BATCH_SIZE, KEEP_BEST),
-    "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
+    "how to validate": (VALIDATE_EVERY, KEEP_BEST),
+    "how to cut a model (Pipeline)": (MICRO_BATCHES, STAGES),
     "checkpoints and outputs": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,
         LOG_DIR, STORE_CACHE, STORE_RETRY_SECONDS,

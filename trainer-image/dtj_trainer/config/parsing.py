@@ -14,7 +14,7 @@ from dtj_launch.rendezvous import Peer
 from dtj_trainer.config import cluster, data_options, metric_names, options, pipeline_layout
 from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
-from dtj_trainer.config.data import DataConfig, Profile, ServiceTask
+from dtj_trainer.config.data import DataConfig, ServiceTask
 from dtj_trainer.config.entry_points import UserCode, parse_entry_points
 from dtj_trainer.config.export_formats import SAVED_MODEL
 from dtj_trainer.config.nonfinite import NanPolicy, nan_policy
@@ -104,8 +104,6 @@ class Config:
     steps_per_call: int
     on_nan: NanPolicy
     validation: ValidationPolicy
-    pack_gradients: bool
-    min_shard_bytes: int | None
     logical_cpus: int
     tpu_name: str
     run_eagerly: bool
@@ -121,8 +119,6 @@ class Config:
     status_port: int | None
     service_task: ServiceTask | None
     """Set where this process is part of the tf.data service."""
-    profile: Profile | None
-    """Set where the input is to be measured and nothing to be trained."""
     progress_seconds: float
     log: LogOptions
     start_timeout: float
@@ -138,7 +134,7 @@ class Config:
 
         A script finds the environment and the modules that it would find without us.
         """
-        return not self.script and not self.profile
+        return not self.script
 
     @property
     def tpu_runtimes(self) -> Mapping[str, Peer]:
@@ -194,8 +190,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         steps_per_call=args.value(options.STEPS_PER_CALL),
         on_nan=nan_policy(args, strategy=strategy, checkpoints=checkpoints, script=script is not None),
         validation=validation_policy(args, strategy=strategy, checkpoints=checkpoints),
-        pack_gradients=args.value(options.PACK_GRADIENTS),
-        min_shard_bytes=args.value(options.MIN_SHARD_BYTES),
         logical_cpus=args.value(options.LOGICAL_CPUS),
         tpu_name=args.value(options.TPU_NAME),
         run_eagerly=args.value(options.RUN_EAGERLY),
@@ -208,7 +202,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         store=store,
         status_port=args.value(options.STATUS_PORT),
         service_task=data_options.service_task(here.task, environ),
-        profile=data_options.profile(args),
         progress_seconds=args.value(options.PROGRESS_EVERY),
         log=LogOptions(args.value(options.LOG_FORMAT), args.value(options.LOG_LEVEL)),
         start_timeout=min(args.value(options.START_TIMEOUT), _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf)),
@@ -233,7 +226,7 @@ def _default_stall_timeout(script: Script | None, data: DataConfig, strategy: st
 def _check(config: Config, args: ParsedArgs) -> None:
     """Refuse options that contradict each other."""
     if config.pipeline:
-        pipeline_layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
+        pipeline_layout.check_batch(config.pipeline, config.batch_size.over(1))
     if config.cluster.task.role == EVALUATOR and not config.script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
     if args.value(options.EXPORT_FORMATS) and config.export_dir is None:

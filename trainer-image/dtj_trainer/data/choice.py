@@ -208,8 +208,7 @@ def _cached(config: Config, source: Images | RecordFiles) -> Pipeline:
             training=_split(source.batched(source.in_order(), 256, full=False)),
             validation=_split(source.validation(batch=256)),
             classes=source.classes,
-        ),
-        memory=config.data.memory,
+        )
     )
 
 

@@ -51,21 +51,11 @@ fails again and again would fill them with copies. A coordinator that was frozen
 """
 
 
-def make_parameter_server_strategy(*, min_shard_bytes: int | None = None) -> Any:
-    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them.
-
-    Args:
-        min_shard_bytes: variables are split over the parameter servers along their first axis, into shards of at
-            least this size; None keeps each whole, on one of them.
-    """
+def make_parameter_server_strategy() -> Any:
+    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them."""
     # It is read when the context connects, which happens in the last line.
     compat.forget_coordinator_after(FORGOTTEN_AFTER_SECONDS)
-    resolver, partitioner = tf.distribute.cluster_resolver.TFConfigClusterResolver(), None
-    if min_shard_bytes:
-        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
-            min_shard_bytes, max_shards=resolver.cluster_spec().num_tasks(PS)
-        )
-    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 
 def train(run: Run, strategy: Any) -> None:
@@ -98,7 +88,7 @@ def train(run: Run, strategy: Any) -> None:
         controller.train(training.stream, finalize=training.finalization.do)
         finish(
             run, controller.reporter, controller.summaries,
-            weights=[tf.convert_to_tensor(weight).numpy() for weight in keras_compat.unshard(training.model.weights)],
+            weights=[tf.convert_to_tensor(weight).numpy() for weight in training.model.weights],
             step=controller.step,
             checkpoint=training.store.path(),
             batch=training.batch,
@@ -125,20 +115,17 @@ class _Training:
             self.finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
-            # A variable next to another one is never split.
-            with strategy.extended.colocate_vars_with(self._step):
-                # Sums since the start of each metric, and examples. The coordinator reads how they grow.
-                self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
-                # Index of the worker that had the first loss that is not finite; -1 while there is none.
-                self._not_finite = tf.Variable(-1, dtype=tf.int64, trainable=False)
-                # Of each worker, whether it is in a call of steps.
-                self._in_call = tf.Variable(tf.zeros(config.cluster.count(WORKER), tf.bool), trainable=False)
+            # Sums since the start of each metric, and examples. The coordinator reads how they grow.
+            self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
+            # Index of the worker that had the first loss that is not finite; -1 while there is none.
+            self._not_finite = tf.Variable(-1, dtype=tf.int64, trainable=False)
+            # Of each worker, whether it is in a call of steps.
+            self._in_call = tf.Variable(tf.zeros(config.cluster.count(WORKER), tf.bool), trainable=False)
         seen = SeenExamples(course, self._step)
         remembered = keras_compat.state(self._optimizer)
         state = State(
             variable_names.of_training(self.model, self._optimizer, remembered),
-            # Split or not, checkpoints hold whole tensors: any other strategy, and the evaluator, can read them.
-            weights=keras_compat.unshard(self.model.weights),
+            weights=self.model.weights,
             optimizer=remembered,
             step=self._step,
             total_steps=total,
@@ -177,8 +164,6 @@ class _Training:
         )
         # A worker behind a dead network hangs the coordinator forever: TensorFlow sends it no heartbeat.
         self.watch = StallWatch(config, find_late=self._find_late)
-        if split := [weight for weight in keras_compat.unshard(self.model.weights) if hasattr(weight, "variables")]:
-            log.info(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")
 
     @property
     def counter(self) -> Any:

@@ -162,7 +162,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         made = optimizers.make(model, config.learning, batch=batch, total_steps=course.total_steps)
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
-        weight_update.sum_first(optimizer, packed=config.pack_gradients)
+        weight_update.sum_first(optimizer)
         finalization = weight_update.Finalization(optimizer, model.trainable_variables)
         step, total = new_counter(), new_counter()
     seen = SeenExamples(course, step)

@@ -13,7 +13,6 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import optimizers as compat
-from dtj_trainer.compat import tf_keras
 from dtj_trainer.distribution import gradient_packing
 
 
@@ -27,28 +26,23 @@ def is_of_keras_3(optimizer: Any) -> bool:
     return isinstance(optimizer, keras.optimizers.Optimizer)
 
 
-def sum_first(optimizer: Any, *, packed: bool) -> None:
+def sum_first(optimizer: Any) -> None:
     """Lets an optimizer sum the gradients over the replicas before it does anything else with them.
 
     Args:
-        optimizer: of either Keras, built.
-        packed: sum all gradients as one vector.
+        optimizer: of either Keras, built. One of tf_keras sums first by itself.
 
     Raises:
         UsageError: this Keras does it in another place.
     """
     if not is_of_keras_3(optimizer):
-        # It sums first by itself.
-        if packed:
-            tf_keras.sum_gradients_by(inner(optimizer), gradient_packing.reduce_packed)
         return
     one = inner(optimizer)
-    reduce = gradient_packing.reduce_packed if packed else gradient_packing.reduce_each
     apply = optimizer.apply
 
     def apply_sums(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         weights = list(compat.weights_of(optimizer) if trainable_variables is None else trainable_variables)
-        pairs = reduce(list(zip(grads, weights, strict=True)))
+        pairs = gradient_packing.reduce_each(list(zip(grads, weights, strict=True)))
         apply([gradient for gradient, _ in pairs], weights)
 
     optimizer.apply = apply_sums
