@@ -363,30 +363,6 @@ def test_the_name_of_a_metric_shows_which_value_is_better(text: str, metric: str
 
 
 @pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (("--metrics=AUC,Presision",), "--metrics=AUC,Presision: no metric 'Presision'; did you mean Precision?"),
-        (("--metrics=auc,AUC",), "--metrics=auc,AUC: AUC is given twice"),
-        (
-            ("--task=tabular-regression", "--metrics=AUC"),
-            "--metrics=AUC: task tabular-regression predicts numbers, so AUC says nothing; give LogCoshError, "
-            "MeanAbsolutePercentageError, MeanSquaredError, MeanSquaredLogarithmicError, R2Score, RootMeanSquaredError",
-        ),
-        (
-            ("--model=a:b", "--data=a:c", "--metrics=AUC"),
-            "--metrics=AUC: --model=a:b brings its own; compile the model with them, or leave it out",
-        ),
-    ],
-)
-def test_a_metric_that_is_not_known_or_says_nothing_is_refused(argv: tuple[str, ...], line: str) -> None:
-    assert refusal(*argv) == line
-
-
-def test_metrics_have_the_names_of_keras_or_the_same_in_lower_case() -> None:
-    assert configured("--metrics=auc,F1Score,true_positives").metrics == ("AUC", "F1Score", "TruePositives")
-
-
-@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("0:1,2:3", "class 1 is missing; give each class from 0 on a weight"),

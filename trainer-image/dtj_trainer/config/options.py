@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Generic, NoReturn, TypeVar
 
 from dtj_launch import logs
-from dtj_trainer.config import export_formats, metric_names, retired
+from dtj_trainer.config import export_formats, retired
 from dtj_trainer.config import option_values as values
 from dtj_trainer.config.data import FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.config.store_url import Location
@@ -174,11 +174,6 @@ SHARD = Option(
 DATA_SERVICE = Option(
     flag="--data-service", parse=values.one_of(SERVICES, "answer"), default="auto", metavar="auto|on|off",
     help="let the job's data workers read and decode; auto: if TF_DATA_SERVICE_ADDRESS is set",
-)  # fmt: skip
-METRICS = Option[tuple[str, ...]](
-    flag="--metrics", parse=metric_names.parse, default=(), metavar="LIST",
-    help="metrics of Keras to show next to those of the --task, with commas; of classes "
-    f"{', '.join(metric_names.OF_CLASSES)}; of numbers {', '.join(metric_names.OF_NUMBERS)}",
 )  # fmt: skip
 EPOCHS = Option(
     flag="--epochs", parse=values.whole(1), default=5,
@@ -364,7 +359,7 @@ KERAS_OVERRIDE = Option(
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "your own script": (SCRIPT, KERAS_OVERRIDE),
-    "model and optimizer": (TASK, DATASET, METRICS, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
+    "model and optimizer": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
     "your own model and data": (MODEL, DATA, LOSS, CLASS_WEIGHTS, NO_SHUFFLE),
     "your own files": (
         DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dtj_launch.logs import LogOptions
 from dtj_launch.rendezvous import Peer
-from dtj_trainer.config import cluster, data_options, metric_names, options, pipeline_layout
+from dtj_trainer.config import cluster, data_options, options, pipeline_layout
 from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
 from dtj_trainer.config.data import DataConfig, ServiceTask
@@ -91,8 +91,6 @@ class Config:
     task: str
     dataset: str
     """One of those that are shipped; not read where `data.where` is set."""
-    metrics: tuple[str, ...]
-    """Of Keras, next to those of the task."""
     data: DataConfig
     user_code: UserCode
     epochs: int
@@ -179,7 +177,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         strategy=strategy,
         task=task,
         dataset=_dataset(args, task, user_code),
-        metrics=_metrics(args, task, user_code),
         data=data,
         user_code=user_code,
         epochs=args.value(options.EPOCHS),
@@ -271,18 +268,6 @@ def _dataset(args: ParsedArgs, task: str, user_code: UserCode) -> str:
     if name is not None and name not in known:
         raise UsageError(f"{args.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
     return name or TASKS[task].datasets[0]
-
-
-def _metrics(args: ParsedArgs, task: str, user_code: UserCode) -> tuple[str, ...]:
-    names, source = args.value(options.METRICS), args.source(options.METRICS)
-    if names and user_code.model:
-        raise UsageError(f"{source}: {user_code.model} brings its own; compile the model with them, or leave it out")
-    numbers = TASKS[task].predicts_numbers
-    known = metric_names.OF_NUMBERS if numbers else metric_names.OF_CLASSES
-    if wrong := [name for name in names if name not in known]:
-        what = "numbers" if numbers else "classes"
-        raise UsageError(f"{source}: task {task} predicts {what}, so {wrong[0]} says nothing; give {', '.join(known)}")
-    return names
 
 
 def _batch_size(args: ParsedArgs) -> BatchSize:

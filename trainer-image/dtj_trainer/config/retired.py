@@ -11,6 +11,7 @@ RETIRED: Mapping[str, str] = {
     "--callbacks": _FIT,
     "--input-memory": "TensorFlow limits its buffers to a quarter of the free memory",
     "--loop": _FIT,
+    "--metrics": "compile a model of your own with them, and give --model",
     "--min-shard-bytes": "make a ParameterServerStrategy with a variable_partitioner in a script, and give --script",
     "--pack-gradients": "leave it out; each gradient has a sum of its own",
     "--pipeline-replicas": "each worker is a stage; leave it out",
