@@ -32,7 +32,7 @@ ParameterServer is in the table with one worker and one server. Several workers 
 others change meanwhile, and apply each as soon as it is there, so there is no run of Keras on one device that they
 could equal. ParameterServer trains models of tf_keras.
 
-*custom* is the trainer's own loop, *fit* is `--loop=fit`, and *session* is a loop of a script of yours in a
+*custom* is the trainer's own loop, and *session* is a loop of a script of yours in a
 [session](bring-your-own.md#the-library). *resumed* is a run that was stopped and continued from its
 checkpoint; it must also equal the uninterrupted run to the bit. The models are in `tests/trainer/parity_models.py`. CI
 tests a sixteenth of the rows in each run; CONTRIBUTING.md says how to test one row.
@@ -43,17 +43,12 @@ REFUSED = 2
 ONE, MIRRORED, TWO, THREE = parity.ONE, parity.MIRRORED, parity.TWO_WORKERS, parity.THREE_WORKERS
 COLUMNS = {
     f"{ONE}-custom": "one device, custom",
-    f"{ONE}-fit": "one device, fit",
     f"{ONE}-resumed": "one device, resumed",
-    f"{ONE}-resumed_fit": "one device, fit, resumed",
     f"{MIRRORED}-custom": "Mirrored, custom",
-    f"{MIRRORED}-fit": "Mirrored, fit",
     f"{TWO}-custom": "2 workers, custom",
-    f"{TWO}-fit": "2 workers, fit",
     f"{THREE}-custom": "3 workers, custom",
     f"{parity.PIPELINE}-custom": "Pipeline",
     f"{parity.ONE_SERVER}-custom": "ParameterServer, custom",
-    f"{parity.ONE_SERVER}-fit": "ParameterServer, fit",
     f"{ONE}-session": "one device, session",
     f"{MIRRORED}-session": "Mirrored, session",
     f"{TWO}-session": "2 workers, session",

@@ -26,7 +26,7 @@ STEP_SECONDS = {"0.1 M": 0.009, "1 M": 0.03, "10 M": 0.25}
 """About, with two workers: so that each measurement takes as long."""
 
 
-def step_seconds(folder: Path, *, size: str, workers: int, arguments: list[str]) -> float:
+def step_seconds(folder: Path, *, size: str, workers: int) -> float:
     """What a step takes, by the rate that the trainer reports of its whole run but the first call."""
     steps = max(60, round(SECONDS / STEP_SECONDS[size]))
     batch = EXAMPLES * workers
@@ -37,7 +37,7 @@ def step_seconds(folder: Path, *, size: str, workers: int, arguments: list[str])
         roles={"worker": workers},
         arguments=[
             "--model=scaled:build", "--data=scaled:dataset", f"--epochs={epochs}",
-            f"--per-replica-batch-size={EXAMPLES}", "--checkpoint-every-seconds=100000", *arguments,
+            f"--per-replica-batch-size={EXAMPLES}", "--checkpoint-every-seconds=100000",
         ],
     ) as job:  # fmt: skip
         job.start(
@@ -60,21 +60,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", nargs="+", choices=WIDTHS, default=list(WIDTHS))
     options = parser.parse_args()
-    ways = {
-        "1 process": (1, []),
-        "2 workers": (2, []),
-        "2 workers, packed": (2, ["--pack-gradients"]),
-        "3 workers": (3, []),
-    }
+    ways = {"1 process": 1, "2 workers": 2, "3 workers": 3}
     with tempfile.TemporaryDirectory() as folder:
         figures.print_machine()
         for size in options.sizes:
             seen: dict[str, list[float]] = {way: [] for way in ways}
             for number in range(options.rounds):
                 for way in sorted(ways, reverse=bool(number % 2)):
-                    workers, arguments = ways[way]
-                    place = Path(folder) / f"{size}-{way}-{number}".replace(" ", "-").replace(",", "")
-                    seen[way].append(step_seconds(place, size=size, workers=workers, arguments=arguments))
+                    place = Path(folder) / f"{size}-{way}-{number}".replace(" ", "-")
+                    seen[way].append(step_seconds(place, size=size, workers=ways[way]))
             print(f"{size} weights")
             alone = seen["1 process"]
             for way, each in seen.items():

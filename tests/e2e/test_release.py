@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, objects
 from support import older_release
 from support.cluster_jobs import ClusterJobs, example, training
 from support.installation import Installation
@@ -20,16 +20,18 @@ NATIVE: JsonObject = {"gangSchedulers": ["Native"]}
 
 ENDING = """\
 import os
-import keras
+import time
+import dtj_trainer
 
-class Ending(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        self.model.stop_training = os.path.exists("end")
-
-def callbacks():
-    return [Ending()]
+with dtj_trainer.session() as s:
+    s.checkpoint()
+    for _ in s.steps(1_000_000):
+        time.sleep(0.05)
+        s.report()
+        if os.path.exists("end"):
+            break
 """
-"""Callbacks that train until the working directory has a file."""
+"""A script that goes on until the working directory has a file."""
 
 
 def status_fields(cluster: Cluster) -> set[str]:
@@ -72,8 +74,9 @@ def test_a_job_trains_on_through_an_upgrade_a_rollback_and_while_nothing_is_inst
     vacated.install(older_release.chart(), {"image": {"repository": repository, "tag": tag}, **NATIVE})
     assert older_release.NEWER_FIELD not in status_fields(jobs.cluster)
     (tmp_path / "ending.py").write_text(ENDING)
-    arguments = ("--loop=fit", "--callbacks=ending:callbacks", "--epochs=1000000")
-    body = training("carried-on", *arguments, image=trainer_image, strategy="OneDevice", roles={"worker": 1})
+    body = training("carried-on", image=trainer_image, strategy="OneDevice", roles={"worker": 1})
+    (container,) = objects(dig(body, "spec", "template", "spec", "containers"))
+    container["args"] = ["--script=ending.py"]
     jobs.submit_with_code(body, tmp_path)
     jobs.await_condition("carried-on", "PodsReady")
     before = jobs.uids()

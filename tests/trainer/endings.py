@@ -31,7 +31,7 @@ _DIFFERENT = "data: worker 0 has 160 training examples, worker 1 has 128; "
 ENDINGS: Mapping[str, RunEnd] = {
     "data_that_block": RunEnd(
         what="data that block on worker 1",
-        where="2 workers, custom and fit",
+        where="2 workers",
         tasks={
             "worker-0": (75, f"{_STALLED}worker 1 waits in a step, after "),
             "worker-1": (1, f"{_STALLED}waits in a step, after "),
@@ -39,7 +39,7 @@ ENDINGS: Mapping[str, RunEnd] = {
     ),
     "data_that_block_under_parameter_server": RunEnd(
         what="data that block on worker 0",
-        where="ParameterServer, custom and fit",
+        where="ParameterServer",
         tasks={"chief-0": (75, f"{_STALLED}worker 0 waits in a step")},
     ),
     "workers_that_are_silent": RunEnd(

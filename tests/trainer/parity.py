@@ -206,13 +206,13 @@ class Harness:
     def _straight(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
         if loop == "session":
             return self.session(case, strategy, f"--strategy={kind}", environ={})
-        return self.trainer(case, strategy, f"--strategy={kind}", f"--loop={loop}", environ={})
+        return self.trainer(case, strategy, f"--strategy={kind}", environ={})
 
     def _resumed(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
         from dtj_trainer.errors import Preempted
 
-        folder, loop = self._out / case.name / loop, loop.removeprefix("resumed").removeprefix("_") or "custom"
-        arguments = (f"--strategy={kind}", f"--checkpoint-dir={folder}", "--steps-per-call=1", f"--loop={loop}")
+        folder = self._out / case.name / loop
+        arguments = (f"--strategy={kind}", f"--checkpoint-dir={folder}", "--steps-per-call=1")
         try:
             self.trainer(case, strategy, *arguments, environ={}, stop=STOPPED_AFTER)
         except Preempted:
@@ -233,8 +233,7 @@ class Harness:
             for cell in case.cells:
                 if cell.startswith(kind):
                     loop = cell.rpartition("-")[2]
-                    arguments: tuple[str, ...] = ("--strategy=MultiWorkerMirrored",)
-                    arguments += () if loop == "session" else (f"--loop={loop}",)
+                    arguments = ("--strategy=MultiWorkerMirrored",)
                     run = self.session if loop == "session" else self.trainer
                     environ = {"TF_CONFIG": os.environ["TF_CONFIG"]}
                     self.cell(
@@ -256,9 +255,8 @@ class Harness:
         environ = {"TF_CONFIG": os.environ["TF_CONFIG"]}
         for case in cases:
             for cell in case.cells:
-                kind, _, loop = cell.rpartition("-")
-                if kind == ONE_SERVER:
-                    arguments = ("--strategy=ParameterServer", f"--loop={loop}")
+                if cell.startswith(ONE_SERVER):
+                    arguments = ("--strategy=ParameterServer",)
                     self.cell(
                         case, cell, lambda case=case, a=arguments: self.trainer(case, strategy, *a, environ=environ)
                     )
@@ -296,7 +294,7 @@ def _pipe(run: Any) -> None:
     from dtj_trainer.pipeline_parallel import leader
 
     before = leader._devices, leader._device, leader._heartbeat
-    leader._devices = lambda layout: [[f"/CPU:{index}" for index in range(layout.stages)]] * layout.replicas
+    leader._devices = lambda layout: [f"/CPU:{index}" for index in range(layout.stages)]
     leader._device = lambda task: "/CPU:0"
     leader._heartbeat = lambda run: nullcontext()  # type: ignore[assignment,return-value]
     try:

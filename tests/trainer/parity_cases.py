@@ -16,18 +16,15 @@ ONE, MIRRORED, PIPELINE = "OneDevice", "Mirrored", "Pipeline"
 TWO_WORKERS, THREE_WORKERS = "MultiWorkerMirrored-2", "MultiWorkerMirrored-3"
 ONE_SERVER = "ParameterServer"
 """One worker and one parameter server: only then is the order of the updates that of one device."""
-LOCAL = (f"{ONE}-custom", f"{ONE}-fit", f"{ONE}-resumed", f"{MIRRORED}-custom", f"{MIRRORED}-fit")
+LOCAL = (f"{ONE}-custom", f"{ONE}-resumed", f"{MIRRORED}-custom")
 WORKERS = (f"{TWO_WORKERS}-custom",)
-FITTING_WORKERS = (f"{TWO_WORKERS}-fit",)
 THREE = (f"{THREE_WORKERS}-custom",)
 PIPED = (f"{PIPELINE}-custom",)
-FITTED = (f"{ONE}-fit", f"{ONE}-resumed_fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit")
 SESSIONS = (f"{ONE}-session", f"{MIRRORED}-session", f"{TWO_WORKERS}-session")
-STEPS = (f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit")
-SERVED = (f"{ONE_SERVER}-custom", f"{ONE_SERVER}-fit")
+SERVED = (f"{ONE_SERVER}-custom",)
 SEVERAL = (MIRRORED, "MultiWorkerMirrored")
 ALL = (*LOCAL, *WORKERS)
-ENDED = (f"{ONE}-custom", *STEPS, f"{MIRRORED}-custom", *WORKERS, *PIPED)
+ENDED = (f"{ONE}-custom", f"{MIRRORED}-custom", *WORKERS, *PIPED)
 CHEAP = (f"{ONE}-custom", f"{ONE}-resumed", f"{MIRRORED}-custom", *PIPED)
 
 
@@ -40,7 +37,7 @@ class Case:
         data: of the function there that returns the data.
         arguments: of the trainer, next to those of all cases.
         reference: of the function that returns the model for plain Keras, where it is another one.
-        fit: of the function that returns more arguments for Keras' `fit`, such as `callbacks`.
+        fit: of the function that returns more arguments for Keras' `fit`, such as `class_weight`.
         cells: where it is run.
         tolerance: largest absolute difference of any weight.
         refused: cell, or the beginning of its name -> pattern that the line of the refusal begins with.
@@ -76,44 +73,38 @@ NAN = dict.fromkeys((ONE, MIRRORED), "the loss is not finite at step 3;") | {
     "MultiWorkerMirrored": "the loss is not finite at step 3 on worker 1;",
     PIPELINE: r"the loss is not finite at step 3 on worker 0 \(stage 0\);",
 }
-CALLBACKS = (
-    ("rate_of_a_callback", "rates"),
-    ("rate_on_a_plateau", "plateaus"),
-    ("tf_keras_rate_of_a_callback", "tf_keras_rates"),
-    ("stopped_early", "early_stops", "--validate-every=epoch"),
-)
 CASES: tuple[Case, ...] = (
-    Case(name="adam", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
+    Case(name="adam", cells=(*ALL, *THREE, *PIPED, *SESSIONS)),
     Case(name="adam_uneven", batch=25, reference="adam"),
     Case(
         name="momentum",
         cells=(*ALL, *SERVED),
         refused={ONE_SERVER: "--model=.*: a model of Keras 3, but this strategy needs one of tf_keras"},
     ),
-    Case(name="penalties", cells=(*ALL, *FITTING_WORKERS, *PIPED, *SESSIONS)),
-    Case(name="schedule", cells=(*ALL, *FITTING_WORKERS, *SESSIONS)),
-    Case(name="tf_keras_adam", cells=(*ALL, *FITTING_WORKERS, *SESSIONS, *SERVED)),
+    Case(name="penalties", cells=(*ALL, *PIPED, *SESSIONS)),
+    Case(name="schedule", cells=(*ALL, *SESSIONS)),
+    Case(name="tf_keras_adam", cells=(*ALL, *SESSIONS, *SERVED)),
     Case(name="positions", data="tokens", cells=(*ALL, *PIPED), tolerance=5e-6),
-    Case(name="masked", data="tokens", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED), refused=NO_PIPELINE),
+    Case(name="masked", data="tokens", cells=(*ALL, *THREE, *PIPED), refused=NO_PIPELINE),
     Case(name="masked_by_weight", data="tokens", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="masked_sum", data="tokens", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="ignore_class", data="ignored", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="summed", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
-    Case(name="loss_weights", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
-    Case(name="sample_weights", data="weighted", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
+    Case(name="loss_weights", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="sample_weights", data="weighted", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="mean_by_weight", data="weighted"),
     Case(
         name="class_weights",
         fit="class_weighted",
         arguments=CLASS_WEIGHTS,
-        cells=(*ALL, *FITTING_WORKERS, *PIPED),
+        cells=(*ALL, *PIPED),
         refused=NO_PIPELINE,
     ),
     Case(name="class_weights_one_hot", data="one_hot_points", fit="class_weighted", arguments=CLASS_WEIGHTS),
     Case(name="weights_not_reduced", refused={"": "--model=.*: its loss .* is compiled with reduction=None"}),
     Case(name="multi_label", data="multi_label_points", cells=(*ALL, *PIPED)),
     Case(name="own_loss", cells=(*ALL, *PIPED)),
-    Case(name="one_number", cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="one_number"),
     Case(name="one_number_uneven", reference="one_number", batch=25),
     Case(name="one_sum"),
     Case(name="dice_of_each", data="one_hot_points"),
@@ -124,60 +115,42 @@ CASES: tuple[Case, ...] = (
     Case(name="bfloat16_outputs", tolerance=2e-3),
     Case(name="float64_outputs"),
     Case(name="mixed_weights", refused=dict.fromkeys(SEVERAL, "--model=.*: weights of float32 and float64")),
-    Case(name="subclassed", cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="subclassed"),
     Case(name="without_input"),
     Case(name="tf_keras_without_input", cells=(*ALL, *SERVED)),
-    Case(name="metrics", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="tf_keras_metrics", cells=(*ALL, *FITTING_WORKERS, *SERVED)),
-    Case(name="area_under_curve", data="yes_or_no", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="ragged", data="ragged_tokens", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
+    Case(name="metrics"),
+    Case(name="tf_keras_metrics", cells=(*ALL, *SERVED)),
+    Case(name="area_under_curve", data="yes_or_no"),
+    Case(name="ragged", data="ragged_tokens", cells=(*ALL, *THREE, *PIPED)),
     Case(name="ragged_uneven", data="ragged_tokens", reference="ragged", batch=25),
-    Case(name="tf_keras_ragged", data="ragged_tokens", cells=(*ALL, *FITTING_WORKERS, *SERVED)),
-    Case(name="several", data="pairs", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
-    *(Case(name=f"compute_loss{kind}", cells=(*ALL, *FITTING_WORKERS)) for kind in ("", "_alone", "_summed")),
+    Case(name="tf_keras_ragged", data="ragged_tokens", cells=(*ALL, *SERVED)),
+    Case(name="several", data="pairs", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    *(Case(name=f"compute_loss{kind}") for kind in ("", "_alone", "_summed")),
     *(
         Case(
             name=f"compute_loss_{kind}", data=data, refused=dict.fromkeys(SEVERAL, r"--model=.*.compute_loss is not k")
         )
         for kind, data in (("masked", "tokens"), ("of_pairs", "points"), ("that_leaves_out", "points"))
     ),
-    Case(name="train_step", cells=STEPS),
-    Case(name="uncompiled_loss", cells=(f"{ONE}-fit",)),
-    Case(
-        name="own_mean",
-        cells=(f"{ONE}-custom", f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit"),
-        refused={
-            f"{ONE}-custom": "--model=.*: OwnMean has a train_step of its own",
-            **dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "OwnMean.train_step takes gradients of something else"),
-        },
-    ),
-    Case(
-        name="own_term",
-        cells=STEPS,
-        refused=dict.fromkeys(SEVERAL, "OwnTerm.train_step takes gradients of something"),
-    ),
-    *(
-        Case(name=name, cells=STEPS, refused=dict.fromkeys(SEVERAL, ".*.train_step does something else with gradients"))
-        for name in ("clipping_step", "sharpness_aware")
-    ),
-    Case(name="added_loss_alone", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="activities", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="activities_uneven", reference="activities", batch=25, cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="train_step", refused={"": "--model=.*: OwnStep has a train_step of its own"}),
+    Case(name="added_loss_alone"),
+    Case(name="activities"),
+    Case(name="activities_uneven", reference="activities", batch=25),
     Case(name="activities_summed", refused=dict.fromkeys(SEVERAL, "--model=.*: a loss of add_loss is .* for 2 exam")),
     Case(name="bare_variable", refused={"": "--model=.*: levels.level is a tf.Variable that the model sets"}),
     Case(name="metric_of_maxima", refused={"": "--model=.*: the metric largest does not add up"}),
     Case(name="tf_keras_masked", data="tokens", cells=(*ALL, *SERVED), refused=NO_SERVERS),
     Case(name="tf_keras_weights", data="weighted", cells=(*ALL, *SERVED), refused=NO_SERVERS),
-    Case(name="normalised_penalties", cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="normalised_penalties"),
     Case(name="normalised_raw", data="raw_points", tolerance=2e-3),
     Case(name="normalised_masked", data="tokens"),
-    Case(name="bias_without_gradient", cells=(*ALL, *FITTING_WORKERS), tolerance=5e-6),
+    Case(name="bias_without_gradient", tolerance=5e-6),
     Case(name="tf_keras_normalised_raw", data="raw_points", tolerance=2e-3, cells=(*ALL, *SERVED)),
     Case(name="own_state", refused=dict.fromkeys(SEVERAL, "--model=.*/mean depends on the ex")),
     Case(name="counting"),
     Case(name="unseeded"),
     Case(name="stateful", data="series", refused={"": "--model=.*: the model takes batches of 24 and no others"}),
-    Case(name="mixed_float16", cells=(*ALL, *FITTING_WORKERS, *PIPED), tolerance=2e-3),
+    Case(name="mixed_float16", cells=(*ALL, *PIPED), tolerance=2e-3),
     Case(name="mixed_float16_schedule", tolerance=2e-3),
     Case(name="mixed_float16_overflow", cells=(*ALL, *PIPED), tolerance=2e-3),
     Case(name="mixed_bfloat16", cells=(*ALL, *PIPED), tolerance=2e-2),
@@ -186,22 +159,18 @@ CASES: tuple[Case, ...] = (
     Case(name="loss_scale_factor", cells=(*ALL, *PIPED)),
     Case(name="tf_keras_mixed_float16", tolerance=2e-3, cells=(*ALL, *SERVED), refused=NO_SCALE),
     Case(name="tf_keras_loss_scale_by_hand", cells=(*ALL, *SERVED), refused=NO_SCALE),
-    Case(name="clipnorm", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
+    Case(name="clipnorm", cells=(*ALL, *THREE, *PIPED, *SESSIONS)),
     Case(name="clipvalue", cells=(*ALL, *PIPED)),
     Case(
         name="global_clipnorm",
-        cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS),
+        cells=(*ALL, *THREE, *PIPED, *SESSIONS),
         refused={PIPELINE: "strategy Pipeline: the model was compiled with global_clipnorm=0.1"},
     ),
     Case(name="tf_keras_global_clipnorm", cells=(*ALL, *SERVED)),
     Case(name="rate_as_a_function", cells=(*ALL, *PIPED)),
-    *(
-        Case(name=name, fit=f"with_{made}", arguments=(f"--callbacks=parity_models:{made}", *more), cells=FITTED)
-        for name, made, *more in CALLBACKS
-    ),
     Case(name="shuffled_by_itself", data="shuffled", refused={"": "--data=.*: the held_out examples change from one"}),
     Case(name="nan_loss", data="spoiled", cells=ENDED, code=1, refused=NAN),
-    Case(name="average", cells=(*ALL, *FITTING_WORKERS, *PIPED)),
+    Case(name="average", cells=(*ALL, *PIPED)),
     Case(name="average_that_overwrites", cells=(*ALL, *PIPED)),
     Case(name="tf_keras_average", cells=(*ALL, *SERVED)),
     *(Case(name=f"keras_{name}", cells=CHEAP) for name in KERAS_OPTIMIZERS),
@@ -219,7 +188,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="made_outside",
         reference="momentum",
-        cells=(f"{MIRRORED}-custom", f"{MIRRORED}-fit", *WORKERS),
+        cells=(f"{MIRRORED}-custom", *WORKERS),
         refused={"": "the model was compiled with a SGD that was made outside of the function that builds the model"},
     ),
     Case(
@@ -227,7 +196,7 @@ CASES: tuple[Case, ...] = (
         cells=(f"{ONE}-custom",),
         refused={"": "the model was compiled with tf_keras.src.optimizers.legacy.gradient_descent.SGD;"},
     ),
-    Case(name="accumulation", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
+    Case(name="accumulation", cells=(*ALL, *THREE, *PIPED, *SESSIONS)),
     Case(
         name="accumulation_with_all",
         cells=(*ALL, *PIPED),

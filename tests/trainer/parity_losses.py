@@ -396,65 +396,6 @@ def series() -> dict[str, Any]:
     return {name: part.map(lambda x, label: (x[:LENGTH, None], label)) for name, part in points().items()}
 
 
-class OwnMean(keras.Model):
-    """A user's own train_step, with a mean of its own and a metric of its own."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.tracker = keras.metrics.Mean(name="loss")
-
-    @property
-    def metrics(self) -> list[Any]:
-        return [self.tracker]
-
-    def train_step(self, data: Any) -> Any:
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True))
-        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-        self.tracker.update_state(loss)
-        return {"loss": self.tracker.result()}
-
-
-class Uncompiled(keras.Model):
-    """A user's own train_step, whose loss no compile knows."""
-
-    def train_step(self, data: Any) -> Any:
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True))
-        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-        return {"loss": loss}
-
-
-def uncompiled_loss() -> Any:
-    before = dense(keras.optimizers.SGD(0.1))
-    model = Uncompiled(before.inputs, before.outputs)
-    model.compile(optimizer=keras.optimizers.SGD(0.1))
-    return model
-
-
-def own_mean() -> Any:
-    return _dense_as(OwnMean)
-
-
-class OwnTerm(keras.Model):
-    """A user's own train_step, which adds a term to the loss of Keras."""
-
-    def train_step(self, data: Any) -> Any:
-        x, y = data
-        with tf.GradientTape() as tape:
-            y_pred = self(x, training=True)
-            loss = self.compute_loss(x=x, y=y, y_pred=y_pred)
-            loss += 0.1 * tf.reduce_mean(tf.square(y_pred))
-        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-        return {"loss": loss}
-
-
-def own_term() -> Any:
-    return _dense_as(OwnTerm)
-
-
 class Noisy(keras.layers.Layer):
     """Draws without a seed, and makes nothing of it."""
 

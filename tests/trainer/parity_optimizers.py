@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from parity_data import dense, points
+from parity_data import dense
 
 
 def adam() -> Any:
@@ -101,64 +101,12 @@ def rate_as_a_function() -> Any:
     return dense(keras.optimizers.SGD(lambda: 0.2))
 
 
-def rate_of_a_callback() -> Any:
-    return momentum()
-
-
-def rates(library: Any = keras) -> list[Any]:
-    return [library.callbacks.LearningRateScheduler(lambda epoch, rate: 0.2 / (epoch + 1))]
-
-
-def with_rates() -> dict[str, Any]:
-    return {"callbacks": rates()}
-
-
-def rate_on_a_plateau() -> Any:
-    return momentum()
-
-
-def plateaus() -> list[Any]:
-    return [keras.callbacks.ReduceLROnPlateau(monitor="loss", factor=0.1, patience=1, min_delta=10.0)]
-
-
-def with_plateaus() -> dict[str, Any]:
-    return {"callbacks": plateaus()}
-
-
-def stopped_early() -> Any:
-    return momentum()
-
-
-def early_stops() -> list[Any]:
-    return [keras.callbacks.EarlyStopping(monitor="val_loss", min_delta=10.0, restore_best_weights=True)]
-
-
-def with_early_stops() -> dict[str, Any]:
-    return {"callbacks": early_stops(), "validation_data": points()["held_out"].batch(24)}
-
-
 def shuffled_by_itself() -> Any:
     return momentum()
 
 
 def nan_loss() -> Any:
     return momentum()
-
-
-def tf_keras_rate_of_a_callback() -> Any:
-    import tf_keras
-
-    return dense(tf_keras.optimizers.SGD(0.1), tf_keras)
-
-
-def tf_keras_rates() -> list[Any]:
-    import tf_keras
-
-    return rates(tf_keras)
-
-
-def with_tf_keras_rates() -> dict[str, Any]:
-    return {"callbacks": tf_keras_rates()}
 
 
 def average() -> Any:

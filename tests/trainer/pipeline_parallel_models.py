@@ -45,15 +45,13 @@ def adam() -> Any:
 class Harness:
     """A pipeline over logical devices."""
 
-    def __init__(self, model: Any, *, stages: int, micro_batches: int, replicas: int = 1, task: Any = TASK) -> None:
-        layout = Layout(stages=stages, replicas=replicas, micro_batches=micro_batches, first_layers=(), by_cost=False)
-        devices = [[f"/CPU:{r * stages + s}" for s in range(stages)] for r in range(replicas)]
-        parts = cut(model, layout, lambda chain: [])
+    def __init__(self, model: Any, *, stages: int, micro_batches: int, task: Any = TASK) -> None:
+        layout = Layout(stages=stages, micro_batches=micro_batches, first_layers=())
+        devices = [f"/CPU:{stage}" for stage in range(stages)]
+        parts = cut(model, layout)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self.stages: tuple[Stage, ...] = make_stages(model, parts, devices[0], adam)
-        self.pipeline = PipelineStep(
-            layout=layout, task=task, stages=self.stages, devices=devices, step=self.step, batch=BATCH
-        )
+        self.stages: tuple[Stage, ...] = make_stages(model, parts, devices, adam)
+        self.pipeline = PipelineStep(layout=layout, task=task, stages=self.stages, step=self.step, batch=BATCH)
 
     def gradients(self, inputs: Any, labels: Any) -> list[Any]:
         """Of the trainable weights, in the model's order."""
@@ -95,18 +93,6 @@ def gradients() -> Mapping[str, float]:
             Harness(model, stages=s, micro_batches=m).gradients(inputs, labels), plain
         )
         for s, m in SIZES
-    }
-
-
-def replicas() -> Mapping[str, float]:
-    """Replicas of the pipeline against one tape."""
-    model, (inputs, labels) = cnn(), batch()
-    plain = plain_gradients(model, inputs, labels)
-    return {
-        f"{r} replicas of {s} stages, {m} micro-batches": difference(
-            Harness(model, stages=s, micro_batches=m, replicas=r).gradients(inputs, labels), plain
-        )
-        for r, s, m in [(2, 2, 1), (2, 2, 4), (3, 2, 2), (2, 4, 2)]
     }
 
 
@@ -201,7 +187,7 @@ def penalised() -> Any:
 
 
 def penalties() -> Mapping[str, float]:
-    """The decay of weights counts once, however many micro-batches and replicas there are."""
+    """The decay of weights counts once, however many micro-batches there are."""
     model, (inputs, labels) = penalised(), batch()
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(TASK.compute_metrics(model(inputs, training=True), labels)["loss"]) + tf.add_n(
@@ -209,9 +195,9 @@ def penalties() -> Mapping[str, float]:
         )
     whole = [g.numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
     found = {"without": difference(plain_gradients(model, inputs, labels), whole)}
-    for r, s, m in [(1, 1, 4), (1, 3, 4), (2, 2, 2)]:
-        harness = Harness(model, stages=s, micro_batches=m, replicas=r)
-        found[f"{r} replicas of {s} stages, {m} micro-batches"] = difference(harness.gradients(inputs, labels), whole)
+    for s, m in [(1, 4), (3, 4)]:
+        harness = Harness(model, stages=s, micro_batches=m)
+        found[f"{s} stages, {m} micro-batches"] = difference(harness.gradients(inputs, labels), whole)
     return found
 
 
@@ -226,7 +212,7 @@ def computed_again() -> Mapping[str, float]:
 
 
 CASES: dict[str, Callable[[], Mapping[str, float]]] = {
-    case.__name__: case for case in (gradients, replicas, losses, normalisation, dropout, penalties, computed_again)
+    case.__name__: case for case in (gradients, losses, normalisation, dropout, penalties, computed_again)
 }
 
 if __name__ == "__main__":

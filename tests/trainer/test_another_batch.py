@@ -34,24 +34,24 @@ def resume(found: SeenExamples, *, per_replica: bool, total_steps: int = 225, by
 
 
 def test_a_run_of_another_number_of_replicas_trains_the_rest_of_its_epochs(folder: Path) -> None:
-    """Each epoch has 142 examples."""
-    arguments = ["--task=tabular-classification", "--dataset=wine", "--per-replica-batch-size=8", "--schedule=cosine"]
+    """Each epoch has 456 examples."""
+    arguments = ["--task=tabular-classification", "--per-replica-batch-size=7", "--schedule=cosine"]
     with Job(folder, strategy="Mirrored", roles={"worker": 1}, arguments=arguments, exports=False) as job:
         assert job.start(arguments=["--logical-cpus=1", "--epochs=1"]).wait() == {"worker-0": 0}
-        assert job.result["steps"] == 18
-        more = ["--logical-cpus=2", "--epochs=3", "--loop=fit"]
+        assert job.result["steps"] == 66
+        more = ["--logical-cpus=2", "--epochs=3"]
         assert job.start(arguments=more).wait() == {"worker-0": 0}
-        assert job.result["steps"] == 18 + 18
+        assert job.result["steps"] == 66 + 65
         less = ["--logical-cpus=1", "--epochs=4"]
         assert job.start(arguments=less).wait() == {"worker-0": 0}
-        assert job.result["steps"] == 36 + 17
+        assert job.result["steps"] == 131 + 65
     log = job["worker-0"].log
     assert (
-        "the global batch was 8 and is 16 (--per-replica-batch-size=8): the run goes on after the 144 examples that it "
-        "has seen, and has 36 steps in all"
+        "the global batch was 7 and is 14 (--per-replica-batch-size=7): the run goes on after the 462 examples that it "
+        "has seen, and has 131 steps in all"
     ) in log
-    assert "falling by a cosine to 0 over 36 steps" in log
-    assert "step 53/53 (100%)  epoch 4/4" in log
+    assert "falling by a cosine to 0 over 131 steps" in log
+    assert "step 196/196 (100%)  epoch 4/4" in log
 
 
 @pytest.mark.parametrize("form", ["csv", "images"])

@@ -45,33 +45,6 @@ def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
     assert int(step.numpy()) == 2
 
 
-def test_a_train_step_of_the_users_may_decide_by_what_it_sees() -> None:
-    import keras
-    import tensorflow as tf
-
-    from dtj_trainer.training.inner_loop import Vote
-    from dtj_trainer.training.synchronous_step import SynchronousLoop
-
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    with strategy.scope():
-        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
-        step, positive = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
-
-    def train_step(examples: Any) -> None:
-        if tf.reduce_sum(examples[0]) > 0:
-            positive.assign_add(1)
-
-    loop = SynchronousLoop(
-        strategy=strategy, task=SimpleNamespace(metrics=("loss",)), model=model, optimizer=keras.optimizers.SGD(),
-        step=step, batch=1,
-        max_steps=3, train_step=train_step,
-    )  # fmt: skip
-    inputs = tf.data.Dataset.from_tensor_slices(([[3.0], [-3.0], [1.0]], [0.0, 0.0, 0.0])).batch(1)
-    batches = iter(strategy.experimental_distribute_dataset(inputs))
-    loop.run(batches, 3, lambda: Vote(stop=False, save=False, next_steps=1))
-    assert int(positive.numpy()) == 2
-
-
 def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
     import keras
     import tensorflow as tf

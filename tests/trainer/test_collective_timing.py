@@ -48,14 +48,8 @@ MINE = f"""
                 pause()
             yield row
 
-    def data():
-        return {{"training": dataset(rows, 640), "held_out": dataset(rows, 640)}}
-
     def slow_data():
         return {{"training": dataset(slow_rows, 640), "held_out": dataset(rows, 640)}}
-
-    def callbacks():
-        return [keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: pause())]
 """
 
 LOOP = f"""
@@ -90,8 +84,6 @@ OWN = ("--model=mine:model", "--loss=mean_squared_error", "--epochs=100000", "--
        "--steps-per-call=1")  # fmt: skip
 WAYS = {
     "its data": (*OWN, "--data=mine:slow_data"),
-    "its data, packed": (*OWN, "--data=mine:slow_data", "--pack-gradients"),
-    "its callback in fit": (*OWN, "--data=mine:data", "--loop=fit", "--callbacks=mine:callbacks"),
     "its own loop": ("--script=loop.py",),
 }
 

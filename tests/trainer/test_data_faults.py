@@ -338,17 +338,6 @@ def test_a_worker_whose_files_hold_no_record_is_named(tmp_path: Path) -> None:
     assert _chosen(data, "auto", workers=2).startswith("data: sharding data: the workers share each batch")
 
 
-def test_a_text_is_not_cached_on_a_disk(tmp_path: Path) -> None:
-    printed = refusal(write(tmp_path / "data", "text"), f"--cache={tmp_path / 'disk'}")
-    assert printed.endswith("a text is read as it is, and gains nothing there; give --cache=memory or none")
-
-
-def test_a_disk_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    printed = refusal(write(tmp_path / "data", "csv"), f"--cache={tmp_path / 'file' / 'below'}")
-    assert printed.startswith(f"--cache={tmp_path}/file/below: cannot be written (Not a directory)")
-
-
 def _chosen(data: Path, shard: str, *, workers: int) -> str:
     """What the leader of this many workers says of the sharding, or why it is refused."""
     cluster = {"worker": [f"w{number}:2222" for number in range(workers)]}

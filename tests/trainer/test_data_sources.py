@@ -15,15 +15,14 @@ from trainer.data_files import FORMATS, example, numbers_of, opened, picture, ta
 
 pytestmark = pytest.mark.trainer
 
-SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", "disk")]
+SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", "memory")]
 
 
 @pytest.fixture(params=SOURCES, ids="-".join)
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
     """60 examples of each format, cached in each way; 20 records are shuffled among each other."""
     form, cache = request.param
-    where = tmp_path / "disk" if cache == "disk" else cache
-    return opened(write(tmp_path / "data", form), "--shuffle-window=20", f"--cache={where}")
+    return opened(write(tmp_path / "data", form), "--shuffle-window=20", f"--cache={cache}")
 
 
 def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: Pipeline) -> None:
@@ -106,26 +105,6 @@ def test_workers_that_divide_the_files_see_different_examples_and_resume_among_t
         seen.append({number for batch in whole for number, _ in batch})
         assert len(seen[-1]) == own
     assert sum(map(len, seen)) == len(set.union(*seen)) == source.examples
-
-
-def test_what_is_cached_on_a_disk_is_written_anew_unless_all_of_it_is_of_these_files(tmp_path: Path) -> None:
-    write(tmp_path / "learn", "csv", examples=30)
-    judge = tmp_path / "judge"
-    write(judge, "csv", examples=12)
-
-    def seen(*arguments: str) -> list[int]:
-        source = opened(tmp_path / "learn", f"--held-out={judge}/*.csv", f"--cache={tmp_path / 'disk'}", *arguments)
-        learned = [number for batch in taken(source.batches(batch=1, seed=1), source.examples) for number, _ in batch]
-        assert sorted(learned) == list(range(30))
-        return sorted(number for batch in taken(source.validation(batch=50), 1) for number, _ in batch)
-
-    assert seen() == list(range(12))
-    (judge / "part-9.csv").write_text("x,colour,label\n77,red,odd\n")
-    assert seen() == [*range(12), 77]
-    for lost in (lambda path: path.write_bytes(b""), lambda path: path.write_bytes(path.read_bytes()[:-1])):
-        for path in (tmp_path / "disk").glob("*/training/03"):
-            lost(path)
-        assert seen() == [*range(12), 77]
 
 
 def test_inputs_that_are_encoded_are_shared_and_resumed_like_the_others(tmp_path: Path) -> None:

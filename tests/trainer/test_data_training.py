@@ -73,21 +73,3 @@ def test_a_picture_that_is_damaged_ends_the_job_in_one_line_that_names_it(tmp_pa
     assert worker.last_words.startswith(f"{tmp_path}/data/odd/031.png: cannot be decoded (")
     assert worker.last_words.endswith("); replace or remove it")
     assert "Traceback" not in worker.log
-
-
-def test_the_input_is_measured_without_a_training(tmp_path: Path) -> None:
-    arguments = [
-        f"--data-dir={write(tmp_path / 'data', 'images')}",
-        "--cache=none",
-        "--profile-input=1",
-        "--step-time=1e6",
-    ]
-    with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
-        assert job.start().wait() == {"worker-0": 0}
-    printed = job["worker-0"].log
-    for stage in ("read", "shuffle", "decode", "batch", "transfer"):
-        assert re.search(rf"^{stage} +\d+\.\d{{3}} +\d+%$", printed, re.M), stage
-    assert re.search(r"^together +\d+\.\d{3} +as the training runs it", printed, re.M)
-    assert re.search(r"^[\d.]+[kM]? examples/s, [\d.]+[kM]? MiB/s$", printed, re.M)
-    assert re.search(r"^advice: not input-bound: a batch takes [\d.]+ ms, a step 1000000.00 ms$", printed, re.M)
-    assert not list(job.checkpoints.glob("ckpt-*"))

@@ -24,7 +24,7 @@ hold(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(3600)
 """
-LONG = ("--dataset=iris", "--task=tabular-classification", "--epochs=100000", "--checkpoint-every-steps=20")
+LONG = ("--task=tabular-classification", "--epochs=100000", "--checkpoint-every-steps=20")
 
 
 def holder(directory: Path) -> subprocess.Popen[str]:

@@ -12,15 +12,15 @@ pytestmark = pytest.mark.trainer
 
 def test_a_checkpoint_whose_data_are_seen_later_than_its_index_is_evaluated_then(folder: Path) -> None:
     """As on a network volume. It is the last one, after which the evaluator ends."""
-    arguments = ["--task=tabular-classification", "--dataset=wine", "--batch-size=16", "--epochs=2"]
+    arguments = ["--task=tabular-classification", "--batch-size=48", "--epochs=2"]
     roles = {"worker": 1, "evaluator": 1}
     with Job(folder, strategy="OneDevice", roles=roles, arguments=arguments, exports=False) as job:
         assert job.start("worker-0").wait() == {"worker-0": 0}
-        (data,) = job.checkpoints.glob("ckpt-18.data-*")
+        (data,) = job.checkpoints.glob("ckpt-19.data-*")
         shutil.move(data, folder)
         evaluator = job.start("evaluator-0")["evaluator-0"]
-        evaluator.wait_for("warning: checkpoint of step 18 cannot be evaluated: damaged: ")
+        evaluator.wait_for("warning: checkpoint of step 19 cannot be evaluated: damaged: ")
         shutil.move(folder / data.name, job.checkpoints)
         assert evaluator.wait() == 0
-    assert "step 18/18  held-out: " in evaluator.log
+    assert "step 19/19  held-out: " in evaluator.log
     assert evaluator.log.count("warning: ") == 1

@@ -230,7 +230,6 @@ def test_the_leader_of_two_workers_converts_while_the_other_waits(folder: Path) 
         ("text-classification", "reviews"),
         ("tabular-regression", "diabetes"),
         ("tabular-classification", "breast-cancer"),
-        ("tabular-classification", "iris"),
     ],
 )
 def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(

@@ -89,10 +89,9 @@ def _report_of(line: str) -> dict[str, Any]:
         ([], {"TF_NUM_INTRAOP_THREADS": "1"}, False),
         ([], {"LD_PRELOAD": "library.so"}, False),
         (["--script=train.py"], {}, False),
-        (["--data-dir=/data", "--profile-input=1"], {}, False),
         (["--epochs=none"], {}, False),
     ],
-    ids=["one", "member", "server", "path", "appended", "threads", "library", "script", "profile", "refused"],
+    ids=["one", "member", "server", "path", "appended", "threads", "library", "script", "refused"],
 )  # fmt: skip
 def test_what_a_fork_would_change_is_started(arguments: Sequence[str], environ: Mapping[str, str], fits: bool) -> None:
     assert fork_server.current[fork_server.MODULE].fits(arguments, {**inherited(), **environ}) is fits

@@ -133,13 +133,12 @@ def test_workers_whose_held_out_examples_differ_after_the_first_ones_all_end_wit
         assert replica.last_words.startswith("data: worker 0 and worker 1 do not read the same examples in the same ")
 
 
-@pytest.mark.parametrize("loop", ["custom", "fit"])
 @pytest.mark.parametrize(("strategy", "roles", "options"), STRATEGIES[:3], ids=str)
 def test_a_change_during_the_training_is_found_before_val_is_shown(
-    folder: Path, strategy: str, roles: Mapping[str, int], options: Sequence[str], loop: str
+    folder: Path, strategy: str, roles: Mapping[str, int], options: Sequence[str]
 ) -> None:
     data = "once_saved(here=INDEX == 1)" if roles == TWO else "once_saved()"
-    with job_of(folder, data, *VALIDATES, *options, f"--loop={loop}", strategy=strategy, roles=roles) as job:
+    with job_of(folder, data, *VALIDATES, *options, strategy=strategy, roles=roles) as job:
         assert set(job.start().wait().values()) == {2}
     where = " on worker 1" if roles == TWO else ""
     for replica in job.replicas.values():

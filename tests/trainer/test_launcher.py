@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
 from loopback import free_ports
 from support.waiting import eventually_true
 from trainer.cluster import SOON, Job, Replica, image_entrypoint

@@ -9,7 +9,7 @@ from trainer.cluster import Job
 
 pytestmark = pytest.mark.trainer
 
-SHORT = ("--task=tabular-classification", "--dataset=iris", "--epochs=1")
+SHORT = ("--task=tabular-classification", "--epochs=1")
 
 
 def test_every_line_of_a_training_is_a_json_object_with_task_level_and_logger(folder: Path) -> None:

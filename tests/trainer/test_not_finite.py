@@ -30,12 +30,11 @@ def ran(folder: Path, strategy: str, *arguments: str, program: str = MINE) -> Jo
     return job
 
 
-@pytest.mark.parametrize("loop", ["custom", "fit"])
 @pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
 def test_a_nan_loss_ends_every_worker_with_1_and_the_step_and_keeps_the_finite_checkpoints(
-    folder: Path, strategy: str, loop: str
+    folder: Path, strategy: str
 ) -> None:
-    job = ran(folder, strategy, f"--loop={loop}", "--steps-per-call=7")
+    job = ran(folder, strategy, "--steps-per-call=7")
     assert codes(job) == {1}
     for replica in job.replicas.values():
         stays = f"the last finite checkpoint is {job.checkpoints}/ckpt-30"
@@ -179,10 +178,9 @@ RMSprop divides by it: the weights stay as they are, finite. Adam makes a NaN of
 RMSPROP = [argument.replace("adam", "rmsprop") for argument in ARGUMENTS]
 
 
-@pytest.mark.parametrize("loop", ["custom", "fit"])
 @pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
-def test_an_optimizer_whose_state_is_not_finite_is_never_saved(folder: Path, strategy: str, loop: str) -> None:
-    arguments = [*RMSPROP, "--model=mine:spoils", f"--loop={loop}"]
+def test_an_optimizer_whose_state_is_not_finite_is_never_saved(folder: Path, strategy: str) -> None:
+    arguments = [*RMSPROP, "--model=mine:spoils"]
     with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments) as job:
         (folder / "mine.py").write_text(OVERFLOWS)
         job.start().wait()

@@ -1,4 +1,4 @@
-"""The same global batch, the same losses: every synchronous strategy and both loops against one device, step by step.
+"""The same global batch, the same losses: every synchronous strategy against one device, step by step.
 
 The losses are those of TensorBoard's curve at `--steps-per-call=1`, which has a point for every step.
 """
@@ -18,8 +18,6 @@ UNEVEN_BATCH = 41
 """No number of replicas from 2 to 4 divides it: their shares differ by an example."""
 EVERY_STEP = ("--epochs=3", f"--batch-size={UNEVEN_BATCH}", "--learning-rate=0.0005", "--steps-per-call=1")
 TWO_DEVICES = ("--logical-cpus=2",)
-FIT = ("--loop=fit",)
-PACKED = ("--pack-gradients",)
 
 
 def losses(folder: Path) -> Mapping[int, float]:
@@ -47,19 +45,12 @@ def one_device(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, float]:
 @pytest.mark.parametrize(
     ("strategy", "roles", "arguments"),
     [
-        ("OneDevice", {"worker": 1}, FIT),
         ("Mirrored", {"worker": 1}, TWO_DEVICES),
-        ("Mirrored", {"worker": 1}, (*TWO_DEVICES, *FIT)),
-        ("Mirrored", {"worker": 1}, (*TWO_DEVICES, *PACKED)),
         ("CentralStorage", {"worker": 1}, TWO_DEVICES),
-        ("CentralStorage", {"worker": 1}, (*TWO_DEVICES, *FIT)),
         ("MultiWorkerMirrored", {"worker": 1}, ()),
-        ("MultiWorkerMirrored", {"worker": 2}, PACKED),
-        ("MultiWorkerMirrored", {"worker": 2}, FIT),
         ("MultiWorkerMirrored", {"worker": 2}, ()),
         ("MultiWorkerMirrored", {"worker": 3}, ()),
-        ("MultiWorkerMirrored", {"worker": 3}, FIT),
-        ("MultiWorkerMirrored", {"chief": 1, "worker": 1}, FIT),
+        ("MultiWorkerMirrored", {"chief": 1, "worker": 1}, ()),
     ],
     ids=str,
 )

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from loopback import free_ports
 from trainer.cluster import DEADLINE, SOURCE, Job
 from trainer.conftest import SHORT
-from trainer.outcome import curves, cut, tensors
+from trainer.outcome import curves, cut, points, tensors
 
 pytestmark = pytest.mark.trainer
 
@@ -78,6 +79,7 @@ def _status_while_training(port: int, job: Job) -> dict[str, Any]:
 def _served_accuracy(model: Path) -> float:
     """What the exported model's signature reaches on the held-out digits."""
     import tensorflow as tf
+
     from dtj_trainer.datasets import digits
 
     validation = digits.load().validation
@@ -117,6 +119,21 @@ def test_a_run_that_was_asked_to_stop_and_then_killed_ends_with_the_same_bits(fo
         assert job.start().wait() == {"worker-0": 0}
     assert tensors(job.checkpoints / "ckpt-90") == tensors(alone.checkpoints / "ckpt-90")
     assert job.result["loss"] == alone.result["loss"]
+
+
+def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path) -> None:
+    arguments, found = [*SHORT, "--steps-per-call=1"], []
+    for name, stops in (("stopped", True), ("whole", False)):
+        with Job(folder / name, strategy="OneDevice", roles=ONE, arguments=arguments, exports=False) as job:
+            if stops:
+                worker = job.start()["worker-0"]
+                job.wait_for_checkpoint(40)
+                worker.kill(signal.SIGTERM)
+                assert worker.wait() == 42
+            assert job.start().wait() == {"worker-0": 0}
+        found.append(points(folder / name / "logs" / "train")["loss"])
+    assert list(found[1]) == list(range(1, 91))
+    assert found[0] == found[1]
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(folder: Path, alone: Job) -> None:

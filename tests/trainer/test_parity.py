@@ -88,7 +88,7 @@ def test_the_weights_are_those_of_plain_keras_on_one_device(results: Path, name:
     print(f"{name} {cell}: {difference:.2g}")
     assert difference <= case.tolerance
     if "-resumed" in cell:
-        straight = outcome(results, name, cell.replace("-resumed_", "-").replace("-resumed", "-custom"))
+        straight = outcome(results, name, cell.replace("-resumed", "-custom"))
         assert isinstance(straight, list), "run it together with the cell that is not resumed"
         assert all((a == b).all() for a, b in zip(found, straight, strict=True)), (
             "a resumed run is not the same to the bit"

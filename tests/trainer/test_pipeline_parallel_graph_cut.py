@@ -10,8 +10,8 @@ from dtj_trainer.errors import UsageError
 pytestmark = pytest.mark.trainer
 
 
-def layout(stages: int, *first_layers: str, by_cost: bool = False) -> Layout:
-    return Layout(stages=stages, replicas=1, micro_batches=1, first_layers=first_layers, by_cost=by_cost)
+def layout(stages: int, *first_layers: str) -> Layout:
+    return Layout(stages=stages, micro_batches=1, first_layers=first_layers)
 
 
 def chain(*units: int) -> Any:
@@ -22,11 +22,11 @@ def chain(*units: int) -> Any:
     return Sequential([layers.Input((10,)), *named])
 
 
-def cut(model: Any, wanted: Layout, *, costs: tuple[float, ...] = ()) -> list[str]:
+def cut(model: Any, wanted: Layout) -> list[str]:
     """The description of the stages."""
     from dtj_trainer.pipeline_parallel import graph_cut
 
-    return [str(part) for part in graph_cut.cut(model, wanted, lambda _: costs)]
+    return [str(part) for part in graph_cut.cut(model, wanted)]
 
 
 def links(model: Any) -> list[str]:
@@ -48,10 +48,6 @@ def test_a_chain_is_cut_so_that_the_stage_with_most_parameters_has_as_few_as_can
     assert cut(chain(1, 1), layout(1)) == ["a..b"]
 
 
-def test_a_chain_is_cut_by_what_was_measured_where_cost_is_to_be_balanced() -> None:
-    assert cut(chain(1, 1, 1, 1), layout(2, by_cost=True), costs=(9, 1, 1, 1)) == ["a", "b..d"]
-
-
 def test_a_chain_is_cut_where_the_user_says() -> None:
     assert cut(chain(1, 1, 1, 1), layout(3, "b", "d")) == ["a", "b..c", "d"]
 
@@ -62,7 +58,7 @@ def test_every_layer_is_in_one_stage_and_the_stages_make_the_model() -> None:
     from dtj_trainer.pipeline_parallel import graph_cut
 
     model = chain(7, 6, 5, 4)
-    parts = graph_cut.cut(model, layout(3), lambda _: [])
+    parts = graph_cut.cut(model, layout(3))
     assert sum(part.parameters for part in parts) == model.count_params()
     tensor = inputs = np.random.RandomState(0).rand(3, 10).astype("float32")
     for part in parts:

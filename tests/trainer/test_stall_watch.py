@@ -40,11 +40,9 @@ def data():
 """
 
 
-@pytest.mark.parametrize("loop", ["custom", "fit"])
-def test_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: Path, loop: str) -> None:
+def test_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: Path) -> None:
     arguments = [
         "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8",
-        f"--loop={loop}",
     ]  # fmt: skip
     with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
         job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
@@ -52,35 +50,7 @@ def test_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: P
         endings.check(job.start(), "data_that_block")
 
 
-def test_a_callback_that_blocks_on_one_worker_ends_the_job_and_names_the_worker(folder: Path) -> None:
-    """Keras begins the next epoch with variables of all replicas: the others wait there, outside of their steps."""
-    blocks = """
-class Blocks(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        if os.environ["DTJ_INDEX"] == "1":
-            time.sleep(3600)
-
-def callbacks():
-    return [Blocks()]
-"""
-    arguments = [
-        "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=2", "--no-shuffle", "--stall-timeout=8",
-        "--loop=fit", "--callbacks=mine:callbacks",
-    ]  # fmt: skip
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
-        (folder / "mine.py").write_text(BLOCKS.format(index="none") + blocks)
-        assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
-    late = "no step was finished for 8 s (--stall-timeout): "
-    assert (
-        job["worker-1"].last_words
-        == f"{late}is outside of its steps, as in a callback or a validation, after 50 batches of its data"
-    )
-    assert job["worker-0"].last_words.startswith(f"{late}worker 1 is outside of its steps, ")
-
-
-@pytest.mark.parametrize("loop", ["custom", "fit"])
-def test_held_out_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: Path, loop: str) -> None:
+def test_held_out_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: Path) -> None:
     """Both are in the same validation, after the same number of steps."""
     data = """
 from pathlib import Path
@@ -101,7 +71,7 @@ def held_out():
 """
     arguments = [
         "--model=mine:model", "--data=mine:held_out", "--batch-size=8", "--epochs=2", "--no-shuffle",
-        "--stall-timeout=8", "--validate-every=10", "--checkpoint-every-steps=5", f"--loop={loop}",
+        "--stall-timeout=8", "--validate-every=10", "--checkpoint-every-steps=5",
     ]  # fmt: skip
     with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
         job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=30"]
@@ -229,33 +199,12 @@ def test_what_was_sent_and_did_not_arrive_is_found_by_what_the_stages_have_compu
     assert missing(counts) == link
 
 
-@pytest.mark.parametrize("loop", ["custom", "fit"])
-def test_a_parameter_server_worker_that_waits_for_its_data_is_named(folder: Path, loop: str) -> None:
+def test_a_parameter_server_worker_that_waits_for_its_data_is_named(folder: Path) -> None:
     run_until_stalled(
-        folder, "--model=mine:tf_keras_model", "--data=mine:stuck_data", f"--loop={loop}",
+        folder, "--model=mine:tf_keras_model", "--data=mine:stuck_data",
         strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1},
         name="data_that_block_under_parameter_server",
     )  # fmt: skip
-
-
-def test_a_callback_of_the_coordinator_that_blocks_ends_the_job(folder: Path) -> None:
-    callbacks = """
-import time
-
-def callbacks():
-    import tf_keras
-    return [tf_keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(3600))]
-"""
-    arguments = [
-        "--model=mine:tf_keras_model", "--data=mine:data", "--loop=fit", "--callbacks=mine:callbacks",
-        "--batch-size=8", "--epochs=2", "--no-shuffle", "--stall-timeout=8",
-    ]  # fmt: skip
-    with Job(folder, strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, arguments=arguments) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=20"]
-        (folder / "mine.py").write_text(STUCK.replace("1e6", "0.0") + callbacks)
-        assert job.start()["chief-0"].wait() == 1
-    doing = "is outside of its steps, as in a callback or a validation"
-    assert job["chief-0"].last_words == f"no step was finished for 8 s (--stall-timeout): {doing}"
 
 
 MODELS = """

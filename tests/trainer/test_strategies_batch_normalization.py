@@ -44,8 +44,7 @@ Store.save = noted
 """Each task notes all its weights when it saves, also where that is thrown away."""
 
 
-@pytest.mark.parametrize("loop", ["custom", "fit"])
-def test_its_statistics_are_equal_on_all_workers_and_those_of_one_device(folder: Path, loop: str) -> None:
+def test_its_statistics_are_equal_on_all_workers_and_those_of_one_device(folder: Path) -> None:
     import numpy
 
     def weights(part: str, task: str) -> list[Any]:
@@ -53,7 +52,7 @@ def test_its_statistics_are_equal_on_all_workers_and_those_of_one_device(folder:
             return [saved[name] for name in saved.files]
 
     for strategy, roles in (("OneDevice", {"worker": 1}), ("MultiWorkerMirrored", {"worker": 2})):
-        arguments = [*SHORT, f"--loop={loop}", "--model=mine:build", "--dataset=digits"]
+        arguments = [*SHORT, "--model=mine:build", "--dataset=digits"]
         with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments, exports=False) as job:
             (folder / strategy / "mine.py").write_text(NORMALISED)
             (folder / strategy / "sitecustomize.py").write_text(NOTED)

@@ -1,4 +1,4 @@
-"""`--run-eagerly`, to step through with a debugger: every strategy and both loops."""
+"""`--run-eagerly`, to step through with a debugger: every strategy."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,6 @@ pytestmark = pytest.mark.trainer
 THREE_STEPS = ("--run-eagerly", "--epochs=1", "--batch-size=480")
 
 
-@pytest.mark.parametrize("loop", ["custom", "fit"])
 @pytest.mark.parametrize(
     ("strategy", "roles"),
     [
@@ -24,8 +23,8 @@ THREE_STEPS = ("--run-eagerly", "--epochs=1", "--batch-size=480")
     ],
     ids=str,
 )
-def test_it_trains_without_a_graph(folder: Path, strategy: str, roles: Mapping[str, int], loop: str) -> None:
-    arguments = [*THREE_STEPS, f"--loop={loop}", "--logical-cpus=2"]
+def test_it_trains_without_a_graph(folder: Path, strategy: str, roles: Mapping[str, int]) -> None:
+    arguments = [*THREE_STEPS, "--logical-cpus=2"]
     with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
         job.start()
         trains = [name for name in job.replicas if strategy != "ParameterServer" or name == "chief-0"]

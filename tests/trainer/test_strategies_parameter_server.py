@@ -1,4 +1,4 @@
-"""ParameterServer beyond its own loop: variables split over the servers, Keras' fit, and how well it learns."""
+"""ParameterServer beyond its own loop: two servers, an evaluator and another strategy, and how well it learns."""
 
 import re
 import signal
@@ -26,36 +26,18 @@ def preempted(job: Job) -> tuple[Replica, int]:
     return chief, saved
 
 
-def test_split_variables_are_saved_whole_and_read_by_servers_evaluator_and_another_strategy(folder: Path) -> None:
-    import tensorflow as tf
-
-    arguments = [*LONG, "--min-shard-bytes=4096"]
-    with Job(folder, strategy=STRATEGY, roles=TWO_SERVERS, arguments=arguments) as job:
+def test_what_two_servers_save_is_read_by_servers_evaluator_and_another_strategy(folder: Path) -> None:
+    with Job(folder, strategy=STRATEGY, roles=TWO_SERVERS, arguments=LONG) as job:
         chief, _ = preempted(job)
         assert chief.wait() == 0
-        assert re.search(r"^split over the parameter servers: .*\(1024, 128\)", chief.log, re.M)
         assert job["evaluator-0"].wait() == 0
     assert job.result["accuracy"] >= 0.95
-    reader = tf.train.load_checkpoint(str(job.checkpoints / f"ckpt-{job.newest_checkpoint}"))
-    shapes = [tuple(shape) for shape in reader.get_variable_to_shape_map().values()]
-    assert (1024, 128) in shapes
 
     arguments = ["--epochs=9", "--checkpoint-every-steps=60"]
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as alone:
         assert alone.start().wait() == {"worker-0": 0}
     assert re.search(r"resumed: step 1[89]\d of 203", alone["worker-0"].log)
     assert alone.result["accuracy"] >= 0.95
-
-
-def test_fit_is_stopped_resumed_and_loses_a_worker_as_our_own_loop_does(folder: Path) -> None:
-    roles = {"chief": 1, "worker": 2, "ps": 1}
-    with Job(folder, strategy=STRATEGY, roles=roles, arguments=[*LONG, "--loop=fit"]) as job:
-        chief, saved = preempted(job)
-        job.wait_for_checkpoint(saved + 1)
-        job["worker-1"].kill()
-        assert chief.wait() == 0
-    assert job.result["accuracy"] >= 0.95
-    assert job.result["steps"] >= 180
 
 
 def test_its_accuracy_is_within_one_percent_of_one_devices(folder: Path) -> None:

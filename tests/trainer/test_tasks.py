@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from trainer.cluster import Job
 from trainer.outcome import tensors
 
@@ -43,11 +44,9 @@ def served(job: Job, *inputs: Any) -> dict[str, Any]:
     ("arguments", "dataset", "accuracy"),
     [
         (TUMOURS, "breast_cancer", 0.93),
-        ((*TUMOURS, "--dataset=wine", "--optimizer=sgd", "--momentum=0.9"), "wine", 0.9),
-        ((*TUMOURS, "--dataset=iris", "--optimizer=sgd", "--schedule=exponential", "--epochs=20"), "iris", 0.85),
         (REVIEWS, "reviews", 0.67),
     ],
-    ids=["breast-cancer", "wine", "iris", "reviews"],
+    ids=["breast-cancer", "reviews"],
 )
 def test_classes_are_learned(folder: Path, arguments: tuple[str, ...], dataset: str, accuracy: float) -> None:
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
@@ -137,7 +136,7 @@ def test_two_workers_learn_what_one_process_learns_and_resume_on_schedule_to_the
 
 
 def test_the_rate_of_the_command_line_holds_when_a_run_is_resumed_with_another(folder: Path) -> None:
-    arguments = ["--task=tabular-classification", "--dataset=iris", "--batch-size=40"]
+    arguments = ["--task=tabular-classification", "--dataset=breast-cancer", "--batch-size=152"]
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*arguments, "--epochs=5"]) as job:
         assert job.start().wait() == {"worker-0": 0}
         before = tensors(job.checkpoints / "ckpt-15")

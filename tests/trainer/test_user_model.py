@@ -171,7 +171,7 @@ TWO_CPUS = "--logical-cpus=2"
         ("keras", "Mirrored", (TWO_CPUS,)),
         ("keras", "MultiWorkerMirrored", ()),
         ("tf_keras", "OneDevice", ()),
-        ("tf_keras", "Mirrored", (TWO_CPUS, "--loop=fit")),
+        ("tf_keras", "Mirrored", (TWO_CPUS,)),
         ("tf_keras", "MultiWorkerMirrored", ()),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

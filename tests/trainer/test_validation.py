@@ -4,7 +4,7 @@ import json
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,8 @@ from trainer.outcome import assert_training_curves, points, tensors
 
 pytestmark = pytest.mark.trainer
 
-ARGUMENTS = (
-    "--no-shuffle",
-    "--epochs=3",
-    "--batch-size=24",
-    "--steps-per-call=4",
-    "--validate-every=epoch",
-)
-"""12 steps; 24 held-out examples."""
+ARGUMENTS = ("--no-shuffle", "--epochs=3", "--validate-every=epoch")
+"""Of 96 examples; 24 are held out."""
 SCRIPTS = Path(__file__).parent / "scripts"
 HERE = {"PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}:{SCRIPTS}", "CUDA_VISIBLE_DEVICES": "", **NO_EXPORT}
 ONE, TWO = {"worker": 1}, {"worker": 2}
@@ -35,56 +29,56 @@ def models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
 
 
-def history(model: str, data: str, *, batch: int) -> Mapping[str, list[float]]:
-    """What plain Keras says of each epoch, on one device."""
+def history(model: str, data: str, *, batch: int, judged_by: int) -> Mapping[str, list[float]]:
+    """What plain Keras says of each epoch, on one device, with batches of so many to learn from and to be judged by."""
     import keras
     import parity_models
 
     keras.utils.set_random_seed(0)
     made, parts = getattr(parity_models, model)(), getattr(parity_models, data)()
+    training, held_out = parts["training"].batch(batch), parts["held_out"].batch(judged_by)
     found: Mapping[str, list[float]] = made.fit(
-        parts["training"].batch(24), validation_data=parts["held_out"].batch(batch), epochs=3, shuffle=False, verbose=0,
-    ).history  # fmt: skip
+        training, validation_data=held_out, epochs=3, shuffle=False, verbose=0
+    ).history
     return found
 
 
-def arguments_for(model: str, data: str, strategy: str, loop: str) -> list[str]:
+def arguments_for(model: str, data: str, strategy: str) -> list[str]:
     """Of a job with two replicas, except under OneDevice."""
     devices = ["--logical-cpus=2"] if strategy in ("Mirrored", "CentralStorage") else []
-    return [*ARGUMENTS, f"--model=parity_models:{model}", f"--data=parity_models:{data}", f"--loop={loop}", *devices]
+    return [*ARGUMENTS, f"--model=parity_models:{model}", f"--data=parity_models:{data}", *devices]
 
 
-MIRRORED = ("Mirrored", ONE, "fit")
-WORKERS = ("MultiWorkerMirrored", TWO, "custom")
+MIRRORED = ("Mirrored", ONE)
+WORKERS = ("MultiWorkerMirrored", TWO)
 CASES = [
-    # The last batch is smaller, and one replica has a batch more than the other.
-    *(("metrics", "weighted", 5, *run) for run in (
-        ("OneDevice", ONE, "custom"), MIRRORED, ("CentralStorage", ONE, "custom"), WORKERS,
-        ("MultiWorkerMirrored", TWO, "fit"),
+    # The last batch is smaller. With batches of 8, one replica has a batch more than the other.
+    *(("metrics", "weighted", 16, *run) for run in (
+        ("OneDevice", ONE), MIRRORED, ("CentralStorage", ONE), WORKERS,
     )),
-    ("masked", "tokens", 5, *WORKERS),
-    ("masked_by_weight", "tokens", 5, *MIRRORED),
-    ("normalised_penalties", "points", 5, *MIRRORED),
-    ("tf_keras_weights", "weighted", 5, *WORKERS),
+    ("masked", "tokens", 16, *WORKERS),
+    ("masked_by_weight", "tokens", 8, *MIRRORED),
+    ("normalised_penalties", "points", 8, *MIRRORED),
+    ("tf_keras_weights", "weighted", 16, *WORKERS),
     # Keras takes the losses of single outputs as means of batches, whatever size these have.
     ("several", "pairs", 8, *MIRRORED),
     # These have a test_step of their own.
-    ("guided_evaluation", "weighted", 5, *MIRRORED),
-    ("extended_evaluation", "points", 5, *WORKERS),
-    ("extended_evaluation", "points", 5, "CentralStorage", ONE, "custom"),
-    ("own_evaluation", "points", 5, "MultiWorkerMirrored", TWO, "fit"),
-    ("tf_keras_evaluation", "points", 5, "OneDevice", ONE, "fit"),
+    ("guided_evaluation", "weighted", 16, *MIRRORED),
+    ("extended_evaluation", "points", 16, *WORKERS),
+    ("extended_evaluation", "points", 16, "CentralStorage", ONE),
+    ("own_evaluation", "points", 8, *WORKERS),
+    ("tf_keras_evaluation", "points", 16, "OneDevice", ONE),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("model", "data", "batch", "strategy", "roles", "loop"), CASES, ids=str)
+@pytest.mark.parametrize(("model", "data", "batch", "strategy", "roles"), CASES, ids=str)
 def test_validation_is_that_of_keras(
-    folder: Path, model: str, data: str, batch: int, strategy: str, roles: Mapping[str, int], loop: str
+    folder: Path, model: str, data: str, batch: int, strategy: str, roles: Mapping[str, int]
 ) -> None:
-    arguments = [*arguments_for(model, data, strategy, loop), f"--validation-batch-size={batch}"]
+    arguments = [*arguments_for(model, data, strategy), f"--batch-size={batch}", f"--steps-per-call={96 // batch}"]
     with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
         assert set(job.start(environ=HERE).wait().values()) == {0}
-    measured = history(model, data, batch=batch)
+    measured = history(model, data, batch=batch, judged_by=batch)
     wanted = {name: values for name, values in measured.items() if name.startswith("val_")}
     # Keras shows it of the last batch alone.
     wanted.pop("val_of_batch", None)
@@ -92,80 +86,32 @@ def test_validation_is_that_of_keras(
     assert {f"val_{name}" for name in shown} >= set(wanted)
     for name, values in wanted.items():
         curve = shown[name.removeprefix("val_")]
-        assert list(curve) == [4, 8, 12]
+        assert list(curve) == [96 // batch * epoch for epoch in (1, 2, 3)]
         assert list(curve.values()) == pytest.approx(values, abs=1e-5), name
     if model == "metrics":
         # Masks make the loss depend on the batch; these metrics are the same in the evaluation at the end.
         for name, values in wanted.items():
             assert job.result[name.removeprefix("val_")] == pytest.approx(values[-1], abs=1e-5), name
-        assert_training_curves(job, {name: values[-1] for name, values in measured.items() if name not in wanted}, loop)
+        assert_training_curves(job, {name: values[-1] for name, values in measured.items() if name not in wanted})
     first, *_ = job.replicas.values()
-    assert re.search(r"^step 12/12 .* val_loss \d", first.log, re.M), "the progress shows no val_loss"
+    assert re.search(r"^step (\d+)/\1 .* val_loss \d", first.log, re.M), "the progress shows no val_loss"
 
 
 OVERFITS = ("--no-shuffle", "--epochs=20", "--batch-size=16", "--steps-per-call=4", "--data=overfits:dataset")
 """At most 60 steps, 3 an epoch."""
 
 
-def score(model: Any) -> Mapping[str, float]:
-    """What plain Keras says of a trained model."""
-    import overfits
-
-    found: Mapping[str, float] = model.evaluate(overfits.dataset()["held_out"].batch(16), return_dict=True, verbose=0)
-    return found
-
-
-@pytest.fixture(scope="module")
-def overfitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Mapping[str, list[float]]]]:
-    """The model of plain Keras that its callbacks have stopped, and its history."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        patch.chdir(tmp_path_factory.mktemp("keras"))
-        import overfits
-
-        model, parts = overfits.build(), overfits.dataset()
-        history = model.fit(
-            parts["training"].batch(16), validation_data=parts["held_out"].batch(16), epochs=20, shuffle=False,
-            callbacks=overfits.callbacks(), verbose=0,
-        ).history  # fmt: skip
-        yield model, history
-
-
-def test_callbacks_of_keras_act_on_the_validation_alike_on_all_workers(
-    folder: Path, overfitted: tuple[Any, Mapping[str, list[float]]]
-) -> None:
-    model, history = overfitted
-    epochs = len(history["loss"])
-    assert 5 < epochs < 20, "the training of plain Keras was not stopped early"
-    arguments = [
-        *OVERFITS, "--model=overfits:build", "--loop=fit", "--callbacks=overfits:callbacks", "--validate-every=epoch",
-    ]  # fmt: skip
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
-        assert job.start(environ=HERE).wait() == {"worker-0": 0, "worker-1": 0}
-    shown = [
-        re.findall(r"^epoch \d+ rate (\S+) val_loss (\S+)$", replica.log, re.M) for replica in job.replicas.values()
-    ]
-    assert shown[0] == shown[1]
-    assert [float(loss) for _, loss in shown[0]] == pytest.approx(history["val_loss"], abs=1e-5)
-    assert [float(rate) for rate, _ in shown[0]][:-1] == pytest.approx(history["learning_rate"][1:])
-    # As Keras' restore_best_weights left it; the checkpoint is of the step that was reached.
-    assert job.result["loss"] == pytest.approx(score(model)["loss"], abs=1e-5)
-    assert job.result["steps"] == 3 * epochs == job.newest_checkpoint
-    model.load_weights(folder / "best.weights.h5")
-    assert score(model)["loss"] == pytest.approx(min(history["val_loss"]), abs=1e-5)
-
-
 KEEPS = ("--validate-every=3", "--keep-best=val_loss", "--checkpoint-every-steps=3", "--checkpoint-keep=2")
 
 
-@pytest.mark.parametrize(("strategy", "roles", "loop"), [("OneDevice", ONE, "fit"), WORKERS])
+@pytest.mark.parametrize(("strategy", "roles"), [("OneDevice", ONE), WORKERS])
 def test_the_best_step_survives_a_restart_and_is_exported(
-    folder: Path, strategy: str, roles: Mapping[str, int], loop: str
+    folder: Path, strategy: str, roles: Mapping[str, int]
 ) -> None:
     results, bits, records = [], [], []
     for name in ("whole", "killed"):
         at = folder / name
-        arguments = [*OVERFITS, *KEEPS, "--model=overfits:drops", f"--loop={loop}"]
+        arguments = [*OVERFITS, *KEEPS, "--model=overfits:drops"]
         environ = {**HERE, "DTJ_EXPORT_DIR": str(at / "export")}
         with Job(at, strategy=strategy, roles=roles, arguments=arguments) as job:
             if name == "killed":
@@ -195,24 +141,25 @@ def test_the_best_step_survives_a_restart_and_is_exported(
 DAMAGES_THE_BEST = """
 import json
 import pathlib
-import keras
 
-class Damages(keras.callbacks.Callback):
-    def on_train_end(self, logs=None):
+class Damages:
+    every_steps = 60
+
+    def __call__(self, step, metrics, model):
         step = json.loads(pathlib.Path("checkpoints/validation.json").read_text())["best"]["step"]
         (data,) = pathlib.Path("checkpoints").glob(f"ckpt-{step}.data-*")
         data.write_bytes(data.read_bytes()[:100])
 
-def callbacks():
+def actions():
     return [Damages()]
 """
 
 
 def test_a_best_checkpoint_that_is_damaged_is_left_with_a_warning(folder: Path) -> None:
-    arguments = [*OVERFITS, *KEEPS, "--model=overfits:drops", "--loop=fit"]
+    arguments = [*OVERFITS, *KEEPS, "--model=overfits:drops"]
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
         (folder / "damages.py").write_text(DAMAGES_THE_BEST)
-        assert job.start(environ=HERE, arguments=["--callbacks=damages:callbacks"]).wait() == {"worker-0": 0}
+        assert job.start(environ=HERE, arguments=["--actions=damages:actions"]).wait() == {"worker-0": 0}
         line = r"warning: the best checkpoint, of step \d+, cannot be read any more \(damaged: .*\); the weights"
         assert re.search(line, job["worker-0"].log)
         assert (job.result["steps"], job.result.get("bestStep")) == (60, None)
@@ -276,7 +223,7 @@ def dataset():
 
 def test_sigterm_in_the_midst_of_a_validation_saves_and_the_next_start_validates_that_step(folder: Path) -> None:
     arguments = [
-        *OVERFITS, "--model=slow:build", "--data=slow:dataset", "--validate-every=30", "--validation-batch-size=1",
+        *OVERFITS, "--model=slow:build", "--data=slow:dataset", "--validate-every=30",
     ]  # fmt: skip
     with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
         (folder / "slow.py").write_text(SLOW)
@@ -323,7 +270,7 @@ def test_the_evaluation_of_a_pipeline_calls_the_test_step_of_the_model(folder: P
     with Job(folder, strategy="Pipeline", roles=TWO, arguments=arguments) as job:
         # The other tasks of a pipeline end after the leader, when they are stopped.
         assert job.start(environ=HERE)["worker-0"].wait(DEADLINE) == 0
-    measured = history("own_evaluation", "points", batch=12)
+    measured = history("own_evaluation", "points", batch=24, judged_by=12)
     for name in ("loss", "odds", "overlap"):
         assert job.result[name] == pytest.approx(measured[f"val_{name}"][-1], abs=1e-5)
     assert (

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from dtj_trainer import rng_state
-from dtj_trainer.compat import optimizers, tensorflow, tf_keras
+from dtj_trainer.compat import optimizers, tf_keras
 
 
 def keras_of(model: Any) -> ModuleType:
@@ -64,12 +64,3 @@ def state(optimizer: Any) -> list[Any]:
     Not the learning rate, which Keras 3 counts as its state: the command line decides it.
     """
     return variables(saved_variables(optimizer))
-
-
-def unshard(of_model: Iterable[Any]) -> list[Any]:
-    """The same variables, with each that ParameterServer has split in place of its shards, which follow each other."""
-    found: dict[int, Any] = {}
-    for variable in of_model:
-        one = tensorflow.whole_variable(variable)
-        found.setdefault(id(one), one)
-    return list(found.values())

@@ -51,23 +51,7 @@ def prepare(config: Config) -> tuple[LearningTask, Source]:
             check_inputs(config.task, data.input_spec, data.name)
             check_labels(config.task, data)
         fitted, source = importlib.import_module(TASKS[config.task].module).prepare(data)
-    if config.metrics:
-        from dtj_trainer.tasks.measuring import Measuring
-
-        fitted = Measuring(fitted, config.metrics, classes=0 if TASKS[config.task].predicts_numbers else _classes(data))
-        if config.strategy in ("ParameterServer", "Pipeline"):
-            log.log(
-                config.cluster.common_log_level,
-                f"--metrics={','.join(config.metrics)}: strategy {config.strategy} shows them only in the evaluation "
-                "at its end",
-            )
     return fitted, _served(config, source)
-
-
-def _classes(data: Source) -> int:
-    from dtj_trainer.tasks.statistics import class_names
-
-    return len(class_names(data))
 
 
 def _data(config: Config) -> Source:
@@ -80,7 +64,7 @@ def _data(config: Config) -> Source:
         return open_files(
             config, numbers=_predicts_numbers(config), task=None if config.user_code.model else config.task
         )
-    return Arrays(importlib.import_module(DATASETS[config.dataset]).load(), memory=config.data.memory)
+    return Arrays(importlib.import_module(DATASETS[config.dataset]).load())
 
 
 def _predicts_numbers(config: Config) -> bool:

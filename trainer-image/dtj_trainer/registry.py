@@ -29,8 +29,6 @@ DATASETS: Mapping[str, str] = MappingProxyType(
         "reviews": "dtj_trainer.datasets.reviews",
         "diabetes": "dtj_trainer.datasets.diabetes",
         "breast-cancer": "dtj_trainer.datasets.breast_cancer",
-        "wine": "dtj_trainer.datasets.wine",
-        "iris": "dtj_trainer.datasets.iris",
     }
 )
 """Name of a data set -> module with `load() -> dtj_trainer.datasets.Dataset`."""
@@ -60,7 +58,7 @@ TASKS: Mapping[str, TaskEntry] = MappingProxyType(
         "tabular-classification": TaskEntry(
             module="dtj_trainer.tasks.tabular_classification",
             inputs=ROWS,
-            datasets=("breast-cancer", "wine", "iris"),
+            datasets=("breast-cancer",),
             learning_rates=MappingProxyType({"adam": 0.003, "sgd": 0.05}),
         ),
     }

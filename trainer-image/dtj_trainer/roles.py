@@ -17,7 +17,7 @@ from dtj_launch.rendezvous import prove_free
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config import entry_points
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
-from dtj_trainer.config.data import Profile, ServiceTask
+from dtj_trainer.config.data import ServiceTask
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.config.script import Script
@@ -61,8 +61,6 @@ def _launch(config: Config, context: TaskContext) -> None:
     context.startup.lap("python")
     if config.service_task:
         _serve_data(config, config.service_task, progress_store)
-    elif config.profile:
-        _profile(config.profile, context)
     elif role == EVALUATOR:
         _evaluate(context)
     elif config.strategy == PIPELINE:
@@ -115,7 +113,7 @@ def _coordinate(context: TaskContext) -> None:
     context.startup.lap("import")
     start_gate.wait_for_roles(config, WORKER, PS)
     with _connecting(context):
-        strategy = parameter_server.make_parameter_server_strategy(min_shard_bytes=config.min_shard_bytes)
+        strategy = parameter_server.make_parameter_server_strategy()
     run = _run_in_time(context)
     with _fed(run):
         parameter_server.train(run, strategy)
@@ -139,16 +137,6 @@ def _serve_data(config: Config, service: ServiceTask, progress_store: ProgressSt
         start_timeout=config.start_timeout,
         progress_store=progress_store,
     )
-
-
-def _profile(profile: Profile, context: TaskContext) -> None:
-    environment.configure(eager=context.config.run_eagerly)
-    from dtj_trainer.data.diagnosis import diagnosing_data_errors
-    from dtj_trainer.data.input_profile import report
-
-    run = _run(context)
-    with diagnosing_data_errors(run.data):
-        report(run.data, run.config, profile)
 
 
 def _pipe(context: TaskContext) -> None:

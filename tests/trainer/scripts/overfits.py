@@ -49,20 +49,3 @@ def drops() -> Any:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=keras.optimizers.SGD(0.02, momentum=0.9), loss=loss)
     return model
-
-
-class Tells(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-        print("epoch", epoch, "rate", rate, "val_loss", logs["val_loss"], flush=True)
-
-
-def callbacks() -> list[Any]:
-    return [
-        keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=1, factor=0.5),
-        keras.callbacks.ModelCheckpoint(
-            "best.weights.h5", monitor="val_loss", save_best_only=True, save_weights_only=True
-        ),
-        keras.callbacks.EarlyStopping(monitor="val_loss", patience=3, restore_best_weights=True),
-        Tells(),
-    ]

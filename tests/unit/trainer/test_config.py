@@ -116,6 +116,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["--learning-rate=nan"], {}, "--learning-rate=nan: give a number above 0"),
         (["--epoch=5"], {}, "unrecognized arguments: --epoch=5; see --help"),
         (["--epochs"], {}, "argument --epochs: expected one argument; see --help"),
+        (["--loop=fit"], {}, "--loop=fit: this option is gone; call Keras' fit in a script, and give --script; the"),
         (["train"], {}, "unrecognized arguments: train; see --help"),
         *(
             ([f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
@@ -123,15 +124,10 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ),
         *(
             (["--data-dir=d", f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
-            for flag in ("--held-out", "--cache", "--label-column")
+            for flag in ("--held-out", "--label-column")
         ),
         (["--script=a.py", "--export-dir="], {}, "--export-dir=: empty; give a value, or leave the option out"),
         ([], {"DTJ_STATUS_PORT": "http"}, "DTJ_STATUS_PORT=http: give a port from 1 to 65535"),
-        (
-            ["--actions=mine:actions", "--loop=fit"],
-            {},
-            "--actions=mine:actions: Keras' fit calls callbacks; give --callbacks, or --loop=custom",
-        ),
         (
             ["--actions=mine:actions", "--strategy=Pipeline"],
             {"TF_CONFIG": tf_config(worker=["a:2222", "b:2222"])},
@@ -139,11 +135,6 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             "or leave it out",
         ),
         (["--actions=mine"], {}, "--actions=mine: give package.module:function"),
-        (
-            ["--strategy=Pipeline", "--loop=fit"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--loop=fit: Keras' fit does not support stages; leave it out, or use another strategy than Pipeline",
-        ),
         (["--strategy=mirrored"], {}, "--strategy=mirrored: no such strategy; this trainer knows OneDevice"),
         (["--task=poetry"], {}, "--task=poetry: no such task; this trainer knows image-classification"),
         (["--dataset=letters"], {}, "--dataset=letters: no data set of task image-classification; this trainer knows"),
@@ -182,22 +173,12 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (
             ["--strategy=Pipeline"],
             {"TF_CONFIG": tf_config("chief", chief=["c:1"], worker=["a:1"])},
-            "strategy Pipeline: TF_CONFIG lists 1 workers, which is 1 stage(s); list at least 2",
+            "strategy Pipeline: TF_CONFIG lists 1 worker, which is one stage; list at least 2",
         ),
         (
             ["--strategy=Pipeline"],
             {"TF_CONFIG": tf_config("ps", **SERVERS)},
             "strategy Pipeline: TF_CONFIG lists ps tasks; stages hold their own variables, remove ps",
-        ),
-        (
-            ["--strategy=Pipeline", "--pipeline-replicas=3"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--pipeline-replicas=3: TF_CONFIG lists 2 workers, which 3 replicas cannot share",
-        ),
-        (
-            ["--strategy=Pipeline", "--pipeline-replicas=2"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "strategy Pipeline: TF_CONFIG lists 2 workers, which is 1 stage(s) for each of 2 replicas; list at least 4",
         ),
         (
             ["--strategy=Pipeline", "--micro-batches=3"],
@@ -216,12 +197,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             {"TF_CONFIG": tf_config(**TWO)},
             "--stages=a,: give names with commas between them",
         ),
-        (
-            ["--strategy=Pipeline", "--stages=a", "--balance=cost"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--stages=a and --balance=cost: give one of the two",
-        ),
-        (["--balance=size"], {}, "--balance=size: strategy OneDevice has no stages"),
+        (["--pipeline-replicas", "2"], {}, "--pipeline-replicas: this option is gone; each worker is a stage"),
         ([], {"DTJ_ROLE": "evaluator", "DTJ_JOB_NAME": "j"}, "evaluator: there is no checkpoint directory to watch"),
     ],
     ids=lambda value: value[:60] if isinstance(value, str) else None,
@@ -232,15 +208,12 @@ def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
     assert refusal(*argv, **environ).startswith(printed)
 
 
-def test_the_workers_of_a_pipeline_are_stages_of_its_replicas() -> None:
+def test_the_workers_of_a_pipeline_are_its_stages() -> None:
     workers: dict[str, Any] = {"worker": [f"w{place}:1" for place in range(6)]}
-    config = configured(
-        "--pipeline-replicas=2", "--micro-batches=8", DTJ_STRATEGY="Pipeline", TF_CONFIG=tf_config(**workers)
-    )
-    layout = config.pipeline
+    layout = configured("--micro-batches=8", DTJ_STRATEGY="Pipeline", TF_CONFIG=tf_config(**workers)).pipeline
     assert layout is not None
-    assert (layout.stages, layout.replicas, layout.shares) == (3, 2, 16)
-    assert layout.worker(replica=1, stage=2) == Task("worker", 5)
+    assert (layout.stages, layout.micro_batches) == (6, 8)
+    assert layout.worker(5) == Task("worker", 5)
     assert configured().pipeline is None
 
 
@@ -312,7 +285,7 @@ def test_what_cannot_be_done_about_a_loss_that_is_not_finite_is_refused(
 
 def test_a_loss_that_is_not_finite_ends_the_training_unless_more_is_asked_for() -> None:
     assert configured().on_nan.action == "fail"
-    assert configured("--on-nan=skip", "--on-nan-limit=3", "--loop=fit").on_nan.limit == 3
+    assert configured("--on-nan=skip", "--on-nan-limit=3").on_nan.limit == 3
 
 
 @pytest.mark.parametrize(
@@ -338,11 +311,6 @@ def test_a_loss_that_is_not_finite_ends_the_training_unless_more_is_asked_for() 
             ("--keep-best=val_loss",),
             {},
             "--keep-best=val_loss: nothing validates during the training; give --validate-every",
-        ),
-        (
-            ("--validation-batch-size=8",),
-            {},
-            "--validation-batch-size=8: nothing validates during the training; give --validate-every",
         ),
         (
             ("--validate-every=5", "--keep-best=val_loss"),
@@ -392,30 +360,6 @@ def test_the_name_of_a_metric_shows_which_value_is_better(text: str, metric: str
     assert best.is_better(0.5, None)
     assert best.is_better(0.5, 0.7) == (mode == "min")
     assert not best.is_better(float("nan"), None)
-
-
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (("--metrics=AUC,Presision",), "--metrics=AUC,Presision: no metric 'Presision'; did you mean Precision?"),
-        (("--metrics=auc,AUC",), "--metrics=auc,AUC: AUC is given twice"),
-        (
-            ("--task=tabular-regression", "--metrics=AUC"),
-            "--metrics=AUC: task tabular-regression predicts numbers, so AUC says nothing; give LogCoshError, "
-            "MeanAbsolutePercentageError, MeanSquaredError, MeanSquaredLogarithmicError, R2Score, RootMeanSquaredError",
-        ),
-        (
-            ("--model=a:b", "--data=a:c", "--metrics=AUC"),
-            "--metrics=AUC: --model=a:b brings its own; compile the model with them, or leave it out",
-        ),
-    ],
-)
-def test_a_metric_that_is_not_known_or_says_nothing_is_refused(argv: tuple[str, ...], line: str) -> None:
-    assert refusal(*argv) == line
-
-
-def test_metrics_have_the_names_of_keras_or_the_same_in_lower_case() -> None:
-    assert configured("--metrics=auc,F1Score,true_positives").metrics == ("AUC", "F1Score", "TruePositives")
 
 
 @pytest.mark.parametrize(

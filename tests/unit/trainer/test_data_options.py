@@ -1,12 +1,11 @@
 """The options of the trainer's input, without TensorFlow."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from dtj_trainer.config.cluster import Task
-from dtj_trainer.config.data import FeatureSpec, Profile, ServiceTask
+from dtj_trainer.config.data import FeatureSpec, ServiceTask
 from dtj_trainer.config.parsing import Config, parse
 from support.bad_arguments import refusal
 
@@ -28,7 +27,7 @@ def test_files_are_described_by_options() -> None:
         [
             "--data-dir=gs://bucket/part-*", "--data-format=tfrecord", "--held-out=/judge", "--label-column=y",
             "--columns=a, b", "--features=a:float:2x3,b:int,y:bytes", "--image-size=32x48", "--shuffle-window=7",
-            "--cache=/scratch", "--input-memory=512",
+            "--cache=memory",
         ],
         {},
     )  # fmt: skip
@@ -36,8 +35,7 @@ def test_files_are_described_by_options() -> None:
     assert (data.where, data.format, data.validation, data.label) == ("gs://bucket/part-*", "tfrecord", "/judge", "y")
     assert data.columns == ("a", "b")
     assert data.features == (FeatureSpec("a", "float", (2, 3)), FeatureSpec("b", "int"), FeatureSpec("y", "bytes"))
-    assert (data.image_size, data.shuffle_window, data.cache) == ((32, 48), 7, Path("/scratch"))
-    assert data.memory == 512 * 2**20
+    assert (data.image_size, data.shuffle_window, data.cache) == ((32, 48), 7, "memory")
 
 
 def test_held_out_is_a_share_or_a_place() -> None:
@@ -86,11 +84,6 @@ def test_a_worker_is_no_part_of_the_service() -> None:
     assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).service_task is None
 
 
-def test_a_profile_takes_seconds_and_the_time_of_a_step() -> None:
-    assert parse(["--profile-input=10", "--step-time=2.5"], {}).profile == Profile(seconds=10, step_seconds=0.0025)
-    assert parse([], {}).profile is None
-
-
 @pytest.mark.parametrize(
     ("argv", "environ", "printed"),
     [
@@ -104,7 +97,7 @@ def test_a_profile_takes_seconds_and_the_time_of_a_step() -> None:
         ([FILES, "--columns=a,,b"], {}, "--columns=a,,b: give names with commas between them"),
         ([FILES, "--features=a:double"], {}, "--features=a:double: give NAME:KIND or NAME:KIND:SHAPE with a kind"),
         ([FILES, "--features=a:int:2x"], {}, "--features=a:int:2x: give NAME:KIND"),
-        ([FILES, "--input-memory=0"], {}, "--input-memory=0: give a whole number of at least 1"),
+        ([FILES, "--cache=/scratch"], {}, "--cache=/scratch: give auto, memory or none; to keep decoded examples"),
         ([FILES, "--shard=rows"], {}, "--shard=rows: no such way to share the data; this trainer knows data, file"),
         ([FILES, "--shard=file", "--cache=memory"], {}, "--shard=file and --cache=memory: what is in memory"),
         ([FILES, "--shard=file", "--data-format=images"], {}, "--shard=file: of images each worker reads"),
@@ -116,8 +109,6 @@ def test_a_profile_takes_seconds_and_the_time_of_a_step() -> None:
             {"DTJ_ROLE": "data-worker", "TF_DATA_SERVICE_ADDRESS": SERVICE, "DTJ_DATA_SERVICE_PORT": "x"},
             "DTJ_DATA_SERVICE_PORT=x: give a port from 1 to 65535",
         ),
-        (["--step-time=3"], {}, "--step-time=3: it is only read with --profile-input; give both"),
-        (["--profile-input=0"], {}, "--profile-input=0: give a number above 0"),
     ],
     ids=lambda value: value[:50] if isinstance(value, str) else None,
 )  # fmt: skip

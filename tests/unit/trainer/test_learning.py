@@ -93,8 +93,8 @@ def test_a_model_of_ones_own_learns_from_own_data_or_from_what_ships() -> None:
     own = configured("--model=net.cnn:build", "--data=net.data:images", "--no-shuffle", "--loss=huber").user_code
     assert (str(own.model), str(own.data)) == ("--model=net.cnn:build", "--data=net.data:images")
     assert (own.shuffle, own.loss) == (False, "huber")
-    config = configured("--model=net.cnn:build", "--dataset=wine")
-    assert (config.dataset, config.learning.rate) == ("wine", 0.001)
+    config = configured("--model=net.cnn:build", "--dataset=diabetes")
+    assert (config.dataset, config.learning.rate) == ("diabetes", 0.001)
 
 
 def test_a_module_is_looked_for_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +104,6 @@ def test_a_module_is_looked_for_without_importing_it(tmp_path: Path, monkeypatch
         (package / file).write_text("raise AssertionError('imported')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["/nowhere"])
-    entry_points.check(configured("--model=some_net.cnn:build", "--dataset=wine").user_code)
+    entry_points.check(configured("--model=some_net.cnn:build", "--dataset=diabetes").user_code)
     with pytest.raises(UsageError, match=r"there is no module some_net\.rnn; put it into the working directory \("):
-        entry_points.check(configured("--model=some_net.rnn:build", "--dataset=wine").user_code)
+        entry_points.check(configured("--model=some_net.rnn:build", "--dataset=diabetes").user_code)

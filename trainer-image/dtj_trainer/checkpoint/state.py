@@ -23,7 +23,7 @@ HEADER = "dtj_format"
 """The entry that holds the format and the names: JSON, as bytes."""
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-OPTIONAL = ("rate", "callbacks", "held_out", "examples", "batch")
+OPTIONAL = ("held_out", "examples", "batch")
 """Parts that a checkpoint may lack: what they remember keeps its present value then."""
 
 

@@ -12,11 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dtj_trainer import keras_compat
 from dtj_trainer.compat import keras3
 
 _NUMBER = re.compile(r"_(\d+)$")
-_PART = re.compile(r"/part_\d+$")
 _NAMES_OF_FUNCTIONAL = ("functional", "model")
 """What Keras 3 and tf_keras call a functional model that has no name of its own."""
 _SLOTS_OF_TF_KERAS = {"m": "momentum", "v": "velocity", "vhat": "velocity_hat", "u": "norm"}
@@ -28,8 +26,7 @@ def of_model(model: Any, variables: Iterable[Any]) -> list[str]:
 
     Args:
         model: built.
-        variables: as the model gives them, or as `keras_compat.unshard` does. One that is in no layer keeps its own
-            name, without numbers.
+        variables: as the model gives them. One that is in no layer keeps its own name, without numbers.
     """
     found: dict[int, str] = {}
     _walk(model, "", found, set())
@@ -70,9 +67,9 @@ def of_training(model: Any, optimizer: Any, state: Iterable[Any]) -> dict[str, l
     Args:
         state: `keras_compat.state` of the optimizer.
     """
-    trained = keras_compat.unshard(model.trainable_variables)
+    trained = model.trainable_variables
     return {
-        "weights": of_model(model, keras_compat.unshard(model.weights)),
+        "weights": of_model(model, model.weights),
         "optimizer": of_optimizer(optimizer, state, zip(trained, of_model(model, trained), strict=True)),
     }
 
@@ -101,10 +98,7 @@ def _walk(layer: Any, prefix: str, found: dict[int, str], seen: set[int]) -> Non
     for child, name in zip(children, _names(layer, children), strict=True):
         _walk(child, f"{prefix}{name}/", found, seen)
     for variable in getattr(layer, "variables", ()):
-        (whole,) = keras_compat.unshard([variable])
-        name = prefix + _loose(_plain(whole).rpartition("/")[2])
-        found.setdefault(id(whole), name)
-        found.setdefault(id(variable), name)
+        found.setdefault(id(variable), prefix + _loose(_plain(variable).rpartition("/")[2]))
 
 
 def _layers(layer: Any) -> list[Any]:
@@ -160,9 +154,8 @@ def _attributes(layer: Any) -> dict[int, str]:
 
 
 def _plain(variable: Any) -> str:
-    """A variable's own name, as `dense/kernel`. One that ParameterServer has split is named after its parts."""
-    name = variable.variables[0].name if hasattr(variable, "variables") else variable.name
-    return _PART.sub("", str(name).partition(":")[0])
+    """A variable's own name, as `dense/kernel`."""
+    return str(variable.name).partition(":")[0]
 
 
 def _loose(name: str) -> str:

@@ -152,29 +152,6 @@ def build_by(model: Any, examples: Any) -> None:
     private(model, "_symbolic_build", library="keras")(data_batch=examples)
 
 
-def leave_unbuilt(model: Any) -> None:
-    """Lets `fit` not build a model, which is built."""
-    _check_build()
-    model._maybe_symbolic_build = lambda **_: None
-
-
-@cache
-def _check_build() -> None:
-    name = "_maybe_symbolic_build"
-    private(keras.Model, name, library="keras")
-    require(mentions(keras.Model.fit, name), f"Model.fit does not call {name}", library="keras")
-
-
-def compile_again(model: Any, optimizer: Any, *, steps_per_call: int) -> None:
-    """Compiles a model with another optimizer, and with the losses and metrics that it has."""
-    tracker = loss_tracker(model)
-    # A scaled optimizer is given as one.
-    keras.Model.compile(model, optimizer=optimizer, steps_per_execution=steps_per_call, auto_scale_loss=False)
-    if tracker is not None:
-        # Not by setattr, which takes it for new state of a built model.
-        vars(model)["_loss_tracker"] = tracker
-
-
 def losses_of(model: Any) -> Any:
     """The losses that a model is compiled with, as Keras' object; None without any."""
     return private(model, "_compile_loss", library="keras")

@@ -3,8 +3,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -13,13 +12,12 @@ from dtj_trainer.compat import mentions, private, require, unfit
 
 try:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-    from tensorflow.python.distribute import cross_device_utils, sharded_variable
+    from tensorflow.python.distribute import cross_device_utils
     from tensorflow.python.eager import context, executor
 except ImportError as error:
     raise unfit(str(error), library="tensorflow") from None
 
 _SUMS = ("all_reduce", "batch_all_reduce", "all_reduce_indexed_slices")
-_PART = "_sharded_container"
 _KEEP_ALIVE = "_KEEP_ALIVE_SECS"
 _LIMITS = (
     "service_type",
@@ -180,26 +178,6 @@ def replace_reductions(
     extended = strategy.extended
     found = [private(extended, name, library="tensorflow") for name in ("reduce_to", "batch_reduce_to")]
     extended.reduce_to, extended.batch_reduce_to = wrap(*found)
-
-
-def whole_variable(variable: Any) -> Any:
-    """The variable that this one is a part of, where ParameterServer has split it; else this one."""
-    container = getattr(variable, _PART, None)
-    if container is None:
-        _check_parts()
-        return variable
-    return container()
-
-
-def sharded(parts: Sequence[Any]) -> Any:
-    """One variable of several, as ParameterServer splits it."""
-    return private(sharded_variable, "ShardedVariable", library="tensorflow")(parts)
-
-
-@cache
-def _check_parts() -> None:
-    mixin = private(sharded_variable, "ShardedVariableMixin", library="tensorflow")
-    require(mentions(mixin.__init__, _PART), f"parts of a ShardedVariable have no {_PART}", library="tensorflow")
 
 
 def _context() -> Any:

@@ -35,16 +35,6 @@ def is_stateful_by_tensorflow(layer: Any) -> bool:
     return bool(kind == private(generator, "RNG_LEGACY_STATEFUL", library="tf_keras"))
 
 
-def is_compiled(model: Any) -> bool:
-    """Whether a model is compiled."""
-    return bool(private(model, "_is_compiled", library="tf_keras"))
-
-
-def set_steps_per_call(model: Any, steps: int) -> None:
-    """What `steps_per_execution` sets of a compiled model."""
-    private(model, "_configure_steps_per_execution", library="tf_keras")(steps)
-
-
 def given_losses(losses: Any) -> tuple[Any, Any]:
     """The losses and their weights that made a model's `compiled_loss`, as the user gave them."""
     return tuple(private(losses, name, library="tf_keras") for name in ("_user_losses", "_user_loss_weights"))
@@ -75,19 +65,6 @@ def _check_moments() -> None:
     private(kind, name, library="tf_keras")
     caller = private(kind, "_calculate_mean_and_var", library="tf_keras")
     require(mentions(caller, name), f"BatchNormalization does not call {name}", library="tf_keras")
-
-
-def sum_gradients_by(optimizer: Any, reduce: Callable[[Any], Any]) -> None:
-    """Replaces how an optimizer of tf_keras sums its gradients over the replicas.
-
-    Args:
-        reduce: (gradient, variable) pairs -> the same with sums.
-    """
-    name = "aggregate_gradients"
-    private(optimizer, name, library="tf_keras")
-    apply = sys.modules["tf_keras"].optimizers.Optimizer.apply_gradients
-    require(mentions(apply, name), f"apply_gradients does not call {name}", library="tf_keras")
-    setattr(optimizer, name, reduce)
 
 
 def state_of_loss_scale(optimizer: Any) -> list[Any]:

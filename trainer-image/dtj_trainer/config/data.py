@@ -1,7 +1,6 @@
 """What a job says of its input, as frozen values. Standard library only: a bad one is refused without TensorFlow."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 TFRECORD, CSV, IMAGES, TEXT = "tfrecord", "csv", "images", "text"
@@ -52,10 +51,8 @@ class DataConfig:
     features: tuple[FeatureSpec, ...] | None
     image_size: tuple[int, int] | None
     shuffle_window: int
-    cache: str | Path
+    cache: str
     shard: str
-    memory: int | None
-    """Bytes for the buffers of tf.data; None: TensorFlow decides."""
     service: str | None
     """host:port of the tf.data service's dispatcher; None: this process reads by itself."""
 
@@ -69,11 +66,3 @@ class ServiceTask:
     host: str
     """Under which the training tasks reach a data worker."""
     port: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """A measurement of the input in place of a training."""
-
-    seconds: float
-    step_seconds: float | None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from dtj_trainer.config import options
 from dtj_trainer.config.cluster import DATA_WORKER, DISPATCHER, Task
-from dtj_trainer.config.data import FILE, IMAGES, MEMORY, NONE, DataConfig, Profile, ServiceTask
+from dtj_trainer.config.data import FILE, IMAGES, MEMORY, NONE, DataConfig, ServiceTask
 from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.errors import UsageError
 
@@ -49,19 +49,8 @@ def data_config(args: ParsedArgs, environ: Mapping[str, str]) -> DataConfig:
         # Files that each worker has to itself are read as they come.
         cache=NONE if shard == FILE and args.source(options.CACHE) is None else cache,
         shard=shard,
-        memory=args.value(options.INPUT_MEMORY),
         service=_service(args, environ),
     )
-
-
-def profile(args: ParsedArgs) -> Profile | None:
-    """What `--profile-input` asks for, if it was given."""
-    seconds, step = args.value(options.PROFILE_INPUT), args.value(options.STEP_TIME)
-    if seconds is None:
-        if step is not None:
-            raise UsageError(f"{args.source(options.STEP_TIME)}: it is only read with --profile-input; give both")
-        return None
-    return Profile(seconds=seconds, step_seconds=step and step / 1000)
 
 
 def service_task(task: Task, environ: Mapping[str, str]) -> ServiceTask | None:

@@ -33,7 +33,6 @@ class UserCode:
     class_weights: tuple[float, ...]
     """Of the classes 0, 1, ...; empty: all count the same."""
     shuffle: bool
-    callbacks: Name | None
     actions: Name | None
 
 
@@ -49,7 +48,6 @@ def parse_entry_points(args: ParsedArgs) -> UserCode:
         loss=args.value(options.LOSS),
         class_weights=args.value(options.CLASS_WEIGHTS),
         shuffle=not args.value(options.NO_SHUFFLE),
-        callbacks=_name(args, options.CALLBACKS),
         actions=_name(args, options.ACTIONS),
     )
     _exclude(args, options.MODEL, options.TASK)
@@ -70,10 +68,6 @@ def parse_entry_points(args: ParsedArgs) -> UserCode:
         raise UsageError(f"{args.source(options.CLASS_WEIGHTS)}: the tasks that ship have none; give --model as well")
     if not user_code.shuffle and not user_code.data:
         raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
-    if user_code.callbacks and args.value(options.LOOP) != "fit":
-        raise UsageError(f"{user_code.callbacks}: only Keras' fit calls callbacks; give --loop=fit, or leave it out")
-    if user_code.actions and args.value(options.LOOP) != "custom":
-        raise UsageError(f"{user_code.actions}: Keras' fit calls callbacks; give --callbacks, or --loop=custom")
     if user_code.actions and args.value(options.STRATEGY) == "Pipeline":
         raise UsageError(
             f"{user_code.actions}: strategy Pipeline has no whole model to pass to an action; use another strategy, or "
@@ -88,7 +82,7 @@ def check(user_code: UserCode) -> None:
     Raises:
         UsageError: there is no such module.
     """
-    for name in (user_code.model, user_code.data, user_code.callbacks, user_code.actions):
+    for name in (user_code.model, user_code.data, user_code.actions):
         if name:
             # `python -m` puts it there itself, an installed program does not.
             if "" not in sys.path and os.getcwd() not in sys.path:

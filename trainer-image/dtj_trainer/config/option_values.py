@@ -141,12 +141,13 @@ def features(text: str) -> tuple[FeatureSpec, ...]:
     return tuple(FeatureSpec.of(part) for part in names(text))
 
 
-def cache(text: str) -> str | Path:
-    return text if text in CACHES else Path(given(text))
-
-
-def mebibytes(text: str) -> int:
-    return whole(1)(text) * 2**20
+def cache(text: str) -> str:
+    if text not in CACHES:
+        raise ValueError(
+            "give auto, memory or none; to keep decoded examples on a disk, write them once by Dataset.save of "
+            "tf.data, and load them in a function of --data"
+        )
+    return text
 
 
 def class_weights(text: str) -> tuple[float, ...]:

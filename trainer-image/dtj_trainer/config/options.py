@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Generic, NoReturn, TypeVar
 
 from dtj_launch import logs
-from dtj_trainer.config import export_formats, metric_names
+from dtj_trainer.config import export_formats, retired
 from dtj_trainer.config import option_values as values
 from dtj_trainer.config.data import FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.config.store_url import Location
@@ -24,7 +24,6 @@ from dtj_trainer.version import __version__
 STRATEGIES = (
     "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
 )  # fmt: skip
-LOOPS = ("custom", "fit")
 NAN_POLICIES = ("fail", "rollback", "skip")
 OPTIMIZERS = (
     "adam", "sgd", "adadelta", "adafactor", "adagrad", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam",
@@ -84,9 +83,10 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedArgs:
     """Takes the command line apart; `--help` and `--version` print and exit 0.
 
     Raises:
-        UsageError: an unknown or incomplete argument.
+        UsageError: an unknown, retired or incomplete argument.
     """
     own, dashes, rest = _at_dashes(argv)
+    retired.refuse(own)
     arguments = vars(_parser().parse_args(own))
     return ParsedArgs(
         {flag: text for flag, text in arguments.items() if text is not None}, environ, tuple(rest) if dashes else None
@@ -163,34 +163,17 @@ SHUFFLE_WINDOW = Option(
     flag="--shuffle-window", parse=values.whole(1), default=10_000,
     help="size of the shuffle buffer in examples, if files are read one after the other",
 )  # fmt: skip
-CACHE = Option[str | Path](
+CACHE = Option(
     flag="--cache", parse=values.cache, default="auto", metavar="WHERE",
-    help="cache of decoded examples: memory, none, a directory on a local disk, or auto (memory if they are few)",
+    help="cache of decoded examples: memory, none, or auto (memory if they are few)",
 )  # fmt: skip
 SHARD = Option(
     flag="--shard", parse=values.one_of(SHARDS, "way to share the data"), default="data", metavar="HOW",
     help="data: workers share each batch; file: each worker reads its own files; auto: file if the files divide evenly",
 )  # fmt: skip
-INPUT_MEMORY = Option[int | None](
-    flag="--input-memory", parse=values.mebibytes, default=None, metavar="MIB",
-    help="memory limit for the buffers of the input (default: TensorFlow's, a quarter of the free memory)",
-)  # fmt: skip
 DATA_SERVICE = Option(
     flag="--data-service", parse=values.one_of(SERVICES, "answer"), default="auto", metavar="auto|on|off",
     help="let the job's data workers read and decode; auto: if TF_DATA_SERVICE_ADDRESS is set",
-)  # fmt: skip
-PROFILE_INPUT = Option[float | None](
-    flag="--profile-input", parse=values.positive, default=None, metavar="S",
-    help="do not train: run only the input for S seconds and print where the time goes",
-)  # fmt: skip
-STEP_TIME = Option[float | None](
-    flag="--step-time", parse=values.positive, default=None, metavar="MS",
-    help="with --profile-input: the time of a training step, to report whether the input delays it",
-)  # fmt: skip
-METRICS = Option[tuple[str, ...]](
-    flag="--metrics", parse=metric_names.parse, default=(), metavar="LIST",
-    help="metrics of Keras to show next to those of the --task, with commas; of classes "
-    f"{', '.join(metric_names.OF_CLASSES)}; of numbers {', '.join(metric_names.OF_NUMBERS)}",
 )  # fmt: skip
 EPOCHS = Option(
     flag="--epochs", parse=values.whole(1), default=5,
@@ -248,27 +231,14 @@ STEPS_PER_CALL = Option(
     flag="--steps-per-call", parse=values.whole(1), default=20,
     help="largest number of steps in one call of TensorFlow; fewer if a step is slow",
 )  # fmt: skip
-LOOP = Option(
-    flag="--loop", parse=values.one_of(LOOPS, "loop"), default="custom", metavar="STYLE",
-    help="custom: the trainer's own step loop; fit: Keras' Model.fit",
-)  # fmt: skip
-CALLBACKS = Option[str | None](
-    flag="--callbacks", parse=str, default=None, metavar="M:F",
-    help="--loop=fit: your function that returns a list of Keras callbacks, as package.module:function",
-)  # fmt: skip
 ACTIONS = Option[str | None](
     flag="--actions", parse=str, default=None, metavar="M:F",
-    help="--loop=custom: your function that returns a list of actions to call every N steps, as "
-    "package.module:function",
+    help="your function that returns a list of actions to call every N steps, as package.module:function",
 )  # fmt: skip
 VALIDATE_EVERY = Option[Interval | None](
     flag="--validate-every", parse=Interval.of, default=None, metavar="INTERVAL",
     help="evaluate the held-out examples on the workers during the training, and after the last step: each time "
     "after this number of steps, as in 500, or of epochs, as in epoch or 2epochs (default: only at the end)",
-)  # fmt: skip
-VALIDATION_BATCH_SIZE = Option[int | None](
-    flag="--validation-batch-size", parse=values.whole(1), default=None,
-    help="--validate-every: examples that a replica takes at once (default: as many as --batch-size, at most 512)",
 )  # fmt: skip
 KEEP_BEST = Option[KeepBest | None](
     flag="--keep-best", parse=KeepBest.of, default=None, metavar="METRIC",
@@ -301,29 +271,13 @@ ON_NAN_LIMIT = Option(
     flag="--on-nan-limit", parse=values.whole(1), default=10,
     help="--on-nan=rollback and skip: fail after this many",
 )  # fmt: skip
-PACK_GRADIENTS = Option(
-    flag="--pack-gradients", parse=values.true, default=False,
-    help="reduce all gradients as one vector: lower latency if a model has many small variables",
-)  # fmt: skip
-MIN_SHARD_BYTES = Option[int | None](
-    flag="--min-shard-bytes", parse=values.whole(1), default=None, metavar="BYTES",
-    help="ParameterServer: split variables over the servers, into shards of at least this size (default: each whole)",
-)  # fmt: skip
 MICRO_BATCHES = Option(
     flag="--micro-batches", parse=values.whole(1), default=4,
-    help="Pipeline: number of equal parts of a replica's batch that follow each other through the stages",
-)  # fmt: skip
-PIPELINE_REPLICAS = Option(
-    flag="--pipeline-replicas", parse=values.whole(1), default=1,
-    help="Pipeline: number of copies of the pipeline that share the workers and each batch",
+    help="Pipeline: number of equal parts of a batch that follow each other through the stages",
 )  # fmt: skip
 STAGES = Option[tuple[str, ...]](
     flag="--stages", parse=values.names, default=(), metavar="LAYERS",
-    help="Pipeline: first layer of each stage except the first, such as flatten,dense_1 (default: balanced)",
-)  # fmt: skip
-BALANCE = Option(
-    flag="--balance", parse=values.one_of(("parameters", "cost"), "measure"), default="parameters", metavar="MEASURE",
-    help="Pipeline: what to balance between the stages: parameters, or cost (measured time)",
+    help="Pipeline: first layer of each stage except the first, such as flatten,dense_1 (default: by parameters)",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | Location | None](
     flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=values.place, default=None, metavar="DIR",
@@ -405,18 +359,18 @@ KERAS_OVERRIDE = Option(
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "your own script": (SCRIPT, KERAS_OVERRIDE),
-    "model and optimizer": (TASK, DATASET, METRICS, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
+    "model and optimizer": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
     "your own model and data": (MODEL, DATA, LOSS, CLASS_WEIGHTS, NO_SHUFFLE),
     "your own files": (
         DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,
-        INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
+        DATA_SERVICE,
     ),
     "how to run": (
-        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, ACTIONS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT,
-        PACK_GRADIENTS, MIN_SHARD_BYTES, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
+        STRATEGY, LOGICAL_CPUS, TPU_NAME, ACTIONS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT,
+        START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
-    "how to validate": (VALIDATE_EVERY, VALIDATION_BATCH_SIZE, KEEP_BEST),
-    "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
+    "how to validate": (VALIDATE_EVERY, KEEP_BEST),
+    "how to cut a model (Pipeline)": (MICRO_BATCHES, STAGES),
     "checkpoints and outputs": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,
         LOG_DIR, STORE_CACHE, STORE_RETRY_SECONDS,

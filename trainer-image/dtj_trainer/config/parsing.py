@@ -11,10 +11,10 @@ from pathlib import Path
 
 from dtj_launch.logs import LogOptions
 from dtj_launch.rendezvous import Peer
-from dtj_trainer.config import cluster, data_options, metric_names, options, pipeline_layout
+from dtj_trainer.config import cluster, data_options, options, pipeline_layout
 from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
-from dtj_trainer.config.data import DataConfig, Profile, ServiceTask
+from dtj_trainer.config.data import DataConfig, ServiceTask
 from dtj_trainer.config.entry_points import UserCode, parse_entry_points
 from dtj_trainer.config.export_formats import SAVED_MODEL
 from dtj_trainer.config.nonfinite import NanPolicy, nan_policy
@@ -91,8 +91,6 @@ class Config:
     task: str
     dataset: str
     """One of those that are shipped; not read where `data.where` is set."""
-    metrics: tuple[str, ...]
-    """Of Keras, next to those of the task."""
     data: DataConfig
     user_code: UserCode
     epochs: int
@@ -101,12 +99,9 @@ class Config:
     """Of strategy Pipeline alone."""
     learning: Learning
     seed: int
-    loop: str
     steps_per_call: int
     on_nan: NanPolicy
     validation: ValidationPolicy
-    pack_gradients: bool
-    min_shard_bytes: int | None
     logical_cpus: int
     tpu_name: str
     run_eagerly: bool
@@ -122,8 +117,6 @@ class Config:
     status_port: int | None
     service_task: ServiceTask | None
     """Set where this process is part of the tf.data service."""
-    profile: Profile | None
-    """Set where the input is to be measured and nothing to be trained."""
     progress_seconds: float
     log: LogOptions
     start_timeout: float
@@ -139,7 +132,7 @@ class Config:
 
         A script finds the environment and the modules that it would find without us.
         """
-        return not self.script and not self.profile
+        return not self.script
 
     @property
     def tpu_runtimes(self) -> Mapping[str, Peer]:
@@ -173,7 +166,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     export_dir, export_location = place(args.value(options.EXPORT_DIR))
     log_dir, log_location = place(args.value(options.LOG_DIR))
     checkpoints = checkpoint.directory is not None
-    loop = args.value(options.LOOP)
     config = Config(
         script=script,
         keras_override=args.value(options.KERAS_OVERRIDE) == "on",
@@ -185,7 +177,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         strategy=strategy,
         task=task,
         dataset=_dataset(args, task, user_code),
-        metrics=_metrics(args, task, user_code),
         data=data,
         user_code=user_code,
         epochs=args.value(options.EPOCHS),
@@ -193,12 +184,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         pipeline=pipeline_layout.read(args, strategy, here),
         learning=learning(args, OWN_LEARNING_RATES if user_code.model else TASKS[task].learning_rates),
         seed=args.value(options.SEED),
-        loop=loop,
         steps_per_call=args.value(options.STEPS_PER_CALL),
         on_nan=nan_policy(args, strategy=strategy, checkpoints=checkpoints, script=script is not None),
         validation=validation_policy(args, strategy=strategy, checkpoints=checkpoints),
-        pack_gradients=args.value(options.PACK_GRADIENTS),
-        min_shard_bytes=args.value(options.MIN_SHARD_BYTES),
         logical_cpus=args.value(options.LOGICAL_CPUS),
         tpu_name=args.value(options.TPU_NAME),
         run_eagerly=args.value(options.RUN_EAGERLY),
@@ -211,7 +199,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         store=store,
         status_port=args.value(options.STATUS_PORT),
         service_task=data_options.service_task(here.task, environ),
-        profile=data_options.profile(args),
         progress_seconds=args.value(options.PROGRESS_EVERY),
         log=LogOptions(args.value(options.LOG_FORMAT), args.value(options.LOG_LEVEL)),
         start_timeout=min(args.value(options.START_TIMEOUT), _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf)),
@@ -236,7 +223,7 @@ def _default_stall_timeout(script: Script | None, data: DataConfig, strategy: st
 def _check(config: Config, args: ParsedArgs) -> None:
     """Refuse options that contradict each other."""
     if config.pipeline:
-        pipeline_layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
+        pipeline_layout.check_batch(config.pipeline, config.batch_size.over(1))
     if config.cluster.task.role == EVALUATOR and not config.script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
     if args.value(options.EXPORT_FORMATS) and config.export_dir is None:
@@ -281,18 +268,6 @@ def _dataset(args: ParsedArgs, task: str, user_code: UserCode) -> str:
     if name is not None and name not in known:
         raise UsageError(f"{args.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
     return name or TASKS[task].datasets[0]
-
-
-def _metrics(args: ParsedArgs, task: str, user_code: UserCode) -> tuple[str, ...]:
-    names, source = args.value(options.METRICS), args.source(options.METRICS)
-    if names and user_code.model:
-        raise UsageError(f"{source}: {user_code.model} brings its own; compile the model with them, or leave it out")
-    numbers = TASKS[task].predicts_numbers
-    known = metric_names.OF_NUMBERS if numbers else metric_names.OF_CLASSES
-    if wrong := [name for name in names if name not in known]:
-        what = "numbers" if numbers else "classes"
-        raise UsageError(f"{source}: task {task} predicts {what}, so {wrong[0]} says nothing; give {', '.join(known)}")
-    return names
 
 
 def _batch_size(args: ParsedArgs) -> BatchSize:

@@ -1,4 +1,4 @@
-"""How a job of strategy Pipeline is laid out: stages, replicas, micro-batches. Standard library only."""
+"""How a job of strategy Pipeline is laid out: stages and micro-batches. Standard library only."""
 
 from dataclasses import dataclass
 
@@ -8,34 +8,26 @@ from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.errors import UsageError
 
 PIPELINE = "Pipeline"
-_OPTIONS = (options.MICRO_BATCHES, options.PIPELINE_REPLICAS, options.STAGES, options.BALANCE)
+_OPTIONS = (options.MICRO_BATCHES, options.STAGES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What the workers of a pipeline are. The stages of one replica have workers that follow each other."""
+    """What the workers of a pipeline are, each a stage."""
 
     stages: int
-    replicas: int
     micro_batches: int
-    """Of each replica, a step."""
+    """Of a step."""
     first_layers: tuple[str, ...]
-    """Names of the first layers of all stages but the first; empty where the stages are to be balanced."""
-    by_cost: bool
-    """Whether they are balanced by measured time; else by the number of parameters."""
+    """Names of the first layers of all stages but the first; empty: stages have about as many parameters."""
 
-    @property
-    def shares(self) -> int:
-        """Micro-batches of a step over all replicas."""
-        return self.replicas * self.micro_batches
-
-    def worker(self, *, replica: int, stage: int) -> Task:
+    def worker(self, stage: int) -> Task:
         """The task that runs a stage."""
-        return Task(WORKER, replica * self.stages + stage)
+        return Task(WORKER, stage)
 
-    def describe(self, *, replica: int, stage: int) -> str:
+    def describe(self, stage: int) -> str:
         """Such as `worker 1 (stage 1)`."""
-        return f"{self.worker(replica=replica, stage=stage)} (stage {stage})"
+        return f"{self.worker(stage)} (stage {stage})"
 
 
 def read(args: ParsedArgs, strategy: str, here: Cluster) -> Layout | None:
@@ -49,42 +41,16 @@ def read(args: ParsedArgs, strategy: str, here: Cluster) -> Layout | None:
             if source := args.source(option):
                 raise UsageError(f"{source}: strategy {strategy} has no stages; leave it out, or use {PIPELINE}")
         return None
-    if args.value(options.LOOP) == "fit":
-        raise UsageError(
-            f"{args.source(options.LOOP)}: Keras' fit does not support stages; leave it out, or use another strategy "
-            f"than {PIPELINE}"
-        )
-    workers, replicas = here.count(WORKER), args.value(options.PIPELINE_REPLICAS)
-    if workers % replicas:
-        raise UsageError(
-            f"{args.source(options.PIPELINE_REPLICAS)}: TF_CONFIG lists {workers} workers, which {replicas} replicas "
-            "cannot share; give a divisor of the number of workers"
-        )
-    stages = workers // replicas
+    stages = here.count(WORKER)
     if stages < 2:
-        per = f" for each of {replicas} replicas" if replicas > 1 else ""
-        raise UsageError(
-            f"strategy {PIPELINE}: TF_CONFIG lists {workers} workers, which is {stages} stage(s){per}; "
-            f"list at least {2 * replicas}"
-        )
+        raise UsageError(f"strategy {PIPELINE}: TF_CONFIG lists {stages} worker, which is one stage; list at least 2")
     first_layers = args.value(options.STAGES)
     if first_layers and len(first_layers) != stages - 1:
         raise UsageError(
             f"{args.source(options.STAGES)}: names {len(first_layers)} layer(s), but {stages} stages begin with "
             f"{stages - 1} besides the first; name the first layer of each later stage"
         )
-    if first_layers and args.source(options.BALANCE):
-        raise UsageError(
-            f"{args.source(options.STAGES)} and {args.source(options.BALANCE)}: give one of the two, the layers or "
-            "what to balance"
-        )
-    return Layout(
-        stages=stages,
-        replicas=replicas,
-        micro_batches=args.value(options.MICRO_BATCHES),
-        first_layers=first_layers,
-        by_cost=args.value(options.BALANCE) == "cost",
-    )
+    return Layout(stages=stages, micro_batches=args.value(options.MICRO_BATCHES), first_layers=first_layers)
 
 
 def check_roles(here: Cluster) -> None:
@@ -106,11 +72,10 @@ def check_batch(layout: Layout, batch: int) -> None:
     Raises:
         UsageError: it cannot.
     """
-    if batch % layout.shares:
-        least = -(-batch // layout.shares) * layout.shares
-        over = f" on each of {layout.replicas} replicas" if layout.replicas > 1 else ""
+    if batch % layout.micro_batches:
+        least = -(-batch // layout.micro_batches) * layout.micro_batches
         raise UsageError(
             f"{options.MICRO_BATCHES.flag}={layout.micro_batches}: the global batch of {batch} examples cannot be cut "
-            f"into {layout.micro_batches} equal micro-batches{over}; use {options.BATCH_SIZE.flag}={least}, "
-            f"or another number that {layout.shares} divides"
+            f"into {layout.micro_batches} equal micro-batches; use {options.BATCH_SIZE.flag}={least}, "
+            f"or another number that {layout.micro_batches} divides"
         )

@@ -17,8 +17,6 @@ class ValidationPolicy:
 
     every: Interval | None
     """None: nothing is evaluated before the end."""
-    batch: int | None
-    """Examples that a replica takes at once."""
     keep_best: KeepBest | None
 
 
@@ -38,12 +36,11 @@ def validation_policy(args: ParsedArgs, *, strategy: str, checkpoints: bool) -> 
             f"{source}: strategy {strategy} evaluates only at the end; leave it out, or add an evaluator to the job, "
             "which evaluates each checkpoint"
         )
-    if every is None:
-        for option in (options.KEEP_BEST, options.VALIDATION_BATCH_SIZE):
-            if unused := args.source(option):
-                raise UsageError(f"{unused}: nothing validates during the training; give --validate-every")
+    if keep_best and every is None:
+        unused = args.source(options.KEEP_BEST)
+        raise UsageError(f"{unused}: nothing validates during the training; give --validate-every")
     if keep_best and not checkpoints:
         raise UsageError(
             f"{args.source(options.KEEP_BEST)}: there is no directory for the best step; give --checkpoint-dir"
         )
-    return ValidationPolicy(every=every, batch=args.value(options.VALIDATION_BATCH_SIZE), keep_best=keep_best)
+    return ValidationPolicy(every=every, keep_best=keep_best)

@@ -3,7 +3,6 @@
 import csv
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.store_url import is_url
 from dtj_trainer.data import files
 from dtj_trainer.data.diagnosis import diagnosing_data_errors
-from dtj_trainer.data.disk_cache import store
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.csv import Table, check_words
 from dtj_trainer.data.formats.images import CHANNELS, Images
@@ -118,7 +116,7 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
     if data.service is None:
         log.log(config.cluster.common_log_level, f"data: sharding {shared}")
     with diagnosing_data_errors(source):
-        return _cached(config, source, (found, validation))
+        return _cached(config, source)
 
 
 def _named(classes: Sequence[str]) -> str:
@@ -195,14 +193,11 @@ def _idle_workers(config: Config, records: Sequence[int]) -> list[int]:
     return [worker for worker in range(workers) if not sum(records[worker::workers])]
 
 
-def _cached(config: Config, source: Images | RecordFiles, found: tuple[Found, Found | None]) -> Pipeline:
+def _cached(config: Config, source: Images | RecordFiles) -> Pipeline:
     wanted = config.data.cache
     size = _decoded_bytes(source)
     if source.by_files or wanted == NONE or (wanted == AUTO and size > FEW_BYTES):
         return source
-    if isinstance(wanted, Path):
-        log.log(config.cluster.common_log_level, f"data: cache {wanted}: {size / 2**20:.1f} MiB decoded once")
-        return store(source, config.data, found, wanted)
     log.log(
         config.cluster.common_log_level,
         f"data: cache memory: {size / 2**20:.1f} MiB decoded once; every epoch is a permutation of all examples",
@@ -213,8 +208,7 @@ def _cached(config: Config, source: Images | RecordFiles, found: tuple[Found, Fo
             training=_split(source.batched(source.in_order(), 256, full=False)),
             validation=_split(source.validation(batch=256)),
             classes=source.classes,
-        ),
-        memory=config.data.memory,
+        )
     )
 
 

@@ -15,9 +15,8 @@ from dtj_trainer.datasets import Dataset
 class Arrays(Indexed):
     """A source over arrays. A record is an index, so that a batch is one gather and not one copy an example."""
 
-    def __init__(self, data: Dataset, *, memory: int | None = None) -> None:
+    def __init__(self, data: Dataset) -> None:
         self._data = data
-        self.memory = memory
         self.name = data.name
         self.classes = data.classes
         self.examples = len(data.training)
@@ -38,7 +37,7 @@ class Arrays(Indexed):
         if self._after is not None:
             encode = self._after
             stream = stream.map(lambda inputs, labels: (encode(inputs), labels))
-        return stream.with_options(options(memory=self.memory))
+        return stream.with_options(options())
 
     def diagnose(self) -> str | None:
         """What is in memory can be read."""

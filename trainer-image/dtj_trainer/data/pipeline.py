@@ -38,8 +38,6 @@ class Pipeline(ABC):
     """Whether workers divide the files among them, and not each batch."""
     window = 10_000
     """Records among which the next is drawn, where an epoch is no permutation."""
-    memory: int | None = None
-    """Bytes for the buffers; None: TensorFlow decides."""
     _after: Callable[[Any], Any] | None = None
 
     @property
@@ -137,13 +135,13 @@ class Pipeline(ABC):
         """The last words to every endless stream."""
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-        return stream.prefetch(tf.data.AUTOTUNE).with_options(options(memory=self.memory))
+        return stream.prefetch(tf.data.AUTOTUNE).with_options(options())
 
     @as_written
     def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
         stream = self.batched(self.validation_records(), batch, full=False)
-        return stream.prefetch(tf.data.AUTOTUNE).with_options(options(memory=self.memory))
+        return stream.prefetch(tf.data.AUTOTUNE).with_options(options())
 
 
 class Indexed(Pipeline):

@@ -46,7 +46,6 @@ class RecordFiles(Pipeline):
         self.window = config.shuffle_window
         self.decodes_batches = reader.decodes_batches
         self.by_files = by_files
-        self.memory = config.memory
         self.name = found.where
         self.classes = survey.classes
         self.examples, self.validation_examples = sum(survey.training), sum(survey.validation)

@@ -77,16 +77,10 @@ def _is_one_cpu(strategy: Any) -> bool:
     return bool(tf.DeviceSpec.from_string(device).device_type == "CPU")
 
 
-def options(*, memory: int | None = None) -> Any:
-    """Options of every stream: it keeps its order, shares batches, and limits the memory of its buffers.
-
-    Args:
-        memory: bytes; None: TensorFlow decides.
-    """
+def options() -> Any:
+    """Options of every stream: it keeps its order, and shares batches."""
     options = tf.data.Options()
     # Each worker takes its share of every global batch: the same batches whatever the number of workers.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     options.deterministic = True
-    if memory is not None:
-        options.autotune.ram_budget = memory
     return options

@@ -6,7 +6,7 @@ gradient backward. So it must be of real numbers, and carry no mask, and the wei
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,6 @@ class Segment:
     """keras.KerasTensor."""
     leaves: Any
 
-    def model(self) -> Any:
-        """The link alone, with the layers of the model."""
-        return keras.Model(self.enters, self.leaves)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
@@ -55,11 +51,8 @@ class Part:
         return f"{first}..{last}" if first != last else first
 
 
-def cut(model: Any, layout: Layout, measure: Callable[[Sequence[Segment]], Sequence[float]]) -> tuple[Part, ...]:
+def cut(model: Any, layout: Layout) -> tuple[Part, ...]:
     """Cuts a model into the stages of a layout.
-
-    Args:
-        measure: seconds that each link takes; asked where the stages are to be balanced by cost.
 
     Raises:
         UsageError: the model cannot be cut so.
@@ -73,8 +66,7 @@ def cut(model: Any, layout: Layout, measure: Callable[[Sequence[Segment]], Seque
     if layout.first_layers:
         firsts = _asked(chain, layout.first_layers)
     else:
-        costs = measure(chain) if layout.by_cost else [segment.parameters for segment in chain]
-        firsts = partition.balance(costs, layout.stages)
+        firsts = partition.balance([segment.parameters for segment in chain], layout.stages)
     return tuple(Part(segments=chain[first:end]) for first, end in zip(firsts, [*firsts[1:], len(chain)], strict=True))
 
 

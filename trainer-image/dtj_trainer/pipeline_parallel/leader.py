@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import keras
@@ -21,7 +20,6 @@ from dtj_trainer.distribution.build_watch import BuildWatch
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import PeerLost
-from dtj_trainer.pipeline_parallel.costs import measure
 from dtj_trainer.pipeline_parallel.graph_cut import Part, cut
 from dtj_trainer.pipeline_parallel.heartbeat import Heartbeat
 from dtj_trainer.pipeline_parallel.stages import copies_of, decays_of, make_stages, share_counts, state_of, weights_of
@@ -77,7 +75,7 @@ def train(run: Run) -> None:
         weights=weights,
         step=controller.step,
         checkpoint=training.store.path(),
-        batch=training.batch // training.shares,
+        batch=training.micro_batch,
     )  # fmt: skip
 
 
@@ -89,19 +87,16 @@ class _Training:
         assert config.pipeline is not None  # a checked configuration
         self._run = run
         self._layout = config.pipeline
-        self.batch = config.batch_size.over(self._layout.replicas)
-        self.shares = self._layout.shares
+        self.batch = config.batch_size.over(1)
+        self.micro_batch = self.batch // self._layout.micro_batches
         course = Course(examples=run.data.examples, epochs=config.epochs, batch=self.batch)
         keras.utils.set_random_seed(config.seed)
         model = run.task.build_model(keras, run.data)
-        self._parts = cut(
-            model, self._layout,
-            partial(measure, run=run, micro_batch=self.batch // self._layout.shares),
-        )  # fmt: skip
+        self._parts = cut(model, self._layout)
         devices = _devices(self._layout)
         made = optimizers.make(model, config.learning, batch=self.batch, total_steps=course.total_steps)
         make_optimizer = copies_of(made.optimizer)
-        self.stages = make_stages(model, self._parts, devices[0], make_optimizer, decays_of(made.optimizer))
+        self.stages = make_stages(model, self._parts, devices, make_optimizer, decays_of(made.optimizer))
         self.counter, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
         seen = SeenExamples(course, self.counter)
         state = state_of(
@@ -140,7 +135,7 @@ class _Training:
             for stage in self.stages
         ]
         self._pipeline = PipelineStep(
-            layout=self._layout, task=run.task, stages=self.stages, devices=devices, step=self.counter,
+            layout=self._layout, task=run.task, stages=self.stages, step=self.counter,
             batch=self.batch, skips=config.on_nan.action == SKIP,
         )  # fmt: skip
         self.after_restore()
@@ -149,8 +144,8 @@ class _Training:
         """Says what is trained how."""
         run, layout, config = self._run, self._layout, self._run.config
         log.info(
-            f"batch {self.batch} global, {layout.micro_batches} micro-batches of {self.batch // layout.shares} per "
-            f"replica  stages {layout.stages}  replicas {layout.replicas}  {self._learning}  "
+            f"batch {self.batch} global, {layout.micro_batches} micro-batches of {self.micro_batch}  "
+            f"stages {layout.stages}  {self._learning}  "
             f"{self.course.total_steps} steps: {config.epochs} epochs of {run.data.examples} examples"
         )
         for line in _describe(self._parts):
@@ -182,8 +177,7 @@ class _Training:
         if not (found := next((state for state in states if state), None)):
             return None
         first = self._pipeline.gradients_not_finite
-        # The variables of a stage are on its worker of the first replica.
-        of_stages = [self._layout.describe(replica=0, stage=stage) for stage, state in enumerate(states) if state]
+        of_stages = [self._layout.describe(stage) for stage, state in enumerate(states) if state]
         return replace(found, workers=[first] if first else of_stages)
 
     def stream(self, first_step: int) -> Any:
@@ -208,12 +202,9 @@ class _Training:
             stage.finalize()
 
 
-def _devices(layout: Layout) -> list[list[str]]:
-    """The device of each stage of each replica."""
-    return [
-        [_device(layout.worker(replica=replica, stage=stage)) for stage in range(layout.stages)]
-        for replica in range(layout.replicas)
-    ]
+def _devices(layout: Layout) -> list[str]:
+    """The device of each stage."""
+    return [_device(layout.worker(stage)) for stage in range(layout.stages)]
 
 
 def _device(task: Task) -> str:

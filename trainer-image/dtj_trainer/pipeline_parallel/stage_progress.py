@@ -21,7 +21,7 @@ _FORWARD, _BACKWARD = 0, 2
 
 @dataclass(frozen=True, kw_only=True)
 class PieceCounts:
-    """Of one stage in one replica, the micro-batches whose computation began and ended, in either direction.
+    """Of one stage, the micro-batches whose computation began and ended, in either direction.
 
     The last stage takes both directions at once; they count as forward.
     """
@@ -38,7 +38,7 @@ class PieceCounts:
 
 
 class PieceCounter:
-    """Counts, in the graph, what one stage of one replica begins and ends."""
+    """Counts, in the graph, what one stage begins and ends."""
 
     def __init__(self, device: str) -> None:
         """Args:
@@ -73,17 +73,17 @@ class PieceCounter:
 class StageProgress:
     """The counters of all stages, and of the leader's batches."""
 
-    def __init__(self, layout: Layout, devices: Sequence[Sequence[str]]) -> None:
+    def __init__(self, layout: Layout, devices: Sequence[str]) -> None:
         """Args:
-        devices: of each replica, of each stage.
+        devices: of each stage.
         """
         self._layout = layout
         self._batches = PieceCounter("/device:CPU:0")
-        self._counters = [[PieceCounter(_processor_next_to(device)) for device in replica] for replica in devices]
+        self._counters = [PieceCounter(_processor_next_to(device)) for device in devices]
 
-    def counter(self, *, replica: int, stage: int) -> PieceCounter:
+    def counter(self, stage: int) -> PieceCounter:
         """Where a stage counts."""
-        return self._counters[replica][stage]
+        return self._counters[stage]
 
     def next_batch(self, iterator: Any) -> Any:
         """The leader's next batch, counted."""
@@ -94,17 +94,16 @@ class StageProgress:
 
     def find_late(self, here: Task) -> Mapping[Task, str]:
         """See `PipelineStep`; none if the counts do not tell."""
-        found = {}
-        layout = self._layout
-        counts = [[counter.read() for counter in counters] for counters in self._counters]
-        for replica, stages in enumerate(counts):
-            workers = [layout.worker(replica=replica, stage=stage) for stage in range(layout.stages)]
-            for stage, pieces in enumerate(stages):
-                if pieces.computes:
-                    found[workers[stage]] = f"computes stage {stage} and does not finish"
-            if not found and (link := missing(stages)):
-                sender, receiver = link
-                found[workers[receiver]] = f"does not receive what {workers[sender]} (stage {sender}) sends it"
+        worker = self._layout.worker
+        counts = [counter.read() for counter in self._counters]
+        found = {
+            worker(stage): f"computes stage {stage} and does not finish"
+            for stage, pieces in enumerate(counts)
+            if pieces.computes
+        }
+        if not found and (link := missing(counts)):
+            sender, receiver = link
+            found[worker(receiver)] = f"does not receive what {worker(sender)} (stage {sender}) sends it"
         if not found and self._batches.read().computes:
             found[here] = "waits for its data"
         return found
@@ -114,7 +113,7 @@ def missing(stages: Sequence[PieceCounts]) -> tuple[int, int] | None:
     """The stage that sent something, and the one that did not receive it, where no stage computes any more.
 
     Args:
-        stages: of one replica, in order.
+        stages: in order.
     """
     *earlier, last = stages
     for stage, (before, after) in enumerate(pairwise(stages)):

@@ -35,7 +35,7 @@ class StageOutput:
 
 
 class Stage:
-    """One stage. Its variables are on its worker of the first replica; those of the other replicas read them there."""
+    """One stage. Its variables are on its worker."""
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 Each stage takes the micro-batches in turn, all forward and then all backward; the last one takes each forward and
 backward at once. Only what goes in at a stage is kept until its gradient comes, and its inner results are computed a
-second time then (re-materialised). The gradients of all micro-batches and replicas are summed on the stage before its
-optimizer gets them. Imports TensorFlow.
+second time then (re-materialised). The gradients of all micro-batches are summed on the stage before its optimizer
+gets them. Imports TensorFlow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ Tensor = Any
 
 @dataclass
 class _ReplicaStage:
-    """A stage in one replica, while a step is being laid out."""
+    """A stage, while a step is being laid out."""
 
     stage: Stage
     device: str
@@ -87,20 +87,18 @@ class PipelineStep:
     """Runs steps of one model over the stages of a layout."""
 
     def __init__(
-        self, *, layout: Layout, task: LearningTask, stages: Sequence[Stage], devices: Sequence[Sequence[str]],
-        step: Any, batch: int, skips: bool = False,
+        self, *, layout: Layout, task: LearningTask, stages: Sequence[Stage], step: Any, batch: int,
+        skips: bool = False,
     ) -> None:  # fmt: skip
         """Args:
-        devices: of each replica, of each stage; those of the first replica are where the stages' variables are.
         step: int64 tf.Variable; counts the steps done.
-        batch: global batch size; a multiple of `layout.shares`.
+        batch: global batch size; a multiple of `layout.micro_batches`.
         skips: whether an update is left out on all stages if the loss or a gradient is not finite.
         """
-        self._progress = StageProgress(layout, devices)
+        self._progress = StageProgress(layout, [stage.device for stage in stages])
         self._layout = layout
         self._task = task
         self._stages = stages
-        self._devices = devices
         self._step = step
         self._batch = batch
         self._skips = skips
@@ -138,10 +136,7 @@ class PipelineStep:
         return self._name(self._gradients_spoiled_by)
 
     def _name(self, place: int) -> str | None:
-        if place < 0:
-            return None
-        replica, stage = divmod(place, self._layout.stages)
-        return self._layout.describe(replica=replica, stage=stage)
+        return None if place < 0 else self._layout.describe(place)
 
     @tf.function(reduce_retracing=True)
     def _run(self, iterator: Any, steps: Tensor, spoiled_by: Tensor) -> tuple[Tensor, ...]:
@@ -195,20 +190,17 @@ class PipelineStep:
     def _first_places(self, all_finite: Tensor) -> tuple[Tensor, Tensor]:
         """The stages that were the first to give what is not finite, forward and backward; -1 if none did.
 
-        A stage is counted over all replicas. Of several replicas it is the first; of its stages the first forward,
-        and the last backward, because each stage spoils the ones after it.
+        It is the first forward, and the last backward, because each stage spoils the ones after it.
 
         Args:
-            all_finite: of each replica, stage and direction, whether all that came from there is finite.
+            all_finite: of each stage and direction, whether all that came from there is finite.
         """
-        layout = self._layout
         bad = tf.cast(tf.logical_not(all_finite), tf.int64)
-        forward, backward = tf.reshape(bad[..., 0], [-1]), bad[..., 1]
-        replica = tf.argmax(tf.reduce_max(backward, 1))
-        last = layout.stages - 1 - tf.argmax(tf.reverse(backward[replica], [0]))
+        forward, backward = bad[:, 0], bad[:, 1]
+        last = self._layout.stages - 1 - tf.argmax(tf.reverse(backward, [0]))
         return (
             tf.where(tf.reduce_any(forward > 0), tf.argmax(forward), -1),
-            tf.where(tf.reduce_any(backward > 0), replica * layout.stages + last, -1),
+            tf.where(tf.reduce_any(backward > 0), last, -1),
         )
 
     def gradients(
@@ -216,36 +208,17 @@ class PipelineStep:
     ) -> tuple[list[list[Tensor]], list[list[Tensor]], Tensor, Tensor]:
         """Of each stage the gradients of the mean loss over the batch and the state after it, and each metric's sum.
 
-        And of each replica, stage and direction (forward, backward), whether all that came from there is finite.
+        And of each stage and direction (forward, backward), whether all that came from there is finite.
 
-        State that every micro-batch moves on, such as moving statistics, is moved on by one after the other within a
-        replica, and is the mean over the replicas.
+        State that every micro-batch moves on, such as moving statistics, is moved on by one after the other.
         """
-        layout = self._layout
-        shares = [tf.split(values, layout.shares) for values in (inputs, labels)]
-        first = tf.convert_to_tensor(self._step) * layout.shares
-        replicas, metrics = [], []
-        for replica in range(layout.replicas):
-            mine = slice(replica * layout.micro_batches, (replica + 1) * layout.micro_batches)
-            replica_stages = self._replica_stages(replica)
-            draws = [first + place for place in range(mine.start, mine.stop)]
-            metrics += self._pass(replica_stages, shares[0][mine], shares[1][mine], draws)
-            replicas.append(replica_stages)
-        gradients, states = [], []
-        for stage, alike in zip(self._stages, zip(*replicas, strict=True), strict=True):
-            with tf.device(stage.device):
-                sums = [replica_stage.gradients for replica_stage in alike if replica_stage.gradients is not None]
-                gradients.append([tf.add_n(same) for same in zip(*sums, strict=True)])
-                states.append(
-                    [
-                        _mean(moved, start)
-                        for start, *moved in zip(
-                            alike[0].start, *(replica_stage.state for replica_stage in alike), strict=True
-                        )
-                    ]
-                )
-        all_finite = tf.stack([[each.finite_forward_and_backward() for each in stages] for stages in replicas])
-        return gradients, states, tf.add_n(metrics), all_finite
+        count = self._layout.micro_batches
+        stages = self._replica_stages()
+        first = tf.convert_to_tensor(self._step) * count
+        draws = [first + place for place in range(count)]
+        metrics = self._pass(stages, tf.split(inputs, count), tf.split(labels, count), draws)
+        all_finite = tf.stack([each.finite_forward_and_backward() for each in stages])
+        return [each.gradients or [] for each in stages], [each.state for each in stages], tf.add_n(metrics), all_finite
 
     def _finite(self, gradients: Sequence[Sequence[Tensor]]) -> Tensor | None:
         """Whether the gradients of all stages are: one that overflowed has all skip the step."""
@@ -267,24 +240,23 @@ class PipelineStep:
                 return None if scale is one else scale
         return None
 
-    def _replica_stages(self, replica: int) -> list[_ReplicaStage]:
+    def _replica_stages(self) -> list[_ReplicaStage]:
         replica_stages, scale = [], self._scale()
-        for place, (stage, device) in enumerate(zip(self._stages, self._devices[replica], strict=True)):
-            counter = self._progress.counter(replica=replica, stage=place)
-            with tf.device(device):
-                # Read once: the other replicas fetch the weights once a step, not once a micro-batch.
+        for place, stage in enumerate(self._stages):
+            counter = self._progress.counter(place)
+            with tf.device(stage.device):
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
             replica_stages.append(
                 _ReplicaStage(
                     stage,
-                    device,
+                    stage.device,
                     counter,
                     weights,
                     state,
                     start=state,
                     last=[],
-                    share=1 / self._layout.shares,
+                    share=1 / self._layout.micro_batches,
                     scale=scale,
                 )
             )
@@ -297,7 +269,7 @@ class PipelineStep:
         labels: Sequence[Tensor],
         draws: Sequence[Tensor],
     ) -> list[Tensor]:
-        """All micro-batches of one replica, forward and backward; returns the sums of their metrics."""
+        """All micro-batches, forward and backward; returns the sums of their metrics."""
         *earlier, last = replica_stages
         kept: list[list[_Kept]] = [[] for _ in earlier]
         metrics, backward = [], []
@@ -385,10 +357,3 @@ def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
 
 def _sums(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
     return [a + b for a, b in zip(left, right, strict=True)]
-
-
-def _mean(moved: Sequence[Tensor], start: Tensor) -> Tensor:
-    """Of what the replicas made of a state. What none of them touches, such as a constant, stays to the bit."""
-    if moved[0] is start or len(moved) == 1 or not start.dtype.is_floating:
-        return moved[0]
-    return tf.add_n(moved) / len(moved)

@@ -77,8 +77,6 @@ class Controller:
         self.summaries = Summaries(config.log_dir / "train" if config.log_dir and config.cluster.leads else None)
         self.reporter = Reporter(run, self.summaries, course=course, step=self.first_step)
         self._next_steps = inner.first_steps
-        self.measured: Measured | None = None
-        """What the present call of `advance`, or else the last one, has measured so far."""
         self._wanted = 1
         self._rolled_back = self._skipped = 0
         self._left_out = LeftOut()
@@ -91,22 +89,14 @@ class Controller:
             log.info("no checkpoint directory: a restart begins at step 0")
         config = self._run.config
         every = config.validation.every
-        if (config.loop == "fit" or (every and every.epochs)) and (line := self._course.describe_whole_epochs()):
+        if every and every.epochs and (line := self._course.describe_whole_epochs()):
             log.info(line)
 
-    def train(
-        self,
-        stream: Callable[[int], Any],
-        *,
-        fit: Callable[[], object] | None = None,
-        finalize: Callable[[], object],
-    ) -> None:
+    def train(self, stream: Callable[[int], Any], *, finalize: Callable[[], object]) -> None:
         """Trains to the last step, over what `--on-nan` lets pass.
 
         Args:
             stream: first step -> the batches from there on, distributed.
-            fit: Keras' loop, if it is to call `advance`; it may end before the last step. After a rollback it is called
-                again, and begins at the step that was restored, as after a restart.
             finalize: what the last step leaves to do with the weights, on all tasks.
 
         Raises:
@@ -120,35 +110,26 @@ class Controller:
             with self._watch:
                 self._watch.begin()
                 self._catch_up()
-                self._go_on_over_batches(fit or (lambda: self.advance(iter(stream(self.step)), self.total_steps)))
+                self._go_on_over_batches(lambda: self.advance(iter(stream(self.step))))
                 self.save()
                 run.termination.saves = False
                 finalize()
         finally:
             self.summaries.flush()
 
-    def advance(self, iterator: Any, until: int) -> Measured:
-        """Trains up to this step, and does what is due on the way; the means of the metrics over the steps taken.
-
-        All tasks must ask for the same step. Workers that go at their own pace may go a little further, or may be there
-        already.
+    def advance(self, iterator: Any) -> None:
+        """Trains up to the last step, and does what is due on the way.
 
         Raises:
             NotFinite: the loss or the weights are not finite.
             Preempted: asked to stop; the step is saved.
         """
-        if self.step != self.first_step:
-            # A callback of Keras' may have taken its time.
-            self._watch.feed()
-        self.measured = None
-        until = min(until, self.total_steps)
-        while self.step < until:
-            left_out_after = self._left_out.next(self.step, total_steps=until)
+        while self.step < self.total_steps:
+            left_out_after = self._left_out.next(self.step, total_steps=self.total_steps)
             if self.step < left_out_after:
-                self._call(iterator, min(until, left_out_after))
+                self._call(iterator, left_out_after)
             else:
                 self._leave_out(iterator)
-        return _NOTHING if self.measured is None else self.measured
 
     def save(self) -> None:
         """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""
@@ -196,8 +177,6 @@ class Controller:
         self._check_loss(result)
         if is_alone:
             self._checkpoints.require_finite(self.step)
-        if measured := _measured_in(result):
-            self.measured = measured if self.measured is None else self.measured + measured
         stops = self._act(result)
         if result.metrics:
             self._report(result)
@@ -320,6 +299,7 @@ class Controller:
         self._after_restore()
         self.step = step
         self._checkpoints.restored(step)
+        self._watch.feed()
         then = self._left_out.blame(found)
         if run.config.cluster.leads:
             log.warning(

@@ -3,8 +3,6 @@
 The rate is a schedule, also where it is constant: so it is computed from the optimizer's own count of updates,
 which every checkpoint restores, and is itself never state. What the command line says holds from the next step on,
 whatever rate a checkpoint was written at. (tf_keras counts exactly also under parameter servers, Keras 3 does not.)
-Under Keras' `fit` a constant rate is a variable, for callbacks set it. Checkpoints then hold it, with the rate that it
-began as: where the command line or the model now says another, that one holds.
 """
 
 import inspect
@@ -53,36 +51,8 @@ class Made:
         vars(compat.rate_of(weight_update.inner(self.optimizer))).update(vars(schedule))
         return replace(self, schedule=shown)
 
-    def settable_rate(self) -> "Rate | None":
-        """The rate, where callbacks may set it."""
-        rate = compat.rate_of(weight_update.inner(self.optimizer))
-        return Rate(rate) if hasattr(rate, "assign") else None
 
-
-class Rate:
-    """A rate that callbacks set, as a checkpoint remembers it."""
-
-    def __init__(self, rate: Any) -> None:
-        """To be called under the strategy.
-
-        Args:
-            rate: the optimizer's variable.
-        """
-        (self._rate,) = keras_compat.variables([rate])
-        self._given = float(self._rate.numpy())
-        self._began = tf.Variable(self._given, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-        self.state = [self._rate, self._began]
-        """What a checkpoint holds."""
-
-    def restored(self) -> None:
-        """To be called after a restore: what is asked for now holds, unless the rate began as that."""
-        asked = tf.constant(self._given, self._began.dtype)
-        if self._began.numpy() != asked.numpy():
-            self._rate.assign(asked)
-            self._began.assign(asked)
-
-
-def make(model: Any, learning: Learning, *, batch: int, total_steps: int, settable: bool = False) -> Made:
+def make(model: Any, learning: Learning, *, batch: int, total_steps: int) -> Made:
     """The optimizer that the command line asks for, else the one that the model was compiled with; not built yet.
 
     To be called under the strategy. It is of the Keras that made the model.
@@ -90,13 +60,12 @@ def make(model: Any, learning: Learning, *, batch: int, total_steps: int, settab
     Args:
         batch: global batch size.
         total_steps: of the run.
-        settable: whether callbacks may set the rate, if it has no schedule.
 
     Raises:
         UsageError: a warm-up that is as long as the decay.
     """
     keras = keras_compat.keras_of(model)
-    made = _make(keras, model, learning, batch=batch, total_steps=total_steps, settable=settable)
+    made = _make(keras, model, learning, batch=batch, total_steps=total_steps)
     scales = keras_compat.scales_loss(model) and weight_update.inner(made.optimizer) is made.optimizer
     if not scales:
         return made
@@ -107,9 +76,9 @@ def make(model: Any, learning: Learning, *, batch: int, total_steps: int, settab
         raise UsageError(f"mixed_float16: {str(error).splitlines()[0][:200]}; use mixed_bfloat16") from None
 
 
-def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, total_steps: int, settable: bool) -> Made:
+def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, total_steps: int) -> Made:
     if not learning.asked and getattr(model, "optimizer", None) is not None:
-        return _compiled(keras, model.optimizer, settable=settable)
+        return _compiled(keras, model.optimizer)
     kind, settings = _kind(keras, learning)
     first = rate = learning.rate or inspect.signature(kind).parameters["learning_rate"].default
     name = ", ".join([learning.optimizer, *(f"{name.replace('_', ' ')} {settings[name]:g}" for name in settings)])
@@ -120,7 +89,7 @@ def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, tota
             f"{name}  learning rate {rate:g} ({first:g} for {learning.base_batch} examples, scaled to {batch})"
         )
     if learning.schedule == "constant":
-        made, schedule, shown = None, rate if settable else _constant(keras, rate), ""
+        made, schedule, shown = None, _constant(keras, rate), ""
     else:
         made = partial(_schedule, keras, learning, rate)
         schedule, shown = made(learning.decay_steps or total_steps)
@@ -179,7 +148,7 @@ def _constant(keras: ModuleType, rate: float) -> Any:
     return keras.optimizers.schedules.ExponentialDecay(rate, decay_steps=1, decay_rate=1.0)
 
 
-def _compiled(keras: ModuleType, optimizer: Any, *, settable: bool) -> Made:
+def _compiled(keras: ModuleType, optimizer: Any) -> Made:
     """The optimizer of a user's, as it is."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise UsageError(
@@ -202,7 +171,7 @@ def _compiled(keras: ModuleType, optimizer: Any, *, settable: bool) -> Made:
     if not hasattr(given, "assign"):
         return Made(optimizer=optimizer, name=f"{description}  learning rate by its own function")
     (rate,) = (variable.numpy().item() for variable in keras_compat.variables([given]))
-    if keras.__name__ == "keras" and not settable:
+    if keras.__name__ == "keras":
         # tf_keras keeps its variable of the rate apart from the state.
         one.learning_rate = _constant(keras, rate)
     return Made(optimizer=optimizer, name=f"{description}  learning rate {rate:g}")

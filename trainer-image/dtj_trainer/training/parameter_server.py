@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +27,7 @@ from dtj_trainer.distribution.build_watch import BuildWatch
 from dtj_trainer.distribution.stall_watch import StallWatch, find_silent
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.tasks.aggregation import Measured, means_by_example
-from dtj_trainer.training import keras_fit, optimizers, weight_update
+from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult, Vote
@@ -52,21 +51,11 @@ fails again and again would fill them with copies. A coordinator that was frozen
 """
 
 
-def make_parameter_server_strategy(*, min_shard_bytes: int | None = None) -> Any:
-    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them.
-
-    Args:
-        min_shard_bytes: variables are split over the parameter servers along their first axis, into shards of at
-            least this size; None keeps each whole, on one of them.
-    """
+def make_parameter_server_strategy() -> Any:
+    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them."""
     # It is read when the context connects, which happens in the last line.
     compat.forget_coordinator_after(FORGOTTEN_AFTER_SECONDS)
-    resolver, partitioner = tf.distribute.cluster_resolver.TFConfigClusterResolver(), None
-    if min_shard_bytes:
-        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
-            min_shard_bytes, max_shards=resolver.cluster_spec().num_tasks(PS)
-        )
-    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 
 def train(run: Run, strategy: Any) -> None:
@@ -96,14 +85,10 @@ def train(run: Run, strategy: Any) -> None:
             f"{config.epochs} epochs of {run.data.examples} examples"
         )
         controller.introduce()
-        controller.train(
-            training.stream,
-            fit=partial(training.fit, controller) if config.loop == "fit" else None,
-            finalize=training.finalization.do,
-        )
+        controller.train(training.stream, finalize=training.finalization.do)
         finish(
             run, controller.reporter, controller.summaries,
-            weights=[tf.convert_to_tensor(weight).numpy() for weight in keras_compat.unshard(training.model.weights)],
+            weights=[tf.convert_to_tensor(weight).numpy() for weight in training.model.weights],
             step=controller.step,
             checkpoint=training.store.path(),
             batch=training.batch,
@@ -130,25 +115,17 @@ class _Training:
             self.finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
-            # A variable next to another one is never split.
-            with strategy.extended.colocate_vars_with(self._step):
-                # Sums since the start of each metric, and examples. The coordinator reads how they grow.
-                self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
-                # Index of the worker that had the first loss that is not finite; -1 while there is none.
-                self._not_finite = tf.Variable(-1, dtype=tf.int64, trainable=False)
-                # Of each worker, whether it is in a call of steps.
-                self._in_call = tf.Variable(tf.zeros(config.cluster.count(WORKER), tf.bool), trainable=False)
-            self._step_function = self._train_step
-            if config.loop == "fit":
-                self._step_function = self.model.train_step
-                # Keras calls its callbacks once an epoch: more often, the workers would wait for each other.
-                keras_fit.prepare(self.model, self._optimizer, loss=self._loss, steps_per_call=course.steps_per_epoch)
+            # Sums since the start of each metric, and examples. The coordinator reads how they grow.
+            self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
+            # Index of the worker that had the first loss that is not finite; -1 while there is none.
+            self._not_finite = tf.Variable(-1, dtype=tf.int64, trainable=False)
+            # Of each worker, whether it is in a call of steps.
+            self._in_call = tf.Variable(tf.zeros(config.cluster.count(WORKER), tf.bool), trainable=False)
         seen = SeenExamples(course, self._step)
         remembered = keras_compat.state(self._optimizer)
         state = State(
             variable_names.of_training(self.model, self._optimizer, remembered),
-            # Split or not, checkpoints hold whole tensors: any other strategy, and the evaluator, can read them.
-            weights=keras_compat.unshard(self.model.weights),
+            weights=self.model.weights,
             optimizer=remembered,
             step=self._step,
             total_steps=total,
@@ -187,8 +164,6 @@ class _Training:
         )
         # A worker behind a dead network hangs the coordinator forever: TensorFlow sends it no heartbeat.
         self.watch = StallWatch(config, find_late=self._find_late)
-        if split := [weight for weight in keras_compat.unshard(self.model.weights) if hasattr(weight, "variables")]:
-            log.info(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")
 
     @property
     def counter(self) -> Any:
@@ -269,23 +244,9 @@ class _Training:
 
         return self._coordinator.create_per_worker_dataset(examples)
 
-    def fit(self, controller: Controller) -> None:
-        """Keras' loop."""
-        keras_fit.fit(
-            self.model, controller, self._creator,
-            callbacks=self._run.config.user_code.callbacks,
-            course=self.course,
-            steps_per_call=self.course.steps_per_epoch,
-            finalization=self.finalization,
-        )  # fmt: skip
-
     def _schedule(self, iterator: Any, steps: int) -> None:
         self._coordinator.schedule(self._train_steps, args=(iterator, self._workers, tf.constant(steps, tf.int64)))
         self._scheduled += steps
-
-    def _creator(self, first_step: int) -> Any:
-        """The same for Keras, which distributes it itself."""
-        return tf_keras.utils.experimental.DatasetCreator(lambda context: self._share(context, first_step))
 
     @as_written
     def _share(self, context: Any, first_step: int) -> Any:
@@ -318,13 +279,13 @@ class _Training:
         """A function of its own, so that what is to come after the steps can wait for it."""
 
         def one(taken: Any) -> tuple[Any]:
-            self._strategy.run(self._step_function, args=(next(iterator),))
+            self._strategy.run(self._train_step, args=(next(iterator),))
             return (taken + 1,)
 
         # Not `for`: with `--run-eagerly` a function within a function is not rewritten.
         return tf.while_loop(lambda taken: taken < steps, one, [tf.constant(0, tf.int64)])[0]
 
-    def _loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
+    def _loss(self, outputs: Any, labels: Any) -> Any:
         """The mean over a worker's batch, with the penalties of the layers; notes the metrics on the way."""
         task = self._run.task
         metrics = task.compute_metrics(outputs, labels)

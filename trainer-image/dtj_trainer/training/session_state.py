@@ -51,7 +51,7 @@ def sum_gradients_first(parts: Mapping[str, Any]) -> None:
         if isinstance(part, Mapping | list | tuple):
             sum_gradients_first(dict(_items(part)))
         elif hasattr(part, "apply_gradients") and weight_update.needs_sum_first(part):
-            weight_update.sum_first(part, packed=False)
+            weight_update.sum_first(part)
 
 
 def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> list[tuple[str, Any]]:

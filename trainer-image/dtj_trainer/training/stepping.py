@@ -1,7 +1,6 @@
 """How many steps there are, and how many to take before the next look around. Pure."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 CALL_SECONDS = 0.5
@@ -62,7 +61,7 @@ class Course:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole steps, as Keras' `fit` and validations count an epoch."""
+        """Whole steps, as validations count an epoch."""
         return -(-self.examples // self.batch)
 
     @property
@@ -81,7 +80,7 @@ class Course:
             return None
         of_examples = f"{self.examples / self.batch:.2f}".rstrip("0").rstrip(".")
         return (
-            f"--epochs={self.epochs}: callbacks and validations count {self.whole_epochs} epochs, of "
+            f"--epochs={self.epochs}: validations count {self.whole_epochs} epochs, of "
             f"{self.steps_per_epoch} whole steps each; the {self.examples} examples are {of_examples} steps of "
             f"{self.batch}: give a batch size that divides them if each epoch has to count"
         )
@@ -97,16 +96,3 @@ class Course:
     def resumed(self, step: int, *, seen: int) -> "Course":
         """The same epochs from a step on before which this many examples were seen."""
         return replace(self, offset=seen - step * self.batch)
-
-
-def fit_segments(step: int, total_steps: int, steps_per_epoch: int) -> Iterator[tuple[int, int, int]]:
-    """The calls of Keras' `fit` that lead from this step to the last: first epoch, epoch to stop before, steps of each.
-
-    The rest of an epoch that was left in its middle, the whole ones, and the rest of the last.
-    """
-    while step < total_steps:
-        epoch, offset = divmod(step, steps_per_epoch)
-        whole = 0 if offset else (total_steps - step) // steps_per_epoch
-        steps = steps_per_epoch if whole else min(steps_per_epoch - offset, total_steps - step)
-        yield epoch, epoch + max(1, whole), steps
-        step += max(1, whole) * steps

@@ -15,7 +15,7 @@ from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.mirror import mirror_of
 from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import keras3
-from dtj_trainer.config.nonfinite import ROLLBACK, SKIP
+from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.distribution.build_watch import BuildWatch, limit_seconds
@@ -33,9 +33,8 @@ from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import end_with, leave_report
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.tasks.aggregation import ByExample, Objective
-from dtj_trainer.training import keras_fit, optimizers, weight_update
+from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import Action
-from dtj_trainer.training.callback_state import CallbackState
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import new_counter
@@ -45,7 +44,6 @@ from dtj_trainer.training.stepping import Course
 from dtj_trainer.training.synchronous_step import SynchronousLoop
 from dtj_trainer.training.user_actions import load_actions
 from dtj_trainer.training.validations import Validations
-from dtj_trainer.user_code.objective import overrides
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +58,6 @@ class _Training:
     store: Store
     finalization: weight_update.Finalization
     validations: Validations | None
-    callback_state: CallbackState | None
     actions: Sequence[Action]
     """All of them: the user's, and the validations."""
     learning: str
@@ -162,15 +159,12 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         with rng_state.seeded_rng(config.seed):
             model = run.task.build_model(keras, run.data)
         _check_library(config, model)
-        fits = config.loop == "fit"
-        made = optimizers.make(model, config.learning, batch=batch, total_steps=course.total_steps, settable=fits)
+        made = optimizers.make(model, config.learning, batch=batch, total_steps=course.total_steps)
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
-        weight_update.sum_first(optimizer, packed=config.pack_gradients)
+        weight_update.sum_first(optimizer)
         finalization = weight_update.Finalization(optimizer, model.trainable_variables)
         step, total = new_counter(), new_counter()
-        rate = made.settable_rate() if fits else None
-    callback_state = CallbackState(writes=config.cluster.leads) if fits and config.user_code.callbacks else None
     seen = SeenExamples(course, step)
     remembered = keras_compat.state(optimizer)
     state = State(
@@ -181,10 +175,8 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         total_steps=total,
         held_out=[run.validation_data.variable],
         **seen.parts,
-        **({"rate": rate.state} if rate else {}),
-        **({"callbacks": [callback_state.variable]} if callback_state else {}),
     )
-    state.refresh = _refresh(run, seen, callback_state)
+    state.refresh = _refresh(run, seen)
     store = _store(state, config)
     restore_together(config, strategy, store, waiting=watch.waiting)
     course = seen.resume(
@@ -196,8 +188,6 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     made = made.over(course.total_steps)
 
     def after_restore() -> None:
-        if rate:
-            rate.restored()
         total.assign(course.total_steps)
 
     after_restore()
@@ -208,20 +198,11 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
             differs=run.validation_data.differs_from_checkpoint(),
             error=lambda where: run.validation_data.not_those_of_checkpoint(store.path(), where),
         )  # fmt: skip
-    _check_train_step(config, model)
     objective = _objective(run, strategy, model, optimizer, batch=batch)
-    if callback_state:
-        callback_state.objective = objective
-    skips = config.on_nan.action == SKIP
     inner = SynchronousLoop(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        # Keras' own train step does the same as that of the loop, which can leave out its update.
-        max_steps=config.steps_per_call, train_step=model.train_step if fits and not skips else None,
-        objective=objective, skips=skips,
+        max_steps=config.steps_per_call, objective=objective, skips=config.on_nan.action == SKIP,
     )  # fmt: skip
-    if fits:
-        with strategy.scope():
-            keras_fit.prepare(model, optimizer, loss=inner.loss, steps_per_call=config.steps_per_call)
     actions = load_actions(config.user_code.actions, model, total_steps=course.total_steps)
     validations = None
     if config.validation.every:
@@ -230,21 +211,19 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         )  # fmt: skip
     return _Training(
         strategy=strategy, model=model, inner=inner, store=store, finalization=finalization,
-        validations=validations, callback_state=callback_state,
+        validations=validations,
         actions=[*actions, *([validations] if validations else [])],
         learning=made.description,
         step=step, course=course, after_restore=after_restore,
     )  # fmt: skip
 
 
-def _refresh(run: Run, seen: SeenExamples, callback_state: CallbackState | None) -> Callable[[], object]:
+def _refresh(run: Run, seen: SeenExamples) -> Callable[[], object]:
     """What brings the parts of a checkpoint up to date whose values are kept elsewhere."""
 
     def refresh() -> None:
         run.validation_data.refresh()
         seen.refresh()
-        if callback_state:
-            callback_state.refresh()
 
     return refresh
 
@@ -277,21 +256,6 @@ def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: in
         model.optimizer = optimizer
         objective: Objective = own(model, run.data, batch=batch)
         return objective
-
-
-def _check_train_step(config: Config, model: Any) -> None:
-    if not config.user_code.model or not overrides(model, "train_step"):
-        return
-    if config.on_nan.action == SKIP:
-        raise UsageError(
-            f"--on-nan={SKIP}: {type(model).__name__} of {config.user_code.model} has a train_step of its own, whose "
-            f"update cannot be left out; use --on-nan={ROLLBACK}"
-        )
-    if config.loop != "fit":
-        raise UsageError(
-            f"{config.user_code.model}: {type(model).__name__} has a train_step of its own, which --loop=custom does "
-            "not call; give --loop=fit"
-        )
 
 
 def _check_library(config: Config, model: Any) -> None:
@@ -344,17 +308,6 @@ def _train(run: Run, strategy: Any, training: _Training, controller: Controller)
             run.data, strategy, batch=course.batch, seed=config.seed, first_step=first_step, offset=course.offset
         )
 
-    def fit() -> None:
-        keras_fit.fit(
-            training.model, controller, stream,
-            callbacks=config.user_code.callbacks,
-            validations=training.validations,
-            callback_state=training.callback_state,
-            course=course,
-            steps_per_call=config.steps_per_call,
-            finalization=training.finalization,
-        )  # fmt: skip
-
     def finalize() -> None:
         if (best := training.best_step) and _restored_best(config, strategy, training, best):
             training.finalization.undone()
@@ -362,7 +315,7 @@ def _train(run: Run, strategy: Any, training: _Training, controller: Controller)
                 log.info(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
         training.finalization.do()
 
-    controller.train(stream, fit=fit if config.loop == "fit" else None, finalize=finalize)
+    controller.train(stream, finalize=finalize)
 
 
 def _restored_best(config: Config, strategy: Any, training: _Training, best: int) -> bool:

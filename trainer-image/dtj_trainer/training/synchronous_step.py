@@ -6,9 +6,8 @@ So all tasks save and leave at the same step without a word on another channel. 
 reduced. Imports TensorFlow.
 """
 
-import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,16 +17,11 @@ from dtj_trainer.autograph import rewritten
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
-from dtj_trainer.errors import UsageError
 from dtj_trainer.rng_state import RngState
 from dtj_trainer.tasks import LearningTask
 from dtj_trainer.tasks.aggregation import ByExample, Measured, Objective
 from dtj_trainer.training import weight_update
 from dtj_trainer.training.inner_loop import StepResult, Vote
-from dtj_trainer.user_code.objective import overrides
-from dtj_trainer.user_code.train_step import show_whole_losses, watched
-
-log = logging.getLogger(__name__)
 
 
 class SynchronousLoop:
@@ -43,7 +37,6 @@ class SynchronousLoop:
         step: Any,
         batch: int,
         max_steps: int,
-        train_step: Callable[[Any], object] | None = None,
         skips: bool = False,
         objective: Objective | None = None,
     ) -> None:
@@ -51,32 +44,18 @@ class SynchronousLoop:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
         batch: global batch size.
         max_steps: that one call may take.
-        train_step: learns from one replica's share of a batch, in place of the own step of this loop. It has to take
-            its loss from `loss`.
-        skips: whether an update is left out on all replicas where a loss or a gradient is not finite; not with a
-            `train_step`.
+        skips: whether an update is left out on all replicas where a loss or a gradient is not finite.
         objective: the loss and the metrics, where they are not the means of what the task judges by example.
         """
         self._strategy = strategy
-        self._task = task
-        self._returned: list[str] = []
-        """The names that a train step of the user's has returned."""
         self._objective = objective or ByExample(task, model, batch=batch)
         self._model = model
         self._optimizer = optimizer
         self._step = step
         # Of ours, AutoGraph rewrites only the model that it calls.
-        self._step_function = self._train_step if train_step is None else rewritten(train_step)
         self._forward = rewritten(model)
         self._training = keras3.call_arguments(model, training=True)
         self._run = tf.function(self._train_steps, autograph=False, reduce_retracing=True)
-        self._own_step = train_step is not None and overrides(model, "train_step")
-        self._own_step_is_checked = not self._own_step
-        self._losses: list[Any] = []
-        """What `loss` has given to a train step of the user's, in each trace."""
-        if self._own_step and strategy.num_replicas_in_sync > 1:
-            metrics = getattr(objective, "own_metrics", ())
-            show_whole_losses(metrics, self._is_share, strategy.num_replicas_in_sync)
         self._weights = FiniteWeights(
             keras_compat.variables(model.trainable_variables),
             keras_compat.variables(model.non_trainable_weights),
@@ -108,8 +87,6 @@ class SynchronousLoop:
     def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
         """See `InnerLoop`."""
         arguments = iterator, tf.constant(steps, tf.int64), tf.constant(vote().vector())
-        if not self._own_step_is_checked:
-            self._check_step(*arguments)
         reduced, skipped, waited = self._run(*arguments)
         reduced = reduced.numpy()
         replicas = self._strategy.num_replicas_in_sync
@@ -129,41 +106,6 @@ class SynchronousLoop:
             waited=None if self._waiting is None else float(waited),
         )
 
-    def _check_step(self, *arguments: Any) -> None:
-        """That a train step of the user's is right over several replicas, before it is taken for the first time.
-
-        The loss of `compute_loss` is divided by the global batch. Whatever else it took gradients of would be added up
-        over the replicas undivided.
-        """
-        self._own_step_is_checked = True
-        with watched(self._optimizer) as gradients:
-            self._run.get_concrete_function(*arguments)
-        right, as_taken = gradients.are_of(self._losses), gradients.are_applied()
-        replicas = self._strategy.num_replicas_in_sync
-        if replicas > 1 and not right:
-            raise UsageError(
-                f"{type(self._model).__name__}.train_step takes gradients of something else than the result of "
-                f"self.compute_loss, and {replicas} replicas would add them up undivided; take them of that result "
-                "alone (add your own terms with add_loss), or use strategy OneDevice"
-            )
-        if replicas > 1 and not as_taken:
-            raise UsageError(
-                f"{type(self._model).__name__}.train_step does something else with gradients than to give them to "
-                f"self.optimizer as they are, and each of {replicas} replicas would do it with its own share; let the "
-                "optimizer do it (clipnorm, weight_decay), or use strategy OneDevice"
-            )
-        shown = self._objective.means([0.0] * self._objective.size)
-        if names := [name for name in self._returned if name not in shown]:
-            log.log(
-                getattr(self._task, "log_level", logging.INFO),
-                f"{type(self._model).__name__}.train_step returns {', '.join(names)}, which is not shown; update a "
-                "metric of the model with it",
-            )
-
-    @tf.autograph.experimental.do_not_convert
-    def _is_share(self, value: Any) -> bool:
-        return any(value is loss for loss in self._losses)
-
     @property
     def batches(self) -> int:
         """How many batches this task's data gave so far; can be read while a call is under way."""
@@ -171,7 +113,7 @@ class SynchronousLoop:
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether this task waits for the others outside of a call, such as when Keras begins an epoch."""
+        """Whether this task waits for the others outside of a call."""
         return self._waiting is not None and self._waiting.in_eager_sum
 
     def _count(self, examples: Any) -> None:
@@ -206,12 +148,7 @@ class SynchronousLoop:
 
     def _replica_step(self, examples: tuple[Any, Any], taken: Any) -> None:
         self._begin_step(taken)
-        returned = self._step_function(examples)
-        self._returned = list(returned) if isinstance(returned, Mapping) else []
-        # A train step of the user's may have metrics of its own.
-        after = getattr(self._objective, "after_step", None)
-        if after is not None and (sums := after()) is not None:
-            self._sums.assign_add(sums)
+        self._apply(self._gradients(examples)[1])
 
     def _step_or_skip(self, examples: Any, taken: Any) -> Any:
         """One step, unless it is not finite on some replica: then all is as before it. Returns 1 if so, else 0.
@@ -267,7 +204,7 @@ class SynchronousLoop:
         places = tf.range(self._losses_by_step.shape[0], dtype=tf.int64)
         self._losses_by_step.assign_add(tf.where(tf.equal(places, self._place), tf.cast(loss, tf.float32), 0.0))
 
-    def loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
+    def _loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
         """What one replica's share of a batch adds to the global mean, penalties of the layers included.
 
         Notes the metrics on the way. The optimizer sums the gradients over the replicas, and so divides nothing.
@@ -276,19 +213,14 @@ class SynchronousLoop:
         self._sums.assign_add(sums)
         if not self._skips:
             self._note(loss)
-        if self._own_step:
-            self._losses.append(loss)
         return loss
-
-    def _train_step(self, examples: tuple[Any, ...]) -> None:
-        self._apply(self._gradients(examples)[1])
 
     def _gradients(self, examples: tuple[Any, ...]) -> tuple[Any, list[Any]]:
         """The loss of a replica's share of a batch, and the gradient of each trainable weight."""
         inputs, labels, *weights = examples
         with tf.GradientTape() as tape:
             outputs = self._forward(inputs, **self._training)
-            loss = self.loss(outputs, labels, weights[0] if weights else None, inputs)
+            loss = self._loss(outputs, labels, weights[0] if weights else None, inputs)
             scaled = weight_update.scaled(self._optimizer, loss)
         return loss, tape.gradient(scaled, self._model.trainable_variables)
 

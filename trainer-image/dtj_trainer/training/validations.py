@@ -70,7 +70,7 @@ class Validations:
         self._keep_best = policy.keep_best
         self._validate = Validator(
             strategy, model, objective, run.validation_data,
-            batch=policy.batch or min(course.batch, BATCH),
+            batch=min(course.batch, BATCH),
             agree_on_data=lambda differs: agree_on_held_out(
                 config, strategy, differs=differs, error=run.validation_data.changed
             ),

@@ -125,7 +125,7 @@ class Validator:
         except tf.errors.ResourceExhaustedError:
             raise UsageError(
                 f"--validate-every: a batch of {self._batch} held-out examples does not fit into the memory of a "
-                "device; give a smaller --validation-batch-size"
+                "device; give a smaller --batch-size"
             ) from None
         return sum(part.astype(np.float64) for part in parts)
 

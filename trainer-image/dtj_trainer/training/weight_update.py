@@ -13,7 +13,6 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import optimizers as compat
-from dtj_trainer.compat import tf_keras
 from dtj_trainer.distribution import gradient_packing
 
 
@@ -27,28 +26,23 @@ def is_of_keras_3(optimizer: Any) -> bool:
     return isinstance(optimizer, keras.optimizers.Optimizer)
 
 
-def sum_first(optimizer: Any, *, packed: bool) -> None:
+def sum_first(optimizer: Any) -> None:
     """Lets an optimizer sum the gradients over the replicas before it does anything else with them.
 
     Args:
-        optimizer: of either Keras, built.
-        packed: sum all gradients as one vector.
+        optimizer: of either Keras, built. One of tf_keras sums first by itself.
 
     Raises:
         UsageError: this Keras does it in another place.
     """
     if not is_of_keras_3(optimizer):
-        # It sums first by itself.
-        if packed:
-            tf_keras.sum_gradients_by(inner(optimizer), gradient_packing.reduce_packed)
         return
     one = inner(optimizer)
-    reduce = gradient_packing.reduce_packed if packed else gradient_packing.reduce_each
     apply = optimizer.apply
 
     def apply_sums(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         weights = list(compat.weights_of(optimizer) if trainable_variables is None else trainable_variables)
-        pairs = reduce(list(zip(grads, weights, strict=True)))
+        pairs = gradient_packing.reduce_each(list(zip(grads, weights, strict=True)))
         apply([gradient for gradient, _ in pairs], weights)
 
     optimizer.apply = apply_sums
@@ -80,28 +74,19 @@ def apply(optimizer: Any, gradients: Sequence[Any], weights: Sequence[Any]) -> N
 
 
 class Finalization:
-    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average.
-
-    Keras' `fit` would do it at the end of each call, also in the middle of a training that goes on in another call.
-    """
+    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average."""
 
     def __init__(self, optimizer: Any, weights: Sequence[Any]) -> None:
         """Args:
         weights: of the model, trainable ones; made under the present strategy.
         """
         one = inner(optimizer)
-        self._optimizers = {id(each): each for each in (optimizer, one)}.values()
         self._weights = weights
         self._strategy = tf.distribute.get_strategy()
         self._finalize: Callable[[Any], object] = one.finalize_variable_values
         self.changes = bool(one.use_ema)
         """Whether it changes any weight."""
         self._done = False
-
-    def leave_to_us(self) -> None:
-        """Lets Keras' `fit` not do it."""
-        for optimizer in self._optimizers:
-            optimizer.finalize_variable_values = lambda var_list: None
 
     def undone(self) -> None:
         """Notes that the weights are as trained again, as after a checkpoint was restored."""

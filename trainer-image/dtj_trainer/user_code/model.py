@@ -74,6 +74,11 @@ class OwnTask:
         self._asked = loss
         self._reported = False
         model = self._new(data)
+        if overrides(model, "train_step"):
+            raise UsageError(
+                f"{name}: {type(model).__name__} has a train_step of its own, which the trainer's loop does not call; "
+                "call Keras' fit in a script, and give --script"
+            )
         self._changed: list[str] = []
         self._grows: tuple[float, float] | None = None
         self._has_another_loss = False
@@ -264,7 +269,7 @@ class _Loss:
         self._given = asked or getattr(model, "loss", None) or None
         if asked is not None and asked not in LOSSES:
             raise UsageError(f"--loss={asked}: no such loss; this trainer knows {', '.join(LOSSES)}")
-        if self._given is None and not has_another and not overrides(model, "train_step"):
+        if self._given is None and not has_another:
             how = "compiled without a loss" if getattr(model, "compiled", False) else "not compiled"
             raise UsageError(f"{name}: the model is {how}; compile it with a loss, or give --loss")
         loss = keras_compat.keras_of(model).losses.get(self._given) if isinstance(self._given, str) else self._given

@@ -70,10 +70,7 @@ class CompiledObjective:
         self._outputs = self._output_names()
         self._default = default if default is not None and not self._compiled_metrics() else None
         self._variables = self._metric_variables()
-        self._own = self._metrics_of_own_step()
-        self._own_variables = [variable for metric in self._own for variable in metric.variables]
-        self._own_size = size_of(self._own_variables)
-        check_sums_from_zero(name, [*self._metrics(), *self._own])
+        check_sums_from_zero(name, self._metrics())
         guarded(name, "computing its metrics", lambda: self._check_that_metrics_add_up(sample))
         self._copies: list[Any] | None = None
         self.test_step: OwnTestStep | None = None
@@ -81,7 +78,7 @@ class CompiledObjective:
         if overrides(model, "test_step"):
             with self.by_batch():
                 self.test_step = guarded(name, "calling its test_step", lambda: OwnTestStep(name, model, sample))
-        self.size = 2 + len(self._outputs) + (2 if self._default else 0) + size_of(self._variables) + self._own_size
+        self.size = 2 + len(self._outputs) + (2 if self._default else 0) + size_of(self._variables)
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """See `dtj_trainer.tasks.aggregation.Objective`."""
@@ -94,8 +91,7 @@ class CompiledObjective:
         if self._default:
             sums += self._default.sums(labels, outputs, self._exact[0].mask)
         gained = flat(self._gained(outputs, labels, weights, inputs))
-        rest = tf.zeros(self._own_size)
-        return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained, rest], axis=0))
+        return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained], axis=0))
 
     @contextmanager
     def by_batch(self) -> Iterator[None]:
@@ -112,23 +108,9 @@ class CompiledObjective:
             for exact, before in zip(self._exact, batches, strict=True):
                 exact.batch = before
 
-    def after_step(self) -> Tensor | None:
-        """What a train step of the model's own adds to the sums, by metrics of its own; None if it has none."""
-        if not self._own_variables:
-            return None
-        gained = [tf.identity(variable.value) for variable in self._own_variables]
-        with tf.control_dependencies(gained):
-            for variable in self._own_variables:
-                variable.assign(tf.zeros(variable.shape, variable.dtype))
-        return tf.concat([tf.zeros(self.size - self._own_size), *flat(gained)], axis=0)
-
     def means(self, sums: Any) -> Mapping[str, float]:
         """See `dtj_trainer.tasks.aggregation.Objective`."""
         sums = np.asarray(sums, np.float64)
-        own = self._results_of_own_step(sums[self.size - self._own_size :])
-        if not sums[1] and own:
-            # Its train step took the loss from elsewhere.
-            return own
         examples = float(sums[1]) or math.nan
         found = {"loss": float(sums[0]) / examples}
         at = 2
@@ -138,10 +120,9 @@ class CompiledObjective:
         if self._default:
             found[self._default.name] = float(sums[at]) / (float(sums[at + 1]) or math.nan)
             at += 2
-        return own | self._results(values_of(sums[at:], self._variables)) | found
+        return self._results(values_of(sums[at:], self._variables)) | found
 
     def _total(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> Tensor:
-        # Of the class: under `fit` the model's own attribute is this very function.
         training = keras3.compute_loss_arguments(self._model, training=self._batch is not None)
         if self._divides:
             with keras3.as_on_one_replica():
@@ -247,20 +228,8 @@ class CompiledObjective:
             return [metric for metric in self._model.metrics if all(metric is not one for one in own)]
         return list(keras3.metrics_of(self._model).metrics)
 
-    def _metrics_of_own_step(self) -> list[Any]:
-        return self._other_metrics() if self._library is keras and overrides(self._model, "train_step") else []
-
-    @property
-    def own_metrics(self) -> list[Any]:
-        """Those that a train step of the model's own updates."""
-        return self._own
-
     def not_shown(self) -> list[str]:
         """The names of metrics that layers update when they are called, which nobody adds up."""
-        return [] if overrides(self._model, "train_step") else [metric.name for metric in self._other_metrics()]
-
-    def _other_metrics(self) -> list[Any]:
-        """What the model is not compiled with."""
         model = self._model
         if self._library is keras:
             known = [keras3.loss_tracker(model), keras3.metrics_of(model), *self._metrics()]
@@ -269,14 +238,7 @@ class CompiledObjective:
         else:
             compiled = (model.compiled_loss, model.compiled_metrics)
             known = [metric for each in compiled if each is not None for metric in each.metrics]
-        return [metric for metric in model.metrics if all(metric is not one for one in known)]
-
-    def _results_of_own_step(self, sums: Any) -> dict[str, float]:
-        if not self._own:
-            return {}
-        mapping = list(zip(self._own_variables, values_of(sums, self._own_variables), strict=True))
-        with keras.StatelessScope(state_mapping=mapping):
-            return numbers({metric.name: metric.result() for metric in self._own})
+        return [metric.name for metric in model.metrics if all(metric is not one for one in known)]
 
     def _metric_variables(self) -> list[Any]:
         return [variable for metric in self._metrics() for variable in metric.variables]

@@ -10,16 +10,15 @@ from typing import Final
 
 NUMBERS: Final = frozenset({
     "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep", "--decay-steps",
-    "--epochs", "--input-memory", "--learning-rate", "--logical-cpus", "--micro-batches", "--min-shard-bytes",
-    "--momentum", "--on-nan-limit", "--per-replica-batch-size", "--pipeline-replicas", "--profile-input",
-    "--progress-every", "--scale-learning-rate", "--seed", "--shuffle-window", "--stall-timeout", "--start-timeout",
-    "--step-time", "--steps-per-call", "--validate-every", "--validation-batch-size", "--warmup-steps",
+    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches", "--momentum", "--on-nan-limit",
+    "--per-replica-batch-size", "--progress-every", "--scale-learning-rate", "--seed", "--shuffle-window",
+    "--stall-timeout", "--start-timeout", "--steps-per-call", "--validate-every", "--warmup-steps",
 })  # fmt: skip
 """Options of the trainer that take a number, of epochs too."""
 
 WORDS: Final = frozenset({
-    "--balance", "--data-format", "--data-service", "--keras-override", "--loop", "--on-nan", "--optimizer",
-    "--schedule", "--shard", "--strategy", "--task",
+    "--data-format", "--data-service", "--keras-override", "--on-nan", "--optimizer", "--schedule", "--shard",
+    "--strategy", "--task",
 })  # fmt: skip
 """Options of the trainer that take one of a few words."""
 

@@ -52,7 +52,6 @@ class Images(Indexed):
         """
         self.name = found.where
         self.classes = class_folders(found, option=option)
-        self.memory = config.memory
         self._paths = [*found.paths, *(validation.paths if validation else ())]
         labels = [self.classes.index(found.class_of(path)) for path in found.paths]
         if validation:

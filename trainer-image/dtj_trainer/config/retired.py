@@ -1,0 +1,33 @@
+"""Options that are gone, and what does their work. Standard library only."""
+
+from collections.abc import Mapping, Sequence
+
+from dtj_trainer.errors import UsageError
+
+_FIT = "call Keras' fit in a script, and give --script; the trainer has one loop, and --actions for it"
+_PROFILER = "profile the input with TensorFlow's profiler, tf.profiler, in a script"
+RETIRED: Mapping[str, str] = {
+    "--balance": "stages have about as many parameters each; give --stages for others",
+    "--callbacks": _FIT,
+    "--input-memory": "TensorFlow limits its buffers to a quarter of the free memory",
+    "--loop": _FIT,
+    "--metrics": "compile a model of your own with them, and give --model",
+    "--min-shard-bytes": "make a ParameterServerStrategy with a variable_partitioner in a script, and give --script",
+    "--pack-gradients": "leave it out; each gradient has a sum of its own",
+    "--pipeline-replicas": "each worker is a stage; leave it out",
+    "--profile-input": _PROFILER,
+    "--step-time": _PROFILER,
+    "--validation-batch-size": "a replica takes as many examples as --batch-size, at most 512; leave it out",
+}
+"""Option -> what remains."""
+
+
+def refuse(arguments: Sequence[str]) -> None:
+    """Refuses an option that is gone.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for argument in arguments:
+        if remains := RETIRED.get(argument.partition("=")[0]):
+            raise UsageError(f"{argument}: this option is gone; {remains}")
