@@ -137,7 +137,7 @@ class World:
             obstacle=self.obstacle,
             status_written_at=self.status_written_at,
             gangs=self.gangs,
-            gang=self.gang,
+            gang=self.gang if self.gangs is not None else None,  # its kind is not watched before
             flavors=self.flavors,
             workload_priorities=self.workload_priorities,
             default_queue=self.default_queue,

@@ -93,8 +93,8 @@ THEN: Final[tuple[Policy, ...]] = (
 """Policies of a job that may run. The next deadline is awaited, whichever of them decides."""
 
 FINISHED: Final[tuple[Policy, ...]] = (
-    # The Workload of a job that ended before this process began may have to be finished.
-    workload.find_after_the_end,
+    # The PodGroup or Workload of a job that ended before this process began may still be there.
+    gang.find_after_the_end,
     # Pods may still have to be stopped; only then does the time to live count.
     cleanup.stop_before_ttl,
     ttl.delete_when_expired,

@@ -284,6 +284,21 @@ class TestThroughTheLifeOfAJob:
         assert story.is_true(Condition.COMPLETE)
         assert not story.taken(DeleteGang)
 
+    def test_a_new_operator_deletes_the_group_of_a_job_that_ended_before_it_began(self) -> None:
+        story = world(VOLCANO)
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.set_pod("worker-0", Phase.SUCCEEDED)
+        while not story.is_true(Condition.COMPLETE):
+            story.step()
+            story.finish_deletions()
+        assert not deletions(story)
+        story.operator_restarts()
+        story.settle()
+        assert len(deletions(story)) == 1
+        assert story.gang is None
+
     def test_a_group_that_is_deleted_by_hand_is_created_again(self) -> None:
         story = world(VOLCANO)
         story.settle()

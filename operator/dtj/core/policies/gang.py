@@ -108,6 +108,15 @@ def end(context: JobContext) -> tuple[DeleteGang, ...]:
     return () if found is not None and found.api.gang is Gang.KUEUE else drop(context)
 
 
+def find_after_the_end(context: JobContext) -> Decision | None:
+    """Look for the gang APIs once, so that what the job of an earlier operator left is finished: a PodGroup is deleted,
+    and a Workload learns of the end."""
+    status, scheduling = context.job.status, context.spec.run_policy.scheduling
+    named = scheduling is not None and scheduling.queue is not None and not status.gang
+    asked = named or status.gang not in ("", Gang.NONE)
+    return Decision.of(LookForGangs()) if asked and context.observed.gangs is None else None
+
+
 def after_the_end(context: JobContext) -> tuple[BestEffort, ...]:
     """The PodGroup goes with the end of the job. The end does not wait for it: an upgrade of the cluster may have taken
     its API away, or an administrator the right to it."""

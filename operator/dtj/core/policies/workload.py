@@ -8,7 +8,7 @@ from typing import Final
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, Role
-from dtj.core.actions import Action, CreateGang, DeleteGang, LookForGangs, UpdateWorkloadStatus
+from dtj.core.actions import Action, CreateGang, DeleteGang, UpdateWorkloadStatus
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import workload_status
@@ -34,14 +34,6 @@ def report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStatu
         return ()
     status = _changed(context, workload)
     return (UpdateWorkloadStatus(workload.api, workload.name, workload.version, status),) if status else ()
-
-
-def find_after_the_end(context: JobContext) -> Decision | None:
-    """Ask for Kueue's API once, so that the Workload of a job that ended before this process began is finished, too."""
-    status, scheduling = context.job.status, context.spec.run_policy.scheduling
-    named = scheduling is not None and scheduling.queue is not None and not status.gang
-    queued = named or status.gang == Gang.KUEUE
-    return Decision.of(LookForGangs()) if queued and context.observed.gangs is None else None
 
 
 def fits(context: JobContext, workload: GangObject) -> bool:
