@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 
 from dtj.cli.report.page import render_page
-from dtj.cli.report.view import page_view
 from support.browser import browser, evaluate, find_browser, look_at
 from support.job_evidence import HOSTILE, a_job_that_failed, a_job_that_succeeded
 from testbed.errors import Unavailable
@@ -36,7 +35,7 @@ async def address(program: str, tmp_path_factory: pytest.TempPathFactory) -> Asy
 def written(folder: Path, *, failed: bool) -> Path:
     evidence = a_job_that_failed() if failed else a_job_that_succeeded()
     page = folder / "page.html"
-    page.write_text(render_page(page_view(evidence)))
+    page.write_text(render_page(evidence))
     return page
 
 

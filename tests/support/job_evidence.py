@@ -9,7 +9,7 @@ from builders import NOW, manifest, stored
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Label
 from dtj.cli.report.evidence import Evidence, Log, Unread
-from dtj.cli.report.measured import from_logs
+from dtj.cli.report.leader_log import scalars_of
 
 HOSTILE: Final = """<script>fetch("https://example.invalid")</script><img src=x onerror=alert(1)>"""
 """What a program may print."""
@@ -113,7 +113,7 @@ def a_job_that_succeeded() -> Evidence:
         pods=(pod("worker-0", ran(4, 118, 0)), pod("worker-1", ran(6, 119, 0))),
         events=(event(0, "PodsCreated", "created 2 pods"), event(120, "TrainingSucceeded", "worker 0 has completed")),
         logs=(log,),
-        scalars=tuple(from_logs((log,))),
+        scalars=scalars_of((log,)),
     )
 
 
@@ -165,7 +165,7 @@ def a_job_that_failed() -> Evidence:
         ),
         objects={"service": ({"kind": "Service", "metadata": {"name": "digits"}},)},
         logs=logs,
-        scalars=tuple(from_logs(logs)),
+        scalars=scalars_of(logs),
         unread=(Unread("nodes", 'nodes is forbidden: User "ann" cannot list resource "nodes" at the cluster scope'),),
     )
 

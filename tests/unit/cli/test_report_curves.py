@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import log10
 
 import pytest
 
 from dtj.cli.report.configuration import configuration
-from dtj.cli.report.curves import MAX_POINTS, Curve, Point, curves
+from dtj.cli.report.curves import MAX_POINTS, Curve, Points, curves
+from dtj.cli.report.drawing import plot
 from dtj.cli.report.evidence import Evidence, Log, Scalar
-from dtj.cli.report.measured import from_logs
+from dtj.cli.report.leader_log import scalars_of
 from dtj.cli.report.page import render_page
-from dtj.cli.report.plots import plot
 from dtj.cli.report.public_options import NUMBERS, WORDS
 from dtj.cli.report.redaction import REDACTED, without_secrets
-from dtj.cli.report.values import value_rows
-from dtj.cli.report.view import page_view
 from dtj_trainer.config import options
-from support.job_evidence import a_job_that_succeeded, job, moment
+from support.job_evidence import job, moment
 
 pytestmark = pytest.mark.unit
 
@@ -32,22 +31,27 @@ def evidence(*found: Scalar) -> Evidence:
     return Evidence(source="here", taken_at=moment(60), job=job({"state": "Running", "attempt": 1}), scalars=found)
 
 
-def steps(points: tuple[Point, ...]) -> list[int]:
+def steps(points: Points) -> list[int]:
     return [point.step for point in points]
 
 
 def test_held_out_values_are_in_the_plot_of_the_training_and_in_the_table() -> None:
     found = (*scalars("loss", 3, 2, 1), *scalars("val_loss", 4, 3.5, first=2), *scalars("val_auc", 0.1, 0.2))
-    loss, alone = curves(evidence(*found))
+    loss, alone = curves(found)
     assert (loss.name, steps(loss.points), steps(loss.validation)) == ("loss", [1, 2, 3], [2, 3])
     assert (alone.name, steps(alone.points)) == ("val_auc", [1, 2])
-    assert 'class="held-out run0" points=' in plot([("", loss)], number=0)
-    rows = [(row.name, row.validation, row.last.value, row.lowest.value) for row in value_rows((loss, alone))]
-    assert rows == [("loss", False, 1, 1), ("loss", True, 3.5, 3.5), ("auc", True, 0.2, 0.1)]
+    assert 'class="held-out" points=' in plot(loss, number=0)
+    table = re.sub(
+        r"<[^>]*>", " ", render_page(evidence(*found)).partition('class="values"')[2].partition("</table>")[0]
+    )
+    assert " ".join(table.split()) == (
+        "> metric last lowest highest loss 1 at 3 1 at 3 3 at 1 loss held-out 3.5 at 3 3.5 at 3 4 at 2 "
+        "auc held-out 0.2 at 2 0.1 at 1 0.2 at 2"
+    )
 
 
 def test_the_evaluation_at_the_end_is_the_last_held_out_value() -> None:
-    (loss,) = curves(evidence(*scalars("loss", 3, 2, 1), *scalars("held_out/loss", 1.5, first=3)))
+    (loss,) = curves((*scalars("loss", 3, 2, 1), *scalars("held_out/loss", 1.5, first=3)))
     assert [(point.step, point.value) for point in loss.validation] == [(3, 1.5)]
 
 
@@ -56,13 +60,13 @@ def test_held_out_values_of_a_log_are_read_once() -> None:
         "step 1/9 (11%)  loss 3\nvalidation: step 2/9  val_loss 2.5  in 1s\n"
         "step 3/9 (33%)  loss 2  val_loss 2.5\nstep 9/9 (100%)  loss 1  val_loss 2.5\nheld-out: loss 1.5  (9)\n"
     )
-    (loss,) = curves(evidence(*from_logs((Log("digits-worker-0", text),))))
+    (loss,) = curves(scalars_of((Log("digits-worker-0", text),)))
     assert [(point.step, point.value) for point in loss.validation] == [(2, 2.5), (9, 1.5)]
 
 
 def test_steps_that_were_done_again_are_drawn_once_and_what_they_replace_is_pale() -> None:
     found = (*scalars("loss", 9, 8, 7, 6, 5), *scalars("loss", 6.5, 4, 3, first=4, begin=20))
-    (loss,) = curves(evidence(*found))
+    (loss,) = curves(found)
     assert [(point.step, point.value) for point in loss.points] == [(1, 9), (2, 8), (3, 7), (4, 6.5), (5, 4), (6, 3)]
     assert [[(point.step, point.value) for point in stretch] for stretch in loss.redone] == [[(3, 7), (4, 6), (5, 5)]]
     assert loss.restarts == (3,)
@@ -70,13 +74,13 @@ def test_steps_that_were_done_again_are_drawn_once_and_what_they_replace_is_pale
 
 def test_a_restart_that_lost_no_step_is_marked_in_a_curve_without_a_gap() -> None:
     found = (*scalars("loss", 9, 8), *scalars("loss", 7, 6, first=3, begin=20))
-    (loss,) = curves(evidence(*found), (moment(15),))
+    (loss,) = curves(found, (moment(15),))
     assert (steps(loss.points), loss.redone, loss.restarts) == ([1, 2, 3, 4], (), (2,))
-    assert 'class="restart"' in plot([("", loss)], number=0)
+    assert 'class="restart"' in plot(loss, number=0)
 
 
 def test_a_curve_keeps_its_first_and_its_last_point() -> None:
-    (loss,) = curves(evidence(*scalars("loss", *map(float, range(5000)))))
+    (loss,) = curves(scalars("loss", *map(float, range(5000))))
     assert len(loss.points) == MAX_POINTS
     assert (loss.points[0].step, loss.points[-1].step) == (1, 5000)
 
@@ -89,29 +93,23 @@ def test_a_curve_keeps_its_first_and_its_last_point() -> None:
 def test_positive_values_have_a_log_axis_which_is_chosen_if_they_span_decades(
     values: tuple[float, ...], log: bool, chosen: bool
 ) -> None:
-    drawn = plot([("", Curve("loss", tuple(Point(n, value) for n, value in enumerate(values))))], number=3)
+    drawn = plot(Curve("loss", scalars("loss", *values)), number=3)
     assert ('class="plot log"' in drawn, " checked>" in drawn) == (log, chosen)
 
 
 @pytest.mark.parametrize("low", [1e-190, 3e-5, 0.3, 7.0])
 @pytest.mark.parametrize("ratio", [2.5, 99.0, 1e6, 1e100])
 def test_a_log_axis_has_room_for_all_values_and_a_few_lines(low: float, ratio: float) -> None:
-    curve = Curve("loss", (Point(1, low), Point(2, low * 10 ** (log10(ratio) / 2)), Point(3, low * ratio)))
-    drawn = plot([("", curve)], number=0).partition('class="plot log"')[2]
+    curve = Curve("loss", scalars("loss", low, low * 10 ** (log10(ratio) / 2), low * ratio))
+    drawn = plot(curve, number=0).partition('class="plot log"')[2]
     heights = [float(pair.split(",")[1]) for pair in drawn.partition('points="')[2].partition('"')[0].split()]
     assert 100 >= heights[0] > heights[1] > heights[2] >= 0
     assert 2 <= drawn.count('class="grid"') <= 8
 
 
 def test_values_beyond_all_reason_are_left_out() -> None:
-    found = curves(evidence(*scalars("loss", 1e308, -1e308, 2.0, 1.0), *scalars("tiny", 1e-320, 1.0, 2.0)))
+    found = curves((*scalars("loss", 1e308, -1e308, 2.0, 1.0), *scalars("tiny", 1e-320, 1.0, 2.0)))
     assert [steps(curve.points) for curve in found] == [[3, 4], [2, 3]]
-
-
-def test_the_page_names_the_last_values() -> None:
-    page = render_page(page_view(a_job_that_succeeded()))
-    assert "<td>loss</td>" in page
-    assert '0.115 <span class="dim">at 400</span>' in page
 
 
 # -- configuration ----------------------------------------------------------------------------------------------
@@ -131,7 +129,7 @@ def test_numbers_and_words_of_the_trainers_options_are_shown_and_no_other_argume
         "--learning-rate": "1e-3",
         "--task": "text-classification",
     }
-    assert found["other"] == REDACTED
+    assert found["others"] == REDACTED
     assert "plain" not in str(found)
 
 

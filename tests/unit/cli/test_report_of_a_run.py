@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,14 +17,12 @@ from dtj import __version__
 from dtj.api.json import JsonObject
 from dtj.api.spec import JobSpec, Role
 from dtj.api.status import Progress
-from dtj.cli.report.evidence import Log, PhaseChange
-from dtj.cli.report.history import history
-from dtj.cli.report.look import Look
+from dtj.cli.report.configuration import configuration
+from dtj.cli.report.evidence import Evidence, Log, PhaseChange
+from dtj.cli.report.leader_log import phases_of, versions_of
 from dtj.cli.report.page import render_page
-from dtj.cli.report.phases import phases_of_logs
 from dtj.cli.report.run import gather
-from dtj.cli.report.trainer_versions import trainer_versions
-from dtj.cli.report.view import page_view
+from dtj.cli.report.timeline import Look, history
 from dtj.core.replicas import Replica
 from dtj.local import run_directory
 from dtj.local.platform import local_network
@@ -46,16 +45,28 @@ async def run(body: JsonObject, runs: Path, **more: Any) -> RunDirectory:
     return directory
 
 
+def state(known: Evidence) -> tuple[str, ...]:
+    """How the state looks on the page, and what it says."""
+    found = re.search(r'<span class="badge (\w+)">(\w+)</span>', render_page(known))
+    assert found is not None
+    return found.groups()
+
+
+def facts(known: Evidence) -> dict[str, str]:
+    """What the page names."""
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render_page(known)))
+
+
 async def test_a_report_knows_the_pods_of_all_attempts_and_why_the_run_failed(tmp_path: Path) -> None:
     code = "import os, sys; sys.exit('boom of attempt ' + os.environ['DTJ_ATTEMPT'])"
     known = gather(await run(python_job(code, roles={"worker": 1}, runPolicy={"backoffLimit": 1}), tmp_path))
     assert known.unread == ()
     rows = history(known).rows
     assert [row.name for row in rows] == ["attempt 1", "attempt 2", "worker-0", "worker-0-r1"]
-    assert all(row.failed for row in rows[2:])
-    view = page_view(known)
-    assert (view.state, view.restarts) == ("Failed", (("error", 1),))
-    assert "boom of attempt 2" in render_page(view)
+    assert [row.bars[-1].look for row in rows[2:]] == [Look.FAILED, Look.FAILED]
+    assert state(known) == ("failed", "Failed")
+    assert facts(known)["error"] == "1"
+    assert "boom of attempt 2" in render_page(known)
 
 
 async def test_a_run_that_was_stopped_is_shown_as_stopped_and_its_clock_stands_still(tmp_path: Path) -> None:
@@ -65,16 +76,12 @@ async def test_a_run_that_was_stopped_is_shown_as_stopped_and_its_clock_stands_s
 
     directory = await run(python_job("import time; time.sleep(60)", roles={"worker": 2}), tmp_path, show=stop)
     known = gather(directory)
-    view = page_view(replace(known, taken_at=known.taken_at + timedelta(hours=1)))
-    assert (view.state, view.look) == ("Stopped", Look.STOPPED)
-    facts = dict(view.facts)
-    assert "ready" not in facts
-    assert "so far" not in facts
-    assert "took" in facts
-    span = view.history.span
-    assert span is not None
-    assert span[1] - span[0] < timedelta(minutes=2)
-    attempt = view.history.rows[0].bars[-1]
+    known = replace(known, taken_at=known.taken_at + timedelta(hours=1))
+    assert state(known) == ("stopped", "Stopped")
+    assert "took" in facts(known)
+    assert facts(known).keys().isdisjoint({"ready", "so far"})
+    assert history(known).seconds < 120
+    attempt = history(known).rows[0].bars[-1]
     assert (attempt.look, attempt.words) == (Look.STOPPED, "Stopped")
 
 
@@ -85,62 +92,47 @@ async def resume(body: JsonObject, runs: Path) -> RunDirectory:
     run_directory.prepare_again(directory)
     with local_network(JobSpec.model_validate(body["spec"])) as network:
         trainer = Trainer(Path(sys.executable), versions=(("keras", "3.99"),))
-        running = LocalRun(
-            body,
-            directory=directory,
-            network=network,
-            trainer=trainer,
-            environ=os.environ,
-            command=("dtj", "run", "--resume", "job.yaml"),
-        )
-        await running.run(lambda view: None)
+        command = ("dtj", "run", "--resume", "job.yaml")
+        place = {"directory": directory, "network": network, "trainer": trainer, "environ": os.environ}
+        await LocalRun(body, command=command, **place).run(lambda view: None)  # type: ignore[arg-type]
     return directory
 
 
-async def test_a_run_that_was_resumed_is_one_story(tmp_path: Path) -> None:
+async def test_a_run_that_was_resumed_is_one_story_and_names_what_it_was_started_with(tmp_path: Path) -> None:
     first = await run(python_job("raise SystemExit(3)", roles={"worker": 1}), tmp_path)
     year = datetime.now(UTC).year
     for file in (first.record, first.objects):
         file.write_text(file.read_text().replace(f'"{year}-', f'"{year - 4}-'))
     known = gather(await resume(python_job("", roles={"worker": 1}), tmp_path))
-    view = page_view(known)
-    assert view.state == "Succeeded"
-    assert dict(view.facts)["took"].endswith(" in 2 starts")
+    assert state(known) == ("succeeded", "Succeeded")
+    assert facts(known)["took"].endswith(" in 2 starts")
+    found = history(known)
     rows = {
-        row.name: [str(bar.look) for bar in row.bars if bar.look in (Look.FAILED, Look.SUCCEEDED)]
-        for row in view.history.rows
+        row.name: [str(bar.look) for bar in row.bars if bar.look in (Look.FAILED, Look.SUCCEEDED)] for row in found.rows
     }
     assert rows == {"start 1": ["failed"], "start 2": ["succeeded"], "worker-0": ["failed", "succeeded"]}
-    ((stopped, resumed),) = view.history.pauses
+    ((stopped, resumed),) = found.pauses
     assert stopped < resumed
-    assert view.history.restarts == (resumed,)
-    whole = view.history.span
-    assert whole is not None
-    assert view.history.seconds < 120
-    assert "stopped, then resumed" in render_page(view)
-
-
-async def test_the_page_shows_what_a_run_was_started_with(tmp_path: Path) -> None:
-    body = python_job("", roles={"worker": 1})
-    await run(body, tmp_path)
-    settings = {each.name: each.value for each in page_view(gather(await resume(body, tmp_path))).settings}
-    assert settings["command"] == "dtj run --resume job.yaml"
-    assert settings["keras"] == "3.99"
+    assert found.restarts == (resumed,)
+    assert found.seconds < 120
+    assert "stopped, then resumed" in render_page(known)
+    settings = {each.name: each.value for each in configuration(known)}
+    assert (settings["command"], settings["keras"]) == ("dtj run --resume job.yaml", "3.99")
     assert settings["dtj"] == __version__
     assert settings["CPUs"].isdecimal()
 
 
 async def test_a_resumed_run_that_goes_on_does_not_show_the_end_of_the_start_before(tmp_path: Path) -> None:
     directory = await run(python_job("", roles={"worker": 1}), tmp_path)
-    assert page_view(gather(directory)).state == "Succeeded"
+    assert state(gather(directory)) == ("succeeded", "Succeeded")
     run_directory.prepare_again(directory)
     recorder = Recorder(directory.record, trainer=Trainer(Path(sys.executable)), command=("dtj", "run"))
     recorder.see(view_of("Training"))
     with directory.locked():
-        view = page_view(gather(directory))
-    assert view.state == "Running"
-    assert dict(view.facts)["so far"].endswith(" in 2 starts")
-    assert view.history.rows[-1].bars[-1].words == "training"
+        known = gather(directory)
+    assert state(known) == ("running", "Running")
+    assert facts(known)["so far"].endswith(" in 2 starts")
+    assert history(known).rows[-1].bars[-1].words == "training"
 
 
 async def test_a_run_that_was_killed_does_not_run(tmp_path: Path) -> None:
@@ -151,9 +143,9 @@ async def test_a_run_that_was_killed_does_not_run(tmp_path: Path) -> None:
     recorder.see(view_of("Training"))
     later = (datetime.now(UTC) + timedelta(seconds=10)).timestamp()
     os.utime(directory.replica_log("worker-0"), (later, later))
-    view = page_view(gather(directory))
-    assert (view.state, view.look) == ("Stopped", Look.STOPPED)
-    assert view.history.rows[-1].bars[-1].words == "stopped"
+    known = gather(directory)
+    assert state(known) == ("stopped", "Stopped")
+    assert history(known).rows[-1].bars[-1].words == "stopped"
 
 
 def view_of(phase: str) -> RunView:
@@ -178,38 +170,21 @@ async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: 
     ]
 
 
-def test_the_log_of_a_leader_on_a_cluster_shows_its_phases() -> None:
-    lines = (
-        "start 4.1 s: python 0.1",
-        "step 5/9 (55%)  loss 1",
-        "step 9/9 (100%)  loss 1",
-        "held-out: loss 1",
-        "exported: x",
-    )
-    log = Log("digits-worker-0", "".join(f"{at(10 * n)} {line}\n" for n, line in enumerate(lines)), stamped=True)
-    assert [(each.replica, each.phase, each.at) for each in phases_of_logs((log,), job="digits")] == [
-        ("worker-0", "Training", moment(0)),
-        ("worker-0", "Evaluating", moment(20)),
-        ("worker-0", "Exporting", moment(30)),
-        ("worker-0", "Finishing", moment(40)),
+def test_the_log_of_a_leader_on_a_cluster_shows_its_phases_and_its_versions() -> None:
+    versions = "versions: python 3.11.9, tensorflow 2.21.0"
+    lines = [f'{{"message": "{versions}"}}', "start 4.1 s: python 0.1", "step 5/9 (55%)  loss 1", "versions: unknown"]
+    lines += ["step 9/9 (100%)  loss 1", "held-out: loss 1", "exported: x", "versions: python 2"]
+    text = "".join(f"{at(10 * n)} {line}\n" for n, line in enumerate(lines))
+    phases = phases_of((Log("digits-worker-0", text, stamped=True),), job="digits")
+    assert [(each.replica, each.phase, each.at) for each in phases] == [
+        ("worker-0", "Training", moment(10)),
+        ("worker-0", "Evaluating", moment(40)),
+        ("worker-0", "Exporting", moment(50)),
+        ("worker-0", "Finishing", moment(60)),
     ]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "versions: python 3.11.9, tensorflow 2.21.0",
-        '{"level": "info", "message": "versions: python 3.11.9, tensorflow 2.21.0"}',
-    ],
-    ids=["plain", "json"],
-)
-def test_the_log_of_a_leader_on_a_cluster_shows_its_versions(line: str) -> None:
-    head = f"{at(0)} digits: worker 0, attempt 1\n{at(1)} {line}\n{at(2)} versions: python 2\n"
-    assert [(each.group, each.name, each.value) for each in trainer_versions(head)] == [
-        ("Versions", "python", "3.11.9"),
-        ("Versions", "tensorflow", "2.21.0"),
-    ]
-
-
-def test_a_log_of_another_program_shows_no_versions() -> None:
-    assert not list(trainer_versions(f"{at(0)} versions: unknown\n{at(1)}\n"))
+    for head in (text, f"{at(0)} digits: worker 0\n{at(1)} {versions}\n"):
+        assert [(each.name, each.value) for each in versions_of(head)] == [
+            ("python", "3.11.9"),
+            ("tensorflow", "2.21.0"),
+        ]
+    assert not list(versions_of(f"{at(0)} versions: unknown\n{at(1)}\n"))

@@ -18,9 +18,7 @@ from dtj.cli.common.console import Console
 from dtj.cli.doctor.checks import findings
 from dtj.cli.doctor.render import report as doctor_lines
 from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Setting, Unread, by_time, replica_named
-from dtj.cli.report.measured import from_logs
-from dtj.cli.report.phases import phases_of_logs
-from dtj.cli.report.trainer_versions import HEAD_BYTES, trainer_versions
+from dtj.cli.report.leader_log import HEAD_BYTES, phases_of, scalars_of, versions_of
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect
 from dtj.client.partial_reads import all_of, one, part
@@ -73,8 +71,8 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
         },
         texts={"doctor": doctor[0]} if doctor else {},
         logs=(*read, *await gathering.operator_logs(operators)) if logs else (),
-        scalars=tuple(from_logs(read)),
-        phases=phases_of_logs(read, job=name),
+        scalars=scalars_of(read),
+        phases=tuple(phases_of(read, job=name)),
         settings=await gathering.versions(led),
         unread=tuple(gathering.unread),
     )
@@ -132,7 +130,7 @@ class _Gathering:
         pod = max(led, key=lambda each: text(dig(each, "metadata", "creationTimestamp")))
         query = LogQuery(container=text(main_container(_spec(pod)).get("name")), limit_bytes=HEAD_BYTES)
         head = await part(one(_last(self._gateway.log(query, namespace=self._namespace, pod=_name(pod)))))
-        return tuple(setting for content in head.items for setting in trainer_versions(content))
+        return tuple(setting for content in head.items for setting in versions_of(content))
 
     async def logs(self, pods: list[JsonObject]) -> list[Log]:
         """The logs of the containers that have run: first that of the pod which failed first, the leader's next."""

@@ -65,7 +65,7 @@ def report(
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
-    from dtj.cli.report.write import report_job, report_run
+    from dtj.cli.report.output import report_job, report_run
 
     check_one_is_given(name, run, place)
     if run is not None:

@@ -10,25 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from math import isfinite
 from typing import Final
 
-from dtj.cli.report.evidence import Evidence
-from dtj.cli.report.measured import AT_THE_END, SPEED, VALIDATION
+from dtj.cli.report.evidence import Scalar
+from dtj.cli.report.leader_log import AT_THE_END, SPEED, VALIDATION
 
 MAX_POINTS: Final = 400
 
 _SMALLEST, _LARGEST = 1e-200, 1e200
 """Values beyond these cannot be drawn: a range of them is no number."""
 
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A value at a step; ``at`` is when, where that is known."""
-
-    step: int
-    value: float
-    at: datetime | None = None
+Points = tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,58 +32,61 @@ class Curve:
     """
 
     name: str
-    points: tuple[Point, ...]
-    validation: tuple[Point, ...] = ()
-    redone: tuple[tuple[Point, ...], ...] = ()
+    points: Points
+    validation: Points = ()
+    redone: tuple[Points, ...] = ()
     restarts: tuple[int, ...] = ()
 
     @property
-    def everything(self) -> tuple[Point, ...]:
+    def everything(self) -> Points:
         """All points that are drawn."""
         return (*self.points, *self.validation, *(point for stretch in self.redone for point in stretch))
 
 
-def curves(evidence: Evidence, restarts: Iterable[datetime] = ()) -> tuple[Curve, ...]:
+def curves(scalars: Iterable[Scalar], restarts: Iterable[datetime] = ()) -> tuple[Curve, ...]:
     """The loss first, then the speed, then what else was measured; each with two points at least.
 
     ``restarts`` are the moments at which the training was taken up again.
     """
-    by_name: dict[str, list[Point]] = {}
-    for each in evidence.scalars:
-        if isfinite(each.value) and (each.value == 0 or _SMALLEST < abs(each.value) < _LARGEST):
-            by_name.setdefault(each.name, []).append(Point(each.step, each.value, each.at))
+    by_name: dict[str, list[Scalar]] = {}
+    last = 0
+    for each in scalars:
+        last = max(last, 0 if each.name.startswith(AT_THE_END) else each.step)
+        if each.value == 0 or _SMALLEST < abs(each.value) < _LARGEST:
+            by_name.setdefault(each.name, []).append(each)
+
+    def is_drawn(name: str) -> bool:
+        return len(by_name.get(name, ())) > 1 and not name.startswith(AT_THE_END)
+
     moments = tuple(restarts)
-    last = max((each.step for each in evidence.scalars if not each.name.startswith(AT_THE_END)), default=0)
-    found = [_curve(name, by_name, moments, last) for name in by_name if _is_drawn(name, by_name)]
-    return tuple(sorted(found, key=lambda curve: (curve.name != "loss", curve.name != SPEED)))
-
-
-def _is_drawn(name: str, by_name: dict[str, list[Point]]) -> bool:
-    if len(by_name[name]) < 2 or name.startswith(AT_THE_END):
-        return False
     # Held-out values have a plot of their own only if there is none of the training's.
-    return not name.startswith(VALIDATION) or len(by_name.get(name.removeprefix(VALIDATION), ())) < 2
+    drawn = [name for name in by_name if is_drawn(name)]
+    drawn = [name for name in drawn if not (name.startswith(VALIDATION) and name.removeprefix(VALIDATION) in drawn)]
+    drawn.sort(key=lambda name: (name != "loss", name != SPEED))
+    return tuple(_curve(name, by_name, moments, last) for name in drawn)
 
 
-def _curve(name: str, by_name: dict[str, list[Point]], moments: tuple[datetime, ...], last: int) -> Curve:
+def _curve(name: str, by_name: dict[str, list[Scalar]], moments: tuple[datetime, ...], last: int) -> Curve:
     points, redone = _as_done_last(by_name[name])
-    validation = _by_step(by_name.get(f"{VALIDATION}{name}", []))
+    validation = _newest(by_name.get(f"{VALIDATION}{name}", []))
     ends = by_name.get(f"{AT_THE_END}{name}", [])
     if ends and not (validation and validation[-1].step == last):
-        validation = (*validation, Point(last, ends[-1].value, ends[-1].at))
-    marks = {before.step for before, after in pairwise(points) if _taken_up_between(before, after, moments)}
-    marks |= {stretch[0].step for stretch in redone}
+        validation = (*validation, Scalar(name, last, ends[-1].value, ends[-1].at))
+    marks = {stretch[0].step for stretch in redone}
+    for before, after in pairwise(points):
+        if before.at is not None and after.at is not None and any(before.at < at <= after.at for at in moments):
+            marks.add(before.step)
     return Curve(name, _thinned(points), _thinned(validation), tuple(map(_thinned, redone)), tuple(sorted(marks)))
 
 
-def _as_done_last(points: list[Point]) -> tuple[tuple[Point, ...], tuple[tuple[Point, ...], ...]]:
+def _as_done_last(points: list[Scalar]) -> tuple[Points, tuple[Points, ...]]:
     """The points of each step as it was done the last time, and the stretches that are replaced by them.
 
     A stretch begins with the last point that stays, so that it can be drawn from there.
     """
     cuts = [0, *(i for i, (a, b) in enumerate(pairwise(points), 1) if b.step < a.step), len(points)]
-    kept: list[Point] = []
-    redone: list[tuple[Point, ...]] = []
+    kept: list[Scalar] = []
+    redone: list[Points] = []
     first_redone = float("inf")
     for start, end in reversed([*pairwise(cuts)]):
         run = points[start:end]
@@ -103,23 +98,17 @@ def _as_done_last(points: list[Point]) -> tuple[tuple[Point, ...], tuple[tuple[P
     return tuple(kept), tuple(redone)
 
 
-def _taken_up_between(before: Point, after: Point, moments: tuple[datetime, ...]) -> bool:
-    if before.at is None or after.at is None:
-        return False
-    return any(before.at < moment <= after.at for moment in moments)
-
-
-def _by_step(points: list[Point]) -> tuple[Point, ...]:
+def _newest(points: list[Scalar]) -> Points:
     """The newest point of each step. A line of progress repeats the newest held-out value: that is no new one."""
     newest = {point.step: point for point in points}
-    kept: list[Point] = []
+    kept: list[Scalar] = []
     for _, point in sorted(newest.items()):
         if not kept or kept[-1].value != point.value:
             kept.append(point)
     return tuple(kept)
 
 
-def _thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
+def _thinned(points: Points) -> Points:
     """A selection of the points that a page can draw. It keeps the first and the last."""
     if len(points) <= MAX_POINTS:
         return points

@@ -1,24 +1,43 @@
-"""Bars over time as SVG. Pure.
+"""The timeline and the curves as SVG. Pure.
 
-Places along the width are percents, so that a drawing fills any width with letters of one size.
+Places along the width are percents, so that a drawing fills any width with letters of one size; what cannot be given
+in percents, a line through points, lies in a nested drawing that is stretched. A curve has a linear and a logarithmic
+axis: the choice is a checkbox that the style sheet obeys, because the page has no scripts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
-from math import ceil
+from collections.abc import Callable
+from html import escape
+from math import ceil, floor, log10
 from typing import Final
 
-from dtj.cli.common.formatting import short_time
-from dtj.cli.report.look import Bar, History, Look, Row
-from dtj.cli.report.markup import safe
+from dtj.api.printable import printable
+from dtj.cli.common.formatting import short_number, short_time
+from dtj.cli.report.curves import Curve, Points
+from dtj.cli.report.evidence import Scalar
+from dtj.cli.report.timeline import Bar, History, Look, Row
 
-ROW_HEIGHT: Final = 18
-_MAX_TICKS: Final = 5
+_ROW: Final = 18
+_PLOT: Final = 170
+"""Heights."""
+
+_MAX_CIRCLES: Final = 80
+"""More would hide the line."""
+
+_MAX_RATIO: Final = 100.0
+"""Ratio of the largest to the smallest value from which a plot starts with a logarithmic axis."""
+
 _ENDS: Final = (Look.SUCCEEDED, Look.FAILED, Look.STOPPED)
-
 _SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+
+
+def safe(content: str) -> str:
+    """Text of others that stands for itself in HTML, in a text or in an attribute, whatever it holds."""
+    return escape(printable(content))
+
+
+# -- the timeline -----------------------------------------------------------------------------------------------
 
 
 def timeline(history: History) -> str:
@@ -26,48 +45,46 @@ def timeline(history: History) -> str:
 
     The time between two starts of a run is left out; a line marks the place.
     """
-    if history.span is None:
+    if not history.rows:
         return ""
     seconds = max(history.seconds, 1.0)
-    ticks = list(_time_ticks(seconds))
-    rows = "".join(_row(row, history, seconds, ticks) for row in history.rows)
+    step = next((size for size in _SECONDS if seconds / size <= 5), 86400 * ceil(seconds / 86400 / 5))
+    ticks = [float(step * number) for number in range(int(seconds // step) + 1)]
+    grid = "".join(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="100%"/>' for x in _percents(ticks, seconds))
+    pauses = ""
+    for start, end in history.pauses:
+        (x,) = _percents([history.elapsed(start)], seconds)
+        words = f"not running for {short_time((end - start).total_seconds())} from {start:%H:%M:%S}"
+        pauses += f'<line class="restart" x1="{x}" x2="{x}" y1="0" y2="100%"><title>{words}</title></line>'
     labels = "".join(
-        f'<text x="{_percent(tick, seconds)}" y="13" text-anchor="{"start" if tick == 0 else "middle"}">'
-        f"{short_time(tick) if tick else '0'}</text>"
-        for tick in ticks
+        f'<text x="{x}" y="13" text-anchor="{"middle" if tick else "start"}">{short_time(tick) if tick else 0}</text>'
+        for tick, x in zip(ticks, _percents(ticks, seconds), strict=True)
         if tick <= 0.96 * seconds
     )
-    axis = f'<div class="name"></div><svg class="axis" height="18" role="presentation">{labels}</svg>'
-    return f'<div class="timeline">{rows}{axis}</div>'
+    rows = "".join(_row(row, history, seconds, grid, pauses) for row in history.rows)
+    return f'<div class="timeline">{rows}<div class="name"></div><svg height="{_ROW}">{labels}</svg></div>'
 
 
-def _row(row: Row, history: History, seconds: float, ticks: list[float]) -> str:
-    lines = "".join(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="100%"/>' for x in _places(ticks, seconds))
-    pauses = "".join(_pause(start, end, history, seconds) for start, end in history.pauses)
-    bars = "".join(_bar(bar, history, seconds) for bar in row.bars)
+def _percents(moments: list[float], seconds: float) -> list[str]:
+    return [f"{100 * moment / seconds:.3f}%" for moment in moments]
+
+
+def _row(row: Row, history: History, seconds: float, grid: str, pauses: str) -> str:
     gone = ' <span class="gone">gone</span>' if row.gone else ""
-    words = "; ".join(_description(bar) for bar in row.bars)
-    label = safe(f"{row.name}: {words}")
+    label = safe(f"{row.name}: {'; '.join(map(_description, row.bars))}")
+    bars = []
+    for bar in row.bars:
+        # What is over in a moment must be seen too; an end is a moment, and must be seen best.
+        least = 0.9 if bar.look in _ENDS else 0.4
+        width = max(100 * (bar.end - bar.start).total_seconds() / seconds, least)
+        place = min(100 * history.elapsed(bar.start) / seconds, 100 - width)
+        bars.append(
+            f'<rect class="{bar.look}" x="{place:.3f}%" y="3" width="{width:.3f}%" height="{_ROW - 6}" rx="2">'
+            f"<title>{safe(_description(bar))}</title></rect>"
+        )
     return (
         f'<div class="name">{safe(row.name)}{gone}</div>'
-        f'<svg class="row" height="{ROW_HEIGHT}" role="img" aria-label="{label}">{lines}{bars}{pauses}</svg>'
-    )
-
-
-def _pause(start: datetime, end: datetime, history: History, seconds: float) -> str:
-    x = _percent(history.elapsed(start), seconds)
-    words = f"not running for {short_time((end - start).total_seconds())} from {start:%H:%M:%S}"
-    return f'<line class="restart" x1="{x}" x2="{x}" y1="0" y2="100%"><title>{safe(words)}</title></line>'
-
-
-def _bar(bar: Bar, history: History, seconds: float) -> str:
-    left, width = history.elapsed(bar.start), (bar.end - bar.start).total_seconds()
-    # What is over in a moment must be seen too; an end is a moment, and must be seen best.
-    shown = max(100 * width / seconds, 0.9 if bar.look in _ENDS else 0.4)
-    place = min(100 * left / seconds, 100 - shown)
-    return (
-        f'<rect class="{bar.look}" x="{place:.3f}%" y="3" width="{shown:.3f}%" height="{ROW_HEIGHT - 6}" rx="2">'
-        f"<title>{safe(_description(bar))}</title></rect>"
+        f'<svg height="{_ROW}" role="img" aria-label="{label}">{grid}{"".join(bars)}{pauses}</svg>'
     )
 
 
@@ -76,14 +93,94 @@ def _description(bar: Bar) -> str:
     return f"{bar.words}, " + (f"{short_time(seconds)} from " if seconds else "at ") + f"{bar.start:%H:%M:%S}"
 
 
-def _time_ticks(seconds: float) -> Iterator[float]:
-    step = next((size for size in _SECONDS if seconds / size <= _MAX_TICKS), 86400 * ceil(seconds / 86400 / _MAX_TICKS))
-    yield from (float(step * number) for number in range(int(seconds // step) + 1))
+# -- curves -----------------------------------------------------------------------------------------------------
 
 
-def _places(ticks: list[float], seconds: float) -> Iterator[str]:
-    return (_percent(tick, seconds) for tick in ticks)
+def plot(curve: Curve, *, number: int) -> str:
+    """The curve of one quantity. ``number`` is another one for each plot of the page."""
+    values = [point.value for point in curve.everything]
+    low, high = min(values), max(values)
+    linear = _drawn(curve, "linear", *_linear(low, high))
+    if low <= 0 or high < 2 * low:
+        return linear
+    checked = " checked" if high >= _MAX_RATIO * low else ""
+    return (
+        f'<input type="checkbox" class="axis" id="axis-{number}"{checked}><label class="axis" for="axis-{number}">'
+        f"log axis</label>{linear}{_drawn(curve, 'log', *_logarithmic(low, high))}"
+    )
 
 
-def _percent(seconds: float, whole: float) -> str:
-    return f"{100 * seconds / whole:.3f}%"
+def _drawn(curve: Curve, kind: str, y: Callable[[float], float], ticks: list[float]) -> str:
+    """``y`` gives the percent of the height of a value; ``ticks`` are the values where lines are drawn."""
+    first, last = min(point.step for point in curve.everything), max(point.step for point in curve.everything)
+
+    def x(step: int) -> float:
+        return 100 * (step - first) / max(last - first, 1)
+
+    def line(points: Points, look: str) -> str:
+        places = " ".join(f"{x(point.step):.2f},{y(point.value):.2f}" for point in points)
+        return f'<polyline class="{look}" points="{places}"/>' if len(points) > 1 else ""
+
+    def circles(points: Points, look: str, radius: float) -> str:
+        return "".join(
+            f'<circle class="{look}" cx="{x(point.step):.2f}%" cy="{y(point.value):.2f}%" r="{radius}">'
+            f"<title>{look.replace('trained', '')} {_point(point)}</title></circle>"
+            for point in points[:: ceil(len(points) / _MAX_CIRCLES) or 1]
+        )
+
+    grid = "".join(f'<line class="grid" x1="0" x2="100%" y1="{y(tick):.2f}%" y2="{y(tick):.2f}%"/>' for tick in ticks)
+    labels = "".join(
+        f'<text x="36" y="{y(tick):.2f}%" dy="4" text-anchor="end">{short_value(tick)}</text>' for tick in ticks
+    )
+    marks = "".join(
+        f'<line class="restart" x1="{x(step):.2f}%" x2="{x(step):.2f}%" y1="0" y2="100%">'
+        f"<title>restarted after step {step}</title></line>"
+        for step in curve.restarts
+    )
+    lines = "".join(line(stretch, "redone") for stretch in curve.redone)
+    lines += line(curve.points, "trained") + line(curve.validation, "held-out")
+    dots = circles(curve.points, "trained", 2.5) + circles(curve.validation, "held-out", 3.5)
+    label = safe(f"{curve.name}: {_point(curve.points[0])}, {_point(curve.points[-1])}")
+    return (
+        f'<div class="plot {kind}"><svg class="scale" height="{_PLOT}" role="presentation">{labels}</svg>'
+        f'<svg height="{_PLOT + 22}" role="img" aria-label="{label}"><svg width="100%" height="{_PLOT}">{grid}{marks}'
+        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none">{lines}</svg>{dots}</svg>'
+        f'<text x="0" y="{_PLOT + 18}">step {first}</text>'
+        f'<text x="100%" y="{_PLOT + 18}" text-anchor="end">{last}</text></svg></div>'
+    )
+
+
+def _point(point: Scalar) -> str:
+    return f"{short_value(point.value)} at step {point.step}" + (f", {point.at:%H:%M:%S}" if point.at else "")
+
+
+def short_value(value: float) -> str:
+    """A metric's value in few digits: 0.0312, 1.25, 3.1k."""
+    if value == 0:
+        return "0"
+    return f"{'-' if value < 0 else ''}{short_number(abs(value))}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def _linear(low: float, high: float) -> tuple[Callable[[float], float], list[float]]:
+    """Round bounds around the values."""
+    if low >= 0 and low < 0.5 * high:
+        low = 0.0
+    if high - low < 1e-12 * max(abs(high), 1e-30):
+        low, high = low - abs(low or 1) / 2, high + abs(high or 1) / 2
+    size = 10 ** floor(log10((high - low) / 3))
+    step = next(size * factor for factor in (1, 2, 5, 10, 20) if (high - low) / (size * factor) <= 4)
+    bottom, top = floor(low / step), ceil(high / step)
+    ticks = [step * number for number in range(bottom, top + 1)]
+    return lambda value: 100 * (top * step - value) / ((top - bottom) * step), ticks
+
+
+def _logarithmic(low: float, high: float) -> tuple[Callable[[float], float], list[float]]:
+    """Powers of ten around positive values; within few of them also 2 and 5 times each."""
+    bottom, top = floor(log10(low)), ceil(log10(high))
+    factors = (1, 2, 5) if top - bottom < 3 else (1,)
+    round_values = [10.0**power * factor for power in range(bottom, top + 1) for factor in factors]
+    lowest = max((value for value in round_values if value <= low), default=low)
+    highest = min((value for value in round_values if value >= high), default=high)
+    ticks = [value for value in round_values if lowest <= value <= highest]
+    size = log10(highest) - log10(lowest)
+    return lambda value: 100 * (log10(highest) - log10(value)) / size, ticks[:: ceil(len(ticks) / 7)]

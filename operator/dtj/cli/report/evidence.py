@@ -56,15 +56,6 @@ class Setting:
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierPart:
-    """The job and its pods as they were at the end of one start of a run that was resumed."""
-
-    job: JsonObject
-    pods: tuple[JsonObject, ...] = ()
-    events: tuple[JsonObject, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Unread:
     """Something that would have belonged here, and why it is not."""
@@ -79,7 +70,8 @@ class Evidence:
 
     ``source`` says where it was found. ``objects`` is what else the cluster has of it, such as its Service, and
     ``texts`` what others found out, both by the name of the file that shall hold it. Pods that are gone are there where
-    the source remembers them. ``earlier`` are the starts before this one of a run that was resumed, oldest first.
+    the source remembers them. ``earlier`` are the starts before this one of a run that was resumed, oldest first, each
+    with its job, pods and events as they were at its end.
     """
 
     source: str
@@ -94,7 +86,7 @@ class Evidence:
     phases: tuple[PhaseChange, ...] = ()
     settings: tuple[Setting, ...] = ()
     on_this_machine: bool = False
-    earlier: tuple[EarlierPart, ...] = ()
+    earlier: tuple[Evidence, ...] = ()
     unread: tuple[Unread, ...] = ()
 
     @property

@@ -1,32 +1,62 @@
-"""The page of a job: a view goes in, one HTML document comes out that needs nothing else. Pure.
+"""The page of a job: evidence goes in, one HTML document comes out that needs nothing else. Pure.
 
 There is no script in it and its own policy forbids any, as well as every request: logs and messages are other people's
-text. Each of them passes :func:`~dtj.cli.report.markup.safe`.
+text. Each of them passes :func:`~dtj.cli.report.drawing.safe`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from importlib import resources
 from typing import Final
 
-from dtj.api.status import RootCause
-from dtj.cli.report.curves import Curve
-from dtj.cli.report.drawing import timeline
-from dtj.cli.report.evidence import Log, Setting, Unread
-from dtj.cli.report.look import Look
-from dtj.cli.report.markup import safe
-from dtj.cli.report.plots import plot, short_value
-from dtj.cli.report.values import ValueRow
-from dtj.cli.report.view import EventLine, PageView, clock
-from dtj.core.outcome import how_replica_ended
+import yaml
 
-_VALIDATION: Final = ' <span class="dim">held-out</span>'
+from dtj.api.job import Job, parse_time
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Condition, State
+from dtj.api.status import RootCause
+from dtj.cli.common.formatting import counted, listed, restarts_by_class, short_number, short_time
+from dtj.cli.report.configuration import configuration
+from dtj.cli.report.curves import Curve, curves
+from dtj.cli.report.drawing import plot, safe, short_value, timeline
+from dtj.cli.report.evidence import (
+    Evidence,
+    Log,
+    Unread,
+    by_time,
+    event_count,
+    event_time,
+    last_lines,
+    replica_named,
+)
+from dtj.cli.report.leader_log import SPEED, VALIDATION
+from dtj.cli.report.timeline import History, Look, history
+from dtj.client.diagnosis import explaining_condition
+from dtj.core.outcome import how_replica_ended
+from dtj.core.pod_state import main_container_of
+from dtj.local.run_directory import STOPPED
 
 MAX_PLOTS: Final = 12
 """Metrics that are drawn; the values of all of them are in the table."""
 
+MAX_EVENTS: Final = 300
+MAX_LOGS: Final = 24
+LOG_LINES: Final = 200
+LOG_BYTES: Final = 2**16
+"""Of each log, on the page; the bundle has more."""
+
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+_LOOKS: Final[dict[str, Look]] = {
+    State.SUCCEEDED: Look.SUCCEEDED,
+    State.FAILED: Look.FAILED,
+    State.RUNNING: Look.RUNNING,
+    State.SUSPENDED: Look.STOPPED,
+    STOPPED: Look.STOPPED,
+}
+"""By the state of a job, or of a run on this machine that was stopped."""
 
 _LEGEND: Final = {
     Look.WAITING: "waiting",
@@ -39,154 +69,237 @@ _LEGEND: Final = {
 }
 
 
-def render_page(view: PageView) -> str:
-    """The whole document."""
-    return document(f"{view.name}: {view.state}", _head(view), _sections(view))
-
-
-def document(title: str, head: str, sections: Iterable[tuple[str, str]]) -> str:
-    """A whole document of a head and sections, each with its heading; those that are empty are left out."""
-    body = "".join(f"<section><h2>{heading}</h2>{content}</section>" for heading, content in sections if content)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="generator" content="dtj report"><title>{safe(title)}</title>'
-        f"<style>{_style()}</style></head>\n<body>{head}{body}</body></html>\n"
+def render_page(evidence: Evidence) -> str:
+    """The whole document; sections that would be empty are left out."""
+    job = Job.from_object(evidence.job)
+    known = history(evidence)
+    drawn = curves(evidence.scalars, known.restarts)
+    state = job.status.state or "not known"
+    facts = _definitions(_facts(evidence, job, drawn, known))
+    sections = "".join(
+        f"<section><h2>{heading}</h2>{content}</section>"
+        for heading, content in _sections(evidence, job, drawn, known)
+        if content
     )
+    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="generator" content="dtj report">
+<title>{safe(f"{job.name}: {state}")}</title><style>{style}</style></head>
+<body><header><h1>{safe(job.name)} <span class="badge {look_of(job)}">{safe(state)}</span></h1>
+<p class="source">{safe(evidence.source)}, as of {clock(evidence.taken_at)}</p>{facts}</header>
+{sections}</body></html>
+"""
 
 
-def _style() -> str:
-    return resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+def look_of(job: Job) -> Look:
+    """How the state of a job looks."""
+    unknown = Look.STARTING if job.status.state in set(State) else Look.WAITING
+    return _LOOKS.get(job.status.state, unknown)
 
 
-def _sections(view: PageView) -> Iterator[tuple[str, str]]:
-    wrong = view.look is Look.FAILED or view.cause is not None
-    yield ("What went wrong" if wrong else "Why it does not run"), _cause(view)
-    yield "Timeline", _timeline(view)
-    yield "Training", _curves(view.curves) + _values(view.values)
-    yield "Configuration", _settings(view.settings)
-    yield "Restarts", _restarts(view)
-    yield "Events", _events(view.events)
+def clock(moment: datetime) -> str:
+    """``2026-01-02 03:04:05 UTC``, in the moment's own zone."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} {moment.tzname() or ''}".rstrip()
+
+
+def _sections(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: History) -> Iterator[tuple[str, str]]:
+    cause, because = job.status.root_cause, explaining_condition(job)
+    why = because.message if because is not None and not job.status.is_true(Condition.COMPLETE) else ""
+    logs, unread = _logs(evidence, job), [*evidence.unread]
+    events = [event for part in (*evidence.earlier, evidence) for event in part.events]
+    for what, more in (
+        ("more logs", sum(bool(log.text) for log in evidence.logs) - len(logs)),
+        ("older events", len(events) - MAX_EVENTS),
+    ):
+        if more > 0:
+            unread.append(Unread(f"{more} {what}", "the bundle (without --html) has all"))
+    spec = yaml.safe_dump({"spec": job.raw_spec}, sort_keys=False, allow_unicode=True, width=100)
+    wrong = look_of(job) is Look.FAILED or cause is not None
+    yield "What went wrong" if wrong else "Why it does not run", _cause(why, cause)
+    yield "Timeline", _timeline(known)
+    yield "Training", _curves(drawn)
+    yield "Configuration", _settings(evidence)
+    yield (
+        "Restarts",
+        _card(_definitions((name, str(number)) for name, number in restarts_by_class(job.status.restarts))),
+    )
+    yield "Events", _table(map(_event, by_time(events)[-MAX_EVENTS:]), kind="events")
     yield (
         "Logs",
-        "".join(_log(log, opened=log == view.logs[0] and view.cause is not None) for log in view.logs)
-        or ("" if view.has_logs else f'<p class="dim">dtj report {safe(view.name)} --logs includes them.</p>'),
+        "".join(_log(log, opened=cause is not None and log is logs[0]) for log in logs) or _how_to_log(evidence),
     )
-    yield "Spec", f"<details><summary>as it was submitted</summary><pre>{safe(view.spec)}</pre></details>"
-    yield "Not here", _unread(view.unread)
+    yield "Spec", f"<details><summary>as it was submitted</summary><pre>{safe(spec)}</pre></details>"
+    yield "Not here", _table((safe(item.what), safe(item.why)) for item in unread)
 
 
-def _head(view: PageView) -> str:
-    facts = "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in view.facts)
-    return (
-        f'<header><h1>{safe(view.name)} <span class="badge {view.look}">{safe(view.state)}</span></h1>'
-        f'<p class="source">{safe(view.source)}, as of {clock(view.taken_at)}</p><dl>{facts}</dl></header>'
-    )
+# -- parts ------------------------------------------------------------------------------------------------------
 
 
-def _cause(view: PageView) -> str:
-    if not view.why and view.cause is None:
+def _card(content: str, *, kind: str = "") -> str:
+    return f'<div class="card {kind}">{content}</div>' if content else ""
+
+
+def _definitions(pairs: Iterable[tuple[str, str]]) -> str:
+    found = "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in pairs)
+    return f"<dl>{found}</dl>" if found else ""
+
+
+def _table(rows: Iterable[Iterable[str]], *, kind: str = "", heads: str = "") -> str:
+    """Of cells that are HTML."""
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<table class="{kind}">{heads}{body}</table>' if body else ""
+
+
+def _dim(content: str) -> str:
+    return f'<span class="dim">{safe(content)}</span>'
+
+
+def _key(words: str, mark: str) -> str:
+    return f'<span><span class="{mark}"></span>{words}</span>'
+
+
+# -- the head ---------------------------------------------------------------------------------------------------
+
+
+def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: History) -> Iterator[tuple[str, str]]:
+    status, spec, progress = job.status, job.spec, job.status.progress
+    if spec is not None:
+        yield "strategy", str(spec.strategy)
+        yield "replicas", listed(counted(spec.replicas(role), role) for role in spec.roles())
+    images = dict.fromkeys(image for pod in evidence.pods if (image := text(main_container_of(pod).get("image"))))
+    if images and not evidence.on_this_machine:  # which pulls none
+        yield "image", ", ".join(images)
+    if status.ready and not status.completion_time:
+        yield "ready", status.ready
+    yield from _times(evidence, job, known)
+    seen = max((point.step for curve in drawn for point in curve.points), default=0)
+    if progress is not None:
+        if progress.step is not None:
+            of = f" of {progress.total_steps}" if progress.total_steps else ""
+            yield "steps", f"{max(progress.step, seen)}{of}"  # the status may not know yet
+        if not seen:
+            yield from progress.metrics.items()
+        # The status of a job that has ended does not know of its last checkpoint.
+        if progress.last_checkpoint_step is not None and not status.is_true(Condition.COMPLETE):
+            yield "last checkpoint", f"step {progress.last_checkpoint_step}"
+    speed = next((curve for curve in drawn if curve.name == SPEED), None)
+    if speed is not None:
+        yield "speed", f"{short_number(speed.points[-1].value)} examples/s at the end"
+    yield from _measured_once(evidence)
+    if status.export is not None:
+        yield "model", f"{status.export.path}  ({', '.join(status.export.formats)})"
+
+
+def _times(evidence: Evidence, job: Job, known: History) -> Iterator[tuple[str, str]]:
+    """When it began and how long it took: of a run that was resumed, since its first start, and without the pauses."""
+    starts = [parse_time(Job.from_object(part.job).status.start_time) for part in evidence.earlier]
+    own, over = parse_time(job.status.start_time), parse_time(job.status.completion_time)
+    begun = next((start for start in (*starts, own) if start is not None), None)
+    if begun is not None and own is not None:
+        yield "started", clock(begun)
+        took = known.seconds if evidence.earlier else ((over or evidence.taken_at) - own).total_seconds()
+        parts = f" in {len(evidence.earlier) + 1} starts" if evidence.earlier else ""
+        yield ("took" if over is not None else "so far"), f"{short_time(took)}{parts}"
+
+
+def _measured_once(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """What was measured at the end, such as held_out/accuracy: of a run that was resumed, the last time."""
+    steps: dict[str, set[int]] = {}
+    for scalar in evidence.scalars:
+        steps.setdefault(scalar.name, set()).add(scalar.step)
+    once = {name for name, found in steps.items() if len(found) == 1 and "/" in name and name != SPEED}
+    last = {scalar.name: scalar.value for scalar in evidence.scalars if scalar.name in once}
+    for name, value in last.items():
+        yield name.replace("_", "-").replace("/", " "), f"{value:.4g}"
+
+
+# -- sections ---------------------------------------------------------------------------------------------------
+
+
+def _cause(why: str, cause: RootCause | None) -> str:
+    content = f"<p>{safe(why)}</p>" if why else ""
+    if cause is not None:
+        where = f"{cause.role}-{cause.index}" + (f" on {cause.node}" if cause.node else "")
+        how = ", ".join(filter(None, (how_replica_ended(cause), cause.kind)))
+        tail = cause.log_tail or cause.message
+        content += f"<p>First to fail: <b>{safe(where)}</b> {_dim(how)}</p>"
+        content += f'<p class="hint">{safe(cause.hint)}</p>' if cause.hint else ""
+        content += f"<pre>{safe(tail)}</pre>" if tail else ""
+    return _card(content, kind="cause")
+
+
+def _timeline(known: History) -> str:
+    if not known.rows:
         return ""
-    why = f"<p>{safe(view.why)}</p>" if view.why else ""
-    return f'<div class="card cause">{why}{_root_cause(view.cause) if view.cause is not None else ""}</div>'
+    used = {bar.look for row in known.rows for bar in row.bars}
+    keys = "".join(_key(words, f"key {look}") for look, words in _LEGEND.items() if look in used)
+    keys += _key("stopped, then resumed", "key pause") if known.pauses else ""
+    keys += f"<span>{known.left_out} more pods are not drawn</span>" if known.left_out else ""
+    begun = clock(min(row.start for row in known.rows))
+    return _card(f'{timeline(known)}<div class="legend"><span>from {begun}</span>{keys}</div>')
 
 
-def _root_cause(cause: RootCause) -> str:
-    where = f"{cause.role}-{cause.index}" + (f" on {cause.node}" if cause.node else "")
-    how = ", ".join(filter(None, (how_replica_ended(cause), cause.kind)))
-    hint = f'<p class="hint">{safe(cause.hint)}</p>' if cause.hint else ""
-    tail = cause.log_tail or cause.message
-    words = f"<pre>{safe(tail)}</pre>" if tail else ""
-    return f'<p>First to fail: <b>{safe(where)}</b> <span class="dim">{safe(how)}</span></p>{hint}{words}'
+def _curves(drawn: tuple[Curve, ...]) -> str:
+    """The plots, and a table of the last, lowest and highest values of each metric."""
+    cards, rows = [], []
+    for number, curve in enumerate(drawn):
+        if number < MAX_PLOTS:
+            kinds = {"trained": "training"}
+            kinds |= {"held-out": "held-out"} if curve.validation else {}
+            kinds |= {"redone": "done again after a restart"} if curve.redone else {}
+            keys = "".join(_key(words, f"stroke {kind}") for kind, words in kinds.items()) if len(kinds) > 1 else ""
+            legend = f'<div class="legend">{keys}</div>' if keys else ""
+            cards.append(_card(f"<h3>{safe(curve.name)}</h3>{plot(curve, number=number)}{legend}", kind="chart"))
+        plain = curve.name.removeprefix(VALIDATION)
+        for points, held_out in ((curve.points, plain != curve.name), (curve.validation, True)):
+            if points:
+                by_value = sorted(points, key=lambda point: point.value)
+                shown = (points[-1], by_value[0], by_value[-1])
+                name = safe(plain) + (f" {_dim('held-out')}" if held_out else "")
+                rows.append((name, *(f"{short_value(each.value)} {_dim(f'at {each.step}')}" for each in shown)))
+    heads = f"<tr>{''.join(f'<th>{word}</th>' for word in ('metric', 'last', 'lowest', 'highest'))}</tr>"
+    table = _table(rows, kind="values", heads=heads)
+    return f'<div class="curves">{"".join(cards)}</div><div class="wide">{table}</div>' if rows else ""
 
 
-def _timeline(view: PageView) -> str:
-    drawn = timeline(view.history)
-    if not drawn:
-        return ""
-    used = {bar.look for row in view.history.rows for bar in row.bars}
-    keys = "".join(
-        f'<span><span class="key {look}"></span>{words}</span>' for look, words in _LEGEND.items() if look in used
-    )
-    span = view.history.span
-    begun = f"<span>from {clock(span[0])}</span>" if span is not None else ""
-    if view.history.pauses:
-        keys += '<span><span class="key pause"></span>stopped, then resumed</span>'
-    more = f"<span>{view.history.left_out} more pods are not drawn</span>" if view.history.left_out else ""
-    return f'<div class="card">{drawn}<div class="legend">{begun}{keys}{more}</div></div>'
+def _settings(evidence: Evidence) -> str:
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for setting in configuration(evidence):
+        groups.setdefault(setting.group, []).append((safe(setting.name), safe(setting.value)))
+    cards = (_card(f"<h3>{safe(group)}</h3>{_table(rows, kind='settings')}") for group, rows in groups.items())
+    return f'<div class="curves settings-groups">{"".join(cards)}</div>' if groups else ""
 
 
-def _curves(curves: tuple[Curve, ...]) -> str:
-    cards = "".join(
-        f'<div class="card chart"><h3>{safe(curve.name)}</h3>{plot([("", curve)], number=number)}{_key(curve)}</div>'
-        for number, curve in enumerate(curves[:MAX_PLOTS])
-    )
-    return f'<div class="curves">{cards}</div>' if cards else ""
+def _event(event: JsonObject) -> Iterator[str]:
+    at, times = parse_time(event_time(event)), event_count(event)
+    yield f"{at:%H:%M:%S}" if at is not None else ""
+    reason = safe(text(event.get("reason"))) + (f" ×{times}" if times > 1 else "")
+    yield f'<b class="warning">{reason}</b>' if event.get("type") == "Warning" else f"<b>{reason}</b>"
+    yield safe(f"{text(dig(event, 'regarding', 'kind'))} {text(dig(event, 'regarding', 'name'))}".strip())
+    yield safe(text(event.get("note")))
 
 
-def _key(curve: Curve) -> str:
-    """What the lines of a plot are, if there is more than one kind."""
-    kinds = {"trained": "training", "held-out": "held-out", "redone": "done again after a restart"}
-    there = {"trained": True, "held-out": bool(curve.validation), "redone": bool(curve.redone)}
-    if sum(there.values()) == 1:
-        return ""
-    keys = "".join(f'<span><span class="stroke {kind}"></span>{kinds[kind]}</span>' for kind in kinds if there[kind])
-    return f'<div class="legend">{keys}</div>'
+def _logs(evidence: Evidence, job: Job) -> list[Log]:
+    """The ends of the logs, that of the pod which failed first before all others."""
+    cause = job.status.root_cause
+    replica = f"{cause.role}-{cause.index}" if cause is not None else ""
 
+    def is_other(log: Log) -> bool:
+        return cause is None or (log.name != cause.pod and replica_named(log.name, job=job.name) != replica)
 
-def _values(rows: tuple[ValueRow, ...]) -> str:
-    body = "".join(
-        f"<tr><td>{safe(row.name)}{_VALIDATION if row.validation else ''}</td>"
-        + "".join(
-            f'<td class="number">{short_value(point.value)} <span class="dim">at {point.step}</span></td>'
-            for point in (row.last, row.lowest, row.highest)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    heads = "".join(f"<th>{word}</th>" for word in ("metric", "last", "lowest", "highest"))
-    return f'<div class="wide"><table class="values"><tr>{heads}</tr>{body}</table></div>' if body else ""
-
-
-def _settings(settings: tuple[Setting, ...]) -> str:
-    groups: dict[str, list[Setting]] = {}
-    for setting in settings:
-        groups.setdefault(setting.group, []).append(setting)
-    cards = "".join(
-        f'<div class="card"><h3>{safe(group)}</h3><table class="settings">'
-        + "".join(f"<tr><td>{safe(each.name)}</td><td>{safe(each.value)}</td></tr>" for each in members)
-        + "</table></div>"
-        for group, members in groups.items()
-    )
-    return f'<div class="curves settings-groups">{cards}</div>' if cards else ""
-
-
-def _restarts(view: PageView) -> str:
-    counts = "".join(f"<div><dt>{safe(name)}</dt><dd>{number}</dd></div>" for name, number in view.restarts)
-    return f'<div class="card"><dl>{counts}</dl></div>' if counts else ""
-
-
-def _events(events: tuple[EventLine, ...]) -> str:
-    rows = "".join(
-        f'<tr class="{"warning" if event.warning else "normal"}">'
-        f'<td class="time">{f"{event.at:%H:%M:%S}" if event.at is not None else ""}</td>'
-        f'<td class="reason">{safe(event.reason)}{f" ×{event.times}" if event.times > 1 else ""}</td>'
-        f'<td class="subject">{safe(event.subject)}</td><td>{safe(event.note)}</td></tr>'
-        for event in events
-    )
-    return f"<table>{rows}</table>" if rows else ""
+    chosen = sorted((log for log in evidence.logs if log.text), key=is_other)[:MAX_LOGS]
+    return [Log(log.name, last_lines(log.text, lines=LOG_LINES, size=LOG_BYTES), log.stamped) for log in chosen]
 
 
 def _log(log: Log, *, opened: bool) -> str:
-    lines = len(log.text.splitlines())
     return (
         f"<details{' open' if opened else ''}><summary>{safe(log.name)} "
-        f'<span class="dim">last {lines} lines</span></summary>'
+        f"{_dim(f'last {len(log.text.splitlines())} lines')}</summary>"
         f'<div class="end"><pre>{safe(log.text)}</pre></div></details>'
     )
 
 
-def _unread(unread: tuple[Unread, ...]) -> str:
-    rows = "".join(f"<tr><td>{safe(item.what)}</td><td>{safe(item.why)}</td></tr>" for item in unread)
-    return f"<table>{rows}</table>" if rows else ""
+def _how_to_log(evidence: Evidence) -> str:
+    there = evidence.logs or evidence.on_this_machine
+    return "" if there else f"<p>{_dim(f'dtj report {evidence.name} --logs includes them.')}</p>"

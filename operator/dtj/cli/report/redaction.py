@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
@@ -32,6 +32,7 @@ _MAPS: Final = frozenset(
 )
 """Fields whose keys people choose, and whose values are left out."""
 
+_NOISE: Final = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 _WORDS: Final = frozenset({"args", "command"})
 _OURS: Final = frozenset(value for names in (Env, Annotation) for name, value in vars(names).items() if name.isupper())
 """Variables and annotations that the operator sets: addresses, names and numbers."""
@@ -51,48 +52,16 @@ _LONG: Final = 6
 
 def without_secrets(evidence: Evidence) -> Evidence:
     """The same without the values that may be secrets."""
-    stored = (
-        evidence.job,
-        *evidence.pods,
-        *(item for items in evidence.objects.values() for item in items),
-        *(item for part in evidence.earlier for item in (part.job, *part.pods)),
-    )
-    cleaner = _Cleaner(_known({value for item in stored for value in _secrets(item)}))
-
-    def clean(items: Iterable[JsonObject]) -> tuple[JsonObject, ...]:
-        return tuple(map(cleaner.object, items))
-
-    return replace(
-        evidence,
-        job=cleaner.object(evidence.job),
-        pods=clean(evidence.pods),
-        events=clean(evidence.events),
-        objects={name: clean(items) for name, items in evidence.objects.items()},
-        texts={name: cleaner.text(content) for name, content in evidence.texts.items()},
-        scalars=tuple(replace(scalar, name=cleaner.text(scalar.name)) for scalar in evidence.scalars),
-        settings=tuple(replace(setting, value=cleaner.text(setting.value)) for setting in evidence.settings),
-        earlier=tuple(
-            replace(part, job=cleaner.object(part.job), pods=clean(part.pods), events=clean(part.events))
-            for part in evidence.earlier
-        ),
-        logs=tuple(replace(log, text=cleaner.text(log.text)) for log in evidence.logs),
-        unread=tuple(replace(item, why=cleaner.text(item.why)) for item in evidence.unread),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Secrets that are looked for: ``anywhere``, the longest first, and as ``words`` of their own."""
-
-    anywhere: tuple[str, ...]
-    words: re.Pattern[str] | None
-
-
-def _known(values: set[str]) -> _Known:
+    values = {
+        value
+        for part in (*evidence.earlier, evidence)
+        for item in (part.job, *part.pods, *(item for items in part.objects.values() for item in items))
+        for value in _secrets(item)
+    }
     anywhere = {form for value in values if len(value) >= _LONG for form in _forms(value)}
     words = sorted(value for value in values if _SHORTEST <= len(value) < _LONG)
-    pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
-    return _Known(tuple(sorted(anywhere, key=len, reverse=True)), re.compile(pattern) if words else None)
+    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)") if words else None
+    return _Cleaner(sorted(anywhere, key=len, reverse=True), pattern).evidence(evidence)
 
 
 def _forms(value: str) -> Iterator[str]:
@@ -137,28 +106,43 @@ def _secret_arguments(words: list[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Cleaner:
-    known: _Known
+    """Looks for known secrets ``anywhere``, the longest first, and for shorter ones as ``words`` of their own."""
 
-    def object(self, item: JsonObject) -> JsonObject:
-        """The object without secrets."""
+    anywhere: list[str]
+    words: re.Pattern[str] | None
+
+    def evidence(self, known: Evidence) -> Evidence:
+        metrics = {name: self._text(name) for name in {each.name for each in known.scalars}}
+        return replace(
+            known,
+            job=self._object(known.job),
+            pods=tuple(map(self._object, known.pods)),
+            events=tuple(map(self._object, known.events)),
+            objects={name: tuple(map(self._object, items)) for name, items in known.objects.items()},
+            texts={name: self._text(content) for name, content in known.texts.items()},
+            scalars=tuple(replace(each, name=metrics[each.name]) for each in known.scalars),
+            settings=tuple(replace(each, value=self._text(each.value)) for each in known.settings),
+            logs=tuple(replace(each, text=self._text(each.text)) for each in known.logs),
+            unread=tuple(replace(each, why=self._text(each.why)) for each in known.unread),
+            earlier=tuple(map(self.evidence, known.earlier)),
+        )
+
+    def _object(self, item: JsonObject) -> JsonObject:
         cleaned = self._value(item, within="")
         assert isinstance(cleaned, dict)
         return cleaned
 
-    def text(self, content: str) -> str:
-        """The text without secrets, those that are known first."""
-        for secret in self.known.anywhere:
+    def _text(self, content: str) -> str:
+        for secret in self.anywhere:
             content = content.replace(secret, REDACTED)
-        if self.known.words is not None:
-            content = self.known.words.sub(REDACTED, content)
-        return without_telling(content)
+        return without_telling(self.words.sub(REDACTED, content) if self.words is not None else content)
 
     def _value(self, value: JsonValue, *, within: str) -> JsonValue:
         """``within`` is the field that holds ``value``."""
         if isinstance(value, (str, list)) and within in _WORDS:
             return list(_public_arguments([value] if isinstance(value, str) else value))
         if isinstance(value, str):
-            return self.text(value)
+            return self._text(value)
         if isinstance(value, list):
             return [self._value(item, within=within) for item in value]
         if not isinstance(value, dict):
@@ -166,7 +150,7 @@ class _Cleaner:
         return {
             key: REDACTED if _is_left_out(key, value, within) else self._value(item, within=key)
             for key, item in value.items()
-            if key != "managedFields"
+            if key not in _NOISE
         }
 
 
@@ -178,19 +162,14 @@ def _is_left_out(key: str, holder: JsonObject, within: str) -> bool:
 
 def _public_arguments(words: list[JsonValue]) -> Iterator[str]:
     """The arguments that cannot be secrets; one mark for each stretch of others."""
-    shown = [False] * len(words)
-    for place, word in enumerate(words):
-        option = _OPTION.fullmatch(word) if isinstance(word, str) else None
-        following = words[place + 1] if place + 1 < len(words) else None
-        if option is not None and is_public(option[1], option[2]):
-            shown[place] = True
-        elif isinstance(word, str) and isinstance(following, str) and is_public(word, following):
-            shown[place] = shown[place + 1] = True
-    for place, word in enumerate(words):
-        if shown[place]:
-            yield str(word)
-        elif place == 0 or shown[place - 1]:
-            yield REDACTED
+    given = [word if isinstance(word, str) else "" for word in words]
+    place, hides = 0, False
+    while place < len(given):
+        option = _OPTION.fullmatch(given[place])
+        is_one = option is not None and is_public(option[1], option[2])
+        size = 1 if is_one else 2 if is_public(given[place], "".join(given[place + 1 : place + 2])) else 0
+        yield from given[place : place + size] or ([] if hides else [REDACTED])
+        place, hides = place + max(size, 1), size == 0
 
 
 # -- text -------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import KIND, State
 from dtj.cli.common.local_run import NoObjects, read_manifest, read_objects
+from dtj.cli.report.event_files import read_scalars
 from dtj.cli.report.evidence import (
     LOG_BYTES,
-    EarlierPart,
     Evidence,
     Log,
     PhaseChange,
@@ -24,8 +24,7 @@ from dtj.cli.report.evidence import (
     by_time,
     last_lines,
 )
-from dtj.cli.report.measured import SPEED, VALIDATION, from_logs
-from dtj.cli.report.scalars import read_scalars
+from dtj.cli.report.leader_log import SPEED, VALIDATION, scalars_of
 from dtj.local.run_directory import STOPPED, RunDirectory
 from dtj.local.run_record import RunRecord, Start, read_record
 
@@ -45,23 +44,19 @@ def gather(directory: RunDirectory) -> Evidence:
     unread: list[Unread] = []
     manifest, record = read_manifest(directory), read_record(directory.record)
     stored = _stored(directory, record.starts, unread)
+    phases = tuple(_phases(record))
     *earlier, last = (
-        _part(directory, manifest, each, last=place == len(stored)) for place, each in enumerate(stored, start=1)
+        _part(directory, manifest, each, phases, last=place == len(stored)) for place, each in enumerate(stored, 1)
     )
     logs = tuple(_logs(directory, text(dig(manifest, "metadata", "name")), unread))
-    return Evidence(
-        source=f"run {directory.path.resolve().name} on this machine",
+    return replace(
+        last,
         taken_at=datetime.now(UTC),
-        job=last.job,
-        pods=last.pods,
-        events=last.events,
         objects={"service": tuple(_of_kind(stored[-1][1], "Service"))},
         logs=logs,
         # The log holds a line every few seconds only.
-        scalars=tuple(_scalars(directory)) or tuple(from_logs(logs)),
-        phases=tuple(_phases(record)),
+        scalars=tuple(_scalars(directory)) or scalars_of(logs),
         settings=tuple(_settings(record)),
-        on_this_machine=True,
         earlier=tuple(earlier),
         unread=tuple(unread),
     )
@@ -90,13 +85,21 @@ def _created(items: list[JsonObject]) -> str:
     return next((text(dig(job, "metadata", "creationTimestamp")) for job in _of_kind(items, KIND)), "")
 
 
-def _part(directory: RunDirectory, manifest: JsonObject, stored: _Stored, *, last: bool) -> EarlierPart:
+def _part(
+    directory: RunDirectory, manifest: JsonObject, stored: _Stored, phases: tuple[PhaseChange, ...], *, last: bool
+) -> Evidence:
+    """One start, as it was at its end."""
     start, items = stored
     status = _status(directory, start, last=last) if start is not None else {}
-    return EarlierPart(
-        job=next(iter(_of_kind(items, KIND)), {**manifest, "status": status}),
+    job = next(iter(_of_kind(items, KIND)), {**manifest, "status": status})
+    return Evidence(
+        source=f"run {directory.path.resolve().name} on this machine",
+        taken_at=parse_time(dig(job, "status", "completionTime")) or datetime.now(UTC),
+        job=job,
         pods=tuple(_of_kind(items, "Pod")),
         events=tuple(by_time(_of_kind(items, "Event"))),
+        phases=phases,
+        on_this_machine=True,
     )
 
 
