@@ -40,8 +40,6 @@ STEADY_SECONDS = 1.0
 REST_SECONDS, REST_ROUNDS = 12.0, 5
 """Counts of pods are written up to 10 s late."""
 
-IS_OVER = "the job has ended: delete it and create it again"
-
 MAX_CALLS = 60
 """Calls of the operator's about one job, from its creation to its rest, changes included; some 25 are usual."""
 
@@ -231,7 +229,7 @@ class Lab:
 
     def _check_words(self, transition: Transition, error: ApiError) -> None:
         """A refusal names the field, or one above it; of a job that has ended, it says that."""
-        if transition.phase is Phase.FINISHED and IS_OVER in error.message:
+        if transition.phase is Phase.FINISHED and "the job has ended" in error.message:
             return
         steps = [str(step) for step in transition.mutation.path if isinstance(step, str)]
         if isinstance(error, Conflict) or not any(step in error.message for step in steps):

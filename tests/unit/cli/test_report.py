@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import stat
 import tarfile
 from dataclasses import replace
@@ -35,7 +36,6 @@ from support.job_evidence import (
     HOSTILE,
     SECRET,
     a_job_that_failed,
-    a_job_that_succeeded,
     job,
     moment,
     pod,
@@ -175,25 +175,16 @@ def test_values_are_short() -> None:
 # -- the page ---------------------------------------------------------------------------------------------------
 
 
-def test_everything_that_others_wrote_stands_for_itself() -> None:
+def test_everything_that_others_wrote_stands_for_itself_and_nothing_comes_from_elsewhere() -> None:
     known = a_job_that_failed()
     hostile_pod = pod("worker-0-r1", ran(1, 2, 1, HOSTILE))
     hostile_log = Log(HOSTILE, f"step 1  {HOSTILE.replace(' ', '')} 1.5\nstep 2  {HOSTILE.replace(' ', '')} 1.0\n")
     known = replace(known, pods=(hostile_pod,), logs=(hostile_log,), scalars=scalars_of((hostile_log,)), source=HOSTILE)
     page = render_page(known)
-    assert "<script" not in page
-    assert "<img" not in page
-    assert page.count(safe(HOSTILE)) >= 4
-
-
-def test_nothing_of_the_page_comes_from_elsewhere() -> None:
-    page = render_page(a_job_that_succeeded())
     assert "default-src 'none'" in page
-    for word in ("src=", "href=", "url(", "@import", "<script", "<link"):
+    assert page.count(safe(HOSTILE)) >= 4
+    for word in ("<script", "<img", "<link", "href=", "url(", "@import"):
         assert word not in page
-
-
-def test_what_a_terminal_would_obey_is_not_in_the_page() -> None:
     assert safe("\x1b[31mred\x1b[0m \x1b]0;title\x07a\x00b\u202ec") == "red a\ufffdb\ufffdc"
 
 
@@ -286,9 +277,7 @@ def test_a_local_run_gives_a_page_and_a_bundle(
 
 def test_a_page_can_be_written_to_standard_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run("report", "--run", a_run(tmp_path), "--html", "-o", "-") == 0
-    page = capfd.readouterr().out
-    assert page.startswith("<!doctype html>")
-    assert page.rstrip().endswith("</html>")
+    assert re.fullmatch(r"<!doctype html>.*</html>\n", capfd.readouterr().out, re.DOTALL)
 
 
 def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) -> None:

@@ -92,19 +92,13 @@ async def resume(body: JsonObject, runs: Path) -> RunDirectory:
     run_directory.prepare_again(directory)
     with local_network(JobSpec.model_validate(body["spec"])) as network:
         trainer = Trainer(Path(sys.executable), versions=(("keras", "3.99"),))
-        running = LocalRun(
-            body,
-            directory=directory,
-            network=network,
-            trainer=trainer,
-            environ=os.environ,
-            command=("dtj", "run", "--resume", "job.yaml"),
-        )
-        await running.run(lambda view: None)
+        command = ("dtj", "run", "--resume", "job.yaml")
+        place = {"directory": directory, "network": network, "trainer": trainer, "environ": os.environ}
+        await LocalRun(body, command=command, **place).run(lambda view: None)  # type: ignore[arg-type]
     return directory
 
 
-async def test_a_run_that_was_resumed_is_one_story(tmp_path: Path) -> None:
+async def test_a_run_that_was_resumed_is_one_story_and_names_what_it_was_started_with(tmp_path: Path) -> None:
     first = await run(python_job("raise SystemExit(3)", roles={"worker": 1}), tmp_path)
     for file in (first.record, first.objects):
         file.write_text(re.sub(r'"(\d{4})(?=-\d\d-\d\dT)', lambda year: f'"{int(year[1]) - 4}', file.read_text()))
@@ -121,14 +115,8 @@ async def test_a_run_that_was_resumed_is_one_story(tmp_path: Path) -> None:
     assert found.restarts == (resumed,)
     assert found.seconds < 86_400, "the pause of four years takes no room"
     assert "stopped, then resumed" in render_page(known)
-
-
-async def test_the_page_shows_what_a_run_was_started_with(tmp_path: Path) -> None:
-    body = python_job("", roles={"worker": 1})
-    await run(body, tmp_path)
-    settings = {each.name: each.value for each in configuration(gather(await resume(body, tmp_path)))}
-    assert settings["command"] == "dtj run --resume job.yaml"
-    assert settings["keras"] == "3.99"
+    settings = {each.name: each.value for each in configuration(known)}
+    assert (settings["command"], settings["keras"]) == ("dtj run --resume job.yaml", "3.99")
     assert settings["dtj"] == __version__
     assert settings["CPUs"].isdecimal()
 
@@ -181,38 +169,21 @@ async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: 
     ]
 
 
-def test_the_log_of_a_leader_on_a_cluster_shows_its_phases() -> None:
-    lines = (
-        "start 4.1 s: python 0.1",
-        "step 5/9 (55%)  loss 1",
-        "step 9/9 (100%)  loss 1",
-        "held-out: loss 1",
-        "exported: x",
-    )
-    log = Log("digits-worker-0", "".join(f"{at(10 * n)} {line}\n" for n, line in enumerate(lines)), stamped=True)
-    assert [(each.replica, each.phase, each.at) for each in phases_of((log,), job="digits")] == [
-        ("worker-0", "Training", moment(0)),
-        ("worker-0", "Evaluating", moment(20)),
-        ("worker-0", "Exporting", moment(30)),
-        ("worker-0", "Finishing", moment(40)),
+def test_the_log_of_a_leader_on_a_cluster_shows_its_phases_and_its_versions() -> None:
+    versions = "versions: python 3.11.9, tensorflow 2.21.0"
+    lines = [f'{{"message": "{versions}"}}', "start 4.1 s: python 0.1", "step 5/9 (55%)  loss 1", "versions: unknown"]
+    lines += ["step 9/9 (100%)  loss 1", "held-out: loss 1", "exported: x", "versions: python 2"]
+    text = "".join(f"{at(10 * n)} {line}\n" for n, line in enumerate(lines))
+    phases = phases_of((Log("digits-worker-0", text, stamped=True),), job="digits")
+    assert [(each.replica, each.phase, each.at) for each in phases] == [
+        ("worker-0", "Training", moment(10)),
+        ("worker-0", "Evaluating", moment(40)),
+        ("worker-0", "Exporting", moment(50)),
+        ("worker-0", "Finishing", moment(60)),
     ]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "versions: python 3.11.9, tensorflow 2.21.0",
-        '{"level": "info", "message": "versions: python 3.11.9, tensorflow 2.21.0"}',
-    ],
-    ids=["plain", "json"],
-)
-def test_the_log_of_a_leader_on_a_cluster_shows_its_versions(line: str) -> None:
-    head = f"{at(0)} digits: worker 0, attempt 1\n{at(1)} {line}\n{at(2)} versions: python 2\n"
-    assert [(each.group, each.name, each.value) for each in versions_of(head)] == [
-        ("Versions", "python", "3.11.9"),
-        ("Versions", "tensorflow", "2.21.0"),
-    ]
-
-
-def test_a_log_of_another_program_shows_no_versions() -> None:
+    for head in (text, f"{at(0)} digits: worker 0\n{at(1)} {versions}\n"):
+        assert [(each.name, each.value) for each in versions_of(head)] == [
+            ("python", "3.11.9"),
+            ("tensorflow", "2.21.0"),
+        ]
     assert not list(versions_of(f"{at(0)} versions: unknown\n{at(1)}\n"))
