@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer.cluster import SOURCE, Job
+from trainer.cluster import PATH, Job
 from trainer.outcome import points, tensors
 
 pytestmark = pytest.mark.trainer
 
 SCRIPTS = Path(__file__).parent / "scripts"
-HERE = {"PYTHONPATH": f"{SOURCE}:{SCRIPTS}"}
+HERE = {"PYTHONPATH": f"{PATH}:{SCRIPTS}"}
 ARGUMENTS = (
     "--loop=fit", "--model=overfits:build", "--data=overfits:dataset", "--callbacks=leaves:callbacks", "--no-shuffle",
     "--epochs=20", "--batch-size=16", "--steps-per-call=1", "--validate-every=epoch", "--checkpoint-every-steps=3",

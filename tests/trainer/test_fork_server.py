@@ -13,7 +13,7 @@ import pytest
 
 from forks import Forked
 from trainer import fork_server
-from trainer.cluster import DEADLINE, SOURCE, Job, inherited
+from trainer.cluster import DEADLINE, PATH, SOURCE, Job, inherited
 
 pytestmark = [
     pytest.mark.trainer,
@@ -61,7 +61,7 @@ def test_a_forked_task_finds_and_leaves_what_a_started_one_does(folder: Path) ->
     for plain in (True, False):
         with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, plain=plain) as job:
             (folder / "mine.py").write_text(TELLS)
-            environ = {"PYTHONPATH": f"{SOURCE}:{folder / 'more'}:/other", "CUDA_VISIBLE_DEVICES": ""}
+            environ = {"PYTHONPATH": f"{PATH}:{folder / 'more'}:/other", "CUDA_VISIBLE_DEVICES": ""}
             worker = job.start(environ=environ)["worker-0"]
             assert isinstance(worker.process, subprocess.Popen if plain else Forked)
             ends.append((worker.wait(), worker.last_words))
@@ -85,7 +85,7 @@ def _report_of(line: str) -> dict[str, Any]:
         ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}',
               "DTJ_STRATEGY": "Pipeline"}, False),
         ([], {"PYTHONPATH": f"/mine:{SOURCE}"}, False),
-        ([], {"PYTHONPATH": f"{SOURCE}:/mine", "CUDA_VISIBLE_DEVICES": "", "TEST_OF": "mine"}, True),
+        ([], {"PYTHONPATH": f"{PATH}:/mine", "CUDA_VISIBLE_DEVICES": "", "TEST_OF": "mine"}, True),
         ([], {"TF_NUM_INTRAOP_THREADS": "1"}, False),
         ([], {"LD_PRELOAD": "library.so"}, False),
         (["--script=train.py"], {}, False),
@@ -99,7 +99,7 @@ def test_what_a_fork_would_change_is_started(arguments: Sequence[str], environ: 
 
 
 def test_whoever_has_a_server_takes_it_and_its_tasks_along_when_it_is_killed(folder: Path) -> None:
-    environ = {**inherited(), "PYTHONPATH": f"{SOURCE}:{Path(__file__).parents[1]}"}
+    environ = {**inherited(), "PYTHONPATH": f"{PATH}:{Path(__file__).parents[1]}"}
     with subprocess.Popen([sys.executable, "-c", OWNER, folder], env=environ, stdout=subprocess.PIPE) as owner:
         try:
             assert owner.stdout is not None

@@ -5,7 +5,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from trainer.cluster import SOURCE, Job, run_interrupted_twice
+
+from trainer.cluster import PATH, Job, run_interrupted_twice
 from trainer.conftest import SHORT
 from trainer.outcome import points, tensors
 
@@ -66,9 +67,11 @@ def test_fit_that_is_stopped_and_killed_ends_with_the_bits_of_our_own_loop(folde
 def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path, alone: Job) -> None:
     arguments = [*SHORT, "--loop=fit", "--steps-per-call=1"]
     with Job(folder / "stopped", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
+        job.hold_at(40)
         worker = job.start()["worker-0"]
         job.wait_for_checkpoint(40)
         worker.kill(signal.SIGTERM)
+        job.let_go()
         assert worker.wait() == 42
         assert job.start().wait() == {"worker-0": 0}
     arguments = [*SHORT, "--steps-per-call=1"]
@@ -108,7 +111,7 @@ def test_callbacks_see_one_training_and_averages_are_put_into_the_weights_at_its
 def test_a_keras_that_fit_is_not_known_to_work_with_is_one_line_that_says_what_to_do(folder: Path) -> None:
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=["--loop=fit"]) as job:
         (folder / "sitecustomize.py").write_text(NEXT_KERAS)
-        worker = job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}"})["worker-0"]
+        worker = job.start(environ={"PYTHONPATH": f"{folder}:{PATH}"})["worker-0"]
         assert worker.wait() == 2
     assert re.fullmatch(
         r"--loop=fit: Keras 3.16.0 is installed, and fit is only known to work with Keras 3.15; "

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
 from dtj_launch.rendezvous import OTHERWISE_ENGAGED, ReadinessListener, handshake
 from trainer.cluster import SOON, Job, run_interrupted_twice, stopped
 from trainer.conftest import SHORT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import SOURCE, Job
+from trainer.cluster import PATH, Job
 from trainer.outcome import points
 
 pytestmark = pytest.mark.trainer
@@ -70,7 +70,7 @@ def test_metrics_of_a_task_are_those_of_keras(
         *(["--logical-cpus=2", "--loop=fit"] if strategy == "Mirrored" else []),
     ]  # fmt: skip
     with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
-        assert set(job.start(environ={"PYTHONPATH": str(SOURCE)}).wait().values()) == {0}
+        assert set(job.start(environ={"PYTHONPATH": PATH}).wait().values()) == {0}
     labels, answers = answered(job, dataset.replace("-", "_"))
     for name, shown in names.items():
         value = by_keras(name, labels, answers)
