@@ -1,8 +1,6 @@
 """A forked task is what a started one is; and what would not be is started."""
 
 import json
-import os
-import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,7 @@ import pytest
 
 from forks import Forked
 from trainer import fork_server
-from trainer.cluster import DEADLINE, PATH, SOURCE, Job, inherited
+from trainer.cluster import PATH, SOURCE, Job, inherited
 
 pytestmark = [
     pytest.mark.trainer,
@@ -40,18 +38,6 @@ def build():
         "flags": str(sys.flags),
     }))
     raise ValueError("all told")
-"""
-OWNER = """
-import sys
-from pathlib import Path
-from trainer.cluster import Job, inherited
-from trainer.fork_server import forking
-
-with forking(inherited()), Job(Path(sys.argv[1]), strategy="OneDevice", roles={"worker": 1}) as job:
-    job.arguments.append("--epochs=100000")
-    job.start()["worker-0"].wait_for("step ")
-    print(job["worker-0"].process.pid, flush=True)
-    job.wait(600)
 """
 
 
@@ -96,19 +82,3 @@ def _report_of(line: str) -> dict[str, Any]:
 )  # fmt: skip
 def test_what_a_fork_would_change_is_started(arguments: Sequence[str], environ: Mapping[str, str], fits: bool) -> None:
     assert fork_server.current[fork_server.MODULE].fits(arguments, {**inherited(), **environ}) is fits
-
-
-def test_whoever_has_a_server_takes_it_and_its_tasks_along_when_it_is_killed(folder: Path) -> None:
-    environ = {**inherited(), "PYTHONPATH": f"{PATH}:{Path(__file__).parents[1]}"}
-    with subprocess.Popen([sys.executable, "-c", OWNER, folder], env=environ, stdout=subprocess.PIPE) as owner:
-        try:
-            assert owner.stdout is not None
-            task = int(owner.stdout.readline())
-            server = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
-            assert server != owner.pid
-            ends = [os.pidfd_open(pid) for pid in (task, server)]
-        finally:
-            owner.kill()
-    for end in ends:
-        assert select.select([end], [], [], DEADLINE)[0], "still there"
-        os.close(end)
