@@ -87,18 +87,6 @@ def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld)
     eventually(counted)
 
 
-def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(world: JobWorld) -> None:
-    mark = world.plane.audit.mark()
-    world.submit(roles={"worker": 1}, runPolicy={"backoffLimit": 1})
-    world.await_pods(["worker-0"])
-    world.end_pod("digits-worker-0", exit_code=3)
-    world.await_pods(["worker-0", "worker-0-r1"])
-    world.end_pod("digits-worker-0-r1", exit_code=3, message="again")
-    job = world.await_condition(Condition.FAILED)
-    assert (job.status.reason, job.status.restarts.user) == (Reason.BACKOFF_LIMIT_EXCEEDED, 1)
-    assert len(creations(world, mark)) == 2
-
-
 def test_a_worker_of_parameter_servers_comes_back_alone_under_the_same_address(world: JobWorld) -> None:
     world.submit(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
     run(world, "chief-0", "worker-0", "worker-1", "ps-0")

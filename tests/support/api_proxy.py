@@ -12,7 +12,7 @@ import json
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -278,11 +278,6 @@ def write_kubeconfig(path: Path, *, server: str) -> Path:
     }
     path.write_text(yaml.safe_dump(config))
     return path
-
-
-def rate(calls: Sequence[Call], *, since: float, until: float) -> float:
-    """Calls per minute between two moments of the monotonic clock."""
-    return len([call for call in calls if since <= call.at < until]) * 60.0 / (until - since)
 
 
 def _abort(transport: asyncio.BaseTransport | None) -> web.Response:

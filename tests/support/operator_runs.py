@@ -168,10 +168,15 @@ class OperatorRuns:
 
     @property
     def busy(self) -> bool:
-        """Whether a write is on its way, or an operator still has to die."""
-        return (self._kill_point is not None and not self.deaths) or any(
-            math.isinf(call.over_at) for call in self.writes
+        """Whether a write is on its way, or an operator is just being replaced."""
+        return any(math.isinf(call.over_at) for call in self.writes) or not all(
+            succession.done() for succession in self._successions
         )
+
+    @property
+    def doomed(self) -> bool:
+        """Whether an operator still has to die."""
+        return self._kill_point is not None and not self.deaths
 
     def await_news(self, seen: int, *, seconds: float) -> bool:
         """Wait until more than ``seen`` writes are answered; False where none was. For threads, not for the loop."""

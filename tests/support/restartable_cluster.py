@@ -24,6 +24,9 @@ T = TypeVar("T")
 QUIET_SECONDS = 0.5
 """A world in which the operator has not written for so long is at rest; what it still waits for takes longer."""
 
+LAST_WRITE_SECONDS = 15.0
+"""After so long a write that some runs have not does not come."""
+
 SHORTEST_POLL_SECONDS = 0.2
 LONGEST_POLL_SECONDS = 0.5
 """Not every change is the operator's: the garbage collector's, for example, is found by asking now and then."""
@@ -96,11 +99,18 @@ class RestartableCluster(JobWorld):
         self.run_pods()
         self.await_state("Running")
 
-    def rest(self, *, seconds: float = 15.0) -> None:
-        """Wait until nothing is written any more, and whoever was to die is dead; for so long at most."""
-        deadline = time.monotonic() + seconds
+    def rest(self) -> None:
+        """Wait until nothing is written any more, and for a while until whoever was to die is dead: the write at which
+        it dies may not come.
+        """
+        began = time.monotonic()
         seen = -1
-        while time.monotonic() < deadline and (self.runs.answers != seen or self.runs.busy):
+
+        def moves() -> bool:
+            doomed = self.runs.doomed and time.monotonic() < began + LAST_WRITE_SECONDS
+            return doomed or self.runs.answers != seen or self.runs.busy
+
+        while moves() and time.monotonic() < began + PATIENCE_SECONDS:
             seen = self.runs.answers
             self.runs.await_news(seen, seconds=QUIET_SECONDS)
 

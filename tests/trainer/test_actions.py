@@ -53,13 +53,16 @@ def test_what_an_action_changes_is_in_the_checkpoint_of_its_step(folder: Path) -
     assert [int(step) for step, _ in calls(whole)] == EVERY_SEVEN
     with Job(folder / "parts", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as parts:
         (folder / "parts" / "mine.py").write_text(SHRINKS)
+        parts.hold_at(14)
         worker = parts.start()["worker-0"]
         parts.wait_for_checkpoint(14)
         worker.kill(signal.SIGKILL)
         worker.wait()
+        parts.hold_at(42)
         worker = parts.start()["worker-0"]
         parts.wait_for_checkpoint(42)
         worker.kill(signal.SIGTERM)
+        parts.let_go()
         assert worker.wait() == 42
         assert parts.start().wait() == {"worker-0": 0}
     assert tensors(parts.checkpoints / "ckpt-90") == tensors(whole.checkpoints / "ckpt-90")

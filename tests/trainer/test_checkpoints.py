@@ -367,19 +367,18 @@ def test_more_and_fewer_workers_go_on_from_the_same_step(folder: Path, together:
         ) as job:
             if before:
                 shutil.move(folder / "checkpoints", job.folder)
-            # If the job before came further than it was meant to, its checkpoint is there before this one has started.
-            job.start().wait_for_checkpoint(max(until, before + 10) if until < 90 else 90)
             if until < 90:
+                job.hold_at(until)
+                job.start().wait_for_checkpoint(until)
                 job["worker-0"].kill(signal.SIGTERM)
+                job.let_go()
                 assert set(job.wait().values()) == {42}
             else:
-                assert job.wait(DEADLINE) == {"worker-0": 0}
+                assert job.start().wait() == {"worker-0": 0}
             if before:
                 job["worker-0"].wait_for(f"resumed: step {before} of 90")
             before = job.newest_checkpoint
             assert before >= until
-            if until < 90:
-                assert before < 80 or workers == 3, "too fast to be interrupted twice"
             shutil.move(job.checkpoints, folder)
     # The sums are made in another order, so the last bits may differ.
     assert job.result["loss"] == pytest.approx(together.result["loss"], abs=1e-5)

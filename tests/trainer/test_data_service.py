@@ -65,18 +65,20 @@ def test_two_workers_learn_from_what_data_workers_read(folder: Path) -> None:
 
 
 def test_training_goes_on_without_a_data_worker_and_through_a_restart_of_the_dispatcher(folder: Path) -> None:
-    with job_of(folder, workers=1, epochs=60) as job:
+    with job_of(folder, workers=1, epochs=20) as job:
         service = Service(job)
         service.start()
+        job.hold_at(20)
         job.start(environ=service.environ).wait_for_checkpoint(20)
         job["data-worker-1"].kill()
         job["dispatcher-0"].kill()
         assert job["dispatcher-0"].wait() == -9
         service.start("dispatcher-0")
         job["dispatcher-0"].wait_for(r"journal in \S+/checkpoints/data-service")
+        job.let_go()
         assert job["worker-0"].wait() == 0
         assert job["data-worker-0"].process.poll() is None
-    assert job.result["steps"] == 180
+    assert job.result["steps"] == 60
 
 
 def test_a_service_without_data_workers_is_not_waited_for_without_end(folder: Path) -> None:

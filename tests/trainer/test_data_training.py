@@ -52,13 +52,13 @@ def test_a_run_on_files_that_was_killed_ends_with_the_same_bits(tmp_path: Path) 
     ends = []
     for name in ("whole", "killed"):
         with Job(tmp_path / name, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
-            job.start()
             if name == "killed":
-                job.wait_for_checkpoint(5)
+                job.hold_at(5)
+                job.start().wait_for_checkpoint(5)
                 job.kill(signal.SIGKILL)
                 job["worker-0"].wait()
-                job.start()
-            assert job.wait() == {"worker-0": 0}
+                job.let_go()
+            assert job.start().wait() == {"worker-0": 0}
         ends.append(tensors(job.checkpoints / "ckpt-15"))
     assert ends[0] == ends[1]
 

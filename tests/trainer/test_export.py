@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import DEADLINE, SOURCE, Job
+from trainer.cluster import DEADLINE, PATH, SOURCE, Job
 
 pytestmark = pytest.mark.trainer
 
@@ -35,7 +35,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, tfjs: Path) -> Job:
     folder = tmp_path_factory.mktemp("exported")
     arguments = [*EPOCH, "--export-formats=SavedModel,TFLite,TensorFlowJS"]
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-        job.start(environ={"PYTHONPATH": f"{SOURCE}:{tfjs}"})
+        job.start(environ={"PYTHONPATH": f"{PATH}:{tfjs}"})
         assert job.wait() == {"worker-0": 0}
     return job
 
@@ -181,7 +181,7 @@ def test_a_model_with_a_loop_is_a_tflite_model_that_takes_one_example_at_a_time_
 
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*EPOCH, *ROWS, "--export-formats=TFLite"]) as job:
         (folder / "rows.py").write_text(LSTM)
-        assert job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}"}).wait() == {"worker-0": 0}
+        assert job.start(environ={"PYTHONPATH": f"{folder}:{PATH}"}).wait() == {"worker-0": 0}
     assert "\nTFLite: takes one example at a time, float32 [1, 8, 8, 1]\n" in job["worker-0"].log
     inputs = validation().inputs[:20]
     lite = tf.lite.Interpreter(str(version(job) / "model.tflite")).get_signature_runner("serving_default")
@@ -195,7 +195,7 @@ def test_a_model_that_cannot_be_converted_is_one_line_and_its_saved_model_and_re
     arguments = [*EPOCH, *ROWS, "--model=rows:odd", "--export-formats=TFLite,TensorFlowJS"]
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
         (folder / "rows.py").write_text(LSTM)
-        worker = job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}:{tfjs}"})["worker-0"]
+        worker = job.start(environ={"PYTHONPATH": f"{folder}:{PATH}:{tfjs}"})["worker-0"]
         assert worker.wait() == 1
     path = version(job)
     assert worker.last_words == (

@@ -1,8 +1,6 @@
 """A forked task is what a started one is; and what would not be is started."""
 
 import json
-import os
-import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,7 @@ import pytest
 
 from forks import Forked
 from trainer import fork_server
-from trainer.cluster import DEADLINE, SOURCE, Job, inherited
+from trainer.cluster import PATH, SOURCE, Job, inherited
 
 pytestmark = [
     pytest.mark.trainer,
@@ -41,18 +39,6 @@ def build():
     }))
     raise ValueError("all told")
 """
-OWNER = """
-import sys
-from pathlib import Path
-from trainer.cluster import Job, inherited
-from trainer.fork_server import forking
-
-with forking(inherited()), Job(Path(sys.argv[1]), strategy="OneDevice", roles={"worker": 1}) as job:
-    job.arguments.append("--epochs=100000")
-    job.start()["worker-0"].wait_for("step ")
-    print(job["worker-0"].process.pid, flush=True)
-    job.wait(600)
-"""
 
 
 def test_a_forked_task_finds_and_leaves_what_a_started_one_does(folder: Path) -> None:
@@ -61,7 +47,7 @@ def test_a_forked_task_finds_and_leaves_what_a_started_one_does(folder: Path) ->
     for plain in (True, False):
         with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, plain=plain) as job:
             (folder / "mine.py").write_text(TELLS)
-            environ = {"PYTHONPATH": f"{SOURCE}:{folder / 'more'}:/other", "CUDA_VISIBLE_DEVICES": ""}
+            environ = {"PYTHONPATH": f"{PATH}:{folder / 'more'}:/other", "CUDA_VISIBLE_DEVICES": ""}
             worker = job.start(environ=environ)["worker-0"]
             assert isinstance(worker.process, subprocess.Popen if plain else Forked)
             ends.append((worker.wait(), worker.last_words))
@@ -85,7 +71,7 @@ def _report_of(line: str) -> dict[str, Any]:
         ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}',
               "DTJ_STRATEGY": "Pipeline"}, False),
         ([], {"PYTHONPATH": f"/mine:{SOURCE}"}, False),
-        ([], {"PYTHONPATH": f"{SOURCE}:/mine", "CUDA_VISIBLE_DEVICES": "", "TEST_OF": "mine"}, True),
+        ([], {"PYTHONPATH": f"{PATH}:/mine", "CUDA_VISIBLE_DEVICES": "", "TEST_OF": "mine"}, True),
         ([], {"TF_NUM_INTRAOP_THREADS": "1"}, False),
         ([], {"LD_PRELOAD": "library.so"}, False),
         (["--script=train.py"], {}, False),
@@ -95,19 +81,3 @@ def _report_of(line: str) -> dict[str, Any]:
 )  # fmt: skip
 def test_what_a_fork_would_change_is_started(arguments: Sequence[str], environ: Mapping[str, str], fits: bool) -> None:
     assert fork_server.current[fork_server.MODULE].fits(arguments, {**inherited(), **environ}) is fits
-
-
-def test_whoever_has_a_server_takes_it_and_its_tasks_along_when_it_is_killed(folder: Path) -> None:
-    environ = {**inherited(), "PYTHONPATH": f"{SOURCE}:{Path(__file__).parents[1]}"}
-    with subprocess.Popen([sys.executable, "-c", OWNER, folder], env=environ, stdout=subprocess.PIPE) as owner:
-        try:
-            assert owner.stdout is not None
-            task = int(owner.stdout.readline())
-            server = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
-            assert server != owner.pid
-            ends = [os.pidfd_open(pid) for pid in (task, server)]
-        finally:
-            owner.kill()
-    for end in ends:
-        assert select.select([end], [], [], DEADLINE)[0], "still there"
-        os.close(end)

@@ -54,9 +54,11 @@ def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
     folder: Path, together: Job, victim: str
 ) -> None:
     with launched(folder, 2) as job:
+        job.hold_at(30)
         start(job)
         job.wait_for_checkpoint(30)
         os.kill(trainer_of(job[victim]), signal.SIGKILL)
+        job.let_go()
         assert job.wait() == {"worker-0": 0, "worker-1": 0}
         for name, replica in job.replicas.items():
             printed = "killed from outside" if name == victim else "a peer was lost"
@@ -67,12 +69,14 @@ def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
 
 def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(folder: Path, together: Job) -> None:
     with launched(folder, 2) as job:
+        job.hold_at(30)
         start(job)
         job.wait_for_checkpoint(30)
         lost, survivor = job["worker-1"], job["worker-0"]
         trainer = trainer_of(lost)
         lost.kill()
         lost.wait()
+        job.let_go()
         eventually_true(lambda: not Path(f"/proc/{trainer}/cwd").exists())  # its trainer dies with it
         survivor.wait_for("a peer was lost .*: starting again in place")
         start(job, "worker-1")
@@ -84,10 +88,12 @@ def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(fo
 def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_next(folder: Path, together: Job) -> None:
     scope = {"DTJ_RESTART_SCOPE": "Pod"}
     with launched(folder, 2) as job:
+        job.hold_at(30)
         start(job, environ=scope)
         job.wait_for_checkpoint(30)
         gone, survivor = job["worker-1"], job["worker-0"]
         gone.kill(signal.SIGTERM)
+        job.let_go()
         assert gone.wait() == 42
         survivor.wait_for("a peer was asked to stop, and all have saved .*: starting again in place")
         start(job, "worker-1", environ=scope)
@@ -98,9 +104,11 @@ def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_nex
 
 def test_a_task_that_is_asked_to_stop_while_its_peer_is_away_stops_at_once(folder: Path) -> None:
     with launched(folder, 2) as job:
+        job.hold_at(10)
         start(job)
         job.wait_for_checkpoint(10)
         job["worker-1"].kill()
+        job.let_go()
         survivor = job["worker-0"]
         survivor.wait_for(r"starting again in place(.|\n)*strategy MultiWorkerMirrored")
         survivor.kill(signal.SIGTERM)
@@ -131,10 +139,12 @@ def test_parameter_servers_and_workers_come_back_in_their_place_without_tensorfl
     roles = {"chief": 1, "worker": 1, "ps": 1}
     arguments = ["--epochs=12", "--batch-size=48", "--checkpoint-every-steps=20"]
     with Job(folder, strategy="ParameterServer", roles=roles, arguments=arguments, program=image_entrypoint()) as job:
+        job.hold_at(20)
         start(job)
         job.wait_for_checkpoint(20)
         assert job["ps-0"].own_memory < 60 * 2**20, "the launcher of a server is small"
         os.kill(trainer_of(job["ps-0"]), signal.SIGKILL)
+        job.let_go()
         assert job["chief-0"].wait() == 0
         job["ps-0"].wait_for("killed from outside (.|\n)*ps 0: serving")
         job["chief-0"].wait_for(r"a peer was lost .*: starting again in place(.|\n)*resumed: step \d+")

@@ -37,12 +37,12 @@ def spoil(job: Job) -> None:
 
 @pytest.mark.parametrize("asked_to_stop", [False, True])
 def test_the_other_workers_end_with_75_and_one_line(folder: Path, asked_to_stop: bool) -> None:
-    epochs = 100000 if asked_to_stop else 20
-    with Job(
-        folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, f"--epochs={epochs}"], exports=False
-    ) as job:
+    arguments = [*SHORT, *(["--epochs=100000"] if asked_to_stop else [])]
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, exports=False) as job:
+        job.hold_at(20)
         job.start().wait_for_checkpoint(20)
         spoil(job)
+        job.let_go()
         if asked_to_stop:
             job["worker-0"].wait_for("warning: .*Not a directory")
             job["worker-1"].kill(signal.SIGTERM)
@@ -62,10 +62,12 @@ def test_so_do_those_of_a_session(folder: Path) -> None:
 
 
 def test_a_leader_that_ends_in_an_error_after_the_last_step_is_a_lost_peer(folder: Path) -> None:
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, "--epochs=20"]) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=SHORT) as job:
+        job.hold_at(20)
         job.start().wait_for_checkpoint(20)
         shutil.rmtree(folder / "export", ignore_errors=True)
         (folder / "export").write_text("")
+        job.let_go()
         assert job.wait() == {"worker-0": 1, "worker-1": 75}
     assert job["worker-1"].last_words.startswith("peer lost: worker 0 ")
     assert "Traceback" not in job["worker-1"].log

@@ -43,16 +43,19 @@ ENDLESS = ("--epochs=100000", "--checkpoint-every-steps=40")
 def test_it_learns_the_digits_even_when_a_worker_dies_and_the_coordinator_is_replaced(folder: Path) -> None:
     arguments = ["--epochs=8", "--checkpoint-every-steps=40"]
     with Job(folder, strategy=STRATEGY, roles=WITH_EVALUATOR, arguments=arguments, plain=True) as job:
+        job.hold_at(40)
         job.start().wait_for_checkpoint(40)
         job["chief-0"].kill(signal.SIGTERM)
+        job.hold_at(120)
         assert job["chief-0"].wait() == 42
         saved = int(job["chief-0"].wait_for(r"preempted: saved step (\d+) of 180")[1])
         assert (job.checkpoints / f"ckpt-{saved}.index").exists()
 
         chief = job.start("chief-0")["chief-0"]
         chief.wait_for(f"resumed: step {saved} of 180")
-        job.wait_for_checkpoint(saved + 1)
+        job.wait_for_checkpoint(120)
         job["worker-1"].kill()
+        job.let_go()
         assert chief.wait() == 0
 
         assert job["evaluator-0"].wait() == 0
@@ -70,14 +73,17 @@ def test_it_learns_the_digits_even_when_a_worker_dies_and_the_coordinator_is_rep
 def test_a_coordinator_that_is_killed_is_replaced_on_servers_that_live_on(folder: Path) -> None:
     arguments = ["--epochs=8", "--checkpoint-every-steps=40"]
     with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=arguments) as job:
+        job.hold_at(40)
         chief = job.start()["chief-0"]
         for step in (40, 80):
             job.wait_for_checkpoint(step)
             chief.kill()
             assert chief.wait() == -signal.SIGKILL
             saved = job.newest_checkpoint
+            job.hold_at(80)
             chief = job.start("chief-0")["chief-0"]
             chief.wait_for(f"resumed: step {saved} of 180")
+        job.let_go()
         assert chief.wait() == 0
         assert all(job[server].process.poll() is None for server in ("worker-0", "worker-1", "ps-0"))
     assert job.result["steps"] >= 180

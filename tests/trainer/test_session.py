@@ -39,20 +39,22 @@ def job(
 
 def interrupted(started: Job, total: int) -> None:
     """Runs a job to its end, after it was asked to stop once and killed once."""
+    started.hold_at(20)
     started.start().wait_for_checkpoint(20)
     victim = next(reversed(started.replicas.values()))
     victim.kill(signal.SIGTERM)
+    started.hold_at(total - 40)
     assert set(started.wait().values()) == {42}
     printed = [re.fullmatch(r"preempted: all tasks saved step (\d+) of \d+; .*", r.last_words) for r in
             started.replicas.values()]  # fmt: skip
     saved = {int(match[1]) for match in printed if match}
     assert len(saved) == 1, "the tasks saved different steps"
-    assert started.newest_checkpoint == max(saved) < total - 60, "too fast to be interrupted twice"
+    assert started.newest_checkpoint == max(saved)
 
-    started.start().wait_for_checkpoint(max(saved) + 20)
+    started.start().wait_for_checkpoint(total - 40)
     started.kill()
+    started.let_go()
     assert set(started.wait().values()) == {-signal.SIGKILL}
-    assert started.newest_checkpoint < total, "too fast to be interrupted twice"
 
     # Nothing is to interrupt it any more.
     started.arguments = [
@@ -63,10 +65,11 @@ def interrupted(started: Job, total: int) -> None:
     assert f"resumed: step {max(saved)} " in next(iter(started.replicas.values())).log
 
 
-@pytest.mark.parametrize(("roles", "steps"), [(ONE, 3000), (TWO, 600)], ids=["OneDevice", "MultiWorkerMirrored"])
+@pytest.mark.parametrize("roles", [ONE, TWO], ids=["OneDevice", "MultiWorkerMirrored"])
 def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
-    folder: Path, tmp_path: Path, roles: Mapping[str, int], steps: int
+    folder: Path, tmp_path: Path, roles: Mapping[str, int]
 ) -> None:
+    steps = 600
     with job(tmp_path / "whole", roles, EXAMPLE, f"--steps={steps}", imported=False, every=steps) as whole:
         assert set(whole.start().wait().values()) == {0}
     with job(folder, roles, EXAMPLE, f"--steps={steps}") as broken:
@@ -83,11 +86,11 @@ def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path, library: str) -> None:
     script = HERE / "scripts" / "fits.py"
-    with job(tmp_path / "whole", ONE, script, "1500", library, imported=False, every=1500) as whole:
+    with job(tmp_path / "whole", ONE, script, "200", library, imported=False, every=200) as whole:
         assert whole.start().wait() == {"worker-0": 0}
-    with job(folder, ONE, script, "1500", library) as broken:
-        interrupted(broken, 1500)
-    assert tensors(broken.checkpoints / "ckpt-1500") == tensors(whole.checkpoints / "ckpt-1500")
+    with job(folder, ONE, script, "200", library) as broken:
+        interrupted(broken, 200)
+    assert tensors(broken.checkpoints / "ckpt-200") == tensors(whole.checkpoints / "ckpt-200")
     assert "warning" not in broken["worker-0"].log
 
 
@@ -105,9 +108,11 @@ def test_a_coordinator_of_parameter_servers_goes_on_where_it_was_stopped(folder:
     roles = {"chief": 1, "worker": 1, "ps": 1}
     script = HERE / "scripts" / "coordinates.py"
     with job(folder, roles, script, "400", strategy="ParameterServer") as servers:
+        servers.hold_at(20)
         chief = servers.start()["chief-0"]
         servers.wait_for_checkpoint(20)
         chief.kill(signal.SIGTERM)
+        servers.let_go()
         assert chief.wait() == 42
         chief = servers.start("chief-0")["chief-0"]
         assert chief.wait() == 0

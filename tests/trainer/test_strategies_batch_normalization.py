@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import SOURCE, Job
+from trainer.cluster import PATH, Job
 from trainer.conftest import SHORT
 
 pytestmark = pytest.mark.trainer
@@ -56,7 +56,7 @@ def test_its_statistics_are_equal_on_all_workers_and_those_of_one_device(folder:
         with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments, exports=False) as job:
             (folder / strategy / "mine.py").write_text(NORMALISED)
             (folder / strategy / "sitecustomize.py").write_text(NOTED)
-            job.start(environ={"PYTHONPATH": f"{folder / strategy}:{SOURCE}"})
+            job.start(environ={"PYTHONPATH": f"{folder / strategy}:{PATH}"})
             assert set(job.wait().values()) == {0}
 
     one = weights("OneDevice", "worker-0")

@@ -127,8 +127,10 @@ def test_two_workers_learn_what_one_process_learns_and_resume_on_schedule_to_the
     assert together.result["loss"] == pytest.approx(alone.result["loss"], rel=1e-3)
 
     with Job(tmp_path / "interrupted", strategy="MultiWorkerMirrored", roles=two, arguments=arguments) as job:
+        job.hold_at(10)
         job.start().wait_for_checkpoint(10)
         job["worker-1"].kill(signal.SIGTERM)
+        job.let_go()
         assert set(job.wait().values()) == {42}
         assert set(job.start().wait().values()) == {0}
         job["worker-0"].wait_for("resumed: step")

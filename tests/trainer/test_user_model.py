@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import NO_EXPORT, SOURCE, Job
+from trainer.cluster import NO_EXPORT, PATH, SOURCE, Job
 from trainer.outcome import tensors
 
 pytestmark = pytest.mark.trainer
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.trainer
 ONE, TWO = {"worker": 1}, {"worker": 2}
 EXAMPLES = SOURCE.parent / "examples"
 SPIRALS = ("--model=own_model.spirals:model", "--data=own_model.spirals:points")
-HERE = {"PYTHONPATH": f"{SOURCE}:{EXAMPLES}"}
+HERE = {"PYTHONPATH": f"{PATH}:{EXAMPLES}"}
 RUN = ("--epochs=12", "--batch-size=48", "--checkpoint-every-steps=20", "--checkpoint-keep=20")
 
 

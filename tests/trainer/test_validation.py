@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import DEADLINE, NO_EXPORT, SOURCE, Job
+from trainer.cluster import DEADLINE, NO_EXPORT, PATH, Job
 from trainer.outcome import assert_training_curves, points, tensors
 
 pytestmark = pytest.mark.trainer
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.trainer
 ARGUMENTS = ("--no-shuffle", "--epochs=3", "--validate-every=epoch")
 """Of 96 examples; 24 are held out."""
 SCRIPTS = Path(__file__).parent / "scripts"
-HERE = {"PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}:{SCRIPTS}", "CUDA_VISIBLE_DEVICES": "", **NO_EXPORT}
+HERE = {"PYTHONPATH": f"{PATH}:{Path(__file__).parent}:{SCRIPTS}", "CUDA_VISIBLE_DEVICES": "", **NO_EXPORT}
 ONE, TWO = {"worker": 1}, {"worker": 2}
 
 
@@ -115,10 +115,11 @@ def test_the_best_step_survives_a_restart_and_is_exported(
         environ = {**HERE, "DTJ_EXPORT_DIR": str(at / "export")}
         with Job(at, strategy=strategy, roles=roles, arguments=arguments) as job:
             if name == "killed":
+                job.hold_at(36)
                 job.start(environ=environ).wait_for_checkpoint(36)
                 job.kill()
                 job.wait()
-                assert job.newest_checkpoint < 60, "it was too fast to be killed"
+                job.let_go()
             assert set(job.start(environ=environ).wait().values()) == {0}
         results.append(job.result)
         bits.append(tensors(job.checkpoints / "ckpt-60"))

