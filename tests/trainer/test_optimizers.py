@@ -163,20 +163,3 @@ def test_tf_keras_lacks_some() -> None:
     tf_keras = pytest.importorskip("tf_keras")
     with pytest.raises(UsageError, match=r"^--optimizer=lamb: tf_keras [0-9.]+ has no such optimizer; choose another"):
         made(tf_keras, "--optimizer=lamb")
-
-
-def test_what_is_asked_for_holds_over_a_rate_that_a_callback_set_before() -> None:
-    import keras
-
-    from dtj_trainer.training.optimizers import Rate
-
-    before, after = keras.Variable(0.1), keras.Variable(0.1)
-    first = Rate(before)
-    before.assign(0.025)
-    for asked, goes_on_with in ((0.1, 0.025), (0.3, 0.3)):
-        after.assign(asked)
-        again = Rate(after)
-        for mine, saved in zip(again.state, first.state, strict=True):
-            mine.assign(saved.numpy())
-        again.restored()
-        assert float(after.numpy()) == pytest.approx(goes_on_with)

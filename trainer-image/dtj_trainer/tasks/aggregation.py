@@ -89,11 +89,6 @@ class Measured(Mapping[str, float]):
         self._means = means
         self._values: Mapping[str, float] | None = None
 
-    @property
-    def sums(self) -> Any:
-        """float64, shape (size of the objective,)."""
-        return self._sums
-
     def __add__(self, other: "Measured") -> "Measured":
         return Measured(self._sums + other._sums, self._means)
 

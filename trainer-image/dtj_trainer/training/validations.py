@@ -92,11 +92,6 @@ class Validations:
         return self._record.values
 
     @property
-    def step(self) -> int:
-        """Of the newest validation; 0: there was none."""
-        return self._record.step
-
-    @property
     def best_step(self) -> int | None:
         """Whose weights are to be exported; None if no step is kept as the best."""
         return self._record.best_step
