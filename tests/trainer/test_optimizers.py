@@ -1,7 +1,7 @@
 """The learning rate is a function of the step alone, in both Kerases, and no part of a checkpoint."""
 
 import math
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +118,29 @@ def test_a_compiled_model_keeps_its_optimizer_until_the_command_line_asks_for_an
     assert float(kept.optimizer.learning_rate) == 0.25
     other = optimizers.make(model, asked("--learning-rate=0.5"), batch=64, total_steps=STEPS)
     assert other.description == "adam  learning rate 0.5"
+
+
+@pytest.mark.parametrize("scales", [True, False])
+@pytest.mark.parametrize("loss", [None, "mean_squared_error"])
+def test_a_compiled_model_scales_its_loss_only_if_it_was_compiled_so(scales: bool, loss: str | None) -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.config.entry_points import Name
+    from dtj_trainer.training import optimizers
+    from dtj_trainer.user_code.model import OwnTask
+
+    def build() -> Any:
+        model = model_of(keras)
+        model.dtype_policy = keras.DTypePolicy("mixed_float16")
+        model.compile("sgd", "mse", auto_scale_loss=scales)
+        return model
+
+    data: Any = SimpleNamespace(name="points", input_spec=tf.TensorSpec((None, 3), tf.float32))
+    task = OwnTask(Name(flag="--model", module="mine", function="build"), build, data, loss=loss)
+    for argv in ([], ["--learning-rate=0.5"]):
+        made = optimizers.make(task.build_model(keras, data), asked(*argv), batch=64, total_steps=STEPS)
+        assert isinstance(made.optimizer, keras.optimizers.LossScaleOptimizer) == scales
 
 
 def test_any_optimizer_is_made_by_name_with_its_options(library: ModuleType) -> None:

@@ -226,7 +226,7 @@ def test_a_peer_of_a_script_that_never_comes_is_named(folder: Path) -> None:
         (["--script=unfinished.py"], "--script=unfinished.py: line 1: '(' was never closed; give a file of Python"),
         (["--script="], "--script=: empty; give a Python file or the dotted name of a module"),
         (["--script=a.py", "--epochs=3"], "--epochs=3: only the trainer's own loop reads this, and --script=a.py "),
-        (["--", "--epochs"], "-- --epochs: arguments for a script, but there is no --script; give one"),
+        (["--", "--token=hidden"], "--: arguments for a script follow, but there is no --script; give one"),
     ],
 )
 def test_what_is_no_script_is_refused_in_one_line(tmp_path: Path, arguments: Sequence[str], line: str) -> None:

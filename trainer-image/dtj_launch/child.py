@@ -58,6 +58,7 @@ def run_command(command: Sequence[str], environ: Mapping[str, str]) -> Callable[
     """What becomes of a child that runs a program. Its Python, where it is one, prints its stacks on SIGQUIT."""
     paths = [_INJECTED, *filter(None, [environ.get("PYTHONPATH")])]
     environ = {**environ, "PYTHONPATH": os.pathsep.join(paths)}
+    program = command[0].partition("=")[0]  # of a variable that stands in its place, not the value: it may be a secret
 
     def run() -> NoReturn:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and no program expects to be ignored
@@ -65,10 +66,10 @@ def run_command(command: Sequence[str], environ: Mapping[str, str]) -> Callable[
         try:
             os.execvpe(command[0], list(command), dict(environ))
         except FileNotFoundError:
-            log.error(f"{command[0]}: command not found")
+            log.error(f"{program}: command not found")
             os._exit(NOT_FOUND)
         except OSError as error:
-            log.error(f"{command[0]}: cannot be run: {error.strerror}")
+            log.error(f"{program}: cannot be run: {error.strerror}")
             os._exit(NOT_EXECUTABLE)
 
     return run

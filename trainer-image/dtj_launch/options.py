@@ -42,7 +42,9 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     """
     own, command = _split(argv)
     _refuse_empty(own)
-    given = _parser().parse_args(own)
+    given, unknown = _parser().parse_known_args(own)
+    if unknown:
+        raise UsageError(f"unrecognized arguments: {named(unknown)}; what to start comes after --; see --help")
     if not given.module and not command:
         raise UsageError("nothing to start: give `-- COMMAND...`, or `--module NAME -- ARGUMENTS...`")
     if not given.module and (given.preload or given.check):
@@ -74,6 +76,16 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     )
 
 
+def named(unknown: Sequence[str]) -> str:
+    """Arguments that nobody knows, as a message may show them: without values, any of which may be a secret.
+
+    Messages get into the pod's status, which more people can read than its logs.
+    """
+    # What follows an argument may be its value.
+    shown = [argument.partition("=")[0] for argument in unknown if argument.startswith("--") or len(argument) == 2]
+    return " ".join(shown if unknown[0].startswith("-") else [unknown[0].partition("=")[0], *shown])
+
+
 def _split(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     at = list(argv).index("--") if "--" in argv else len(argv)
     return argv[:at], argv[at + 1 :]
@@ -85,7 +97,9 @@ def _refuse_empty(own: Sequence[str]) -> None:
         if argument.startswith("--") and argument.endswith("="):
             raise UsageError(f"{argument}: empty; give a value, or leave it out")
         if not argument:
-            raise UsageError(f"{before or 'an argument'}: empty; give a value, or leave it out")
+            raise UsageError(
+                f"{before if before.startswith('--') else 'an argument'}: empty; give a value, or leave it out"
+            )
 
 
 def _seconds(flag: str, text: str) -> float:

@@ -61,6 +61,7 @@ def test_the_exit_code_is_the_programs(launch: Launch, arguments: tuple[str, ...
         (("--grace=soon", "--", "true"), {}, "--grace=soon: give a number of seconds above 0"),
         (("--map=3", "--", "true"), {}, "--map=3: give pairs of exit codes such as 3=75, separated by commas"),
         (("--frobnicate", "--", "true"), {}, "unrecognized arguments: --frobnicate; what to start comes after --;"),
+        (("python", "a.py", "--token=hidden"), {}, "unrecognized arguments: python --token; what to start comes after"),
         (("--", "true"), {"TF_CONFIG": "{"}, "TF_CONFIG={: not JSON"),
         (("--", "true"), {"DTJ_ATTEMPT": "x"}, "DTJ_ATTEMPT=x: not a whole number;"),
         (("--", "true"), {"DTJ_ATTEMPT": "²"}, "DTJ_ATTEMPT=²: not a whole number;"),

@@ -114,7 +114,8 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
     [
         (["--epochs=0"], {}, "--epochs=0: give a whole number of at least 1"),
         (["--learning-rate=nan"], {}, "--learning-rate=nan: give a number above 0"),
-        (["--epoch=5"], {}, "unrecognized arguments: --epoch=5; see --help"),
+        (["--epoch=5"], {}, "unrecognized arguments: --epoch; see --help"),
+        (["--token", "hidden", "--key=hidden"], {}, "unrecognized arguments: --token --key; see --help"),
         (["--epochs"], {}, "argument --epochs: expected one argument; see --help"),
         (["--loop=fit"], {}, "--loop=fit: this option is gone; call Keras' fit in a script, and give --script; the"),
         (["train"], {}, "unrecognized arguments: train; see --help"),

@@ -39,6 +39,15 @@ def test_a_url_that_cannot_be_used_is_refused_by_its_option(argument: str) -> No
     assert str(refused.value).startswith(f"{argument}: ")
 
 
+@pytest.mark.parametrize("option", ["--checkpoint-dir", "--store-cache"])
+@pytest.mark.parametrize("url", ["s3://KEY:hidden@b/x", "s3://KEY:hid/den@b", "s4://hidden@b"])
+def test_credentials_in_a_url_are_refused_and_not_shown(option: str, url: str) -> None:
+    scheme, _, end = url.partition("://")
+    with pytest.raises(UsageError) as refused:
+        parse([f"{option}={url}"], {})
+    assert str(refused.value).startswith(f"{option}={scheme}://...@{end.rpartition('@')[2]}: ")
+
+
 def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
     one, other = (parse([f"--checkpoint-dir=s3://b/{name}", f"--store-cache={tmp_path}"], {}) for name in "xy")
     assert one.checkpoint.location == Location("s3", "b", "x")

@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import Generic, NoReturn, TypeVar
 
 from dtj_launch import logs
+from dtj_launch.options import named
 from dtj_trainer.config import export_formats, retired
 from dtj_trainer.config import option_values as values
 from dtj_trainer.config.data import FORMATS, SERVICES, SHARDS, FeatureSpec
-from dtj_trainer.config.store_url import Location
+from dtj_trainer.config.store_url import Location, without_credentials
 from dtj_trainer.config.validation_options import Interval, KeepBest
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import TASKS
@@ -57,11 +58,16 @@ class ParsedArgs:
     """What follows `--`: a script's arguments."""
 
     def source(self, option: Option[T]) -> str | None:
-        """The text that decides the option, as `--flag=text` or `VARIABLE=text`; None where it was not given."""
+        """What decides the option, as a message shows it: `--flag=text` or `VARIABLE=text`; None: it was not given."""
+        given = self._given(option)
+        return None if given is None else f"{given[0]}={without_credentials(given[1])}"
+
+    def _given(self, option: Option[T]) -> tuple[str, str] | None:
+        """The flag or the variable, and its text."""
         if option.flag in self.arguments:
-            return f"{option.flag}={self.arguments[option.flag]}"
+            return option.flag, self.arguments[option.flag]
         if option.variable and self.environ.get(option.variable):
-            return f"{option.variable}={self.environ[option.variable]}"
+            return option.variable, self.environ[option.variable]
         return None
 
     def value(self, option: Option[T]) -> T:
@@ -70,13 +76,13 @@ class ParsedArgs:
         Raises:
             UsageError: the text given for it cannot be parsed.
         """
-        source = self.source(option)
-        if source is None:
+        given = self._given(option)
+        if given is None:
             return option.default
         try:
-            return option.parse(source.partition("=")[2])
+            return option.parse(given[1])
         except ValueError as wanted:
-            raise UsageError(f"{source}: {wanted}") from None
+            raise UsageError(f"{self.source(option)}: {wanted}") from None
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedArgs:
@@ -87,7 +93,10 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedArgs:
     """
     own, dashes, rest = _at_dashes(argv)
     retired.refuse(own)
-    arguments = vars(_parser().parse_args(own))
+    given, unknown = _parser().parse_known_args(own)
+    if unknown:
+        raise UsageError(f"unrecognized arguments: {named(unknown)}; see --help")
+    arguments = vars(given)
     return ParsedArgs(
         {flag: text for flag, text in arguments.items() if text is not None}, environ, tuple(rest) if dashes else None
     )

@@ -44,7 +44,8 @@ def find(args: ParsedArgs, here: Cluster) -> Script | None:
     name = args.value(options.SCRIPT)
     if name is None:
         if args.rest is not None:
-            raise UsageError(f"-- {' '.join(args.rest)}: arguments for a script, but there is no --script; give one")
+            # Not which ones: a message gets into the job's status, and one of them may be a secret.
+            raise UsageError("--: arguments for a script follow, but there is no --script; give one")
         return None
     if not name:
         raise UsageError("--script=: empty; give a Python file or the dotted name of a module")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Self
 
 SCHEMES = ("s3", "gs")
 _SEPARATOR = "://"
+_CREDENTIALS = re.compile(r"(?<=://)([^/@]*:.*|[^/]*)@")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Location:
         bucket, _, key = rest.partition("/")
         if not bucket:
             raise ValueError(f"give the name of a bucket, as {scheme}{_SEPARATOR}bucket/folder")
+        if "@" in bucket or ":" in bucket:
+            raise ValueError("no bucket has such a name; give credentials by the environment, and the bucket alone")
         return cls(scheme, bucket, "/".join(part for part in key.split("/") if part))
 
     def __str__(self) -> str:
@@ -41,6 +45,11 @@ class Location:
     def below(self, name: str) -> str:
         """The key of an object of this folder."""
         return f"{self.key}/{name}" if self.key else name
+
+
+def without_credentials(text: str) -> str:
+    """What was given, as a message may show it: a message gets into the log and the job's status."""
+    return _CREDENTIALS.sub("...@", text)
 
 
 def is_url(text: str) -> bool:

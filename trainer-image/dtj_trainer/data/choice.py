@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from dtj_trainer.config.data import AUTO, CSV, FILE, IMAGES, NONE, TEXT, TFRECORD
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.config.store_url import is_url
+from dtj_trainer.config.store_url import is_url, without_credentials
 from dtj_trainer.data import files
 from dtj_trainer.data.diagnosis import diagnosing_data_errors
 from dtj_trainer.data.files import Found
@@ -137,8 +137,8 @@ def _brought(config: Config, where: str, option: str) -> str:
         if where.startswith("gs://"):
             return where
         raise UsageError(
-            f"{option}={where}: the tf.data service cannot read s3://; give --data-service=off, or mount the files in "
-            "every pod"
+            f"{option}={without_credentials(where)}: the tf.data service cannot read s3://; give --data-service=off, "
+            "or mount the files in every pod"
         )
     return data_cache.fetch(where, option=option, store=config.store)
 

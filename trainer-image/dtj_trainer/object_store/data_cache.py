@@ -6,7 +6,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dtj_trainer.config.store_url import Location, StorePolicy
+from dtj_trainer.config.store_url import Location, StorePolicy, without_credentials
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.backend import Entry
@@ -31,7 +31,7 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
     try:
         location = Location.of(text)
     except ValueError as wanted:
-        raise UsageError(f"{option}={text}: {wanted}") from None
+        raise UsageError(f"{option}={without_credentials(text)}: {wanted}") from None
     local_cache.prepare(store)
     folder, pattern = _split(location)
     bucket = Bucket(folder, option=option, retry_seconds=store.retry_seconds)

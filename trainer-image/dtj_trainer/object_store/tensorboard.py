@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dtj_trainer.config.store_url import SCHEMES, Location, StorePolicy, default_cache
+from dtj_trainer.config.store_url import SCHEMES, Location, StorePolicy, default_cache, without_credentials
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.backend import Entry
@@ -76,7 +76,7 @@ def _begin(url: str, store: StorePolicy, follow: Callable[[FolderCopy], None]) -
     try:
         location = Location.of(url)
     except ValueError as wanted:
-        raise UsageError(f"{_OPTION}={url}: {wanted}") from None
+        raise UsageError(f"{_OPTION}={without_credentials(url)}: {wanted}") from None
     local_cache.prepare(store)
     directory = store.local_copy(location, "tensorboard")
     copy = FolderCopy(Bucket(location, option=_OPTION, retry_seconds=store.retry_seconds), directory)

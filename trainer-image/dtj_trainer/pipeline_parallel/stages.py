@@ -99,7 +99,7 @@ class Stage:
     @property
     def scales_loss(self) -> bool:
         """Whether its optimizer scales the loss, and so has to know whether any stage's gradients overflowed."""
-        return bool(self.trainable) and weight_update.inner(self.optimizer) is not self.optimizer
+        return bool(self.trainable) and weight_update.scales(self.optimizer)
 
     def learn(self, gradients: Sequence[Tensor], *, finite: Tensor | None = None) -> None:
         """One step of the optimizer, on the device of the stage.

@@ -66,8 +66,10 @@ def make(model: Any, learning: Learning, *, batch: int, total_steps: int) -> Mad
     """
     keras = keras_compat.keras_of(model)
     made = _make(keras, model, learning, batch=batch, total_steps=total_steps)
-    scales = keras_compat.scales_loss(model) and weight_update.inner(made.optimizer) is made.optimizer
-    if not scales:
+    compiled = getattr(model, "optimizer", None)
+    # `compile` has scaled its optimizer by itself, unless it was told not to, with auto_scale_loss=False.
+    scales = keras_compat.scales_loss(model) and (compiled is None or weight_update.scales(compiled))
+    if not scales or weight_update.scales(made.optimizer):
         return made
     try:
         return replace(made, optimizer=keras.mixed_precision.LossScaleOptimizer(made.optimizer))

@@ -21,6 +21,11 @@ def inner(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
+def scales(optimizer: Any) -> bool:
+    """Whether it is a LossScaleOptimizer of either Keras."""
+    return inner(optimizer) is not optimizer
+
+
 def is_of_keras_3(optimizer: Any) -> bool:
     """Whether it is of Keras 3, else of tf_keras."""
     return isinstance(optimizer, keras.optimizers.Optimizer)

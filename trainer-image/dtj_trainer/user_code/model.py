@@ -240,7 +240,9 @@ class OwnTask:
             return
         library = keras_compat.keras_of(model)
         optimizer = getattr(model, "optimizer", None)
-        library.Model.compile(model, optimizer=optimizer or "sgd", loss=self._loss.made(library))
+        # One of Keras 3 scales the loss already, if it is to. tf_keras has no such argument, and always scales.
+        kept = {"auto_scale_loss": False} if optimizer and library is keras else {}
+        library.Model.compile(model, optimizer=optimizer or "sgd", loss=self._loss.made(library), **kept)
         if optimizer is None:
             model.optimizer = None
 
