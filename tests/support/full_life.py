@@ -11,7 +11,7 @@ from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at, objects
 from dtj.api.kueue_labels import PRIORITY_CLASS, QUEUE
 from dtj.api.multikueue import PREBUILT_WORKLOAD
-from dtj.api.names import Annotation, Label
+from dtj.api.names import Annotation, Condition, Label
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, NATIVE, VOLCANO, Groups
 from support.job_world import JobWorld
@@ -35,6 +35,7 @@ def live_through_everything(world: JobWorld, *, flavors: bool) -> None:
         _is_suspended_twice,
         _is_not_kept,
         _finds_its_name_taken,
+        waits_for_a_volume,
         live_through_network_policies,
         *(partial(_is_in_gang, gang=gang) for gang in ("Volcano", "Coscheduling", "Native")),
         partial(_is_in_kueue, flavors=flavors),
@@ -99,6 +100,38 @@ def _finds_its_name_taken(world: JobWorld) -> None:
     world.apply(manifest("d", roles={"worker": 1}, checkpoint=STORAGE))
     for name in ("b", "c", "d"):
         eventually(partial(_has_reason, world, name, "NameTaken"))
+
+
+def waits_for_a_volume(world: JobWorld) -> None:
+    """A pod has a node and does not start. Its status is silent; an event of the kubelet says why."""
+    world.apply(manifest("waits", roles={"worker": 1}))
+    world.await_pods(["worker-0"], "waits")
+    target: JsonObject = {"kind": "Node", "name": "node-1"}
+    world.create("pods/waits-worker-0/binding", {"metadata": {"name": "waits-worker-0"}, "target": target})
+    pod = world.pods("waits")["waits-worker-0"]
+    regarding: JsonObject = {
+        "kind": "Pod",
+        "namespace": world.namespace,
+        "name": "waits-worker-0",
+        "uid": dig(pod, "metadata", "uid"),
+    }
+    event: JsonObject = {
+        "metadata": {"name": "waits-worker-0.1"},
+        "involvedObject": regarding,
+        "type": "Warning",
+        "reason": "FailedAttachVolume",
+        "message": 'Multi-Attach error for volume "pvc-1"',
+        "lastTimestamp": dig(pod, "metadata", "creationTimestamp"),
+        "source": {"component": "attachdetach-controller"},
+    }
+    world.create("events", event)
+    eventually(partial(_says, world, "waits", 'Multi-Attach error for volume "pvc-1" (FailedAttachVolume)'))
+
+
+def _says(world: JobWorld, name: str, words: str) -> None:
+    ready = world.job(name).status.condition(Condition.PODS_READY)
+    assert ready is not None
+    assert words in ready.message
 
 
 def live_through_network_policies(world: JobWorld) -> None:
