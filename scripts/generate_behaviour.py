@@ -81,9 +81,7 @@ CHAPTERS = {
     "Pod security": ("unit/core/test_pod_security.py", "api/test_operator_pod_security.py"),
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (
-        "unit/core/test_restart_safety.py",
         "unit/engine/test_chaos.py",
-        "unit/engine/test_stories.py",
         "campaigns/test_kill_plans.py",
         "api/test_api_troubles.py",
         "api/test_refusals.py",

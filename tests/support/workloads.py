@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import time
 
-from dtj.api.json import dig
 from dtj.api.names import Condition
 from support.restartable_cluster import RestartableCluster
 
 WORKERS = {"worker": 2}
-
-
-def create_to_complete(world: RestartableCluster) -> None:
-    """A job runs, and completes."""
-    world.start(roles=WORKERS)
-    world.run("worker-0", "worker-1")
-    complete(world, "worker-0")
 
 
 def worker_fails(world: RestartableCluster) -> None:
@@ -27,15 +19,6 @@ def worker_fails(world: RestartableCluster) -> None:
     world.run_pods()
     world.await_state("Running")
     complete(world, "worker-0-r1")
-
-
-def chief_fails_for_good(world: RestartableCluster) -> None:
-    """The chief fails, and no restart is left."""
-    world.start(roles={"chief": 1, "worker": 1}, runPolicy={"backoffLimit": 0})
-    world.run("chief-0", "worker-0")
-    fail(world, "chief-0", exit_code=1)
-    world.await_condition(Condition.FAILED)
-    world.eventually(lambda: none_left(world))
 
 
 def suspend_and_resume(world: RestartableCluster) -> None:
@@ -51,28 +34,9 @@ def suspend_and_resume(world: RestartableCluster) -> None:
     complete(world, "worker-0-r1")
 
 
-def delete_and_create_again(world: RestartableCluster) -> None:
-    """A job that runs is deleted, and another of the same name created at once."""
-    world.start(roles=WORKERS)
-    world.run("worker-0", "worker-1")
-    world.delete_job()
-    second = world.start(roles=WORKERS)
-
-    def are_of_the_second() -> None:
-        owners = [dig(pod, "metadata", "ownerReferences", 0, "uid") for pod in world.pods().values()]
-        assert owners == [second.uid] * 2, f"the pods are those of {owners}, not of {second.uid}"
-
-    world.eventually(are_of_the_second)
-    world.run("worker-0", "worker-1")
-    complete(world, "worker-0")
-
-
 WORKLOADS = {
-    "create-to-complete": create_to_complete,
     "worker-fails": worker_fails,
-    "chief-fails-for-good": chief_fails_for_good,
     "suspend-and-resume": suspend_and_resume,
-    "delete-and-create-again": delete_and_create_again,
 }
 
 

@@ -134,6 +134,7 @@ class Job:
         plain: bool = False,
         imported: bool = False,
         exports: bool = True,
+        patient: bool = False,
     ) -> None:
         """Args:
         roles: role -> replicas; the evaluator appears in nobody's cluster.
@@ -142,11 +143,13 @@ class Job:
         imported: whether a script may find TensorFlow and Keras imported, as it does not in a pod. Saves 4 CPU seconds
             for each start; not for tests of the start itself.
         exports: whether the trained model is exported; see NO_EXPORT.
+        patient: whether nothing is taken for a stall before there is a file "stalls" in the folder.
         """
         self.program = program
         self.plain = plain
         self.imported = imported
         self.exports = exports
+        self.patient = patient
         self.folder = folder
         self.strategy = strategy
         self.arguments = [f"--progress-every={0.2}", f"--start-timeout={START_TIMEOUT:.0f}", *arguments]
@@ -190,6 +193,7 @@ class Job:
             "DTJ_EXPORT_DIR": str(self.folder / "export"),
             "DTJ_LOG_DIR": str(self.folder / "logs"),
             "TEST_HOLD": str(self._hold),
+            **({"TEST_STALLS": str(self.folder / "stalls")} if self.patient else {}),
             **({} if self.exports else NO_EXPORT),
         }
 

@@ -131,14 +131,15 @@ def test_a_lost_parameter_server_ends_the_coordinator_as_peer_lost(folder: Path)
 
 def test_silent_workers_end_the_coordinator_when_nothing_moves(folder: Path) -> None:
     arguments = ["--epochs=100000", "--checkpoint-every-steps=1000000", "--stall-timeout=5"]
-    with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=arguments) as job:
+    with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=arguments, patient=True) as job:
         job.start()["chief-0"].wait_for(r"step \d+/")
         with stopped(job["worker-0"]), stopped(job["worker-1"]):
+            (folder / "stalls").touch()
             endings.check(job, "workers_that_are_silent")
 
 
 def test_silent_workers_end_the_coordinator_even_where_tensorflow_blocks_all_of_python(folder: Path) -> None:
-    with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=[*ENDLESS, "--stall-timeout=5"]) as job:
+    with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=[*ENDLESS, "--stall-timeout=30"]) as job:
         # While it saves: TensorFlow then sends functions to the workers, and holds the interpreter's lock.
         job.start().wait_for_checkpoint(40)
         with stopped(job["worker-0"]), stopped(job["worker-1"]):

@@ -23,9 +23,13 @@ def model():
     model.compile(loss="mse")
     return model
 
+def stall():
+    open("stalls", "w").close()
+    time.sleep(3600)
+
 def wait(number):
     if number == 399 and os.environ["DTJ_INDEX"] == "{index}":
-        time.sleep(3600)
+        stall()
     return number
 
 def data():
@@ -44,7 +48,7 @@ def test_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: P
     arguments = [
         "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8",
     ]  # fmt: skip
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, patient=True) as job:
         job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
         (folder / "mine.py").write_text(BLOCKS.format(index=1))
         endings.check(job.start(), "data_that_block")
@@ -57,7 +61,7 @@ from pathlib import Path
 
 def once(number):
     if os.environ["DTJ_INDEX"] == "1" and list(Path("checkpoints").glob("*.index")):
-        time.sleep(3600)
+        stall()
     return number
 
 def held_out():
@@ -100,7 +104,7 @@ def test_data_that_block_in_a_job_of_one_process_end_it(folder: Path) -> None:
     arguments = [
         "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8",
     ]  # fmt: skip
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, patient=True) as job:
         job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=8"]
         (folder / "mine.py").write_text(BLOCKS.format(index=0))
         assert job.start().wait() == {"worker-0": 1}
@@ -113,7 +117,8 @@ import tensorflow as tf
 
 def stuck(value):
     queue = tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], shapes=[[]])
-    never = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32])[0]
+    with tf.control_dependencies([tf.io.write_file("stalls", "")]):
+        never = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32])[0]
     return value + tf.ensure_shape(never, [])
 
 class Blocks(keras.layers.Layer):
@@ -157,7 +162,7 @@ def stuck_data():
 def run_until_stalled(folder: Path, *options: str, strategy: str, roles: Mapping[str, int], name: str) -> None:
     """Runs a job on `STUCK`, and checks that it ends as expected."""
     arguments = [*options, "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments, patient=True) as job:
         job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
         (folder / "mine.py").write_text(STUCK)
         endings.check(job.start(), name)
@@ -317,6 +322,7 @@ import dtj_trainer
 
 def wait(number):
     if number == 399 and os.environ["DTJ_INDEX"] == "1":
+        open("stalls", "w").close()
         time.sleep(3600)
     return number
 
@@ -371,7 +377,9 @@ LATE = {
 def test_data_that_block_on_one_worker_of_a_script_end_the_job_and_name_the_worker(folder: Path, kind: str) -> None:
     script, doing = LATE[kind]
     arguments = ["--script=mine.py", "--stall-timeout=8"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, imported=True) as job:
+    with Job(
+        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, imported=True, patient=True
+    ) as job:
         job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
         (folder / "mine.py").write_text(SCRIPT + script)
         assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
@@ -384,21 +392,21 @@ SLOW = """
 import time
 import dtj_trainer
 
-time.sleep(8)
+time.sleep(20)
 with dtj_trainer.session() as s:
     s.checkpoint()
     for step in s.steps(1):
-        for _ in range(16):
+        for _ in range(40):
             time.sleep(0.5)
             s.report()
     s.report()
-    time.sleep(8)
+    time.sleep(20)
 print("the script is over")
 """
 
 
 def test_a_script_that_shows_progress_or_is_outside_of_its_steps_is_not_ended(folder: Path) -> None:
-    arguments = ["--script=mine.py", "--stall-timeout=6", "--start-timeout=6"]
+    arguments = ["--script=mine.py", "--stall-timeout=15", "--start-timeout=15"]
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
         (folder / "mine.py").write_text(SLOW)
         assert job.start().wait() == {"worker-0": 0}
@@ -406,9 +414,13 @@ def test_a_script_that_shows_progress_or_is_outside_of_its_steps_is_not_ended(fo
 
 
 def test_a_session_that_hangs_in_a_step_is_ended(folder: Path) -> None:
-    arguments = ["--script=mine.py", "--stall-timeout=2", "--start-timeout=2"]
+    arguments = ["--script=mine.py", "--stall-timeout=15", "--start-timeout=15"]
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
-        (folder / "mine.py").write_text(SLOW.replace("            s.report()\n", "            time.sleep(3600)\n"))
+        (folder / "mine.py").write_text(
+            SLOW.replace("time.sleep(20)\nwith", "with").replace(
+                "            s.report()\n", "            time.sleep(3600)\n"
+            )
+        )
         assert job.start().wait() == {"worker-0": 1}
     doing = "waits for its data, or is in the script's own code, in step 1"
-    assert job["worker-0"].last_words == f"no step was finished for 2 s (--stall-timeout): {doing}"
+    assert job["worker-0"].last_words == f"no step was finished for 15 s (--stall-timeout): {doing}"

@@ -1,4 +1,4 @@
-"""Changes of a job's spec, generated from the CRD's schema: each field, valid and invalid values (after Acto, SOSP'23).
+"""Changes of a job's spec, generated from the CRD's schema: each field, and values it allows (after Acto, SOSP'23).
 
 The fields of the pod template that are lists or objects of lists themselves are left to Kubernetes, which checks them.
 """
@@ -27,10 +27,6 @@ GONE: Final = "(removed)"
 class Phase(StrEnum):
     """When a job is changed."""
 
-    BEFORE_START = "before-start"
-    """Before an operator has seen it."""
-
-    STARTING = "starting"
     RUNNING = "running"
     SUSPENDED = "suspended"
     RESTARTING = "restarting"
@@ -39,11 +35,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Mutation:
-    """A value for a field. As text ``runPolicy.suspend=true``; ``fits`` is whether the schema allows it."""
+    """A value for a field. As text ``runPolicy.suspend=true``."""
 
     path: Path
     value: JsonValue
-    fits: bool
 
     def __str__(self) -> str:
         shown = self.value if self.value == GONE else json.dumps(self.value)
@@ -152,7 +147,7 @@ def mutations() -> list[Mutation]:
 
 def transitions() -> list[Transition]:
     """Each change in each phase, where it changes anything."""
-    suspended = Mutation(("runPolicy", "suspend"), True, fits=True).applied(SPEC)
+    suspended = Mutation(("runPolicy", "suspend"), True).applied(SPEC)
     return [
         Transition(phase, mutation)
         for mutation in mutations()
@@ -171,7 +166,7 @@ def _below(schema: JsonObject, path: Path) -> Iterator[Mutation]:
         yield from _below(role, (*path, "worker"))
     elif isinstance(properties, dict) and name not in _FRAGMENTS:
         if path:
-            yield Mutation(path, GONE, fits=True)
+            yield Mutation(path, GONE)
         for field, below in properties.items():
             assert isinstance(below, dict)
             yield from _below(below, (*path, field))
@@ -186,14 +181,12 @@ def _is_plain(schema: JsonObject) -> bool:
 def _of(path: Path, schema: JsonObject) -> Iterator[Mutation]:
     """The values that are tried for one field."""
     if path[-1] not in ("replicaSpecs", "worker", "strategy", "name"):
-        yield Mutation(path, GONE, fits=True)
+        yield Mutation(path, GONE)
     seen: list[str] = []
     for value in (*_SAMPLES.get(str(path[-1]), ()), *_fitting(path, schema)):
         if json.dumps(value) not in seen:
             seen.append(json.dumps(value))
-            yield Mutation(path, value, fits=True)
-    for value in _unfitting(schema):
-        yield Mutation(path, value, fits=False)
+            yield Mutation(path, value)
 
 
 def _fitting(path: Path, schema: JsonObject) -> Iterator[JsonValue]:
@@ -219,29 +212,3 @@ def _fitting(path: Path, schema: JsonObject) -> Iterator[JsonValue]:
     elif kind == "object":
         yield {}
         yield {"a": "b"}
-
-
-def _unfitting(schema: JsonObject) -> Iterator[JsonValue]:
-    kind = schema.get("type")
-    if "enum" in schema:
-        yield "Sometimes"
-    if kind == "integer":
-        yield "many"
-        least, most = schema.get("minimum"), schema.get("maximum")
-        if isinstance(least, int):
-            yield least - 1
-        if isinstance(most, int):
-            yield most + 1
-    elif kind == "boolean":
-        yield "yes"
-    elif kind == "string":
-        yield 5
-        longest = schema.get("maxLength")
-        if isinstance(longest, int):
-            yield "a" * (longest + 1)
-    elif kind == "array":
-        yield "one"
-        yield [[1]]
-    elif kind == "object":
-        yield "one"
-        yield [1]

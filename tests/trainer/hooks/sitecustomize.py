@@ -1,6 +1,7 @@
-"""Python imports this when a task of a test starts: a training waits until the test lets it go on.
+"""Python imports this when a task of a test starts: a training, or a watch on it, waits for a file of the test.
 
-It waits behind the checkpoint of a step that `Job.hold_at` names: so a test acts in its middle, however fast it is.
+A training waits behind the checkpoint of a step that `Job.hold_at` names: so a test acts in its middle, however fast it
+is. With `Job(patient=True)` nothing has stalled before there is a file "stalls": a slow machine is no stall.
 """
 
 import importlib.util
@@ -14,6 +15,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+NEVER = 3600.0
 
 
 def let_saves_wait(manager: ModuleType) -> None:
@@ -35,8 +38,48 @@ def held_at() -> float:
     return float("inf")
 
 
+def let_watchdogs_wait(watchdog: ModuleType) -> None:
+    """Watchdogs begin to count when something stalls."""
+    kind = watchdog.Watchdog
+    feed, watch = kind.feed, kind._watch
+
+    def feed_well(dog: Any, seconds: float | None = None) -> None:
+        feed(dog, NEVER if is_patient() else seconds)
+
+    def watch_later(dog: Any) -> None:
+        while is_patient():
+            if dog._over.wait(0.1):
+                return
+        feed(dog)
+        watch(dog)
+
+    kind.feed, kind._watch = feed_well, watch_later
+
+
+def let_loop_watches_wait(loop_watch: ModuleType) -> None:
+    """The same for the loops of scripts."""
+    kind = loop_watch.LoopWatch
+    look = kind._look
+
+    def look_later(watch: Any) -> None:
+        while is_patient():
+            time.sleep(0.1)
+        watch.moved()
+        look(watch)
+
+    kind._look = look_later
+
+
+def is_patient() -> bool:
+    """Whether nothing is taken for a stall yet."""
+    file = os.environ.get("TEST_STALLS")
+    return file is not None and not Path(file).exists()
+
+
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "dtj_trainer.checkpoint.manager": let_saves_wait,
+    "dtj_trainer.process.watchdog": let_watchdogs_wait,
+    "dtj_trainer.user_code.loop_watch": let_loop_watches_wait,
 }
 
 
