@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import LOSS, generators, keras_builds, private, replica_losses, unfit, whole_batches
+from dtj_trainer.compat import LOSS, adoption, generators, keras_builds, private, replica_losses, unfit, whole_batches
 from dtj_trainer.compat.adoption import adopt, owners_of
 from dtj_trainer.compat.fit_listeners import Agreement, Losses, Models, Watch
 from dtj_trainer.compat.loss_of_parts import Parts
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 try:
     from keras.src import tree
+    from keras.src.backend.tensorflow import core as keras_core
     from keras.src.backend.tensorflow import optimizer as keras_optimizer
     from keras.src.backend.tensorflow import trainer as keras_trainer
     from keras.src.losses import loss as keras_loss
@@ -67,6 +68,7 @@ def install(by_model: Losses, watch: Watch, models: Models, agreement: Agreement
         return
     _installed = True
     _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function, predict_on_batch)
+    _replace(keras_core.Variable, _direct_assign=adoption.assign)
     _replace(keras_trainer.TFEpochIterator, _enumerate_iterator, __init__=_init_iterator)
     ours = replica_losses
     _replace(keras_optimizer.TFOptimizer, ours._clip_gradients, ours._all_reduce_sum_gradients)
@@ -213,6 +215,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     if trains:
         _watch.begin(strategy)
     if not several(strategy):
+        if trains:
+            adoption.check_made_apart(model)
         return original(model, step_function)
     if trains and getattr(model.optimizer, "gradient_accumulation_steps", None):
         raise UsageError(
