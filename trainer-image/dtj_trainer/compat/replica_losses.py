@@ -317,9 +317,11 @@ def apply_mask(original: Any, sample_weight: Any, mask: Any, dtype: Any, reducti
 
 def reduce_values(original: Any, values: Any, sample_weight: Any = None, reduction: Any = "sum_over_batch_size") -> Any:
     """A replica's part of the mean; where weights are the divisor, those of all replicas."""
-    loss = original(values, sample_weight, reduction)
     if here.share is None or here.within:
-        return loss
+        return original(values, sample_weight, reduction)
+    # Keras leaves a batch that is known to be empty as it is.
+    empty = reduction not in (None, "none") and tuple(values.shape) == (0,)
+    loss = tf.reduce_sum(values) if empty else original(values, sample_weight, reduction)
     if here.parts is Parts.NONE:
         raise _undivided("is neither the mean nor the sum of what the examples give each by itself")
     if not values.shape.rank:
