@@ -51,7 +51,7 @@ test-unit: ## pure code: unit and property tests (a minute)
 	@scripts/test.sh unit
 
 test-trainer-all: ## all tests of real TensorFlow processes
-test-parity: ## the whole table of models, each against plain Keras
+test-parity: ## the whole tables of models and of scripts, each against plain Keras
 test-api-all: ## all tests on a real kube-apiserver
 test-campaigns: ## all plans of all campaigns
 test-node: ## a real node with real pods (Linux, root)

@@ -9,6 +9,8 @@ class TrainerError(Exception):
     """An expected end. The message is one line: what, where, the value seen, what to do next."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+    ag_pass_through = True
+    """AutoGraph, which would put lines of the user's code before the message, leaves it alone."""
 
 
 class UsageError(TrainerError):

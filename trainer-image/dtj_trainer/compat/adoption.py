@@ -4,7 +4,7 @@ Keras 3 takes an optimizer, metrics and layers that were made anywhere. What is 
 each worker's own: nothing sums a loss over the workers, and callbacks that read it part them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -12,7 +12,11 @@ import tensorflow as tf
 
 from dtj_trainer.compat import private
 from dtj_trainer.compat.keras3 import given_metrics, metrics_of
+from dtj_trainer.compat.replica_losses import several
 from dtj_trainer.errors import UsageError
+
+_SUMMED = ("sum", "mean")
+"""How variables are read that each replica sets by its own examples."""
 
 
 def adopt(strategy: Any, owners: Iterable[Any]) -> None:
@@ -35,6 +39,51 @@ def adopt(strategy: Any, owners: Iterable[Any]) -> None:
             if value is not None and not strategy.extended.variable_created_in_scope(value):
                 with tf.init_scope(), strategy.scope():
                     private(variable, "_initialize", library="keras")(value.numpy())
+
+
+def check_made_in_scope(strategy: Any, variables: Iterable[Any], what: str) -> None:
+    """Refuses variables that the replicas of a loop of the user's own do not share.
+
+    Args:
+        variables: of Keras 3, or of TensorFlow; those that have no value yet are left out.
+        what: they are, for the message.
+
+    Raises:
+        UsageError: one of them was made outside the scope.
+    """
+    for variable in variables:
+        value = private(variable, "_value", library="keras") if isinstance(variable, keras.Variable) else variable
+        if value is not None and not strategy.extended.variable_created_in_scope(value):
+            raise UsageError(
+                f"strategy.run: {what} ({getattr(variable, 'path', variable.name)}) was made outside the scope of the "
+                f"{type(strategy).__name__}, and each replica would have its own; make it in strategy.scope()"
+            )
+
+
+def check_made_apart(model: Any) -> None:
+    """Refuses a model of one replica whose optimizer belongs to a strategy of several: none of the two can train it.
+
+    Raises:
+        UsageError: it has such an optimizer.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        strategy = private(optimizer, "_distribution_strategy", library="keras")
+        if several(strategy):
+            raise UsageError(
+                f"fit: the model {model.name} was made outside the scope of the {type(strategy).__name__}, and its "
+                "optimizer within; make the model in strategy.scope()"
+            )
+
+
+def assign(original: Callable[..., Any], variable: Any, value: Any) -> Any:
+    """Sets a variable of Keras 3; one of a metric that a worker has of its own is refused in a step of several."""
+    context = tf.distribute.get_replica_context()
+    strategy = getattr(context, "strategy", None)
+    of_workers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and several(strategy)
+    if of_workers and variable.aggregation in _SUMMED:
+        check_made_in_scope(strategy, [variable], "a metric or a layer with state")
+    return original(variable, value)
 
 
 def owners_of(model: Any) -> list[Any]:

@@ -12,7 +12,9 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import private
+from dtj_trainer.compat.adoption import check_made_in_scope
 from dtj_trainer.compat.keras3 import sublayers
+from dtj_trainer.compat.replica_losses import several
 from dtj_trainer.errors import UsageError
 
 
@@ -35,10 +37,17 @@ def build(model: Any, strategy: Any, examples: Any) -> None:
 
 
 def apply(original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """Builds an optimizer between the replicas before its first update within a step."""
+    """Builds an optimizer between the replicas before its first update within a step.
+
+    Raises:
+        UsageError: it was made outside the scope of the strategy, or the weights were.
+    """
     context = tf.distribute.get_replica_context()
-    if not optimizer.built and trainable_variables is not None and context is not None:
-        weights = list(trainable_variables)
+    weights = None if trainable_variables is None else list(trainable_variables)
+    if context is not None and several(context.strategy):
+        check_made_in_scope(context.strategy, weights or (), "a weight of the model")
+        check_made_in_scope(context.strategy, optimizer.variables, f"the optimizer {type(optimizer).__name__}")
+    if not optimizer.built and weights is not None and context is not None:
 
         def across(strategy: Any) -> None:
             with tf.init_scope(), strategy.scope():
@@ -46,4 +55,4 @@ def apply(original: Callable[..., Any], optimizer: Any, grads: Any, trainable_va
 
         if context.num_replicas_in_sync > 1:
             context.merge_call(across)
-    return original(optimizer, grads, trainable_variables)
+    return original(optimizer, grads, weights)

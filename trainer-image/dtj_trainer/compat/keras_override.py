@@ -32,18 +32,20 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import LOSS, generators, keras_builds, private, replica_losses, unfit, whole_batches
+from dtj_trainer.compat import LOSS, adoption, generators, keras_builds, private, replica_losses, unfit, whole_batches
 from dtj_trainer.compat.adoption import adopt, owners_of
 from dtj_trainer.compat.fit_listeners import Agreement, Losses, Models, Watch
 from dtj_trainer.compat.loss_of_parts import Parts
 from dtj_trainer.compat.optimizers import averages_of
-from dtj_trainer.compat.replica_losses import divided, here, means_are_whole, returned, several, share_of, step_of_fit
+from dtj_trainer.compat.replica_losses import divided, here, means_are_whole, several, share_of, step_of_fit
+from dtj_trainer.compat.step_values import Results, shown, update_mean
 from dtj_trainer.errors import UsageError
 
 log = logging.getLogger(__name__)
 
 try:
     from keras.src import tree
+    from keras.src.backend.tensorflow import core as keras_core
     from keras.src.backend.tensorflow import optimizer as keras_optimizer
     from keras.src.backend.tensorflow import trainer as keras_trainer
     from keras.src.losses import loss as keras_loss
@@ -67,6 +69,9 @@ def install(by_model: Losses, watch: Watch, models: Models, agreement: Agreement
         return
     _installed = True
     _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function, predict_on_batch)
+    _replace(keras_trainer.TensorFlowTrainer, _get_metrics_result_or_logs=shown)
+    _replace(keras.metrics.Mean, update_state=update_mean)
+    _replace(keras_core.Variable, _direct_assign=adoption.assign)
     _replace(keras_trainer.TFEpochIterator, _enumerate_iterator, __init__=_init_iterator)
     ours = replica_losses
     _replace(keras_optimizer.TFOptimizer, ours._clip_gradients, ours._all_reduce_sum_gradients)
@@ -213,6 +218,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     if trains:
         _watch.begin(strategy)
     if not several(strategy):
+        if trains:
+            adoption.check_made_apart(model)
         return original(model, step_function)
     if trains and getattr(model.optimizer, "gradient_accumulation_steps", None):
         raise UsageError(
@@ -226,19 +233,22 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     _watch.follow(strategy)
 
     own = means_are_whole(model, trains=trains)
+    results = Results(model)
 
     def replica_step(*, equal: bool) -> Any:
         @tf.autograph.experimental.do_not_convert
         def of_replica(data: Any) -> Any:
             with share_of(data, equal=equal):
                 here.shares, here.model = ([], model) if own else (None, None)
-                outputs = step_function(data)
-                return returned(outputs) if own else outputs
+                try:
+                    return results.returned(step_function(data), means=own)
+                finally:
+                    here.shares = here.model = None
 
         return model._autoconvert_optionals(of_replica)
 
     def one_step(data: Any, *, equal: bool = True) -> Any:
-        with step_of_fit(trains):
+        with step_of_fit(trains), results.noting(owners_of(model)):
             return strategy.run(replica_step(equal=equal), args=(data,))
 
     def on_data(data: Any, *, equal: bool = True) -> Any:
@@ -267,6 +277,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
 
     def function(iterator: Any) -> Any:
         whole = not isinstance(iterator, _Steps)
+        results.show()
         with _watch.step():
             outputs = on_batch(iterator) if whole else _take(model, iterator, steps)
         if trains and outputs is not None:

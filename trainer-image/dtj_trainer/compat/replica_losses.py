@@ -4,7 +4,6 @@
 """
 
 import inspect
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +23,6 @@ try:
     from keras.src.losses.losses import LossFunctionWrapper
 except ImportError as error:
     raise unfit(str(error), library="keras") from None
-
-log = logging.getLogger(__name__)
 
 _MEANS = ("sum_over_batch_size", "mean")
 
@@ -125,8 +122,6 @@ def _first_dimension(tensor: Any) -> Any:
 
 _DIVIDING = ("num_replicas_in_sync", "compute_average_loss")
 """Names by which a train step says that it divides its means by the number of replicas itself."""
-_reported: set[tuple[Any, ...]] = set()
-"""By model, the names of values that are known to be reported."""
 _parts: dict[int, tuple[Any, Parts | None]] = {}
 """By its identity, each loss that a step of several replicas has computed, and how it divides."""
 
@@ -218,45 +213,8 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def returned(outputs: Any) -> Any:
-    """What a user's own step returns, such that its mean over the replicas is the value of the whole batch."""
-    unknown: list[str] = []
-    penalties = here.model.losses
-
-    def of_value(place: tuple[Any, ...], value: Any) -> Any:
-        if not tf.is_tensor(value) or not value.dtype.is_floating or value.shape.rank != 0:
-            return value
-        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        if _is_noted(value):
-            return value * replicas
-        if tf.executing_eagerly():
-            return value
-        try:
-            means = means_of(value, divided=_is_noted, whole=lambda tensor: any(tensor is one for one in penalties))
-        except UnknownSumError:
-            unknown.append(str(place[-1]) if place else "its value")
-            return value
-        share = tf.cast(here.share, value.dtype)
-        part = tf.add_n([value, *(tf.cast(factor * (share - 1) * mean, value.dtype) for mean, factor in means)])
-        return tf.where(share > 0, part, tf.zeros_like(part)) * replicas
-
-    values = [of_value(place, value) for place, value in tree.flatten_with_path(outputs)]
-    if unknown:
-        _report_means(sorted(unknown))
-    return tree.pack_sequence_as(outputs, values)
-
-
-def _report_means(names: list[str]) -> None:
-    model, key = here.model, (id(here.model), *names)
-    if key not in _reported and getattr(tf.distribute.get_strategy().extended, "should_checkpoint", True):
-        log.warning(
-            f"{type(model).__name__}: its step returns {', '.join(names)}, which is neither of a metric nor a sum of "
-            "means: what is shown is the mean of what the replicas return"
-        )
-    _reported.add(key)
-
-
-def _is_noted(tensor: Any) -> bool:
+def is_noted(tensor: Any) -> bool:
+    """Whether a tensor is a loss of this step, divided already."""
     return any(tensor is one for one in here.shares or ())
 
 
@@ -359,9 +317,11 @@ def apply_mask(original: Any, sample_weight: Any, mask: Any, dtype: Any, reducti
 
 def reduce_values(original: Any, values: Any, sample_weight: Any = None, reduction: Any = "sum_over_batch_size") -> Any:
     """A replica's part of the mean; where weights are the divisor, those of all replicas."""
-    loss = original(values, sample_weight, reduction)
     if here.share is None or here.within:
-        return loss
+        return original(values, sample_weight, reduction)
+    # Keras leaves a batch that is known to be empty as it is.
+    empty = reduction not in (None, "none") and tuple(values.shape) == (0,)
+    loss = tf.reduce_sum(values) if empty else original(values, sample_weight, reduction)
     if here.parts is Parts.NONE:
         raise _undivided("is neither the mean nor the sum of what the examples give each by itself")
     if not values.shape.rank:

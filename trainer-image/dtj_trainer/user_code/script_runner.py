@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 
+_TOO_LATE = "Collective ops must be configured at program startup"
+"""What TensorFlow says of a strategy of several workers that is made after something was computed."""
 _TEAR_DOWN_SECONDS = 30.0
 """What the end of the interpreter may take after the script's own exit handlers; TensorFlow's part of it is 1 to 15."""
 
@@ -131,6 +133,11 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         if lost := _peer_loss(error, context):
             raise lost from error
         text = error_text(error)
+        if _TOO_LATE in text:
+            raise UsageError(
+                f"{text.splitlines()[0]}; make the MultiWorkerMirroredStrategy before any other TensorFlow operation, "
+                "so before models, optimizers and metrics"
+            ) from None
         logs.enable()
         log.error(text.splitlines()[0], exc_info=(type(error), error, _of_the_script(error.__traceback__)))
         leave_message(text)
