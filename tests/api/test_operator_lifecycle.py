@@ -238,14 +238,14 @@ def test_a_foreign_service_that_has_our_name_is_left_alone_and_named_in_the_stat
     assert world.pods() == {}
 
 
-def test_a_typo_in_the_template_is_reported_in_the_servers_words_and_nothing_is_created(world: JobWorld) -> None:
+def test_what_only_the_api_of_pods_refuses_is_reported_in_its_words_and_nothing_is_created(world: JobWorld) -> None:
     container = {"name": "trainer", "image": "example/trainer:1"}
-    world.submit(template={"spec": {"containers": [container], "nodeSelecter": {"disk": "ssd"}}})
+    world.submit(template={"spec": {"containers": [container], "nodeSelector": {"disk type": "ssd"}}})
     job = world.await_condition(Condition.INVALID)
     invalid = job.status.condition(Condition.INVALID)
     assert invalid is not None
     assert invalid.reason == Reason.TEMPLATE_REJECTED
-    assert "nodeSelecter" in invalid.message
+    assert "disk type" in invalid.message
     assert (world.pods(), world.services()) == ({}, {})
     world.await_event(Reason.TEMPLATE_REJECTED)
 
