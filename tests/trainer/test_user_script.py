@@ -146,6 +146,52 @@ def test_workers_that_train_without_ever_summing_end_with_the_line_of_the_script
         assert ("trained\n" in replica.log) == trained
 
 
+SETS_TF_CONFIG = """
+import json, os, sys
+import tensorflow as tf
+given = json.loads(os.environ["TF_CONFIG"])
+if "same" not in sys.argv:
+    given["cluster"]["worker"] = ["127.0.0.1:1", "127.0.0.1:2"]
+os.environ["TF_CONFIG"] = json.dumps(given, indent=2)
+print("replicas", tf.distribute.MultiWorkerMirroredStrategy().num_replicas_in_sync)
+"""
+
+
+@pytest.mark.parametrize(("content", "code"), [("other", 2), ("same", 0)])
+def test_a_script_may_set_tf_config_only_to_what_it_is(folder: Path, content: str, code: int) -> None:
+    folder.mkdir()
+    (folder / "train.py").write_text(SETS_TF_CONFIG)
+    arguments = ["--script=train.py", "--", content]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+        assert job.start().wait() == {"worker-0": code, "worker-1": code}
+    worker = job["worker-1"]
+    if code:
+        assert worker.last_words.startswith(
+            "train.py:8: TF_CONFIG: the script has changed it (worker 0 is at 127.0.0.1:1); "
+        )
+    else:
+        assert "replicas 2\n" in worker.log
+
+
+WAITS = """
+import json, os, time
+import tensorflow as tf
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+    time.sleep(600)
+tf.distribute.MultiWorkerMirroredStrategy()
+"""
+
+
+def test_a_strategy_that_another_worker_does_not_make_is_not_waited_for_without_end(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "train.py").write_text(WAITS)
+    arguments = ["--script=train.py", "--start-timeout=15", "--stall-timeout=3"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+        assert job.start()["worker-0"].wait() == 75
+    # TensorFlow holds the interpreter's lock meanwhile, so that the stacks say where the script waits, and no line.
+    assert 'File "train.py", line 6 in <module>' in job["worker-0"].log
+
+
 def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> None:
     folder.mkdir()
     (folder / "broken.py").write_text("def learn():\n    raise KeyError('weights')\n\nlearn()\n")
@@ -184,6 +230,31 @@ def test_the_lost_peer_of_a_plain_script_is_recognized_by_its_exit_code(folder: 
         job["worker-1"].kill()
         assert job["worker-0"].wait() == 75
     assert job["worker-0"].last_words.startswith("peer lost: worker 1 not reachable; UnavailableError: Collective ops ")
+
+
+ONE_MORE_CALL = """
+import json, os
+import keras, numpy as np, tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+model.fit(x, y, batch_size=8, verbose=0)
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
+    model.evaluate(x, y, verbose=0)
+"""
+
+
+def test_a_call_that_only_one_worker_makes_is_an_error_of_the_script(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text(ONE_MORE_CALL)
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"]) as job:
+        assert job.start().wait() == {"worker-0": 1, "worker-1": 0}
+    assert job["worker-0"].last_words == (
+        "train.py:11: worker 1 has completed while worker 0 waits in evaluate: all workers must make the same calls; "
+        "make this one on each of them"
+    )
 
 
 def test_every_role_of_a_parameter_server_job_runs_the_script(folder: Path) -> None:

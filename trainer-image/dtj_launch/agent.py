@@ -186,11 +186,13 @@ class Launcher:
         child.kill_children()
         self._relay.aim(None)
         output.finish(_REST_SECONDS)
+        seconds = time.monotonic() - began
         return ExitRecord(
             code=code,
-            seconds=time.monotonic() - began,
+            seconds=seconds,
             step=poller.step,
-            at_gate=poller.at_gate,
+            # What was seen a second ago may be over, but no gate gives up before its time.
+            at_gate=poller.at_gate and seconds >= self._limit(),
             termination_requested=self._relay.termination_requested,
             out_of_memory=killed_before is not None and out_of_memory_kills() != killed_before,
         )

@@ -36,7 +36,7 @@ class ExitRecord:
     step: int | None
     """The last step that it reported, 0 before the first; None if it reports none."""
     at_gate: bool
-    """Whether it still waited for its peers."""
+    """Whether it has waited for its peers in vain."""
     termination_requested: bool
     """Whether this task was asked to stop."""
     out_of_memory: bool

@@ -21,7 +21,7 @@ class StatusPoller:
         self.step: int | None = None
         """None where it never answered; 0 before its first step."""
         self.at_gate = False
-        """Whether it was last seen waiting for its peers."""
+        """Whether it waits for its peers. There it answers; while TensorFlow connects to them, it cannot."""
         self._port = port
         self._next = time.monotonic() + _EVERY_SECONDS
 
@@ -33,10 +33,10 @@ class StatusPoller:
         if left > 0:
             return left
         document = _status(self._port)
+        self.at_gate = document is not None and document.get("phase") == "Gate"
         if document is not None:
             step = document.get("step")
             self.step = step if isinstance(step, int) else self.step or 0
-            self.at_gate = document.get("phase") == "Gate"
         wait = _AFTER_SILENCE_SECONDS if document is None else _EVERY_SECONDS
         self._next = time.monotonic() + wait
         return wait

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from dtj_launch import status_client
 from dtj_launch.errors import UsageError
 from dtj_launch.options import read
 from dtj_launch.out_of_memory import out_of_memory_kills
@@ -68,6 +70,39 @@ def test_only_a_lost_peer_and_a_kill_that_nobody_accounts_for_are_made_good(
     part: RestartRole, end: ExitRecord, again: bool
 ) -> None:
     assert (Policy(part, most=3).after(end) is not None) == again
+
+
+LEAVES_ITS_GATE = (
+    "import http.server, os, sys\n"
+    "class AtGate(http.server.BaseHTTPRequestHandler):\n"
+    "    def do_GET(self):\n"
+    '        self.wfile.write(b\'HTTP/1.0 200 OK\\r\\n\\r\\n{"phase": "Gate"}\')\n'
+    "if os.environ['DTJ_RESTARTS_IN_PLACE'] == '0':\n"
+    "    http.server.HTTPServer(('127.0.0.1', int(os.environ['DTJ_STATUS_PORT'])), AtGate).handle_request()\n"
+    "    sys.exit(75)\n"
+)
+"""A program that loses a peer in the moment after it was seen at its gate."""
+
+
+@pytest.mark.parametrize(("start_timeout", "code"), [("60", 0), ("0.1", 75)])
+def test_who_was_seen_at_its_gate_has_waited_in_vain_only_if_the_time_to_wait_is_over(
+    launch: Launch, start_timeout: str, code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    arguments = (f"--start-timeout={start_timeout}", "--own-gate", "--", sys.executable, "-c", LEAVES_ITS_GATE)
+    assert launch("one", *arguments, TF_CONFIG=cluster_of(2)[0], DTJ_STATUS_PORT=port).wait() == code
+
+
+def test_who_does_not_answer_any_more_has_left_its_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[dict[str, object] | None] = [{"phase": "Gate"}, None]
+    monkeypatch.setattr(status_client, "_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(status_client, "_status", lambda port: answers.pop(0))
+    poller = status_client.StatusPoller(1)
+    poller.poll()
+    assert poller.at_gate
+    poller.poll()
+    assert not poller.at_gate
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -315,17 +315,18 @@ def lost_peer(error: Exception, cluster: Cluster, *, remote: bool = False) -> Pe
     if len(cluster.addresses) < 2 and not remote:
         return None
     peers = cluster.peers(*{task.role for task in cluster.addresses})
-    silent = _silent(peers)
-    if not silent:
+    gone = silent(peers)
+    if not gone:
         # A process that is being killed closes its connections one by one, and the port perhaps last.
         time.sleep(_LAST_MOMENTS)
-        silent = _silent(peers)
-    who = f"{', '.join(silent)} not reachable" if silent else "a task of this job failed"
+        gone = silent(peers)
+    who = f"{', '.join(map(str, gone))} not reachable" if gone else "a task of this job failed"
     return PeerLost(f"peer lost: {who}; {type(error).__name__}: {_first_line(error)}")
 
 
-def _silent(peers: Mapping[Task, Address]) -> list[str]:
-    return [str(task) for task, a in peers.items() if rendezvous.probe((a.host, a.port), timeout=0.5) is not None]
+def silent(peers: Mapping[Task, Address]) -> list[Task]:
+    """Those on whose ports nobody answers."""
+    return [task for task, a in peers.items() if rendezvous.probe((a.host, a.port), timeout=0.5) is not None]
 
 
 def _first_line(error: tf.errors.OpError) -> str:

@@ -21,13 +21,13 @@ from typing import NoReturn
 from dtj_launch import progress
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config.script import Script
-from dtj_trainer.errors import PeerLost, TrainerError, UsageError
+from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.exit_codes import ExitCode
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
-from dtj_trainer.user_code import alone, keras_import, seeds
+from dtj_trainer.user_code import alone, cluster_watch, keras_import, seeds
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     if context.config.keras_override:
         keras_import.override(context.config)
     together = alone.watch(context.config, script.name, context.progress_store)
+    if together:
+        cluster_watch.watch(context.config)
     tear_down = _TearDown()
     try:
         if script.path is None:
@@ -124,14 +126,14 @@ def run(script: Script, context: TaskContext) -> NoReturn:
             runpy.run_path(str(script.path), run_name="__main__")
     except SystemExit as end:
         tear_down.code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if together and not tear_down.code:
-            together.check_end()
+        if not tear_down.code:
+            _complete(context, together)
         raise
     except TrainerError:
         raise
     except Exception as error:
-        if lost := _peer_loss(error, context):
-            raise lost from error
+        if ended := _end_by_others(error, context):
+            raise ended from error
         text = error_text(error)
         if _TOO_LATE in text:
             raise UsageError(
@@ -142,18 +144,35 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         log.error(text.splitlines()[0], exc_info=(type(error), error, _of_the_script(error.__traceback__)))
         leave_message(text)
         tear_down.code = int(ExitCode.FAILED)
-    if together and not tear_down.code:
-        together.check_end()
+    if not tear_down.code:
+        _complete(context, together)
     raise SystemExit(tear_down.code)
 
 
-def _peer_loss(error: Exception, context: TaskContext) -> PeerLost | None:
-    """What an error of TensorFlow's means for which another task is the cause."""
+def _complete(context: TaskContext, together: "alone.Together | None") -> None:
+    """To be called at the end of a script that has not failed.
+
+    Raises:
+        UsageError: it has trained without the other workers.
+    """
+    if together:
+        together.check_end()
+        if "tensorflow" in sys.modules:
+            from dtj_trainer.user_code import completion
+
+            completion.tell(context.config.cluster.task)
+
+
+def _end_by_others(error: Exception, context: TaskContext) -> TrainerError | None:
+    """What an error of TensorFlow's means for which another task is the cause, or which one is not there any more."""
     if "tensorflow" not in sys.modules or not context.config.cluster.addresses:
         return None
     from dtj_trainer.distribution import strategies
+    from dtj_trainer.user_code import completion
 
-    return strategies.lost_peer(error, context.config.cluster, remote=bool(context.config.tpu_runtimes))
+    config = context.config
+    lost = strategies.lost_peer(error, config.cluster, remote=bool(config.tpu_runtimes))
+    return lost and (completion.unequal_calls(error, config.cluster) or lost)
 
 
 def _of_the_script(at: TracebackType | None) -> TracebackType | None:
