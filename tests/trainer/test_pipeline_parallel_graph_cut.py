@@ -1,9 +1,13 @@
 """Where models of every shape may be cut, and what is reported where they may not."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from dtj_trainer.config.cluster import Task
 from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.errors import UsageError
 
@@ -149,6 +153,29 @@ def test_models_that_are_no_chain_from_one_input_to_one_output_are_refused() -> 
         "strategy Pipeline: the model has 2 inputs; only a model with one can be cut"
     )
     assert "2 outputs" in refusal(Model(one, [layers.Dense(1)(one), layers.Dense(1)(one)]), layout(2))
+
+
+def test_the_leader_keeps_the_whole_model_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorflow.python.eager import context
+
+    from dtj_trainer import roles
+    from dtj_trainer.pipeline_parallel import leader
+
+    found: dict[str, str] = {}
+
+    def note(what: str) -> None:
+        found[what] = context.context().device_name
+
+    for owner, name in ((roles, "start_gate"), (roles.environment, "configure"), (leader, "connect")):
+        monkeypatch.setattr(owner, name, Mock())
+    for name in ("_connecting", "_fed"):
+        monkeypatch.setattr(roles, name, lambda _: nullcontext())
+    monkeypatch.setattr(roles, "_run_in_time", lambda _: note("the first look at the model"))
+    monkeypatch.setattr(leader, "train", lambda _: note("training, checkpoints, evaluation and export"))
+    cluster = SimpleNamespace(task=Task("chief", 0), leads=True)
+    roles._pipe(Mock(config=SimpleNamespace(cluster=cluster, run_eagerly=False)))
+    assert len(found) == 2
+    assert set(found.values()) == {"/job:chief/replica:0/task:0/device:CPU:0"}
 
 
 def test_each_stage_gets_an_optimizer_as_the_model_was_compiled_with() -> None:

@@ -154,9 +154,10 @@ def _pipe(context: TaskContext) -> None:
     start_gate.wait_for_roles(config, WORKER)
     with _connecting(context):
         leader.connect(config)
-    run = _run_in_time(context)
-    with _fed(run):
-        leader.train(run)
+    with leader.on_its_cpu(config):
+        run = _run_in_time(context)
+        with _fed(run):
+            leader.train(run)
 
 
 def _serve(config: Config, progress_store: ProgressStore) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,16 @@ def connect(config: Config) -> None:
     task = config.cluster.task
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     tf.config.experimental_connect_to_cluster(resolver.cluster_spec(), job_name=task.role, task_index=task.index)
+
+
+def on_its_cpu(config: Config) -> AbstractContextManager[None]:
+    """Keeps on this task's CPU whatever has no other place: a model that is cut need not fit into one GPU.
+
+    So the whole model is built, saved, judged and exported there, and its parts are trained on the devices of the
+    stages.
+    """
+    home: AbstractContextManager[None] = tf.device(config.cluster.task.cpu)
+    return home
 
 
 def train(run: Run) -> None:
@@ -116,7 +127,7 @@ class _Training:
             mirror=mirror_of(config.checkpoint),
             writes=True,
             # Else every worker would want to write to the directory itself.
-            io_device=_device(config.cluster.task),
+            io_device=config.cluster.task.cpu,
         )
         self.store.restore_newest()
         if run.validation_data.differs_from_checkpoint():
