@@ -283,3 +283,25 @@ def test_under_parameter_server_a_model_of_keras_3_is_refused_in_one_line_and_on
         )
     else:
         assert "losses 2\n" in chief.log
+
+
+OFF = """
+import numpy as np, tensorflow as tf, keras
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+x = np.ones((32, 2), "float32")
+data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).shard(2, 0).batch(8).with_options(options)
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data)
+"""
+
+
+def test_data_that_the_workers_do_not_share_are_refused(tmp_path: Path) -> None:
+    script = tmp_path / "off.py"
+    script.write_text(OFF)
+    with workers(tmp_path, script) as job:
+        assert set(job.start().wait().values()) == {2}
+    assert "AutoShardPolicy.OFF of the data: 2 workers would not share an epoch;" in job["worker-1"].last_words

@@ -180,7 +180,25 @@ def _init_iterator(original: Any, iterator: Any, distribute_strategy: Any = None
             "fit, evaluate and predict of Keras 3 do not run under ParameterServer; set TF_USE_LEGACY_KERAS=1 in the "
             "environment, by which tf.keras is tf_keras, or import tf_keras in place of keras"
         )
+    check_sharding(kwargs.get("x"), distribute_strategy)
     original(iterator, distribute_strategy, *args, **kwargs)
+
+
+def check_sharding(data: Any, strategy: Any) -> None:
+    """Refuses data of which TensorFlow gives each worker all: Keras counts the batches of one worker as the epoch.
+
+    Raises:
+        UsageError: there are several workers, and the data have AutoShardPolicy.OFF.
+    """
+    if not isinstance(data, tf.data.Dataset) or strategy is None:
+        return
+    workers = strategy.num_replicas_in_sync // max(1, len(strategy.extended.worker_devices))
+    policy = data.options().experimental_distribute.auto_shard_policy
+    if workers > 1 and policy == tf.data.experimental.AutoShardPolicy.OFF:
+        raise UsageError(
+            f"AutoShardPolicy.OFF of the data: {workers} workers would not share an epoch; leave the policy out, and "
+            "do not call shard, or give each worker its part by strategy.distribute_datasets_from_function"
+        )
 
 
 class _Steps:
