@@ -22,7 +22,7 @@ from patience import PATIENCE_SECONDS
 from trainer import fork_server
 
 SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
-PATH = f"{SOURCE}:{Path(__file__).with_name('hooks')}"
+PATH = f"{SOURCE}:{Path(__file__).resolve().with_name('hooks')}"
 """What Python finds: the trainer, and what lets a training wait for a test."""
 TRAINER = ("-m", fork_server.MODULE)
 """What a task's Python runs."""

@@ -190,9 +190,9 @@ def check_sharding(data: Any, strategy: Any) -> None:
     Raises:
         UsageError: there are several workers, and the data have AutoShardPolicy.OFF.
     """
-    if not isinstance(data, tf.data.Dataset) or strategy is None:
+    if not isinstance(data, tf.data.Dataset) or not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
-    workers = strategy.num_replicas_in_sync // max(1, len(strategy.extended.worker_devices))
+    workers = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
     policy = data.options().experimental_distribute.auto_shard_policy
     if workers > 1 and policy == tf.data.experimental.AutoShardPolicy.OFF:
         raise UsageError(
