@@ -15,6 +15,7 @@ import tensorflow as tf
 from dtj_trainer.autograph import rewritten_within
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.held_out_examples import BATCH, Digest, Reading
+from dtj_trainer.data.sharding import options
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 from dtj_trainer.user_code import dataset_order
@@ -97,11 +98,11 @@ class OwnData:
         stream = _in_batches(stream, batch, drop_remainder=True)
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-        return stream.with_options(_options()).prefetch(tf.data.AUTOTUNE)
+        return stream.with_options(options()).prefetch(tf.data.AUTOTUNE)
 
     def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        return _in_batches(self._parts.validation, batch).with_options(_options())
+        return _in_batches(self._parts.validation, batch).with_options(options())
 
     def _read_held_out(self, again: _Parts) -> Digest | None:
         """Reads all held-out examples, and once more if that is quick.
@@ -114,7 +115,7 @@ class OwnData:
             first = Reading(self.validation(batch=BATCH), batch=BATCH).finish()
             if time.monotonic() - began > _AGAIN_WITHIN_SECONDS:
                 return first
-            second = Reading(_in_batches(again.validation, BATCH).with_options(_options()), batch=BATCH).finish()
+            second = Reading(_in_batches(again.validation, BATCH).with_options(options()), batch=BATCH).finish()
         except tf.errors.OpError:
             # Who evaluates them says why.
             return None
@@ -273,11 +274,3 @@ def _named(spec: Any) -> Any:
             for name, one in spec.items()
         }
     return spec
-
-
-def _options() -> Any:
-    options = tf.data.Options()
-    options.deterministic = True
-    # Each worker takes its share of every global batch: the same batches whatever the number of workers.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return options
