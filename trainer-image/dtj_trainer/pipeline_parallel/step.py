@@ -28,7 +28,6 @@ class _ReplicaStage:
     """A stage, while a step is being laid out."""
 
     stage: Stage
-    device: str
     counter: PieceCounter
     weights: list[Tensor]
     state: list[Tensor]
@@ -52,7 +51,7 @@ class _ReplicaStage:
 
     def finite_forward_and_backward(self) -> list[Tensor]:
         """Whether all that this stage gave in the step is finite: what came out of it, and its gradients."""
-        with tf.device(self.device):
+        with tf.device(self.stage.device):
             return [tf.reduce_all(self.finite), _all_finite(self.gradients or ())]
 
     def add(self, gradients: Sequence[Tensor]) -> None:
@@ -250,7 +249,6 @@ class PipelineStep:
             replica_stages.append(
                 _ReplicaStage(
                     stage,
-                    stage.device,
                     counter,
                     weights,
                     state,
@@ -275,7 +273,7 @@ class PipelineStep:
         metrics, backward = [], []
         for tensor, label, draw in zip(inputs, labels, draws, strict=True):
             for replica_stage, keep in zip(earlier, kept, strict=True):
-                with tf.device(replica_stage.device):
+                with tf.device(replica_stage.stage.device):
                     keep.append(_Kept(replica_stage.take(tensor), replica_stage.state))
                     replica_stage.counter.begin(keep[-1].inputs)
                     output = replica_stage.stage.call(
@@ -298,7 +296,7 @@ class PipelineStep:
         self, replica_stage: _ReplicaStage, tensor: Tensor, labels: Tensor, draw: Tensor, *, inward: bool
     ) -> tuple[Any, Tensor]:
         """The last stage: forward, the loss and backward at once; returns the gradient of what came in, and sums."""
-        with tf.device(replica_stage.device):
+        with tf.device(replica_stage.stage.device):
             inputs = replica_stage.take(tensor)
             replica_stage.counter.begin(inputs)
             sources = [*replica_stage.weights, *([inputs] if inward else [])]
@@ -322,7 +320,7 @@ _ZERO = tf.UnconnectedGradients.ZERO
 
 def _backward(replica_stage: _ReplicaStage, kept: _Kept, gradient: Tensor, draw: Tensor, *, inward: bool) -> Any:
     """An earlier stage: its part once more, and the gradient through it; returns that of what came in."""
-    with tf.device(replica_stage.device):
+    with tf.device(replica_stage.stage.device):
         # Waits for the gradient: what is computed earlier would have to be kept, and is the same as the first time.
         inputs = replica_stage.take(kept.inputs, gradient)
         replica_stage.counter.begin(inputs, backward=True)
