@@ -24,7 +24,7 @@ Tensor = Any
 
 
 @dataclass
-class _ReplicaStage:
+class _StageInStep:
     """A stage, while a step is being laid out."""
 
     stage: Stage
@@ -212,7 +212,7 @@ class PipelineStep:
         State that every micro-batch moves on, such as moving statistics, is moved on by one after the other.
         """
         count = self._layout.micro_batches
-        stages = self._replica_stages()
+        stages = self._stages_in_step()
         first = tf.convert_to_tensor(self._step) * count
         draws = [first + place for place in range(count)]
         metrics = self._pass(stages, tf.split(inputs, count), tf.split(labels, count), draws)
@@ -239,15 +239,15 @@ class PipelineStep:
                 return None if scale is one else scale
         return None
 
-    def _replica_stages(self) -> list[_ReplicaStage]:
-        replica_stages, scale = [], self._scale()
+    def _stages_in_step(self) -> list[_StageInStep]:
+        stages_in_step, scale = [], self._scale()
         for place, stage in enumerate(self._stages):
             counter = self._progress.counter(place)
             with tf.device(stage.device):
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
-            replica_stages.append(
-                _ReplicaStage(
+            stages_in_step.append(
+                _StageInStep(
                     stage,
                     counter,
                     weights,
@@ -258,31 +258,31 @@ class PipelineStep:
                     scale=scale,
                 )
             )
-        return replica_stages
+        return stages_in_step
 
     def _pass(
         self,
-        replica_stages: Sequence[_ReplicaStage],
+        stages_in_step: Sequence[_StageInStep],
         inputs: Sequence[Tensor],
         labels: Sequence[Tensor],
         draws: Sequence[Tensor],
     ) -> list[Tensor]:
         """All micro-batches, forward and backward; returns the sums of their metrics."""
-        *earlier, last = replica_stages
+        *earlier, last = stages_in_step
         kept: list[list[_Kept]] = [[] for _ in earlier]
         metrics, backward = [], []
         for tensor, label, draw in zip(inputs, labels, draws, strict=True):
-            for replica_stage, keep in zip(earlier, kept, strict=True):
-                with tf.device(replica_stage.stage.device):
-                    keep.append(_Kept(replica_stage.take(tensor), replica_stage.state))
-                    replica_stage.counter.begin(keep[-1].inputs)
-                    output = replica_stage.stage.call(
-                        replica_stage.weights, replica_stage.state, keep[-1].inputs, draw=draw
+            for stage_in_step, keep in zip(earlier, kept, strict=True):
+                with tf.device(stage_in_step.stage.device):
+                    keep.append(_Kept(stage_in_step.take(tensor), stage_in_step.state))
+                    stage_in_step.counter.begin(keep[-1].inputs)
+                    output = stage_in_step.stage.call(
+                        stage_in_step.weights, stage_in_step.state, keep[-1].inputs, draw=draw
                     )
-                    tensor, replica_stage.state = output.outputs, output.state
-                    replica_stage.finite.append(_all_finite([tensor]))
-                    replica_stage.last = [tensor]
-                    replica_stage.counter.end(replica_stage.last)
+                    tensor, stage_in_step.state = output.outputs, output.state
+                    stage_in_step.finite.append(_all_finite([tensor]))
+                    stage_in_step.last = [tensor]
+                    stage_in_step.counter.end(stage_in_step.last)
             gradient, sums = self._last_stage(last, tensor, label, draw, inward=bool(earlier))
             metrics.append(sums)
             backward.append(gradient)
@@ -293,57 +293,57 @@ class PipelineStep:
         return metrics
 
     def _last_stage(
-        self, replica_stage: _ReplicaStage, tensor: Tensor, labels: Tensor, draw: Tensor, *, inward: bool
+        self, stage_in_step: _StageInStep, tensor: Tensor, labels: Tensor, draw: Tensor, *, inward: bool
     ) -> tuple[Any, Tensor]:
         """The last stage: forward, the loss and backward at once; returns the gradient of what came in, and sums."""
-        with tf.device(replica_stage.stage.device):
-            inputs = replica_stage.take(tensor)
-            replica_stage.counter.begin(inputs)
-            sources = [*replica_stage.weights, *([inputs] if inward else [])]
+        with tf.device(stage_in_step.stage.device):
+            inputs = stage_in_step.take(tensor)
+            stage_in_step.counter.begin(inputs)
+            sources = [*stage_in_step.weights, *([inputs] if inward else [])]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(sources)
-                output = replica_stage.stage.call(replica_stage.weights, replica_stage.state, inputs, draw=draw)
+                output = stage_in_step.stage.call(stage_in_step.weights, stage_in_step.state, inputs, draw=draw)
                 metrics = self._task.compute_metrics(output.outputs, labels)
-                loss = tf.reduce_sum(metrics["loss"]) / self._batch + output.penalty * replica_stage.share
-                loss = loss if replica_stage.scale is None else loss * replica_stage.scale
-            replica_stage.state = output.state
+                loss = tf.reduce_sum(metrics["loss"]) / self._batch + output.penalty * stage_in_step.share
+                loss = loss if stage_in_step.scale is None else loss * stage_in_step.scale
+            stage_in_step.state = output.state
             sums = tf.stack([tf.reduce_sum(metrics[name]) for name in self._task.metrics])
-            replica_stage.finite.append(tf.math.is_finite(sums[0]))
+            stage_in_step.finite.append(tf.math.is_finite(sums[0]))
             found = tape.gradient(loss, sources, unconnected_gradients=_ZERO)
-            gradient = _settle(replica_stage, found, inward=inward)
-            replica_stage.counter.end([*replica_stage.last, sums])
+            gradient = _settle(stage_in_step, found, inward=inward)
+            stage_in_step.counter.end([*stage_in_step.last, sums])
             return gradient, sums
 
 
 _ZERO = tf.UnconnectedGradients.ZERO
 
 
-def _backward(replica_stage: _ReplicaStage, kept: _Kept, gradient: Tensor, draw: Tensor, *, inward: bool) -> Any:
+def _backward(stage_in_step: _StageInStep, kept: _Kept, gradient: Tensor, draw: Tensor, *, inward: bool) -> Any:
     """An earlier stage: its part once more, and the gradient through it; returns that of what came in."""
-    with tf.device(replica_stage.stage.device):
+    with tf.device(stage_in_step.stage.device):
         # Waits for the gradient: what is computed earlier would have to be kept, and is the same as the first time.
-        inputs = replica_stage.take(kept.inputs, gradient)
-        replica_stage.counter.begin(inputs, backward=True)
-        sources = [*replica_stage.weights, *([inputs] if inward else [])]
+        inputs = stage_in_step.take(kept.inputs, gradient)
+        stage_in_step.counter.begin(inputs, backward=True)
+        sources = [*stage_in_step.weights, *([inputs] if inward else [])]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            output = replica_stage.stage.call(replica_stage.weights, kept.state, inputs, draw=draw)
-            penalty = output.penalty * replica_stage.share
+            output = stage_in_step.stage.call(stage_in_step.weights, kept.state, inputs, draw=draw)
+            penalty = output.penalty * stage_in_step.share
         found = tape.gradient(
             [output.outputs, penalty], sources,
-            output_gradients=[gradient, tf.ones_like(penalty) if replica_stage.scale is None else replica_stage.scale],
+            output_gradients=[gradient, tf.ones_like(penalty) if stage_in_step.scale is None else stage_in_step.scale],
             unconnected_gradients=_ZERO,
         )  # fmt: skip
-        gradient = _settle(replica_stage, found, inward=inward)
-        replica_stage.counter.end(replica_stage.last, backward=True)
+        gradient = _settle(stage_in_step, found, inward=inward)
+        stage_in_step.counter.end(stage_in_step.last, backward=True)
         return gradient
 
 
-def _settle(replica_stage: _ReplicaStage, found: list[Tensor], *, inward: bool) -> Any:
+def _settle(stage_in_step: _StageInStep, found: list[Tensor], *, inward: bool) -> Any:
     """Adds a micro-batch's gradients to the stage's; returns that of the stage's input, if there is one."""
     gradient = found.pop() if inward else None
-    replica_stage.add(found)
-    replica_stage.last = [*found, *([gradient] if inward else [])]
+    stage_in_step.add(found)
+    stage_in_step.last = [*found, *([gradient] if inward else [])]
     return gradient
 
 
