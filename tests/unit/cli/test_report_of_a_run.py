@@ -93,8 +93,10 @@ async def resume(body: JsonObject, runs: Path) -> RunDirectory:
     with local_network(JobSpec.model_validate(body["spec"])) as network:
         trainer = Trainer(Path(sys.executable), versions=(("keras", "3.99"),))
         command = ("dtj", "run", "--resume", "job.yaml")
-        place = {"directory": directory, "network": network, "trainer": trainer, "environ": os.environ}
-        await LocalRun(body, command=command, **place).run(lambda view: None)  # type: ignore[arg-type]
+        running = LocalRun(
+            body, directory=directory, network=network, trainer=trainer, environ=os.environ, command=command
+        )
+        await running.run(lambda view: None)
     return directory
 
 
