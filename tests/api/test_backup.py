@@ -1,4 +1,4 @@
-"""Jobs that a backup tool creates again on a real API server, with new UIDs, in the steps of docs/backup.md."""
+"""Jobs that a backup tool creates again on a real API server, with new UIDs, in the steps of docs/operations.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.api
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "backup.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 OF_A_SERVER = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 KINDS = f"{names.PLURAL},pods,services,networkpolicies,persistentvolumeclaims"
 
@@ -117,7 +117,7 @@ def test_objects_without_owners_are_reported_and_the_job_begins_when_they_are_de
     assert {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()} == before
 
     operator.stop()
-    (command,) = re.findall(r"`kubectl (delete pods,\S+ -l \S+)`", PAGE.read_text())
+    (command,) = re.findall(r"`kubectl (delete pods,\S+\s+-l\s+\S+)`", PAGE.read_text())
     world.plane.kubectl(*command.split(), "--namespace", world.namespace, "--grace-period=0", "--force")
     world.delete_job()
     claim = {"persistentVolumeClaim": {"claimName": "digits-checkpoint"}}

@@ -29,11 +29,11 @@ from trainer_environment import trainer_python
 
 pytestmark = [pytest.mark.trainer, pytest.mark.timeout(600)]
 
-SETTING = next(line for block in blocks(ROOT / "docs/quickstart-laptop.md") for line in block.lines if "PATH=" in line)
+SETTING = next(line for block in blocks(ROOT / "docs/quickstart.md") for line in block.lines if "PATH=" in line)
 """With it, says that document, what the others call ``dtj`` and ``python`` is found in a checkout."""
 
 DIGITS = "dtj run examples/digits.yaml"
-BEFORE = dict.fromkeys(("docs/report.md", "docs/export.md", "docs/looking.md"), DIGITS)
+BEFORE = dict.fromkeys(("docs/export.md", "docs/looking.md"), DIGITS)
 """What a document takes for done; it is typed once, whoever asks first."""
 
 WHERE = {"docs/export.md": "dtj-runs/digits/latest/export/1"}
@@ -150,7 +150,13 @@ def test_the_digest_by_hand_is_that_of_the_run(desk: Desk) -> None:
     assert desk.says(by_hand, where=WHERE["docs/export.md"]).split()[0] == result["export"]["digest"].partition(":")[2]
 
 
-PIECES = [block for block in blocks(ROOT / "docs/bring-your-own.md") if block.language == "python"]
+PYTHON = [
+    block
+    for page in ("docs/bring-your-own.md", "docs/scripts.md")
+    for block in blocks(ROOT / page)
+    if block.language == "python"
+]
+PIECES = [block for block in PYTHON if "EPOCHS" not in block.text]
 AROUND: dict[str, tuple[tuple[int, int] | None, str]] = {
     "class Histogram:": (None, ""),
     "strategy = tf.distribute.MultiWorkerMirroredStrategy()": (
@@ -202,7 +208,7 @@ AROUND: dict[str, tuple[tuple[int, int] | None, str]] = {
         """,
     ),
 }
-"""For each snippet of docs/bring-your-own.md, by its first line: the last step and the number of steps that it shows
+"""For each snippet of these pages, by its first line: the last step and the number of steps that it shows
 (None: a script that shows none), and the code to which a reader adds it (empty: the snippet holds actions)."""
 
 LOOK = """
@@ -211,7 +217,7 @@ print(urllib.request.urlopen(f"http://127.0.0.1:{os.environ['DTJ_STATUS_PORT']}/
 """
 
 
-@pytest.mark.parametrize("place", range(len(PIECES)), ids=lambda place: f"line-{PIECES[place].line}")
+@pytest.mark.parametrize("place", range(len(PIECES)), ids=lambda place: PIECES[place].title)
 def test_the_python_of_a_document_runs_in_the_code_that_it_is_for(desk: Desk, place: int) -> None:
     piece = PIECES[place].text
     shown, around = AROUND[piece.splitlines()[0]]
@@ -233,7 +239,7 @@ def test_the_python_of_a_document_runs_in_the_code_that_it_is_for(desk: Desk, pl
 
 
 def test_epochs_resume_in_the_middle_of_one_with_the_same_bits(desk: Desk) -> None:
-    [piece] = [block.text for block in blocks(ROOT / "docs/epochs.md") if block.language == "python"]
+    [piece] = [block.text for block in PYTHON if "EPOCHS" in block.text]
     script, stopped = desk.folder / "epochs.py", desk.folder / "epochs_stopped.py"
     script.write_text(piece)
     turn = "        loss = train_step(batch)\n"

@@ -99,8 +99,8 @@ def dtj(tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def metrics_format() -> str:
-    """The filter for the metric in the Experiment of docs/katib.md."""
-    found = re.search(r"metricsFormat: \['(.*)'\]", (ROOT / "docs" / "katib.md").read_text())
+    """The filter for the metric in the Experiment of docs/tools.md."""
+    found = re.search(r"metricsFormat: \['(.*)'\]", (ROOT / "docs" / "tools.md").read_text())
     assert found is not None
     return found[1]
 

@@ -88,7 +88,7 @@ def clusters(
 
 
 def _account(worker: ControlPlane) -> Path:
-    """The kubeconfig of an account with the rights that docs/kueue.md lists, and those of Kueue's own documents."""
+    """The kubeconfig of an account with the rights that docs/queues.md lists, and those of Kueue's own documents."""
     rules: list[JsonValue] = [
         _rule(names.GROUP, names.PLURAL, "get", "list", "watch", "create", "delete"),
         _rule(names.GROUP, f"{names.PLURAL}/status", "get"),

@@ -22,6 +22,8 @@ from testbed import binaries
 
 pytestmark = pytest.mark.neighbours
 
+PAGE = ROOT / "docs" / "tools.md"
+
 DONE = {"it is complete", "it is complete and its pods are deleted", "it is being deleted"}
 FAILED = {"it has failed"}
 OF_ARGO_CD = dict.fromkeys(EXPECTED, "Progressing") | {
@@ -36,9 +38,9 @@ OF_WORKFLOWS = {
 }
 
 
-def documented(page: str, kind: str) -> JsonObject:
-    """The object of this kind in a page of the documents."""
-    found = (body for block in blocks(ROOT / "docs" / page) if block.language == "yaml" for body in _bodies(block.text))
+def documented(kind: str) -> JsonObject:
+    """The object of this kind in docs/tools.md."""
+    found = (body for block in blocks(PAGE) if block.language == "yaml" for body in _bodies(block.text))
     return next(body for body in found if body.get("kind") == kind)
 
 
@@ -51,7 +53,7 @@ def test_kstatus_finds_a_job_in_progress_current_or_failed_as_a_person_would(wai
 
 
 def test_the_health_script_of_argo_cd_knows_every_point(waiters: Waiters, tmp_path: Path) -> None:
-    data = documented("argo-cd.md", "ConfigMap")["data"]
+    data = documented("ConfigMap")["data"]
     assert isinstance(data, dict)
     script = tmp_path / "health.lua"
     script.write_text(str(data["resource.customizations.health.training.dtj.dev_DistributedTrainingJob"]))
@@ -59,13 +61,13 @@ def test_the_health_script_of_argo_cd_knows_every_point(waiters: Waiters, tmp_pa
 
 
 def test_argo_workflows_waits_for_the_end(waiters: Waiters) -> None:
-    template = dig(documented("waiting.md", "WorkflowTemplate"), "spec", "templates", 0, "resource")
+    template = dig(documented("WorkflowTemplate"), "spec", "templates", 0, "resource")
     conditions = str(dig(template, "successCondition")), str(dig(template, "failureCondition"))
     assert waiters.ask("argo-workflows", *conditions, objects=points()) == OF_WORKFLOWS
 
 
 def test_katib_waits_for_the_end(waiters: Waiters) -> None:
-    template = dig(documented("katib.md", "Experiment"), "spec", "trialTemplate")
+    template = dig(documented("Experiment"), "spec", "trialTemplate")
     conditions = str(dig(template, "successCondition")), str(dig(template, "failureCondition"))
     assert waiters.ask("katib", *conditions, objects=points()) == OF_WORKFLOWS
 
@@ -75,7 +77,7 @@ class AirflowError(Exception):
 
 
 def test_the_sensor_for_airflow_waits_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = (block.text for block in blocks(ROOT / "docs" / "waiting.md") if "airflow" in block.text)
+    (code,) = (block.text for block in blocks(PAGE) if "airflow" in block.text)
     job: JsonObject = {}
 
     class Hook:

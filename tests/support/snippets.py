@@ -27,11 +27,11 @@ BY_CI: Final = {
 after its setup, the tests of the quickstart run, too."""
 
 TRIES_PYTHON: Final = {
+    "CONTRIBUTING.md": "tests/unit/test_first_test_page.py",
     "docs/bring-your-own.md": "tests/local/test_documents.py",
     "docs/client.md": "tests/api/test_client_docs.py",
-    "docs/contributing-first-test.md": "tests/unit/test_first_test_page.py",
-    "docs/epochs.md": "tests/local/test_documents.py",
     "docs/export.md": "tests/trainer/test_export.py",
+    "docs/scripts.md": "tests/local/test_documents.py",
 }
 """The test that runs all blocks of Python of a document."""
 

@@ -1,4 +1,4 @@
-"""docs/contributing-first-test.md, typed as it stands: its test fails first, and passes after the named change."""
+"""CONTRIBUTING.md, typed as it stands: its test fails first, and passes after the named change."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from support.snippets import ROOT, Block, blocks
 
 pytestmark = pytest.mark.unit
 
-PAGE = list(blocks(ROOT / "docs/contributing-first-test.md"))
+PAGE = list(blocks(ROOT / "CONTRIBUTING.md"))
 (TEST,) = (block for block in PAGE if block.language == "python")
 FAILING, PASSING = (block for block in PAGE if block.language == "console")
 

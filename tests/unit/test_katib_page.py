@@ -1,4 +1,4 @@
-"""docs/katib.md: the Experiment is one that Katib would accept, and its trials are valid jobs.
+"""docs/tools.md: the Experiment is one that Katib would accept, and its trials are valid jobs.
 
 The rules are those of Katib 0.19: pkg/webhook/v1beta1/experiment/validator and pkg/webhook/v1beta1/pod of
 kubeflow/katib.
@@ -24,7 +24,7 @@ from support.snippets import blocks
 
 pytestmark = pytest.mark.unit
 
-PAGE = Path(__file__).parents[2] / "docs" / "katib.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 EXPERIMENT: Any = next(
     body
     for block in blocks(PAGE)

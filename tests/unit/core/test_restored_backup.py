@@ -1,4 +1,4 @@
-"""Jobs that a backup tool has created again: they have new UIDs, and their objects have no owners (docs/backup.md)."""
+"""Jobs that a backup tool has created again: new UIDs, and objects without owners (docs/operations.md)."""
 
 from dataclasses import replace
 

@@ -120,6 +120,6 @@ def _accelerator(strategy: Strategy) -> str:
     if strategy is Strategy.TPU:
         return "  accelerator:\n    profile: tpu-v5e\n    topology: 2x2"
     return (
-        "  # A GPU for each pod that trains; docs/gpu-profiles.md has the profiles:\n"
+        "  # A GPU for each pod that trains; docs/accelerators.md has the profiles:\n"
         "  # accelerator: {profile: nvidia, count: 1}"
     )
