@@ -6,9 +6,7 @@ Choose a newer commit when an upgrade from this one is no longer promised (docs/
 
 from __future__ import annotations
 
-import io
 import subprocess
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -32,8 +30,8 @@ def checkout() -> Path:
                 words = done.stderr.decode().strip()
                 raise Unavailable(f"no history to upgrade from (git fetch --unshallow gets it): {words}")
             with tempfile.TemporaryDirectory(dir=cache_root()) as scratch:
-                with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-                    archive.extractall(Path(scratch) / "tree", filter="data")
+                (Path(scratch) / "tree").mkdir()
+                subprocess.run(["tar", "-x", "-C", Path(scratch) / "tree"], input=done.stdout, check=True)
                 (Path(scratch) / "tree").rename(folder)
     return folder
 
