@@ -1,4 +1,4 @@
-"""The gangs of Kubernetes itself, by the real schedulers of 1.36 and 1.37. tests/api has those of 1.35."""
+"""The gangs of Kubernetes itself, by the real scheduler of 1.37. tests/api has that of 1.35."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NATIVE: JsonObject = {"gang": "Native"}
 RACK = "topology.kubernetes.io/rack"
 
 
-@pytest.fixture(scope="module", params=["1.36", "1.37"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ControlPlane]:
     """In place of the shared cluster: a control plane of another version."""
-    yield from started(request.param)
+    yield from started("1.37")
 
 
 @pytest.fixture
@@ -37,12 +37,6 @@ def end_terminating(world: JobWorld) -> None:
     for name, pod in world.pods().items():
         if dig(pod, "metadata", "deletionTimestamp"):
             world.delete("pods", name)
-
-
-def needs_v1beta1(world: JobWorld) -> None:
-    """On 1.36 only the gang itself is tested."""
-    if world.plane.version.gangs != "v1beta1":
-        pytest.skip("only the PodGroups of v1beta1 are tested beyond the gang itself")
 
 
 def disrupted(world: JobWorld) -> set[str]:
@@ -60,7 +54,6 @@ class TestAllPodsOrNone:
         assert world.job().status.gang == "Native"
 
     def test_a_job_that_grows_keeps_its_group(self, world: JobWorld, slots: Slots, groups: Groups) -> None:
-        needs_v1beta1(world)
         policy = {"scheduling": NATIVE}
         world.submit(roles={"worker": 3}, template=slots.template, runPolicy=policy, elastic={"maxReplicas": 5})
         await_bound(world, 3)
@@ -89,7 +82,6 @@ class TestPreemption:
     def test_a_collective_is_preempted_as_a_whole_and_a_parameter_server_job_pod_by_pod(
         self, world: JobWorld, slots: Slots, strategy: str, roles: dict[str, int], together: bool
     ) -> None:
-        needs_v1beta1(world)
         world.submit(roles=roles, strategy=strategy, template=slots.template, runPolicy={"scheduling": NATIVE})
         await_bound(world, 6)
         world.run_pods()
@@ -116,7 +108,6 @@ class TestPreemption:
 
 class TestTheTopologyKey:
     def test_puts_all_pods_into_one_rack(self, world: JobWorld) -> None:
-        needs_v1beta1(world)
         group = f"racks-{world.namespace}"
         racks = [Slots(world.plane, f"{group}-{n}", group=group, labels={RACK: f"{group}-{n}"}) for n in range(3)]
         for rack, room in zip(racks, (3, 2, 4), strict=True):

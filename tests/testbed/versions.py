@@ -53,7 +53,7 @@ VERSIONS: Mapping[str, Version] = {
         Version(minor="1.32"),
         Version(minor="1.34"),
         USUAL,
-        Version(minor="1.36", gangs="v1alpha2", gates=("GenericWorkload",), scheduler_gates=("GangScheduling",)),
+        Version(minor="1.36"),
         Version(minor="1.37", gangs="v1beta1", gates=("GenericWorkload", "TopologyAwareWorkloadScheduling")),
     )
 }

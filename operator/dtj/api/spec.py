@@ -248,7 +248,7 @@ class Scheduling(SpecModel):
         min_length=1,
         max_length=317,
         description="topologyKey is the key of a node label: all pods of the job run on nodes with the same value "
-        "of it. Only Native has such a limit, in Kubernetes 1.36 and later with the feature gate "
+        "of it. Only Native has such a limit, in Kubernetes 1.37 and later with the feature gate "
         "TopologyAwareWorkloadScheduling.",
     )
     timeout_seconds: int | None = Field(

@@ -15,7 +15,7 @@ from dtj.core.gang.discovery import APIS
 from dtj.core.gang.requests import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
 from support.gang_manifests import gang_of, members_needed
-from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_136, VOLCANO, admit, world
+from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_137, VOLCANO, admit, world
 from world import World, live
 
 pytestmark = pytest.mark.unit
@@ -47,7 +47,7 @@ class TestWhoIsTold:
             (APIS, VOLCANO),
             ((NATIVE_135, COSCHEDULING), COSCHEDULING),
             ((NATIVE_135,), NATIVE_135),
-            ((NATIVE_136,), NATIVE_136),
+            ((NATIVE_137,), NATIVE_137),
             ((KUEUE, NATIVE_135), NATIVE_135),
         ],
     )
@@ -121,7 +121,7 @@ class TestWhoIsTold:
     def test_pods_join_the_group_of_their_job_also_when_a_newer_api_is_served(self) -> None:
         running = world(NATIVE_135)
         running.settle()
-        running.installed, running.gangs = (NATIVE_136, NATIVE_135), None
+        running.installed, running.gangs = (NATIVE_137, NATIVE_135), None
         running.take_away("worker-1")
         running.settle()
         running.finish_deletions()
@@ -182,9 +182,9 @@ class TestInWhichWords:
         reference = {"name": "digits", "podGroup": "job", "podGroupReplicaKey": "attempt-1"}
         assert dig(pod, "spec", "workloadRef") == reference
 
-    def test_kubernetes_1_36(self) -> None:
-        spec, pod = self.declared(NATIVE_136)
-        assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": "PodGroup"}
+    def test_kubernetes_1_37(self) -> None:
+        spec, pod = self.declared(NATIVE_137)
+        assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": {"all": {}}}
         assert dig(pod, "spec", "schedulingGroup") == {"podGroupName": "digits"}
 
     def test_kueue(self) -> None:
@@ -256,7 +256,7 @@ def deletions(story: World) -> list[BestEffort]:
 
 
 class TestThroughTheLifeOfAJob:
-    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_136], ids=lambda api: api.api_version)
+    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_137], ids=lambda api: api.api_version)
     def test_the_group_is_made_once_before_the_pods_and_deleted_once_at_the_end(self, api: GangApi) -> None:
         story = world(api)
         story.settle()
@@ -315,7 +315,7 @@ class TestThroughTheLifeOfAJob:
         story.settle()
         assert dig(story.manifests["digits-worker-1-r1"], "spec", "workloadRef") is None
 
-    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_136], ids=lambda api: api.api_version)
+    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_137], ids=lambda api: api.api_version)
     def test_a_replica_that_came_back_alone_joins_the_gang_of_the_next_attempt(self, api: GangApi) -> None:
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
         story = World(body, installed=(api,))

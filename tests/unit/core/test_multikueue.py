@@ -12,7 +12,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, UpdateGang
 from dtj.core.observed import GangObject, Phase
-from support.gang_worlds import KUEUE, NATIVE_136, admit, kueue_condition, workload_conditions
+from support.gang_worlds import KUEUE, NATIVE_137, admit, kueue_condition, workload_conditions
 from world import World
 
 pytestmark = pytest.mark.unit
@@ -146,7 +146,7 @@ class TestManager:
 
     @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])
     def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:
-        story = World(job(managedBy=multikueue.CONTROLLER, runPolicy=policy), installed=(KUEUE, NATIVE_136))
+        story = World(job(managedBy=multikueue.CONTROLLER, runPolicy=policy), installed=(KUEUE, NATIVE_137))
         story.settle()
         condition = story.job.status.condition(Condition.INVALID)
         assert condition is not None

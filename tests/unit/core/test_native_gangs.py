@@ -13,12 +13,11 @@ from dtj.core.actions import CreateGang, DeleteGang, UpdateGang
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, Phase
 from dtj.core.status import format_time
-from support.gang_worlds import BY_VERSION, NATIVE_135, NATIVE_136, VOLCANO, world
+from support.gang_worlds import NATIVE_135, NATIVE_137, VOLCANO, world
 from world import World
 
 pytestmark = pytest.mark.unit
 
-NATIVE_137 = BY_VERSION["scheduling.k8s.io/v1beta1"]
 RACK = "topology.kubernetes.io/rack"
 
 
@@ -60,21 +59,14 @@ class TestTheVersions:
         assert story.gang is not None
         assert story.gang.api == NATIVE_137
 
-    @pytest.mark.parametrize(
-        ("api", "all_together", "alone"),
-        [(NATIVE_136, "PodGroup", "Pod"), (NATIVE_137, {"all": {}}, {"single": {}})],
-        ids=lambda given: getattr(given, "api_version", ""),
-    )
-    def test_replicas_of_a_collective_are_disrupted_together_and_those_of_a_parameter_server_alone(
-        self, api: GangApi, all_together: object, alone: object
-    ) -> None:
-        collective = world(api)
+    def test_replicas_of_a_collective_are_disrupted_together_and_those_of_a_parameter_server_alone(self) -> None:
+        collective = world(NATIVE_137)
         collective.settle()
-        assert spec_of(collective)["disruptionMode"] == all_together
+        assert spec_of(collective)["disruptionMode"] == {"all": {}}
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
-        servers = World(body, installed=(api,))
+        servers = World(body, installed=(NATIVE_137,))
         servers.settle()
-        assert spec_of(servers)["disruptionMode"] == alone
+        assert spec_of(servers)["disruptionMode"] == {"single": {}}
 
 
 class TestAJobThatGrows:
@@ -86,7 +78,7 @@ class TestAJobThatGrows:
         assert (len(story.taken(CreateGang)), len(story.taken(UpdateGang)), story.taken(DeleteGang)) == (1, 1, [])
         assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 5
 
-    @pytest.mark.parametrize("api", [NATIVE_135, NATIVE_136, VOLCANO], ids=lambda api: api.api_version)
+    @pytest.mark.parametrize("api", [NATIVE_135, VOLCANO], ids=lambda api: api.api_version)
     def test_gets_another_group_if_the_count_cannot_be_changed(self, api: GangApi) -> None:
         story = running(api, roles={"worker": 3}, elastic={"maxReplicas": 5})
         scale(story, 5)
@@ -171,13 +163,13 @@ class TestTheTopologyKey:
         story.settle()
         assert len(story.pods) == 3
 
-    def test_needs_kubernetes_1_36(self) -> None:
+    def test_needs_kubernetes_1_37(self) -> None:
         story = world(NATIVE_135, gang="Native", topologyKey=RACK)
         story.settle()
         condition = story.job.status.condition(Condition.INVALID)
         assert condition is not None
         assert condition.reason == Reason.GANG_UNAVAILABLE
-        assert "1.36" in condition.message
+        assert "1.37" in condition.message
 
     def test_another_key_is_another_group(self) -> None:
         story = world(NATIVE_137, gang="Native", topologyKey=RACK)

@@ -17,8 +17,6 @@ APIS: Final = (
     GangApi(Gang.VOLCANO, "scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"),
     GangApi(Gang.COSCHEDULING, "scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"),
     GangApi(Gang.NATIVE, "scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"),
-    GangApi(Gang.NATIVE, "scheduling.k8s.io/v1alpha3", "PodGroup", "podgroups"),
-    GangApi(Gang.NATIVE, "scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups"),
     GangApi(Gang.NATIVE, "scheduling.k8s.io/v1alpha1", "Workload", "workloads"),
 )
 """The APIs that are known, of each scheduler the newest version first."""
@@ -44,7 +42,7 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
         return Problem(
             Reason.GANG_UNAVAILABLE,
             f"runPolicy.scheduling: the gangs of this cluster ({chosen.api_version}) have no topologyKey: upgrade "
-            "Kubernetes to 1.36 or later, or remove topologyKey",
+            "Kubernetes to 1.37 or later, or remove topologyKey",
         )
     if chosen is not None or (scheduling.gang is Gang.AUTO and scheduling.queue is None):
         return chosen

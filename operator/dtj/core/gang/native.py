@@ -20,8 +20,6 @@ SCHEDULER_NAME: Final = None
 _POD_GROUP: Final = "job"
 """Name of the one group within a Workload of Kubernetes 1.35."""
 
-_V1_36: Final = "scheduling.k8s.io/v1alpha2"
-
 
 def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | None) -> JsonObject:
     """``spec`` of the PodGroup or Workload."""
@@ -40,9 +38,8 @@ def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | No
 
 
 def resized(group: Group) -> JsonObject | None:
-    """What changes in ``spec`` with the number of pods. The APIs of 1.35 and 1.36 allow no such change."""
-    changeable = group.api.kind == "PodGroup" and group.api.api_version != _V1_36
-    return {"schedulingPolicy": _policy(group)} if changeable else None
+    """What changes in ``spec`` with the number of pods. The API of 1.35 allows no such change."""
+    return {"schedulingPolicy": _policy(group)} if group.api.kind == "PodGroup" else None
 
 
 def disrupted_at(group: GangObject) -> datetime | None:
@@ -77,7 +74,4 @@ def _disruption_mode(group: Group) -> JsonValue:
     The replicas of a collective strategy stop when one of them stops: to preempt one of them frees one node and stops
     all. The workers of a parameter-server job go on without the one that is lost.
     """
-    alone = Role.PS in group.spec.roles()
-    if group.api.api_version == _V1_36:
-        return "Pod" if alone else "PodGroup"
-    return {"single": {}} if alone else {"all": {}}
+    return {"single": {}} if Role.PS in group.spec.roles() else {"all": {}}
