@@ -70,8 +70,8 @@ def _check_file(name: str, path: Path) -> None:
     except SyntaxError as error:
         line = f"line {error.lineno}: " if error.lineno else ""
         raise UsageError(f"--script={name}: {line}{error.msg}; give a file of Python code") from None
-    except ValueError as error:
-        raise UsageError(f"--script={name}: not Python ({error}); give a file of Python code") from None
+    except ValueError as error:  # null bytes, before Python 3.11.4
+        raise UsageError(f"--script={name}: {error}; give a file of Python code") from None
 
 
 def _check_module(name: str) -> None:
