@@ -74,7 +74,7 @@ def install(by_model: Losses, watch: Watch, models: Models, agreement: Agreement
     _replace(keras_core.Variable, _direct_assign=adoption.assign)
     _replace(keras_trainer.TFEpochIterator, _enumerate_iterator, __init__=_init_iterator)
     ours = replica_losses
-    _replace(keras_optimizer.TFOptimizer, ours._clip_gradients, ours._all_reduce_sum_gradients)
+    _replace(keras_optimizer.TFOptimizer, ours._all_reduce_sum_gradients)
     _replace(keras_optimizer.TFOptimizer, _overwrite_model_variables_with_average_value)
     _replace(keras_loss, ours.scale_loss_for_distribution, ours.unscale_loss_for_distribution, ours.apply_mask)
     _replace(keras_loss, ours.reduce_values, ours.reduce_weighted_values)
@@ -257,7 +257,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         @tf.autograph.experimental.do_not_convert
         def of_replica(data: Any) -> Any:
             with share_of(data, equal=equal):
-                here.shares, here.model = ([], model) if own else (None, None)
+                here.shares, here.model = [] if own else None, model
                 try:
                     return results.returned(step_function(data), means=own)
                 finally:
