@@ -37,7 +37,7 @@ from dtj_trainer.compat.adoption import adopt, owners_of
 from dtj_trainer.compat.fit_listeners import Agreement, Losses, Models, Watch
 from dtj_trainer.compat.loss_of_parts import Parts
 from dtj_trainer.compat.optimizers import averages_of
-from dtj_trainer.compat.replica_losses import divided, here, means_are_whole, several, share_of, step_of_fit
+from dtj_trainer.compat.replica_losses import divided, has_scope, here, means_are_whole, several, share_of, step_of_fit
 from dtj_trainer.compat.step_values import Results, shown, update_mean
 from dtj_trainer.errors import UsageError
 
@@ -120,7 +120,9 @@ def _leads(strategy: Any) -> bool:
 
 def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_batch: Any = None) -> None:
     strategy = model._distribute_strategy
-    if strategy is None or not several(strategy):
+    if not several(strategy):
+        if has_scope(strategy):
+            adopt(strategy, owners_of(model))
         original(model, iterator=iterator, data_batch=data_batch)
         return
     if iterator is not None:

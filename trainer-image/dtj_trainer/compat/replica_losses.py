@@ -65,8 +65,13 @@ _training_steps = 0
 
 def several(strategy: Any) -> bool:
     """Whether a strategy has several replicas that the override is for."""
-    kinds = tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy
-    return isinstance(strategy, kinds) and strategy.num_replicas_in_sync > 1
+    return has_scope(strategy) and strategy.num_replicas_in_sync > 1
+
+
+def has_scope(strategy: Any) -> bool:
+    """Whether a strategy trains, on any number of replicas, what is made in its scope."""
+    kinds = tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy | tf.distribute.OneDeviceStrategy
+    return isinstance(strategy, kinds)
 
 
 @contextmanager
