@@ -51,6 +51,10 @@ device. The scripts are in `tests/trainer/scripts/ways.py`.
 CALLED = """
 These ways to train a compiled model, and to ask it, give the same numbers, too, with 2 workers and with Mirrored:
 """
+STEPPED = """
+A `train_step` of the script's own may change its gradients between `tape.gradient` and the optimizer. These give the
+same numbers, too:
+"""
 REFUSED = 2
 ONE, MIRRORED, TWO, THREE = parity.ONE, parity.MIRRORED, parity.TWO_WORKERS, parity.THREE_WORKERS
 COLUMNS = {
@@ -113,12 +117,14 @@ def _scripts() -> Iterable[str]:
         yield _row((part.what, *(_way(f"{name}:{way}") if way in part.ways else "-" for way in scripts.WAYS)))
     yield CALLED
     yield "; ".join(scripts.CALLS) + "."
+    yield STEPPED
+    yield f"{'; '.join(scripts.STEPS)}. Refused are {', '.join(scripts.REFUSED_STEPS)}."
     lines = {
         pattern: code
         for part in scripts.PARTS.values()
         for ways in part.ends.values()
         for code, pattern in ways.values()
-    }
+    } | {scripts.MORE.format("…"): REFUSED}
     yield from ("", _row(("the line begins with", "exit code")), _row(("---",) * 2))
     yield from (_row((f"`{_readable(pattern)}…`", str(code))) for pattern, code in lines.items())
 

@@ -83,18 +83,33 @@ CALLS = (
     "train_on_batch, test_on_batch, predict_on_batch",
 )  # fmt: skip
 CALL = "call"
+STEPS = (
+    "clip_by_global_norm", "clip_by_global_norm, eagerly", "clip_by_global_norm of an Embedding",
+    "scale_loss, clip_by_global_norm", "gradients normalized",
+    "weights added to gradients", "gradients in tf.cond and a tf.function", "gradients accumulated by hand",
+    "gradients of several losses and of gradients", "two optimizers", "an optimizer that clips",
+)  # fmt: skip
+MORE = r"fit with 2 replicas: {}\.train_step gives the optimizer SGD what is not made of tape\.gradient, weights and"
+REFUSED_STEPS = {
+    "noise in the gradients": "Changing",
+    "gradients times what the examples give": "Changing",
+    "gradients without a tape": "OwnGradients",
+}
+STEP = "own step"
+"""A `train_step` that changes its gradients."""
 
 
 def cells() -> Iterator[str]:
     """All of them, in the order of the page."""
     yield from (f"{name}:{way}" for name, part in PARTS.items() for way in part.ways)
     yield from (f"{CALL}:{call}" for call in CALLS)
+    yield from (f"{STEP}:{step}" for step in (*STEPS, *REFUSED_STEPS))
 
 
 def reference(cell: str) -> str:
     """The cell that has the same numbers in plain Keras."""
     name, _, way = cell.partition(":")
-    if name == CALL:
+    if name in (CALL, STEP):
         return cell
     if way.startswith(LOAD) or (name, way) == ("metrics", BY_NAME):
         return f"{name}:{way.partition(',')[0]}"
@@ -104,4 +119,6 @@ def reference(cell: str) -> str:
 def end(cell: str, replicas: str) -> tuple[int, str] | None:
     """What it has to end with; None where it has the numbers of plain Keras."""
     name, _, way = cell.partition(":")
+    if way in REFUSED_STEPS:
+        return 2, MORE.format(REFUSED_STEPS[way])
     return PARTS[name].ends.get(way, {}).get(replicas) if name in PARTS else None

@@ -152,6 +152,60 @@ def test_what_is_made_outside_the_scope_trains_on_two_workers_as_on_one_device(f
     )
 
 
+ONE_WORKER = """
+import keras, numpy as np, tensorflow as tf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+x = np.ones((8, 2), "float32")
+
+def model_of():
+    keras.utils.set_random_seed(1)
+    return keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+
+def fitted(optimizer, metric, model):
+    model.compile(optimizer, "mse", metrics=[metric])
+    return model.fit(x, x[:, :1], batch_size=4, verbose=0).history
+
+def looped(optimizer, metric, model):
+    def learn():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - x[:, :1]) ** 2)
+        weights = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        metric.update_state(x[:, :1], model(x))
+    tf.function(strategy.run)(learn)
+    return float(metric.result())
+
+for train in (fitted, looped):
+    for outside in ("nothing", "optimizer, metric", "model"):
+        parts = keras.optimizers.Adam(), keras.metrics.MeanAbsoluteError(), model_of()
+        with strategy.scope():
+            inside = keras.optimizers.Adam(), keras.metrics.MeanAbsoluteError(), model_of()
+        parts = [one if kind in outside else other
+                 for kind, one, other in zip(("optimizer", "metric", "model"), parts, inside)]
+        try:
+            print(train.__name__, outside, train(*parts))
+        except Exception as error:
+            print(train.__name__, outside, error)
+"""
+
+
+def test_one_worker_trains_what_is_made_outside_of_the_scope_or_says_why_not(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "train.py").write_text(ONE_WORKER)
+    arguments = ["--script=train.py"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 1}, arguments=arguments, imported=True) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    found = {
+        train: re.findall(rf"^{train} (?:nothing|optimizer, metric|model) (.*)", job["worker-0"].log, re.M)
+        for train in ("fitted", "looped")
+    }
+    line = r"(fit: the model|strategy\.run: a weight) .* outside the scope of the MultiWorkerMirroredStrategy"
+    for within, parts, model in found.values():
+        assert within == parts
+        assert re.match(line, model), model
+
+
 PARTING = """
 import json, os, sys
 import numpy as np

@@ -233,7 +233,7 @@ def test_the_lost_peer_of_a_plain_script_is_recognized_by_its_exit_code(folder: 
 
 
 ONE_MORE_CALL = """
-import json, os
+import json, os, sys
 import keras, numpy as np, tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 with strategy.scope():
@@ -241,19 +241,21 @@ with strategy.scope():
     model.compile("sgd", "mse")
 x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
 model.fit(x, y, batch_size=8, verbose=0)
-if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == int(sys.argv[1]):
     model.evaluate(x, y, verbose=0)
 """
 
 
-def test_a_call_that_only_one_worker_makes_is_an_error_of_the_script(folder: Path) -> None:
+@pytest.mark.parametrize(("waits", "completes"), [(0, 1), (1, 0)])
+def test_a_call_that_only_one_worker_makes_is_an_error_of_the_script(folder: Path, waits: int, completes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(ONE_MORE_CALL)
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"]) as job:
-        assert job.start().wait() == {"worker-0": 1, "worker-1": 0}
-    assert job["worker-0"].last_words == (
-        "train.py:11: worker 1 has completed while worker 0 waits in evaluate: all workers must make the same calls; "
-        "make this one on each of them"
+    arguments = ["--script=train.py", "--", str(waits)]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+        assert job.start().wait() == {f"worker-{waits}": 1, f"worker-{completes}": 0}
+    assert job[f"worker-{waits}"].last_words == (
+        f"train.py:11: worker {completes} has completed while worker {waits} waits in evaluate: all workers must make "
+        "the same calls; make this one on each of them"
     )
 
 

@@ -408,7 +408,8 @@ class _OwnMethods(keras.Sequential):  # type: ignore[misc]
         with tf.GradientTape() as tape:
             outputs = self(data[0], training=True)
             loss = self.compute_loss(x=data[0], y=data[1], y_pred=outputs) + tf.reduce_mean(outputs)
-        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        gradients, _ = tf.function(tf.clip_by_global_norm)(tape.gradient(loss, self.trainable_variables), 1.0)
+        self.optimizer.apply(gradients, self.trainable_variables)
         return {"loss": loss}
 
 

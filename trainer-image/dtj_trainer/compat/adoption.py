@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from dtj_trainer.compat import private
 from dtj_trainer.compat.keras3 import given_metrics, metrics_of
-from dtj_trainer.compat.replica_losses import several
+from dtj_trainer.compat.optimizers import made_under
+from dtj_trainer.compat.replica_losses import has_scope, several
 from dtj_trainer.errors import UsageError
 
 _SUMMED = ("sum", "mean")
@@ -29,16 +30,22 @@ def adopt(strategy: Any, owners: Iterable[Any]) -> None:
         UsageError: one of them has a tf.Variable of another scope, which cannot be made anew.
     """
     for owner in owners:
-        _refuse_others(strategy, owner)
-        for optimizer in (owner, getattr(owner, "inner_optimizer", None)):
-            if isinstance(optimizer, keras.optimizers.Optimizer):
-                private(optimizer, "_distribution_strategy", library="keras")
-                optimizer._distribution_strategy = strategy
+        if several(strategy):
+            _refuse_others(strategy, owner)
+        take(strategy, owner)
         for variable in getattr(owner, "variables", ()):
             value = private(variable, "_value", library="keras") if isinstance(variable, keras.Variable) else None
             if value is not None and not strategy.extended.variable_created_in_scope(value):
                 with tf.init_scope(), strategy.scope():
                     private(variable, "_initialize", library="keras")(value.numpy())
+
+
+def take(strategy: Any, owner: Any) -> None:
+    """Lets an optimizer make its variables in a scope, and update them; anything else is left as it is."""
+    for optimizer in (owner, getattr(owner, "inner_optimizer", None)):
+        if isinstance(optimizer, keras.optimizers.Optimizer):
+            made_under(optimizer)
+            optimizer._distribution_strategy = strategy
 
 
 def check_made_in_scope(strategy: Any, variables: Iterable[Any], what: str) -> None:
@@ -56,22 +63,22 @@ def check_made_in_scope(strategy: Any, variables: Iterable[Any], what: str) -> N
         if value is not None and not strategy.extended.variable_created_in_scope(value):
             raise UsageError(
                 f"strategy.run: {what} ({getattr(variable, 'path', variable.name)}) was made outside the scope of the "
-                f"{type(strategy).__name__}, and each replica would have its own; make it in strategy.scope()"
+                f"{_name(strategy)}, and each replica would have its own; make it in strategy.scope()"
             )
 
 
 def check_made_apart(model: Any) -> None:
-    """Refuses a model of one replica whose optimizer belongs to a strategy of several: none of the two can train it.
+    """Refuses a model that is of no strategy, whose optimizer belongs to one: none of the two can train it.
 
     Raises:
         UsageError: it has such an optimizer.
     """
     optimizer = getattr(model, "optimizer", None)
     if isinstance(optimizer, keras.optimizers.Optimizer):
-        strategy = private(optimizer, "_distribution_strategy", library="keras")
-        if several(strategy):
+        strategy = made_under(optimizer)
+        if has_scope(strategy) and strategy is not model.distribute_strategy:
             raise UsageError(
-                f"fit: the model {model.name} was made outside the scope of the {type(strategy).__name__}, and its "
+                f"fit: the model {model.name} was made outside the scope of the {_name(strategy)}, and its "
                 "optimizer within; make the model in strategy.scope()"
             )
 
@@ -100,6 +107,11 @@ def _members(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list | tuple) else (value,)
+
+
+def _name(strategy: Any) -> str:
+    several_workers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return "MultiWorkerMirroredStrategy" if several_workers else type(strategy).__name__
 
 
 def _refuse_others(strategy: Any, owner: Any) -> None:

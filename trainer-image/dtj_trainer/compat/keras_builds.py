@@ -12,9 +12,10 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import private
-from dtj_trainer.compat.adoption import check_made_in_scope
+from dtj_trainer.compat.adoption import check_made_in_scope, take
 from dtj_trainer.compat.keras3 import sublayers
-from dtj_trainer.compat.replica_losses import several
+from dtj_trainer.compat.optimizers import made_under
+from dtj_trainer.compat.replica_losses import has_scope, several
 from dtj_trainer.errors import UsageError
 
 
@@ -37,7 +38,7 @@ def build(model: Any, strategy: Any, examples: Any) -> None:
 
 
 def apply(original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """Builds an optimizer between the replicas before its first update within a step.
+    """Builds an optimizer between the replicas before its first update within a step, and for the scope of one replica.
 
     Raises:
         UsageError: it was made outside the scope of the strategy, or the weights were.
@@ -47,6 +48,11 @@ def apply(original: Callable[..., Any], optimizer: Any, grads: Any, trainable_va
     if context is not None and several(context.strategy):
         check_made_in_scope(context.strategy, weights or (), "a weight of the model")
         check_made_in_scope(context.strategy, optimizer.variables, f"the optimizer {type(optimizer).__name__}")
+    elif context is not None and has_scope(context.strategy):
+        if not optimizer.built:
+            take(context.strategy, optimizer)
+        if made_under(optimizer) is context.strategy:
+            check_made_in_scope(context.strategy, weights or (), "a weight of the model")
     if not optimizer.built and weights is not None and context is not None:
 
         def across(strategy: Any) -> None:

@@ -37,7 +37,7 @@ from dtj_trainer.compat.adoption import adopt, owners_of
 from dtj_trainer.compat.fit_listeners import Agreement, Losses, Models, Watch
 from dtj_trainer.compat.loss_of_parts import Parts
 from dtj_trainer.compat.optimizers import averages_of
-from dtj_trainer.compat.replica_losses import divided, here, means_are_whole, several, share_of, step_of_fit
+from dtj_trainer.compat.replica_losses import divided, has_scope, here, means_are_whole, several, share_of, step_of_fit
 from dtj_trainer.compat.step_values import Results, shown, update_mean
 from dtj_trainer.errors import UsageError
 
@@ -74,7 +74,7 @@ def install(by_model: Losses, watch: Watch, models: Models, agreement: Agreement
     _replace(keras_core.Variable, _direct_assign=adoption.assign)
     _replace(keras_trainer.TFEpochIterator, _enumerate_iterator, __init__=_init_iterator)
     ours = replica_losses
-    _replace(keras_optimizer.TFOptimizer, ours._clip_gradients, ours._all_reduce_sum_gradients)
+    _replace(keras_optimizer.TFOptimizer, ours._all_reduce_sum_gradients)
     _replace(keras_optimizer.TFOptimizer, _overwrite_model_variables_with_average_value)
     _replace(keras_loss, ours.scale_loss_for_distribution, ours.unscale_loss_for_distribution, ours.apply_mask)
     _replace(keras_loss, ours.reduce_values, ours.reduce_weighted_values)
@@ -120,7 +120,9 @@ def _leads(strategy: Any) -> bool:
 
 def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_batch: Any = None) -> None:
     strategy = model._distribute_strategy
-    if strategy is None or not several(strategy):
+    if not several(strategy):
+        if has_scope(strategy):
+            adopt(strategy, owners_of(model))
         original(model, iterator=iterator, data_batch=data_batch)
         return
     if iterator is not None:
@@ -257,7 +259,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         @tf.autograph.experimental.do_not_convert
         def of_replica(data: Any) -> Any:
             with share_of(data, equal=equal):
-                here.shares, here.model = ([], model) if own else (None, None)
+                here.shares, here.model = [] if own else None, model
                 try:
                     return results.returned(step_function(data), means=own)
                 finally:

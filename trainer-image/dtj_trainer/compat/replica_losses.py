@@ -15,7 +15,7 @@ import tensorflow as tf
 from dtj_trainer.compat import mentions, private, unfit
 from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
 from dtj_trainer.compat.loss_of_parts import Parts, loss_of_parts
-from dtj_trainer.compat.sums_of_losses import UnknownSumError, means_of
+from dtj_trainer.compat.sums_of_losses import UnknownSumError, is_whole, mark_whole, means_of, parts_of_replica
 from dtj_trainer.errors import UsageError
 
 try:
@@ -32,8 +32,8 @@ class OfReplica(threading.local):
 
     share: Any = None
     """Its part of the examples of the whole batch; None outside of a step."""
-    reduced = False
-    """Whether the gradients are reduced over the replicas."""
+    differentiates = False
+    """Whether a gradient of weights is computed, which may compute others."""
     by_batch = False
     """Whether a loss is noted once a batch, whatever number of examples it has."""
     within = 0
@@ -65,8 +65,13 @@ _training_steps = 0
 
 def several(strategy: Any) -> bool:
     """Whether a strategy has several replicas that the override is for."""
-    kinds = tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy
-    return isinstance(strategy, kinds) and strategy.num_replicas_in_sync > 1
+    return has_scope(strategy) and strategy.num_replicas_in_sync > 1
+
+
+def has_scope(strategy: Any) -> bool:
+    """Whether a strategy trains, on any number of replicas, what is made in its scope."""
+    kinds = tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy | tf.distribute.OneDeviceStrategy
+    return isinstance(strategy, kinds)
 
 
 @contextmanager
@@ -109,11 +114,11 @@ def share_of(data: Any, *, equal: bool) -> Iterator[None]:
         rows = tensor.nrows() if isinstance(tensor, tf.RaggedTensor) else _first_dimension(tensor)
         examples = tf.cast(rows, tf.float32)
         share = tf.math.divide_no_nan(examples, context.all_reduce("SUM", examples))
-    before, here.share, here.reduced = here.share, share, False
+    before, here.share = here.share, share
     try:
         yield
     finally:
-        here.share, here.reduced = before, False
+        here.share = before
 
 
 def _first_dimension(tensor: Any) -> Any:
@@ -226,21 +231,30 @@ def _note(share: Any) -> Any:
 
 @tf.autograph.experimental.do_not_convert
 def gradient(original: Any, tape: Any, target: Any, sources: Any, output_gradients: Any = None, **kwargs: Any) -> Any:
-    """Gradients of what a train step computes by itself: of its means, the replica's part."""
-    shares, model = here.shares, here.model
-    if (
-        shares is None
-        or output_gradients is not None
-        or not tf.is_tensor(target)
-        or target.shape.rank != 0
-        or tf.executing_eagerly()
-        or not all(isinstance(one, tf.Variable | keras.Variable) for one in tree.flatten(sources))
-    ):
+    """Gradients of weights in a step: those of the whole batch, which the step may change as on one device."""
+    weights = all(isinstance(one, tf.Variable | keras.Variable) for one in tree.flatten(sources))
+    if here.share is None or here.differentiates or not weights:
+        return original(tape, target, sources, output_gradients, **kwargs)
+    here.differentiates = True
+    try:
+        parts = _gradient_of_replica(original, tape, target, sources, output_gradients, **kwargs)
+    finally:
+        here.differentiates = False
+    return parts if here.noted is not None else _reduced("SUM", parts)
+
+
+def _gradient_of_replica(
+    original: Any, tape: Any, target: Any, sources: Any, output_gradients: Any = None, **kwargs: Any
+) -> Any:
+    """Of the means that a train step computes by itself, the replica's part."""
+    shares, model, losses = here.shares, here.model, tree.flatten(target)
+    scalars = all(tf.is_tensor(one) and one.shape.rank == 0 for one in losses)
+    if shares is None or output_gradients is not None or not scalars or tf.executing_eagerly():
         return original(tape, target, sources, output_gradients, **kwargs)
     penalties, sums = model.losses, list[Any]()
     try:
         means = means_of(
-            target,
+            losses,
             divided=lambda tensor: any(tensor is one for one in shares),
             whole=lambda tensor: any(tensor is one for one in penalties),
             sums=sums,
@@ -258,13 +272,44 @@ def gradient(original: Any, tape: Any, target: Any, sources: Any, output_gradien
     if not means:
         return original(tape, target, sources, output_gradients, **kwargs)
     parts = [factor * (tf.cast(here.share, factor.dtype) - 1) for _, factor in means]
-    targets = [target, *(mean for mean, _ in means)]
-    return original(tape, targets, sources, [tf.ones([], target.dtype), *parts], **kwargs)
+    targets = [*losses, *(mean for mean, _ in means)]
+    return original(tape, targets, sources, [*(tf.ones([], one.dtype) for one in losses), *parts], **kwargs)
+
+
+def _reduced(how: str, gradients: Any) -> Any:
+    """Over all replicas; weights may have none."""
+    known = [one for one in tf.nest.flatten(gradients) if one is not None]
+    sums = iter(tf.distribute.get_replica_context().all_reduce(how, known) if known else ())
+    reduced = [None if one is None else next(sums) for one in tf.nest.flatten(gradients)]
+    for one in _tensors(reduced):
+        mark_whole(one)
+    return tf.nest.pack_sequence_as(gradients, reduced)
+
+
+def _tensors(gradients: Any) -> list[Any]:
+    return [one for one in tf.nest.flatten(gradients, expand_composites=True) if one is not None]
 
 
 def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """Updates the weights, unless the step is only looked at."""
-    return None if here.noted is not None else original(optimizer, grads, trainable_variables)
+    """Updates the weights by gradients that are the same on all replicas, unless the step is only looked at.
+
+    Raises:
+        UsageError: each replica would have gradients of its own.
+    """
+    if here.noted is not None:
+        return None
+    grads = list(grads)
+    changed = [one for one in _tensors(grads) if not is_whole(one)] if here.share is not None else []
+    if changed and tf.executing_eagerly():
+        grads = _reduced("MEAN", grads)
+    elif parts := [part for one in changed for part in parts_of_replica(one)]:
+        raise UsageError(
+            f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
+            f".train_step gives the optimizer {type(optimizer).__name__} what is not made of tape.gradient, weights "
+            f"and constants alone ({parts[0].op.type}), and each replica would have its own; leave out what depends on "
+            "examples or chance, or train on one device"
+        )
+    return original(optimizer, grads, trainable_variables)
 
 
 def _cast(values: Any, loss: Any) -> Any:
@@ -339,20 +384,9 @@ def _of_whole(divisor: Any) -> Any:
     return tf.math.divide_no_nan(divisor, whole * tf.cast(here.share, divisor.dtype))
 
 
-def _clip_gradients(original: Any, optimizer: Any, gradients: list[Any]) -> list[Any]:
-    clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
-    if not _training_steps or not clips or tf.distribute.in_cross_replica_context():
-        return original(optimizer, gradients)  # type: ignore[no-any-return]
-    pairs = optimizer._all_reduce_sum_gradients([(one, None) for one in gradients])
-    here.reduced = True
-    return original(optimizer, [gradient for gradient, _ in pairs])  # type: ignore[no-any-return]
-
-
 def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: list[Any]) -> list[Any]:
-    if here.reduced:
-        here.reduced = False
-        return pairs
-    return original(optimizer, pairs)  # type: ignore[no-any-return]
+    """In `fit`, the gradients are those of the whole batch already."""
+    return pairs if _training_steps else original(optimizer, pairs)
 
 
 def check_finite(original: Any, optimizer: Any, gradients: list[Any]) -> Any:

@@ -148,7 +148,7 @@ def _part(value: Any) -> Any:
     if tf.executing_eagerly():
         return value
     penalties = here.model.losses if here.shares is not None else ()
-    means = means_of(value, divided=is_noted, whole=lambda tensor: any(tensor is one for one in penalties))
+    means = means_of([value], divided=is_noted, whole=lambda tensor: any(tensor is one for one in penalties))
     share = tf.cast(here.share, value.dtype)
     part = tf.add_n([value, *(tf.cast(factor * (share - 1) * mean, value.dtype) for mean, factor in means)])
     return _if_any(part) * replicas

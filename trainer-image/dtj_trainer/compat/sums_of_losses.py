@@ -5,12 +5,18 @@ as `tf.reduce_mean`, is not, and would count once for each replica. A gradient i
 that a loss is the sum of, and their factors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.compat import private
+
 _SAME = ("Identity", "Cast", "Reshape", "Squeeze")
+_CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
+"""Words in the names of operations that draw numbers."""
+_FUNCTIONS = ("f", "then_branch", "else_branch")
+"""Attributes of operations that name what they call."""
 _SHAPES = ("Shape", "Size", "Const", "Cast", "StridedSlice", "Prod", "Pack", "Maximum", "Mul", "GatherV2", "Identity")
 
 
@@ -19,12 +25,16 @@ class UnknownSumError(Exception):
 
 
 def means_of(
-    loss: Any, *, divided: Callable[[Any], bool], whole: Callable[[Any], bool], sums: list[Any] | None = None
+    losses: Sequence[Any],
+    *,
+    divided: Callable[[Any], bool],
+    whole: Callable[[Any], bool],
+    sums: list[Any] | None = None,
 ) -> list[tuple[Any, Any]]:
-    """The means over a replica's examples that a scalar is the sum of, each with its factor.
+    """The means over a replica's examples that scalars are the sums of, each with its factor.
 
     Args:
-        loss: a tensor of a graph.
+        losses: tensors of a graph.
         divided: whether a tensor is a replica's part of a loss already.
         whole: whether a tensor counts as a mean, such as a penalty of weights.
         sums: takes the sums over the examples that it is the sum of as well.
@@ -34,7 +44,7 @@ def means_of(
     """
     found: list[tuple[Any, Any]] = []
     sums = [] if sums is None else sums
-    waiting: list[tuple[Any, Any]] = [(loss, tf.ones([], loss.dtype))]
+    waiting: list[tuple[Any, Any]] = [(loss, tf.ones([], loss.dtype)) for loss in losses]
     while waiting:
         tensor, factor = waiting.pop()
         if divided(tensor):
@@ -93,15 +103,61 @@ def _is_mean(tensor: Any) -> bool:
     return shapes
 
 
-def _is_of_weights(tensor: Any) -> bool:
-    """Whether a tensor is made of variables and constants alone: it is the same on each replica."""
+def mark_whole(tensor: Any) -> Any:
+    """Notes of a tensor that it is the same on all replicas."""
+    tensor._dtj_whole = True
+    return tensor
+
+
+def is_whole(tensor: Any) -> bool:
+    """Whether `mark_whole` has noted it."""
+    return hasattr(tensor, "_dtj_whole")
+
+
+def parts_of_replica(tensor: Any) -> Iterator[Any]:
+    """What a tensor of a graph is made of that each replica has of its own: examples, and numbers drawn by chance.
+
+    What is made of constants, variables and whole tensors alone is the same on each replica. Looks into the functions
+    that are called, and the branches of `tf.cond`; of loops it knows what they are given.
+    """
     waiting, seen = [tensor], set()
     while waiting:
-        operation = waiting.pop().op
-        if operation.name in seen or operation.type == "ReadVariableOp":
+        tensor = waiting.pop()
+        if id(tensor) in seen or is_whole(tensor):
             continue
-        seen.add(operation.name)
-        if operation.type != "Const" and not operation.inputs:
-            return False
-        waiting += operation.inputs
-    return True
+        seen.add(id(tensor))
+        if isinstance(tensor, tf.__internal__.EagerTensor):
+            if tensor.dtype in (tf.resource, tf.variant):
+                yield tensor
+            continue
+        operation = tensor.op
+        captures = getattr(tensor.graph, "captures", ()) if operation.type == "Placeholder" else ()
+        if outers := [outer for outer, one in captures if one is tensor]:
+            waiting += outers
+        elif called := _called(operation):
+            waiting += operation.inputs[:1] if "If" in operation.type else ()
+            for graph in called:
+                given = operation.inputs[len(operation.inputs) - len(graph.inputs) :]
+                outer = {id(one): value for one, value in zip(graph.inputs, given, strict=True)}
+                for part in parts_of_replica(graph.outputs[tensor.value_index]):
+                    if id(part) in outer:
+                        waiting.append(outer[id(part)])
+                    else:
+                        yield part
+        elif operation.type in ("Const", "ReadVariableOp"):
+            continue
+        elif not operation.inputs or any(word in operation.type for word in _CHANCE):
+            yield tensor
+        else:
+            waiting += operation.inputs
+
+
+def _called(operation: Any) -> list[Any]:
+    """The graphs that an operation calls and whose outputs it has."""
+    names = [operation.get_attr(one).name for one in _FUNCTIONS if one in operation.node_def.attr]
+    return [private(operation.graph, "_get_function", library="tensorflow")(name).graph for name in names]
+
+
+def _is_of_weights(tensor: Any) -> bool:
+    """Whether a tensor is made of variables and constants alone: it is the same on each replica."""
+    return next(parts_of_replica(tensor), None) is None

@@ -26,6 +26,8 @@ def watch(config: Config) -> None:
 def _watch(config: Config) -> None:
     import tensorflow as tf
 
+    from dtj_trainer.user_code import completion
+
     kind = tf.distribute.MultiWorkerMirroredStrategy
     original = kind.__init__
     seconds = max(config.stall_timeout, config.start_timeout)
@@ -41,6 +43,8 @@ def _watch(config: Config) -> None:
             check_unchanged(config.cluster, os.environ)
         with Watchdog(seconds, lost, end_with=end_with):
             original(strategy, cluster_resolver, *args, **kwargs)
+        if not config.cluster.leads and completion.Listener.current is None:
+            completion.Listener(config.cluster.leader)
 
     kind.__init__ = make
 

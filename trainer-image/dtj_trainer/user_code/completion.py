@@ -20,7 +20,34 @@ _SECONDS = 5.0
 """What the coordination service may take to note a word."""
 _ANSWER_SECONDS = 1.0
 _ASKED_AT_MOST = 4
+_NEVER = 1e9
+"""Seconds."""
 _CALL = re.compile(r"\.(fit|evaluate|predict|train_on_batch|test_on_batch|predict_on_batch)\(")
+
+
+class Listener:
+    """Waits for the word of the leader, which takes with it what keeps the words."""
+
+    current: "Listener | None" = None
+    """The one of this process, where there is one."""
+
+    def __init__(self, leader: Task) -> None:
+        """Waits from now on, in a thread that ends with the process."""
+        self.leader = leader
+        self._completed = False
+        self._thread = threading.Thread(target=self._wait, name="leader", daemon=True)
+        self._thread.start()
+        type(self).current = self
+
+    def _wait(self) -> None:
+        with suppress(tf.errors.OpError):  # it has gone without a word
+            compat.read_word(_key(self.leader), seconds=_NEVER)
+            self._completed = True
+
+    def has_completed(self) -> bool:
+        """Whether the leader has; to be asked when it is not there."""
+        self._thread.join(_ANSWER_SECONDS)
+        return self._completed
 
 
 def tell(task: Task) -> None:
@@ -43,14 +70,23 @@ def unequal_calls(error: Exception, cluster: Cluster) -> UnequalCalls | None:
         return None  # storage that cannot be reached raises the same
     peers = cluster.peers(CHIEF, WORKER)
     for task in (strategies.silent(peers) or list(peers))[:_ASKED_AT_MOST]:
-        with suppress(tf.errors.OpError):
-            compat.read_word(_key(task), seconds=_ANSWER_SECONDS)
+        if _has_completed(task):
             place, call = _waits_in(error)
             return UnequalCalls(
                 f"{place}{task} has completed while {cluster.task} waits in {call}: all workers must make the same "
                 "calls; make this one on each of them"
             )
     return None
+
+
+def _has_completed(task: Task) -> bool:
+    listener = Listener.current
+    if listener and task == listener.leader:
+        return listener.has_completed()
+    with suppress(tf.errors.OpError):
+        compat.read_word(_key(task), seconds=_ANSWER_SECONDS)
+        return True
+    return False
 
 
 def _waits_in(error: Exception) -> tuple[str, str]:
