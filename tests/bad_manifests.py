@@ -18,6 +18,12 @@ def _claim(**fields: object) -> dict[str, object]:
     return {"claimTemplate": {"spec": {"resources": {"requests": {"storage": "1Gi"}}, **fields}}}
 
 
+def _mounted(kind: str, path: str) -> dict[str, object]:
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": path}]}
+    containers = {"containers": [{"name": "a", "image": "x"}]}
+    return {"spec": {"volumes": [{"name": "v"}], **containers, kind: [{"name": "b", "image": "x", **mounts}]}}
+
+
 def _roles(**roles: object) -> dict[str, object]:
     return roles
 
@@ -128,6 +134,17 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a checkpoint that goes nowhere": manifest(checkpoint={"everySteps": 10}),
     "a checkpoint in two places": manifest(checkpoint={"volume": {"emptyDir": {}}, "claimTemplate": CLAIM_TEMPLATE}),
     "a relative mount path": manifest(checkpoint={"path": "here", "volume": {"emptyDir": {}}}),
+    "a volume with the name of that of the checkpoints": manifest(
+        template={"spec": {"containers": [{"name": "a", "image": "x"}], "volumes": [{"name": "dtj-checkpoint"}]}},
+        checkpoint={"volume": {"emptyDir": {}}},
+    ),
+    "a role's volume where the checkpoints are mounted": manifest(
+        replicaSpecs=_roles(worker={"template": _mounted("containers", "/dtj/checkpoint")}),
+        checkpoint={"claimTemplate": CLAIM_TEMPLATE},
+    ),
+    "a volume of an init container where the checkpoints are mounted": manifest(
+        template=_mounted("initContainers", "/c"), checkpoint={"path": "/c", "volume": {"emptyDir": {}}}
+    ),
     "TensorBoard without checkpoints": manifest(tensorBoard={}),
     "TensorBoard with checkpoints on no volume": manifest(tensorBoard={}, checkpoint={"path": "/c"}),
     "TensorBoard with a volume of each pod's own": manifest(tensorBoard={}, checkpoint={"volume": {"emptyDir": {}}}),

@@ -35,7 +35,12 @@ dtj COMMAND --help explains a command; dtj --help lists them all."""
 
 COMMANDS: Final = (
     Entry("init", Section.START, "dtj.cli.init.command:init", "Write a manifest and a training script to start from."),
-    Entry("validate", Section.START, "dtj.cli.validate.command:validate", "Check manifests without a cluster."),
+    Entry(
+        "validate",
+        Section.START,
+        "dtj.cli.validate.command:validate",
+        "Check manifests, without a cluster or with one.",
+    ),
     Entry(
         "explain",
         Section.START,

@@ -30,13 +30,8 @@ class NamespaceName(click.ParamType):  # type: ignore[type-arg]  # generic only 
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name, unchanged."""
-        from dtj.api.formats import DNS_LABEL
+        from dtj.api.metadata import namespace_problem
 
-        if DNS_LABEL.problem(value):
-            self.fail(
-                f"\"{value}\" is not the name of a namespace: write up to 63 lower-case letters, digits and '-', with "
-                "a letter or digit at both ends",
-                param,
-                ctx,
-            )
+        if problem := namespace_problem(value):
+            self.fail(problem, param, ctx)
         return value

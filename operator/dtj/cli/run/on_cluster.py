@@ -33,6 +33,7 @@ def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout
     async def run_all(client: AsyncClient) -> int:
         found = client.placed(sound(checked))
         jobs = submissions((manifest for manifest, _ in found), code)
+        await client.check((job.manifest, where) for job, (_, where) in zip(jobs, found, strict=True))
         for number, (job, (_, namespace)) in enumerate(zip(jobs, found, strict=True), start=1):
             rest = [later.manifest.job.name for later in jobs[number:]]
             try:

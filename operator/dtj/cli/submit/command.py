@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Place) -> int:
     """Submit jobs to a cluster.
 
-    Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate` does, except for
-    accelerator profiles, which the cluster checks. If one is invalid, none is created.
+    Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate --server` does, except
+    for accelerator profiles, which the operator checks. If one is invalid, none is created.
 
     With --code no image has to be built for a change of the code. `dtj submit --code . -o yaml job.yaml` prints the
     same objects for `kubectl apply --server-side -f -`.
@@ -55,6 +55,7 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None)
     created = []
     found = client.placed(sound(check(files, None)))
     jobs = submissions((manifest for manifest, _ in found), code)
+    await client.check((job.manifest, where) for job, (_, where) in zip(jobs, found, strict=True))
     for submission, (_, namespace) in zip(jobs, found, strict=True):
         submitted = await create_or_report(submission, client, namespace=namespace)
         if submitted is None:
