@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 import click
 
 from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.options import NamespaceName
 from dtj.cli.common.terminal import say
-from dtj.cli.common.values import NamespaceName
 
 if TYPE_CHECKING:
     from dtj.client import ApiError, AsyncClient, ClientError

@@ -18,9 +18,8 @@ import yaml
 from dtj.api.json import JsonObject
 from dtj.cli.common.cluster_needs import cluster_needs
 from dtj.cli.common.console import Console, Text
-from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.exit_codes import Exit, signals_that_end
 from dtj.cli.common.formatting import counted, listed, shown_path
-from dtj.cli.common.signals import signals_that_end
 from dtj.cli.run.render_end import RunPlace, end_lines
 from dtj.cli.run.render_lines import stamped
 from dtj.cli.run.resume_line import ResumeLine

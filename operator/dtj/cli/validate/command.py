@@ -8,7 +8,7 @@ import click
 
 from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.platform_option import platform_option
+from dtj.cli.common.options import platform_option
 from dtj.cli.common.terminal import say
 
 if TYPE_CHECKING:
