@@ -22,9 +22,9 @@ from dtj.api.spec import JobSpec
 from dtj.client.checks import Manifest
 from dtj.core.manifests.claim import claim
 from dtj.core.manifests.pod import first_pods
-from dtj.core.manifests.service import service
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
+from dtj.core.policies.service import service
 from dtj.core.policies.tensorboard import tensorboard_pod
 from dtj.kube.dry_run import Verdict, dry_run
 from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource
