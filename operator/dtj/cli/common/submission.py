@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from dtj.cli.common.connection import format_api_error
-from dtj.cli.common.next_commands import commands_in
+from dtj.cli.common.connection import commands_in, format_api_error
 from dtj.cli.common.options import CODE
 from dtj.cli.common.terminal import say
 

@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
-from dtj.cli.common.connection import Place, format_api_error, with_client
+from dtj.cli.common.connection import Place, commands_in, format_api_error, with_client
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed
-from dtj.cli.common.next_commands import commands_in
 from dtj.cli.common.submission import Submission, create_or_report, submissions
 from dtj.cli.common.terminal import say
 from dtj.cli.run.follow import follow

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import Place, place_options, with_client
+from dtj.cli.common.connection import Place, commands_in, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.next_commands import commands_in
 from dtj.cli.common.objects import named
 from dtj.cli.common.options import code_option
 from dtj.cli.common.submission import create_or_report, submissions
