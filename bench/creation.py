@@ -23,8 +23,8 @@ from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.core.manifests.pod import PodRenderer
-from dtj.core.manifests.service import service
 from dtj.core.platform import Platform
+from dtj.core.policies.service import service
 from dtj.core.replicas import replicas
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess

@@ -31,10 +31,10 @@ PODS = f"""\
 The pod template has the fields of Kubernetes {KUBERNETES}, and a list in it has at most 256 items unless the API of
 pods has a smaller limit. `kubectl apply`, `dtj validate` and `dtj run` refuse another field. A client without strict
 validation, such as helm, gets a warning, and the API server drops the field: a field of a newer Kubernetes needs a
-newer CRD. What only the API of pods refuses (a request above its limit, a probe without a handler,
-a label that is none), `dtj validate` and `dtj run` refuse in its words. What they do not know, the operator
-finds before it creates anything: it asks the API server, and the condition `Invalid` with reason
-`TemplateRejected` shows the answer.
+newer CRD. What only the API of pods refuses (a request above its limit, a mount without a volume, a label that
+is none), the API server is asked about by a dry run: by `dtj validate --server`, by `dtj submit` before it creates
+anything, and by the operator before it creates pods. The condition `Invalid` with reason `TemplateRejected` then has
+the API server's words.
 """
 
 

@@ -18,6 +18,12 @@ def _claim(**fields: object) -> dict[str, object]:
     return {"claimTemplate": {"spec": {"resources": {"requests": {"storage": "1Gi"}}, **fields}}}
 
 
+def _mounted(kind: str, path: str) -> dict[str, object]:
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": path}]}
+    containers = {"containers": [{"name": "a", "image": "x"}]}
+    return {"spec": {"volumes": [{"name": "v"}], **containers, kind: [{"name": "b", "image": "x", **mounts}]}}
+
+
 def _roles(**roles: object) -> dict[str, object]:
     return roles
 
@@ -30,7 +36,6 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a role that is none": manifest(roles={"worker": 1, "master": 1}),
     "a controller's name that is none": manifest(managedBy="another operator"),
     "a controller's name without a path": manifest(managedBy="example.com"),
-    "a controller in the field of older versions": manifest(runPolicy={"managedBy": "example.com/other"}),
     "ParameterServer that skips a loss which is not finite": manifest(
         strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, runPolicy={"onNaN": "Skip"}
     ),
@@ -128,11 +133,20 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a checkpoint that goes nowhere": manifest(checkpoint={"everySteps": 10}),
     "a checkpoint in two places": manifest(checkpoint={"volume": {"emptyDir": {}}, "claimTemplate": CLAIM_TEMPLATE}),
     "a relative mount path": manifest(checkpoint={"path": "here", "volume": {"emptyDir": {}}}),
+    "a volume with the name of that of the checkpoints": manifest(
+        template={"spec": {"containers": [{"name": "a", "image": "x"}], "volumes": [{"name": "dtj-checkpoint"}]}},
+        checkpoint={"volume": {"emptyDir": {}}},
+    ),
+    "a role's volume where the checkpoints are mounted": manifest(
+        replicaSpecs=_roles(worker={"template": _mounted("containers", "/dtj/checkpoint")}),
+        checkpoint={"claimTemplate": CLAIM_TEMPLATE},
+    ),
+    "a volume of an init container where the checkpoints are mounted": manifest(
+        template=_mounted("initContainers", "/c"), checkpoint={"path": "/c", "volume": {"emptyDir": {}}}
+    ),
     "TensorBoard without checkpoints": manifest(tensorBoard={}),
     "TensorBoard with checkpoints on no volume": manifest(tensorBoard={}, checkpoint={"path": "/c"}),
     "TensorBoard with a volume of each pod's own": manifest(tensorBoard={}, checkpoint={"volume": {"emptyDir": {}}}),
-    "TensorBoard with a second switch": manifest(tensorBoard={"enabled": True}, checkpoint={"path": "gs://b"}),
-    "a claim in the form of older versions": manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}),
     "a claim that nobody can write to": manifest(checkpoint=_claim(accessModes=["ReadOnlyMany"])),
     "a claim for one pod and several workers": manifest(
         checkpoint=_claim(accessModes=["ReadWriteOncePod"]), roles={"worker": 4}
@@ -140,11 +154,12 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a claim for one pod and TensorBoard": manifest(
         checkpoint=_claim(accessModes=["ReadWriteOncePod"]), roles={"worker": 1}, tensorBoard={}
     ),
-    "a claim without size": manifest(checkpoint={"claimTemplate": {}}),
 }
 """Every rule that needs no stored object has at least one manifest that breaks it and nothing else."""
 
 SCHEMA_BREAKERS: dict[str, JsonObject] = {
+    "a claim without a spec": manifest(checkpoint={"claimTemplate": {}}),
+    "a claim without a size": manifest(checkpoint={"claimTemplate": {"spec": {}}}),
     "a strategy that is none": manifest(strategy="Horovod"),
     "no strategy": manifest(strategy=None),  # type: ignore[arg-type]  # it is left out
     "replicas as text": manifest(replicaSpecs=_roles(worker={"replicas": "two"})),

@@ -1,7 +1,6 @@
 """Pods that an API server refuses, and some that it takes. Used offline, on the CRD and on the API of pods.
 
-Each value is the ``spec`` of a pod template. The operator asks the API server before it creates pods, so a mistake that
-is missing here shows as the condition Invalid of the job.
+Each value is the ``spec`` of a pod template.
 """
 
 from __future__ import annotations
@@ -95,13 +94,10 @@ REFUSED_AT_APPLY: dict[str, JsonObject] = {
     "a container whose name is no DNS label": pod({"name": "Trainer_1"}),
     "a container whose name is too long": pod({"name": "a" * 64}),
     "two containers of one name": pod(containers=[{"name": "trainer", "image": "x"}] * 2),
-    "a container and an init container of one name": init(name="trainer"),
     "a request that is no quantity": resources(requests={"cpu": "banana"}),
     "a memory in GB": resources(requests={"memory": "1GB"}),
     "a negative request": resources(requests={"cpu": "-1"}),
     "a negative limit as a number": resources(limits={"cpu": -1}),
-    "a mount without a volume": pod({"volumeMounts": [{"name": "d", "mountPath": "/d"}]}),
-    "a mount of an init container without a volume": init(volumeMounts=[{"name": "d", "mountPath": "/d"}]),
     "a mount without a path": mount(mountPath=None),
     "a mount with an empty path": mount(mountPath=""),
     "a mount without a name": mount(name=None),
@@ -133,10 +129,6 @@ REFUSED_AT_APPLY: dict[str, JsonObject] = {
     "a variable whose name is not ASCII": env(name="ä"),
     "a variable that is a number": env(value=1),
     "a variable that is true": env(value=True),
-    "a variable with value and valueFrom": env(value="1", valueFrom=FIELD),
-    "a variable of an init container with value and valueFrom": init(
-        env=[{"name": "A", "value": "1", "valueFrom": FIELD}]
-    ),
     "a variable from nothing": env(valueFrom={}),
     "a variable from two sources": env(valueFrom={**FIELD, "secretKeyRef": {"name": "a", "key": "b"}}),
     "a key of a Secret that is missing": env(valueFrom={"secretKeyRef": {"name": "a"}}),
@@ -204,6 +196,13 @@ REFUSED_AT_APPLY: dict[str, JsonObject] = {
 """What the schema and the rules of the CRD refuse."""
 
 REFUSED_AS_PODS: dict[str, JsonObject] = {
+    "a container and an init container of one name": init(name="trainer"),
+    "a mount without a volume": pod({"volumeMounts": [{"name": "d", "mountPath": "/d"}]}),
+    "a mount of an init container without a volume": init(volumeMounts=[{"name": "d", "mountPath": "/d"}]),
+    "a variable with value and valueFrom": env(value="1", valueFrom=FIELD),
+    "a variable of an init container with value and valueFrom": init(
+        env=[{"name": "A", "value": "1", "valueFrom": FIELD}]
+    ),
     "a sidecar without an image": pod(containers=[{"name": "trainer", "image": "x"}, {"name": "b"}]),
     "an init container without an image": init(image=None),
     "an image with a space before it": pod({"image": " x"}),
@@ -266,7 +265,7 @@ REFUSED_AS_PODS: dict[str, JsonObject] = {
     "a profile of the node that is missing": pod({"securityContext": {"seccompProfile": {"type": "Localhost"}}}),
     "the processes of host and pod": pod(hostPID=True, shareProcessNamespace=True),
 }
-"""What the API of pods refuses, and no CRD can: CEL does not see quantities, and its cost is limited."""
+"""What the API of pods alone refuses: a dry run of the pods finds it."""
 
 REFUSED_BY_US: dict[str, JsonObject] = {
     "more arguments than anybody has": pod({"args": ["a"] * 257}),

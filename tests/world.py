@@ -61,11 +61,11 @@ from dtj.core.observed import (
     Pod,
     SeenProgress,
     Silence,
+    Straggler,
     TemplateVerdict,
 )
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.core.stragglers import Straggler
 from support.gang_manifests import gang_of, members_needed
 from support.pod_environment import config_maps_of
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bad_pods import resources
 from builders import manifest
 from dtj.api.names import Condition
 from patience import PATIENCE_SECONDS
@@ -84,6 +85,25 @@ def test_a_job_from_standard_input_is_submitted(world: JobWorld, dtj: CommandLin
     done = dtj.run("submit", "-", stdin=yaml.safe_dump(manifest("piped")))
     assert done.returncode == 0, done.stderr
     assert world.job("piped").uid
+
+
+def test_what_only_the_api_of_pods_knows_is_found_before_any_job_is_created(
+    world: JobWorld, dtj: CommandLine, command_line: Callable[..., CommandLine]
+) -> None:
+    bad = manifest("bad", template={"spec": resources(limits={"cpu": 1}, requests={"cpu": 2})})
+    file = write(dtj.folder, manifest("good"), bad)
+    words = (
+        f"{file}: document 2 (bad): spec.template.spec.containers[0].resources.requests: Invalid value: "
+        '"2": must be less than or equal to cpu limit of 1\n'
+    )
+    checked, submitted = dtj.run("validate", "--server", file), dtj.run("submit", file)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (2, f"{file}: good: valid\n", words)
+    assert (submitted.returncode, submitted.stdout, submitted.stderr) == (2, "", words)
+    assert world.jobs() == []
+    allow(world, "trainee", "distributedtrainingjobs", ["create"])
+    unasked = command_line(world, user="trainee").run("validate", "--server", write(dtj.folder, manifest("good")))
+    assert (unasked.returncode, unasked.stdout) == (4, "")
+    assert 'good: not all was checked: pods is forbidden: User "trainee" cannot create' in unasked.stderr
 
 
 # -- run --cluster ----------------------------------------------------------------------------------------------

@@ -222,7 +222,8 @@ def asks_a_cluster(context: click.Context) -> bool:
     takes = {parameter.name for parameter in context.command.params}
     if "kubeconfig" not in takes or context.params.get("run"):
         return False
-    return "on_cluster" not in takes or bool(context.params["on_cluster"])
+    switch = next((name for name in ("on_cluster", "server") if name in takes), None)
+    return switch is None or bool(context.params[switch])
 
 
 def check_module(words: list[str]) -> None:

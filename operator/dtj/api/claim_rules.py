@@ -1,14 +1,17 @@
-"""Which pods can share the claim of a job: all of them mount it, TensorBoard's too."""
+"""What the volume of the checkpoints needs of the pods: all of them mount it, TensorBoard's too."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
 
 from dtj.api.claim import AccessMode
-from dtj.api.counts import cel_count, count
-from dtj.api.json import JsonObject, dig
+from dtj.api.counts import cel_count, count, roles_of
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import CHECKPOINT_MOUNT, CHECKPOINT_VOLUME
 from dtj.api.rule import CLAIM, SPEC, Rule
 from dtj.api.spec import JobSpec, Role
 
@@ -27,6 +30,73 @@ def _pods(spec: JsonObject) -> int:
     has_board = isinstance(spec.get("tensorBoard"), dict)
     return count(spec, *Role) + has_board + (spec.get("elastic") is not None)
 
+
+def _templates(spec: JsonObject) -> Iterator[JsonObject]:
+    for holder in (spec, *roles_of(spec).values()):
+        template = dig(holder, "template")
+        if isinstance(template, dict):
+            yield template
+
+
+def _is_mounted(spec: JsonObject) -> bool:
+    return any(dig(spec, "checkpoint", source) is not None for source in ("volume", "claimTemplate"))
+
+
+def _volume_is_free(spec: JsonObject) -> bool:
+    return not _is_mounted(spec) or not any(
+        volume.get("name") == CHECKPOINT_VOLUME
+        for template in _templates(spec)
+        for volume in objects(dig(template, "spec", "volumes"))
+    )
+
+
+def _path_is_free(kind: str, spec: JsonObject) -> bool:
+    path = text(dig(spec, "checkpoint", "path"), CHECKPOINT_MOUNT)
+    return not _is_mounted(spec) or not any(
+        mount.get("mountPath") == path and mount.get("name") != CHECKPOINT_VOLUME
+        for template in _templates(spec)
+        for container in objects(dig(template, "spec", kind))
+        for mount in objects(container.get("volumeMounts"))
+    )
+
+
+_CEL_PATH: Final = f"(has(self.checkpoint.path) ? self.checkpoint.path : '{CHECKPOINT_MOUNT}')"
+
+
+def _cel_of_templates(condition: str) -> str:
+    """That ``condition`` holds for the spec ``{pod}`` of each template of a job whose checkpoints have a volume."""
+    return (
+        "!has(self.checkpoint) || (!has(self.checkpoint.volume) && !has(self.checkpoint.claimTemplate)) || "
+        f"((!has(self.template) || !has(self.template.spec) || {condition.format(pod='self.template.spec')}) && "
+        "self.replicaSpecs.all(r, self.replicaSpecs[r] == null || !has(self.replicaSpecs[r].template) || "
+        "!has(self.replicaSpecs[r].template.spec) || "
+        f"{condition.format(pod='self.replicaSpecs[r].template.spec')}))"
+    )
+
+
+VOLUME_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=(SPEC,),
+        cel=_cel_of_templates(f"!has({{pod}}.volumes) || {{pod}}.volumes.all(v, v.name != '{CHECKPOINT_VOLUME}')"),
+        message=f"the operator adds a volume {CHECKPOINT_VOLUME} to each pod: rename the one of the pod template",
+        holds=_volume_is_free,
+        field="checkpoint",
+    ),
+    *(
+        Rule(
+            at=(SPEC,),
+            cel=_cel_of_templates(
+                f"!has({{pod}}.{kind}) || {{pod}}.{kind}.all(c, !has(c.volumeMounts) || c.volumeMounts.all(m, "
+                f"m.mountPath != {_CEL_PATH} || m.name == '{CHECKPOINT_VOLUME}'))"
+            ),
+            message="the operator mounts the checkpoint volume into each container, and one of the pod template has "
+            "another volume at this path: choose another path for one of them",
+            holds=partial(_path_is_free, kind),
+            field="checkpoint.path",
+        )
+        for kind in ("containers", "initContainers")
+    ),
+)
 
 SHARING_RULES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -54,7 +124,7 @@ SHARING_RULES: Final[tuple[Rule, ...]] = (
 def note_on_sharing(spec: JobSpec, raw_spec: JsonObject) -> str | None:
     """What to know of a claim that the pods of one node alone can mount; None if there is nothing to say."""
     template = spec.checkpoint.claim_template if spec.checkpoint is not None else None
-    if template is None or template.spec is None or _pods(raw_spec) <= 1:
+    if template is None or _pods(raw_spec) <= 1:
         return None
     modes = template.spec.access_modes
     if AccessMode.READ_WRITE_ONCE not in modes or AccessMode.READ_WRITE_MANY in modes:

@@ -67,3 +67,14 @@ def merge_patch(body: JsonObject, patch: JsonObject) -> JsonObject:
         else:
             merged[key] = value
     return merged
+
+
+def present(fields: JsonObject) -> JsonObject:
+    """``fields`` without those that are None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def add(parent: JsonObject, key: str, items: JsonObject) -> None:
+    """Put more into the object at ``key``. Pods of a role share their parts: none is changed in place."""
+    before = parent.get(key)
+    parent[key] = {**(before if isinstance(before, dict) else {}), **items}

@@ -11,9 +11,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api.formats import qualified_name_problem
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label
+from dtj.api.patterns import LABEL_KEY, matches
 from dtj.api.spec import JobSpec
 
 REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
@@ -61,8 +61,11 @@ def _problems(given: Mapping[str, str]) -> Iterator[str]:
     if len(chosen) > 1:
         yield f"{' and '.join(chosen)} exclude each other: remove all but one"
     for name in (REQUIRED, PREFERRED, SLICE_REQUIRED):
-        if name in given and (problem := qualified_name_problem(given[name])):
-            yield f"{name} must be a level of a Topology, which is a label of nodes: {problem}"
+        if name in given and not matches(LABEL_KEY, given[name]):
+            yield (
+                f"{name} must be a level of a Topology, which is the key of a label of nodes, such as "
+                f"topology.kubernetes.io/rack, not {given[name]!r}"
+            )
     if given.get(UNCONSTRAINED, "true") not in _BOOLEANS:
         yield f'{UNCONSTRAINED} must be "true" or "false", not {given[UNCONSTRAINED]!r}'
     if (SLICE_REQUIRED in given) != (SLICE_SIZE in given):

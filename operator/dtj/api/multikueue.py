@@ -18,11 +18,8 @@ PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
 def is_dispatched(spec: JsonObject) -> bool:
-    """Whether MultiKueue runs the job with this spec in another cluster.
-
-    It does not read the field of older versions.
-    """
-    return spec.get("managedBy") == CONTROLLER and dig(spec, "runPolicy", "managedBy") in (None, CONTROLLER)
+    """Whether MultiKueue runs the job with this spec in another cluster."""
+    return spec.get("managedBy") == CONTROLLER
 
 
 def is_left_alone(spec: JsonObject) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dtj.api.formats import CONFIG_KEY, DNS_LABEL, Format
 from dtj.api.json import JsonObject
+from dtj.api.patterns import CONFIG_KEY, DNS_LABEL
 
 PREFIX: Final = "io.k8s.api.core.v1."
 
@@ -25,6 +25,8 @@ _WEIGHT: Final[JsonObject] = {"minimum": 1, "maximum": 100}
 _NOT_NEGATIVE: Final[JsonObject] = {"minimum": 0}
 _AT_LEAST_ONE: Final[JsonObject] = {"minimum": 1}
 _NOT_EMPTY: Final[JsonObject] = {"minLength": 1}
+_NAME: Final[JsonObject] = {"minLength": 1, "maxLength": 63, "pattern": DNS_LABEL}
+_KEY: Final[JsonObject] = {"minLength": 1, "maxLength": 253, "pattern": CONFIG_KEY}
 _ONE_OF_THEM: Final[JsonObject] = {"minProperties": 1, "maxProperties": 1}
 
 PORT_OR_NAME: Final[JsonObject] = {**_PORT, **_PORT_NAME}
@@ -35,17 +37,13 @@ def _required(*fields: str) -> JsonObject:
     return {"required": [*fields]}
 
 
-def _text(wanted: Format) -> JsonObject:
-    return {"minLength": 1, "maxLength": wanted.longest, "pattern": f"^{wanted.pattern}$"}
-
-
 _LIMITS: Final[dict[str, JsonObject]] = {
     "PodSpec.containers": {"maxItems": 16},
     "PodSpec.initContainers": {"maxItems": 16},
     "PodSpec.volumes": {"maxItems": 40},
     "PodSpec.activeDeadlineSeconds": {"minimum": 1, "maximum": 2_147_483_647},
     "Container.env": {"maxItems": 256},
-    "Container.name": _text(DNS_LABEL),
+    "Container.name": _NAME,
     "Container.restartPolicy": {"enum": ["Always", "Never", "OnFailure"]},
     "Container.volumeMounts": {"maxItems": 48},
     "ContainerResizePolicy.resourceName": {"enum": ["cpu", "memory"]},
@@ -56,13 +54,13 @@ _LIMITS: Final[dict[str, JsonObject]] = {
     "EnvVar.name": {"minLength": 1, "maxLength": 256, "pattern": VARIABLE_PATTERN},
     "EnvVarSource": _ONE_OF_THEM,
     "ConfigMapKeySelector": _required("key", "name"),
-    "ConfigMapKeySelector.key": _text(CONFIG_KEY),
+    "ConfigMapKeySelector.key": _KEY,
     "SecretKeySelector": _required("key", "name"),
-    "SecretKeySelector.key": _text(CONFIG_KEY),
+    "SecretKeySelector.key": _KEY,
     "ConfigMapEnvSource": _required("name"),
     "SecretEnvSource": _required("name"),
     "Volume": {"maxProperties": 2},
-    "Volume.name": _text(DNS_LABEL),
+    "Volume.name": _NAME,
     "VolumeMount.name": {"minLength": 1, "maxLength": 63},
     "VolumeMount.mountPath": _NOT_EMPTY,
     "VolumeProjection": {"maxProperties": 1},

@@ -14,8 +14,7 @@ from pydantic import JsonValue
 
 from dtj.api import names, quantities
 from dtj.api.changes import CHANGES
-from dtj.api.claim import CLAIM_RULES
-from dtj.api.claim_rules import SHARING_RULES
+from dtj.api.claim_rules import SHARING_RULES, VOLUME_RULES
 from dtj.api.counts import cel_count, count, roles_of
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.managed_by import MANAGED_BY_RULES
@@ -46,7 +45,6 @@ from dtj.api.spec import (
     Strategy,
     as_role,
 )
-from dtj.api.template_rules import TEMPLATE_RULES
 from dtj.api.tensorboard import TENSORBOARD_RULES
 from dtj.api.violation import Violation
 
@@ -371,8 +369,8 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         field="path",
     ),
-    *CLAIM_RULES,
     *SHARING_RULES,
+    *VOLUME_RULES,
     Rule(
         at=(SPEC,),
         cel=f"!has(self.elastic) || {_cel_strategy(*ELASTIC)}",
@@ -398,7 +396,6 @@ RULES: Final[tuple[Rule, ...]] = (
         holds=_worker_bounds_hold,
         field="replicaSpecs",
     ),
-    *TEMPLATE_RULES,
     *RUN_POLICY_RULES,
     Rule(
         at=((*RUN_POLICY, "onOutOfMemory"),),

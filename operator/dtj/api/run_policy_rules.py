@@ -6,14 +6,9 @@ from typing import Final
 
 from dtj.api.counts import cel_count, count
 from dtj.api.json import JsonObject, dig
-from dtj.api.patterns import matches
+from dtj.api.patterns import LABEL_KEY, matches
 from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule
 from dtj.api.spec import QUEUEING, Gang, OnNaN, OnStall, Role, Strategy
-
-_LABEL_KEY: Final = (
-    "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-)
-"""The key of a label, such as ``topology.kubernetes.io/rack``."""
 
 
 def _numbers(codes: JsonObject, field: str) -> list[int]:
@@ -62,9 +57,9 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         at=(SCHEDULING,),
-        cel=f'!has(self.topologyKey) || self.topologyKey.matches("{_LABEL_KEY}")',
+        cel=f'!has(self.topologyKey) || self.topologyKey.matches("{LABEL_KEY}")',
         message="topologyKey must be the key of a node label, such as topology.kubernetes.io/rack",
-        holds=lambda scheduling: "topologyKey" not in scheduling or matches(_LABEL_KEY, scheduling["topologyKey"]),
+        holds=lambda scheduling: "topologyKey" not in scheduling or matches(LABEL_KEY, scheduling["topologyKey"]),
         field="topologyKey",
     ),
     Rule(

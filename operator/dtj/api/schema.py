@@ -14,9 +14,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import pod_limits, quantities
-from dtj.api.formats import CONFIG_KEY, DNS_LABEL
 from dtj.api.json import JsonObject, dig
-from dtj.api.patterns import matches
+from dtj.api.patterns import CONFIG_KEY, DNS_LABEL, matches
 from dtj.api.violation import Violation
 
 _PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
@@ -117,8 +116,8 @@ def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[V
 
 _PATTERN_HINTS: Final = {
     quantities.FIELD_PATTERN: f"write a quantity such as {quantities.EXAMPLES}",
-    f"^{DNS_LABEL.pattern}$": "use lower-case letters, digits and '-', and begin and end with a letter or a digit",
-    f"^{CONFIG_KEY.pattern}$": "use letters, digits, '-', '_' and '.'",
+    DNS_LABEL: "use lower-case letters, digits and '-', and begin and end with a letter or a digit",
+    CONFIG_KEY: "use letters, digits, '-', '_' and '.'",
     pod_limits.PORT_NAME_PATTERN: "use lower-case letters, digits and '-', with at least one letter",
     pod_limits.VARIABLE_PATTERN: "use printable ASCII characters other than '='",
 }

@@ -1,7 +1,7 @@
 """The status of a DistributedTrainingJob: what the operator records, and what it reads back after a restart.
 
-Reading is forgiving (:meth:`JobStatus.from_object` never raises): a status that an older operator wrote, or a
-person edited, must not stop the newer one.
+Reading is forgiving (:meth:`JobStatus.from_object` never raises): a status that a newer operator wrote before it was
+rolled back, or a person edited, must not stop this one.
 """
 
 from __future__ import annotations
@@ -67,11 +67,7 @@ CONDITION_REASON: Final = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
 
 class ConditionStatus(_Model):
-    """A metav1.Condition.
-
-    The schema requires what metav1.Condition requires. A status of an older operator may lack some of it: it is read
-    all the same, and completed with the next write.
-    """
+    """A metav1.Condition. The schema requires what that requires."""
 
     model_config = ConfigDict(
         json_schema_extra={"required": ["type", "status", "reason", "message", "lastTransitionTime"]}

@@ -1,6 +1,6 @@
 """Checking a whole manifest offline: the schema's types and ranges first, then the rules, as the API server does.
 
-What an API server asks of pods comes last: it says so when the operator creates them.
+What else an API server asks of pods, it is asked by a dry run: see :mod:`dtj.kube.dry_run`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from dtj.api import metadata, names, pod_checks, rules, schema
+from dtj.api import metadata, names, rules, schema
 from dtj.api.generated_schema import generated_job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.violation import Violation
@@ -27,10 +27,7 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
     stored = schema.as_stored(body, whole)
     spec = dig(stored, "spec")
     assert isinstance(spec, dict)
-    return (
-        *rules.check(name=str(dig(body, "metadata", "name")), spec=spec),
-        *pod_checks.spec_problems(spec),
-    )
+    return rules.check(name=str(dig(body, "metadata", "name")), spec=spec)
 
 
 def _identity(body: JsonObject) -> Iterator[Violation]:
@@ -45,5 +42,4 @@ def _identity(body: JsonObject) -> Iterator[Violation]:
     if given is not None and not isinstance(given, dict):
         yield Violation("metadata", "must be a mapping with a name")
         return
-    yield from metadata.name_problems(given or {})
     yield from metadata.problems(given or {})

@@ -35,7 +35,12 @@ dtj COMMAND --help explains a command; dtj --help lists them all."""
 
 COMMANDS: Final = (
     Entry("init", Section.START, "dtj.cli.init.command:init", "Write a manifest and a training script to start from."),
-    Entry("validate", Section.START, "dtj.cli.validate.command:validate", "Check manifests without a cluster."),
+    Entry(
+        "validate",
+        Section.START,
+        "dtj.cli.validate:validate",
+        "Check manifests, without a cluster or with one.",
+    ),
     Entry(
         "explain",
         Section.START,
@@ -43,8 +48,8 @@ COMMANDS: Final = (
         "Show what would be created for manifests, without a cluster.",
     ),
     Entry("run", Section.LOCAL, "dtj.cli.run.command:run", "Run manifests here, or with --cluster on a cluster."),
-    Entry("submit", Section.CLUSTER, "dtj.cli.submit.command:submit", "Submit jobs to a cluster."),
-    Entry("wait", Section.CLUSTER, "dtj.cli.wait.command:wait", "Wait for a job's end, or for a condition."),
+    Entry("submit", Section.CLUSTER, "dtj.cli.submit:submit", "Submit jobs to a cluster."),
+    Entry("wait", Section.CLUSTER, "dtj.cli.wait:wait", "Wait for a job's end, or for a condition."),
     Entry("list", Section.LOOK, "dtj.cli.list.command:list_jobs", "List the jobs of a namespace, by name."),
     Entry("status", Section.LOOK, "dtj.cli.status.command:status", "Show how far a job is, and why it does not run."),
     Entry("logs", Section.LOOK, "dtj.cli.logs.command:logs", "Print the logs of a job's replicas, merged by time."),
@@ -63,10 +68,10 @@ COMMANDS: Final = (
         "dtj.cli.doctor.command:doctor",
         "Check the cluster and the installation, and say what to do.",
     ),
-    Entry("suspend", Section.STEER, "dtj.cli.steer.command:suspend", "Stop jobs so that they can be resumed."),
-    Entry("resume", Section.STEER, "dtj.cli.steer.command:resume", "Resume suspended jobs from their last checkpoint."),
-    Entry("scale", Section.STEER, "dtj.cli.steer.command:scale", "Set the number of workers of an elastic job."),
-    Entry("delete", Section.STEER, "dtj.cli.steer.command:delete", "Delete jobs and their pods, without asking."),
+    Entry("suspend", Section.STEER, "dtj.cli.steer:suspend", "Stop jobs so that they can be resumed."),
+    Entry("resume", Section.STEER, "dtj.cli.steer:resume", "Resume suspended jobs from their last checkpoint."),
+    Entry("scale", Section.STEER, "dtj.cli.steer:scale", "Set the number of workers of an elastic job."),
+    Entry("delete", Section.STEER, "dtj.cli.steer:delete", "Delete jobs and their pods, without asking."),
     Entry(
         "convert",
         Section.TOOLS,

@@ -15,6 +15,7 @@ from dtj import __version__
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
+from dtj.api.printable import one_line
 from dtj.client.checks import Manifest
 from dtj.client.code_config_map import CodeConfigMap, SubmittedJob
 from dtj.client.code_manifest import JobWithCode, with_code
@@ -25,6 +26,7 @@ from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
 from dtj.client.manifests import Source, manifests_of, placed
 from dtj.client.overview import Event, aggregated
 from dtj.client.pods import JobPod, owned, pods_of, selector_of
+from dtj.client.server_check import check_on_server
 from dtj.client.waiting import WaitCondition, where_it_is
 from dtj.client.watching import snapshots
 from dtj.core.observed import Pod
@@ -201,18 +203,19 @@ class AsyncClient:
 
         ``code`` is a directory whose files the pods find in their working directory, as with ``dtj submit --code``.
 
-        It is checked first by the rules of ``dtj validate``. Raises InvalidManifest, whose lines name the fields,
-        CodeError if the directory cannot be packed, and AlreadyExists.
+        It is checked first by the rules of ``dtj validate``, and by the API server in a dry run. Raises
+        InvalidManifest, whose lines name the fields, CodeError if the directory cannot be packed, and AlreadyExists.
         """
         found = manifests_of(manifest)
         if len(found) != 1:
             raise InvalidManifest((f"the manifest holds {len(found)} jobs, not one: use submit_all",))
         if code is None:
-            (job,) = await self._create(found, namespace)
-            return job
+            (created,) = await self._create(found, namespace)
+            return created
         ((_, where),) = self.placed(found, namespace=namespace)
-        packed = code if isinstance(code, CodePack) else pack(code)
-        submitted = await self.create_with_code(with_code(found[0], packed), namespace=where)
+        job = with_code(found[0], code if isinstance(code, CodePack) else pack(code))
+        await self.check([(job.manifest, where)])
+        submitted = await self.create_with_code(job, namespace=where)
         if submitted.warning:
             warnings.warn(submitted.warning, stacklevel=2)
         return submitted.job
@@ -235,7 +238,21 @@ class AsyncClient:
 
     async def _create(self, manifests: tuple[Manifest, ...], namespace: str | None) -> tuple[Job, ...]:
         found = self.placed(manifests, namespace=namespace)
+        await self.check(found)
         return tuple([await self.create(manifest, namespace=where) for manifest, where in found])
+
+    async def check(self, manifests: Iterable[tuple[Manifest, str]]) -> None:
+        """Ask the API server about jobs, each with its namespace, and about the pods that they would have: a dry run.
+
+        What this person has no right to ask is left to the operator, and so is what a quota or a policy forbids now.
+        Raises InvalidManifest, whose lines name fields of the manifests, and ApiError.
+        """
+        problems: list[str] = []
+        for manifest, namespace in manifests:
+            found = await check_on_server(self.gateway, manifest, namespace=namespace)
+            problems += (one_line(f"{manifest.document.title}: {problem}") for problem in found.problems)
+        if problems:
+            raise InvalidManifest(tuple(problems))
 
     async def create(self, manifest: Manifest, *, namespace: str) -> Job:
         """Create a job that was checked. Fields that the cluster's CRD does not know are errors."""

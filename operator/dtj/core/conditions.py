@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason, State
-from dtj.api.patterns import matches
 from dtj.api.spec import Role
-from dtj.api.status import CONDITION_REASON, CONDITION_TYPE, ConditionStatus, JobStatus
+from dtj.api.status import ConditionStatus, JobStatus
 from dtj.core import blockers
 from dtj.core.context import JobContext
 from dtj.core.messages import cut
@@ -85,7 +83,7 @@ def conditions(
     current: tuple[ConditionStatus, ...], desired: DesiredConditions, *, generation: int, now: datetime
 ) -> tuple[ConditionStatus, ...]:
     """``current`` with our types set as ``desired`` say, in place; new ones at the end."""
-    found = {condition.type: condition for condition in complete(current, now)}
+    found = {condition.type: condition for condition in current}
     for kind, wanted in desired.items():
         before = found.get(kind)
         moved = before is None or before.status != wanted.status
@@ -98,23 +96,6 @@ def conditions(
             observed_generation=generation,
         )
     return tuple(found.values())
-
-
-def complete(current: tuple[ConditionStatus, ...], now: datetime) -> tuple[ConditionStatus, ...]:
-    """``current`` with what metav1.Condition requires: another controller may have left it out,
-    and the API server would refuse every write of a status without it."""
-    return tuple(
-        condition.model_copy(
-            update={
-                "reason": condition.reason if matches(CONDITION_REASON, condition.reason) else str(Reason.UNKNOWN),
-                "last_transition_time": condition.last_transition_time
-                if parse_time(condition.last_transition_time) is not None
-                else format_time(now),
-            }
-        )
-        for condition in current
-        if matches(CONDITION_TYPE, condition.type)
-    )
 
 
 def blocked_pods(context: JobContext) -> tuple[Pod, ...]:

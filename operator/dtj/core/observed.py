@@ -15,7 +15,6 @@ from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.api.status import Progress
 from dtj.core.platform import Platform
-from dtj.core.stragglers import Straggler
 
 
 class Phase(StrEnum):
@@ -225,6 +224,14 @@ class DroppedFields:
 
     names: frozenset[str]
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A slow replica, by host name, and how many times as long as the median its steps take."""
+
+    hostname: str
+    times: float
 
 
 @dataclass(frozen=True, slots=True)

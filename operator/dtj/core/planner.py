@@ -35,7 +35,6 @@ from dtj.core.policies import (
     service,
     stale_status,
     stall,
-    stall_restart,
     success,
     suspend,
     tensorboard,
@@ -82,7 +81,7 @@ THEN: Final[tuple[Policy, ...]] = (
     # A lost replica: alone, all, or the end of the job.
     restart.recover,
     # No replica is lost, but the training stands still.
-    stall_restart.restart_stalled,
+    stall.restart_stalled,
     # A coordinator that hangs on a dead node may still command the others.
     restart.restart_if_predecessor_hangs,
     # Names that are taken: nothing is created around them.

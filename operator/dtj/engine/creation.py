@@ -27,6 +27,7 @@ from dtj.engine.job_cache import JobCaches, UnlabelledObject
 from dtj.engine.logs import about
 from dtj.engine.slow_start import slow_start
 from dtj.kube.backoff import Backoff
+from dtj.kube.dry_run import dry_run
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource
 from dtj.kube.loop_time import loop_time
@@ -57,15 +58,6 @@ class Wanted:
 
 class Replan(Exception):
     """The rest of the plan is void: it was made without knowing what is known now."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What a dry run of one pod brought."""
-
-    errors: tuple[str, ...] = ()
-    wants_restricted: bool = False
-    priority: int | None = None
 
 
 class _Refused(Exception):
@@ -137,14 +129,21 @@ class Creator:
         A refusal for other reasons than the manifest (a quota, a missing right) is no error of the manifest:
         it will be met again, and reported, when the pod is created.
         """
-        answers = [await self._dry_run(job, manifest) for manifest in check.manifests]
+        errors: list[str] = []
+        wants_restricted, priority = False, None
+        for manifest in check.manifests:
+            verdict = await dry_run(self._gateway, PODS, namespace=job.namespace, body=manifest)
+            found = (verdict.forbidden,) if verdict.wants_restricted else verdict.errors
+            errors += (f"{text(dig(manifest, 'metadata', 'labels', Label.ROLE))}: {error}" for error in found)
+            wants_restricted |= verdict.wants_restricted
+            priority = verdict.priority if priority is None else priority
         return TemplateVerdict(
             check.generation,
             self._now(),
-            errors=_as_shown(error for answer in answers for error in answer.errors),
+            errors=_as_shown(errors),
             restricted=check.restricted,
-            wants_restricted=any(answer.wants_restricted for answer in answers),
-            priority=next((answer.priority for answer in answers if answer.priority is not None), None),
+            wants_restricted=wants_restricted,
+            priority=priority,
         )
 
     async def look_again(self, job: Job) -> None:
@@ -201,21 +200,6 @@ class Creator:
         self._caches.of(job.uid).unlabelled[resource, expectation.name] = _unlabelled(
             resource, body, instead_of=_seen(resource, wanted.render())
         )
-
-    async def _dry_run(self, job: Job, manifest: JsonObject) -> _Answer:
-        role = text(dig(manifest, "metadata", "labels", Label.ROLE))
-        try:
-            taken = await self._gateway.create(PODS, namespace=job.namespace, body=manifest, dry_run=True)
-        except AlreadyExists:
-            return _Answer()
-        except Forbidden as error:
-            if error.wants_restricted:
-                return _Answer((f"{role}: {error.message}",), wants_restricted=True)
-            return _Answer()
-        except Invalid as error:
-            return _Answer(tuple(f"{role}: {cause}" for cause in error.causes or (error.message,)))
-        priority = dig(taken, "spec", "priority")
-        return _Answer(priority=priority if isinstance(priority, int) else None)
 
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
         """The API server refuses this: the status reports it, and it is tried again after a while."""

@@ -21,10 +21,11 @@ from dtj.core.observed import (
     Pod,
     SeenProgress,
     Silence,
+    Straggler,
     TemplateVerdict,
 )
 from dtj.core.obstacles import worth_reporting
-from dtj.core.stragglers import Reading, Straggler
+from dtj.core.policies.stragglers import Reading
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import Resource
 

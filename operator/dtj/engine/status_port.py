@@ -14,7 +14,7 @@ import msgspec
 
 from dtj.api.json import JsonObject
 from dtj.api.status import MAX_INTEGER, Progress
-from dtj.core.stragglers import Reading
+from dtj.core.policies.stragglers import Reading
 
 TIMEOUT: Final = 3.0
 """Seconds that an answer may take."""

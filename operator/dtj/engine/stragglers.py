@@ -12,9 +12,9 @@ from typing import Final, NoReturn
 
 from dtj.api.job import Job
 from dtj.api.spec import COLLECTIVE, JobSpec
-from dtj.core.observed import Pod
+from dtj.core.observed import Pod, Straggler
+from dtj.core.policies.stragglers import MIN_REPLICAS, Reading, lasting, slow, streaks
 from dtj.core.replicas import Replica, training_replicas
-from dtj.core.stragglers import MIN_REPLICAS, Reading, Straggler, lasting, slow, streaks
 from dtj.engine.job_cache import StepTimings
 from dtj.engine.progress import is_running, pod_of
 from dtj.engine.queue import WorkQueue

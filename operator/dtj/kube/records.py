@@ -248,7 +248,7 @@ class PodRecord(_Partial):
     def main_container(self) -> str:
         """The container that trains: the one that an annotation names since the pod was created.
 
-        A pod without it (TensorBoard's, or one of an older operator) has one named trainer, or its first one trains.
+        A pod without it, such as TensorBoard's, has one named trainer, or its first one trains.
         """
         found = [container.name for container in self.spec.containers]
         known = (self.metadata.annotation(names.Annotation.MAIN_CONTAINER), names.MAIN_CONTAINER, *found)

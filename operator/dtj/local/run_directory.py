@@ -161,7 +161,6 @@ def latest(runs: Path, *, job: str) -> RunDirectory | None:
 def prepare_again(directory: RunDirectory) -> None:
     """Make the folder of an earlier run ready for its next start, within :meth:`RunDirectory.locked`: another process
     may run it until then. Raises OSError."""
-    directory.path.chmod(_PRIVATE)  # older versions made it readable by all
     _make_folders(directory)
     # What was found at the old run's end must not pass for the new one's.
     directory.result.unlink(missing_ok=True)

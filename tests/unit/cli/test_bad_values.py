@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from dtj.cli.common.durations import Duration
+from dtj.cli.common.options import Duration, NamespaceName, WholeNumber
 from dtj.cli.common.terminal import show_error
-from dtj.cli.common.values import NamespaceName, WholeNumber
 from dtj.cli.main import cli
 
 pytestmark = pytest.mark.unit

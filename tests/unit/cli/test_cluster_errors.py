@@ -74,7 +74,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(
     assert printed.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["submit", "run --cluster"])
+@pytest.mark.parametrize("command", ["submit", "run --cluster", "validate --server"])
 def test_a_manifest_cannot_be_submitted_to_nobody(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,12 +93,17 @@ def test_a_cluster_without_the_crd_is_reported_with_what_to_install(
     )
 
 
-def test_a_manifest_for_a_cluster_without_the_crd_names_the_manifest_too(
-    without_crd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["submit", "validate --server"])
+def test_a_manifest_for_a_cluster_without_the_crd_says_what_to_install(
+    command: str, without_crd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = write(tmp_path, manifest("a"))
-    assert run("submit", file, "--kubeconfig", without_crd) == 4
-    assert errors(capsys).startswith(f"{file}: a: 404 page not found: is the CRD installed?")
+    assert run(*command.split(), write(tmp_path, manifest("a")), "--kubeconfig", without_crd) == 4
+    assert errors(capsys).startswith("404 page not found: is the CRD installed?")
+
+
+def test_the_options_of_a_cluster_are_for_the_check_on_one(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match="--namespace, --context and --kubeconfig need --server"):
+        run("validate", write(tmp_path, manifest("a")), "--namespace", "a")
 
 
 @pytest.mark.parametrize("command", ["submit", "run --cluster"])

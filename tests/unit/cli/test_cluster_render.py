@@ -16,8 +16,8 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RestartCounts, RootCause
-from dtj.cli.common.durations import Duration
 from dtj.cli.common.objects import dumped
+from dtj.cli.common.options import Duration
 from dtj.cli.list.render import job_rows, padded
 from dtj.cli.run.cluster_view import cluster_view, news
 from dtj.cli.run.render_cluster_end import end_of_job, next_commands

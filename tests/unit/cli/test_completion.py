@@ -94,7 +94,7 @@ def test_another_kind_is_refused(given: str, words: str) -> None:
 
 
 def test_kubectl_gets_commands_with_their_meaning_and_files_where_files_are_wanted() -> None:
-    assert list(kubectl_lines(cli, ["val"])) == ["validate\tCheck manifests without a cluster.", ":4"]
+    assert list(kubectl_lines(cli, ["val"])) == ["validate\tCheck manifests, without a cluster or with one.", ":4"]
     assert list(kubectl_lines(cli, ["validate", ""])) == [":0"]
     assert "--role" in "\n".join(kubectl_lines(cli, ["explain", "--r"]))
     assert list(kubectl_lines(cli, [])) == list(kubectl_lines(cli, [""]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from dtj.cli.common.next_commands import commands_in, next_kubectl
+from dtj.cli.common.connection import commands_in, next_kubectl
 
 pytestmark = pytest.mark.unit
 

@@ -119,16 +119,11 @@ def test_a_name_that_yaml_reads_as_something_else_is_named(
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"namespace": "Bad NS"}, 'metadata.namespace: Invalid value: "Bad NS": a lowercase RFC 1123 label must'),
+        ({"namespace": "Bad NS"}, 'metadata.namespace: "Bad NS" is not the name of a namespace: write up to 63'),
         ({"namespace": 5}, "metadata.namespace: must be text, but YAML reads 5 here"),
-        ({"labels": {"a b": "c"}}, 'metadata.labels: Invalid value: "a b": name part must consist of'),
-        ({"labels": {"a": "c d"}}, 'metadata.labels: Invalid value: "c d": a valid label must be'),
         ({"labels": {"a": 1}}, "metadata.labels.a: must be text, but YAML reads 1 here: put the value in quotes"),
-        ({"labels": {"/a": "b"}}, "prefix part must be non-empty"),
         ({"labels": ["a"]}, "metadata.labels: must be a mapping"),
-        ({"annotations": {"a b": "c"}}, 'metadata.annotations: Invalid value: "a b"'),
         ({"annotations": {"a": True}}, "metadata.annotations.a: must be text, but YAML reads true here"),
-        ({"annotations": {"a": "x" * 262_144}}, "metadata.annotations: Too long: may not be more than 262144 bytes"),
         ({"name": None, "generateName": "a-"}, "metadata.name: Required value: write a name"),
     ],
 )

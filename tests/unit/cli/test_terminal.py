@@ -25,7 +25,7 @@ from dtj.api.json import JsonObject
 from dtj.api.printable import printable
 from dtj.cli.common import console, job_name
 from dtj.cli.common.console import Console, Text, coloured
-from dtj.cli.common.json_text import as_json
+from dtj.cli.common.objects import as_json
 from dtj.cli.common.terminal import MAX_LINE, SafeHandler, say
 from dtj.cli.common.yaml_text import as_yaml
 from dtj.cli.completion import answer_kubectl

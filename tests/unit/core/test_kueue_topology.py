@@ -108,7 +108,7 @@ def test_pods_of_other_queues_have_no_gate() -> None:
     ("annotations", "message"),
     [
         ({REQUIRED: RACK, PREFERRED: RACK}, f"{REQUIRED} and {PREFERRED} exclude each other: remove all but one"),
-        ({REQUIRED: "no level"}, f"{REQUIRED} must be a level of a Topology, which is a label of nodes: "),
+        ({REQUIRED: "no level"}, f"{REQUIRED} must be a level of a Topology, which is the key of a label of nodes"),
         ({UNCONSTRAINED: "maybe"}, f'{UNCONSTRAINED} must be "true" or "false", not \'maybe\''),
         ({SLICE_REQUIRED: RACK}, f"{SLICE_REQUIRED} and {SLICE_SIZE} belong together: set both, or remove both"),
         ({SLICE_REQUIRED: RACK, SLICE_SIZE: "0"}, f"{SLICE_SIZE} must be a number of pods from 1 to 2,147,483,647"),

@@ -15,8 +15,8 @@ from dtj.api.profiles import Profile
 from dtj.api.spec import Role
 from dtj.api.status import JobStatus
 from dtj.core.manifests.pod import PodRenderer
-from dtj.core.manifests.service import service as service_of
 from dtj.core.platform import ClusterNetwork, Platform
+from dtj.core.policies.service import service as service_of
 from dtj.core.replicas import Replica
 from dtj.core.validity import problems
 

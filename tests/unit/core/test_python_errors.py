@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dtj.core.python_errors import error_line
+from dtj.core.outcome import error_line
 
 pytestmark = pytest.mark.unit
 

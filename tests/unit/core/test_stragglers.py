@@ -12,8 +12,8 @@ import pytest
 from builders import NOW, job
 from dtj.api.names import Reason
 from dtj.api.status import Progress
-from dtj.core.observed import Phase, SeenProgress
-from dtj.core.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, Reading, Straggler, slow
+from dtj.core.observed import Phase, SeenProgress, Straggler
+from dtj.core.policies.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, Reading, slow
 from dtj.engine import stragglers
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dtj.api.status import Progress
-from dtj.core.stragglers import Reading
+from dtj.core.policies.stragglers import Reading
 from dtj.engine.status_port import fetch, read_progress, read_step_timing
 
 pytestmark = pytest.mark.unit

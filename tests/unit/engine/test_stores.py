@@ -14,7 +14,7 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label, Reason
 from dtj.convert.pod_records import pod_from
 from dtj.core.observed import Blocker, Phase, Pod
-from dtj.engine.patching import merge_patch
+from dtj.engine.patching import merge_patch_between
 from dtj.engine.stores import ChildStore, Labelled
 from dtj.kube.informer import Change
 from dtj.kube.records import decode_pod
@@ -222,4 +222,4 @@ def test_a_change_of_labels_or_owner_leaves_no_trace_in_the_indexes() -> None:
     ],
 )
 def test_a_merge_patch_holds_just_the_difference(before: JsonObject, after: JsonObject, patch: JsonObject) -> None:
-    assert merge_patch(before, after) == patch
+    assert merge_patch_between(before, after) == patch

@@ -37,15 +37,6 @@ def test_no_other_user_can_open_what_is_in_the_folder_of_a_run(tmp_path: Path) -
     assert mode(run_directory.create(tmp_path, job="digits", now=NOW).path) == 0o700
 
 
-def test_a_folder_of_an_older_version_is_closed_when_its_run_goes_on(tmp_path: Path) -> None:
-    directory = run_directory.create(tmp_path, job="digits", now=NOW)
-    directory.path.chmod(0o755)
-    again = run_directory.latest(tmp_path, job="digits")
-    assert again is not None
-    run_directory.prepare_again(again)
-    assert mode(again.path) == 0o700
-
-
 async def test_manifest_objects_and_logs_stay_private_wherever_they_are_copied(tmp_path: Path) -> None:
     directory = run_directory.create(tmp_path, job="digits", now=NOW)
     directory.manifest.write_text("of an older version")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rich.console
 import rich.text
@@ -18,6 +18,9 @@ from rich.style import Style
 
 from dtj.api.printable import one_line, printable
 from dtj.cli.common.terminal import MAX_LINE
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,32}m)")
 """SGR, the one sequence that changes nothing but the looks of what follows."""
@@ -98,3 +101,25 @@ def _cleaned(segment: Segment) -> Segment:
     if style is not None and style.link is not None:  # which goes to the terminal as it is, next to the text
         style = style.update_link(None)
     return Segment(printable(segment.text), style)
+
+
+def can_redraw(console: Console) -> bool:
+    """Whether the console is a terminal that moves its cursor; elsewhere a command prints a line for each change."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def live(console: Console, *, cropped: bool) -> Live:
+    """A display that is redrawn only by ``update(..., refresh=True)``, not by a thread of its own.
+
+    ``cropped`` cuts what is higher than the terminal without a mark. Nothing is redirected: all that a command prints
+    goes through its console.
+    """
+    from rich.live import Live
+
+    return Live(
+        console=console,
+        auto_refresh=False,
+        vertical_overflow="crop" if cropped else "ellipsis",
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

@@ -1,6 +1,10 @@
-"""What the exit codes of ``dtj`` mean."""
+"""How commands end: what the exit codes of ``dtj`` mean, and the signals that ask it to end."""
 
+from __future__ import annotations
+
+import signal
 from enum import IntEnum
+from typing import Final
 
 
 class Exit(IntEnum):
@@ -24,3 +28,12 @@ class Exit(IntEnum):
 
     SIGNAL = 128
     """Plus the number of the signal: 130 after Ctrl-C."""
+
+
+_ASK_TO_END: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def signals_that_end() -> tuple[signal.Signals, ...]:
+    """Those that this process does not ignore, as it ignores SIGHUP under nohup, and SIGINT in the background of a
+    script."""
+    return tuple(number for number in _ASK_TO_END if signal.getsignal(number) != signal.SIG_IGN)

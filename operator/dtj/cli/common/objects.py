@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ from dtj.api.printable import one_line
 
 if TYPE_CHECKING:
     from dtj.api.json import JsonObject
+
 
 KIND: Final = f"{names.SINGULAR}.{names.GROUP}"
 
@@ -27,7 +29,6 @@ def dumped(objects: Sequence[JsonObject], form: str) -> str:
     import yaml
 
     from dtj.api.json import dig, text
-    from dtj.cli.common.json_text import as_json
 
     if form == "name":
         return "".join(f"{named(one_line(text(dig(body, 'metadata', 'name'))))}\n" for body in objects)
@@ -47,3 +48,8 @@ def _plain(body: JsonObject) -> JsonObject:
     if not isinstance(metadata, dict):
         return body
     return {**body, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def as_json(body: JsonObject, *, indent: int) -> str:
+    """The object in ASCII, with a line break at its end. DEL is the one control character that json leaves as it is."""
+    return json.dumps(body, indent=indent).replace("\x7f", "\\u007f") + "\n"

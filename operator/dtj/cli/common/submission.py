@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dtj.cli.common.connection import format_api_error
-from dtj.cli.common.next_commands import commands_in
+from dtj.cli.common.connection import commands_in, format_api_error
+from dtj.cli.common.options import CODE
 from dtj.cli.common.terminal import say
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dtj.client import ApiError, AsyncClient, Job
     from dtj.client.checks import Manifest
     from dtj.client.code_manifest import JobWithCode
-
-OPTION: Final = "--code"
 
 
 class Submission(Protocol):
@@ -92,7 +90,7 @@ def submissions(manifests: Iterable[Manifest], code: str | None) -> Sequence[Sub
     try:
         packed = pack(code)
     except CodeError as error:
-        raise CodeError(f"{OPTION}: {error}") from error
+        raise CodeError(f"{CODE}: {error}") from error
     jobs = tuple(WithConfigMap(with_code(manifest, packed)) for manifest in manifests)
     _warn(f"Code of {code}: {packed.summary}")
     return jobs
@@ -137,6 +135,6 @@ def _warn_of_missing_files(manifest: Manifest) -> None:
     files = cluster_needs(pods, Path.cwd()).files
     if files:
         _warn(
-            f"{manifest.document.title}: the command names {listed(files)} of this directory: add {OPTION} . to send "
+            f"{manifest.document.title}: the command names {listed(files)} of this directory: add {CODE} . to send "
             "the directory along, unless the image has it"
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from dtj.api.strategies import Strategy
-from dtj.cli.common.choices import OneOf
 from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.options import OneOf
 from dtj.cli.common.terminal import say, write
 
 

@@ -8,7 +8,7 @@ import click
 
 from dtj.cli.common.connection import cluster_command
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.values import NamespaceName
+from dtj.cli.common.options import NamespaceName
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient

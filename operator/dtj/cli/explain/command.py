@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dtj.api.strategies import Role
-from dtj.cli.common.choices import OneOf
-from dtj.cli.common.platform_option import platform_option
-from dtj.cli.common.values import NamespaceName, WholeNumber
+from dtj.cli.common.options import NamespaceName, OneOf, WholeNumber, platform_option
 
 if TYPE_CHECKING:
     from dtj.core.platform import Platform

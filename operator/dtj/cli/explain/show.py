@@ -14,7 +14,7 @@ from dtj.api.spec import Gang
 from dtj.api.strategies import Role
 from dtj.cli.common.console import Console
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.json_text import as_json
+from dtj.cli.common.objects import as_json
 from dtj.cli.common.terminal import say, write
 from dtj.cli.common.yaml_text import as_yaml
 from dtj.cli.explain.render import explanation

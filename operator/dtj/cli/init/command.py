@@ -9,11 +9,10 @@ import click
 
 from dtj.api.names import job_name_from
 from dtj.api.strategies import MAX_REPLICAS, Strategy
-from dtj.cli.common.choices import OneOf
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted
+from dtj.cli.common.options import OneOf, WholeNumber
 from dtj.cli.common.terminal import say
-from dtj.cli.common.values import WholeNumber
 from dtj.cli.init.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, starter
 
 

@@ -11,8 +11,7 @@ from typing import Final, Protocol
 from rich.console import Group
 
 from dtj.api.job import Job
-from dtj.cli.common.console import Console, Text
-from dtj.cli.common.live_screen import can_redraw, live
+from dtj.cli.common.console import Console, Text, can_redraw, live
 from dtj.cli.list.render import Row, job_rows, padded, widths
 
 TICK: Final = 1.0

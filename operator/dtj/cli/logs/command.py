@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from dtj.cli.common.connection import Place, place_options, with_client
-from dtj.cli.common.durations import Duration
 from dtj.cli.common.job_name import JobName
+from dtj.cli.common.options import Duration, WholeNumber
 from dtj.cli.common.run_options import check_one_is_given, job_or_run
-from dtj.cli.common.values import WholeNumber
 
 
 @click.command()

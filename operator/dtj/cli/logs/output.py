@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from dtj.api.job import Job
+from dtj.cli.common.connection import next_command
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.terminal import copy_line, say
 from dtj.cli.logs.render import first_error_lines, log_text, plain_line
 from dtj.client import AsyncClient

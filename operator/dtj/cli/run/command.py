@@ -8,10 +8,8 @@ import click
 from click.core import ParameterSource
 
 from dtj.cli.common import connection
-from dtj.cli.common.code_option import code_option
-from dtj.cli.common.durations import Duration
+from dtj.cli.common.options import CODE, Duration, code_option
 from dtj.cli.common.run_options import runs_option
-from dtj.cli.common.submission import OPTION
 from dtj.cli.init.starter import MANIFEST
 
 
@@ -86,7 +84,7 @@ _HERE = {
     "ignore_memory": "--ignore-memory",
 }
 _THERE = {
-    "code": OPTION,
+    "code": CODE,
     "namespace": "--namespace",
     "context": "--context",
     "kubeconfig": "--kubeconfig",

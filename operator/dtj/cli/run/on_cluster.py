@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
-from dtj.cli.common.connection import Place, format_api_error, with_client
+from dtj.cli.common.connection import Place, commands_in, format_api_error, with_client
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed
-from dtj.cli.common.next_commands import commands_in
 from dtj.cli.common.submission import Submission, create_or_report, submissions
 from dtj.cli.common.terminal import say
 from dtj.cli.run.follow import follow
@@ -33,6 +32,7 @@ def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout
     async def run_all(client: AsyncClient) -> int:
         found = client.placed(sound(checked))
         jobs = submissions((manifest for manifest, _ in found), code)
+        await client.check((job.manifest, where) for job, (_, where) in zip(jobs, found, strict=True))
         for number, (job, (_, namespace)) in enumerate(zip(jobs, found, strict=True), start=1):
             rest = [later.manifest.job.name for later in jobs[number:]]
             try:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import yaml
 
 from dtj.api.json import JsonObject
 from dtj.cli.common.cluster_needs import cluster_needs
 from dtj.cli.common.console import Console, Text
-from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.exit_codes import Exit, signals_that_end
 from dtj.cli.common.formatting import counted, listed, shown_path
-from dtj.cli.common.signals import signals_that_end
 from dtj.cli.run.render_end import RunPlace, end_lines
 from dtj.cli.run.render_lines import stamped
-from dtj.cli.run.resume_line import ResumeLine
 from dtj.cli.run.screen import Screen, print_summary, screen, width_of
 from dtj.client.checks import Manifest, check
 from dtj.client.manifest_files import STDIN
@@ -295,3 +295,34 @@ def _logging_to(file: Path) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         handler.close()
+
+
+_RESUMED: Final = re.compile(rb"resumed: (step \d+(?: of \d+)?) from ")
+"""As the trainer and dtj_trainer.session() log it, in each of their formats."""
+
+
+class ResumeLine:
+    """Reads what the replicas log from now on, until one reports the step. A script of one's own may never do so."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+        self._read = {file: file.stat().st_size for file in directory.replica_logs()}
+        self._found = False
+
+    def find(self) -> str | None:
+        """``resumed at step 64 of 250``, once."""
+        for file in () if self._found else self._directory.replica_logs():
+            if match := _RESUMED.search(self._new_lines(file)):
+                self._found = True
+                return f"resumed at {match[1].decode()}"
+        return None
+
+    def _new_lines(self, file: Path) -> bytes:
+        """What was added since the last look, up to the end of the last whole line."""
+        added = b""
+        with suppress(OSError), file.open("rb") as opened:  # a log that cannot be read must not end the run
+            opened.seek(self._read.get(file, 0))
+            added = opened.read()
+        whole = added[: added.rfind(b"\n") + 1]
+        self._read[file] = self._read.get(file, 0) + len(whole)
+        return whole

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
-from dtj.cli.common.console import Console, Text
-from dtj.cli.common.live_screen import can_redraw, live
+from dtj.cli.common.console import Console, Text, can_redraw, live
 from dtj.cli.common.next_steps import TERMINAL_WIDTH
 from dtj.cli.run.render_end import fitted
 from dtj.cli.run.render_lines import change_lines, progress_words, stamped, warning_lines

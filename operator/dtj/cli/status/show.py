@@ -9,11 +9,10 @@ from typing import Final
 
 import yaml
 
-from dtj.cli.common.console import Console, Text
+from dtj.cli.common.connection import next_command, next_kubectl
+from dtj.cli.common.console import Console, Text, can_redraw, live
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.json_text import as_json
-from dtj.cli.common.live_screen import can_redraw, live
-from dtj.cli.common.next_commands import next_command, next_kubectl
+from dtj.cli.common.objects import as_json
 from dtj.cli.common.terminal import say, write
 from dtj.cli.status.render import change_line, status_view
 from dtj.client import AsyncClient

@@ -10,8 +10,8 @@ from dtj.api import rules
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
+from dtj.cli.common.connection import next_kubectl
 from dtj.cli.common.formatting import short_time
-from dtj.cli.common.next_commands import next_kubectl
 
 
 def problem_of(job: Job, *, now: datetime) -> str | None:

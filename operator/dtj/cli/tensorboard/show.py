@@ -17,8 +17,7 @@ from typing import Final
 from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.signals import signals_that_end
+from dtj.cli.common.exit_codes import Exit, signals_that_end
 from dtj.cli.common.terminal import say
 from dtj.cli.tensorboard.render import is_ready, problem_of, reason_to_wait, trouble_of
 from dtj.client import AsyncClient

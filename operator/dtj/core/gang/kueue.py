@@ -8,11 +8,10 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
+from dtj.api.json import JsonObject, add, dig, extend, object_at, objects, present, text
 from dtj.api.kueue_labels import max_execution_seconds, priority_class
 from dtj.api.kueue_topology import CHOICES, UNCONSTRAINED, topology_request
 from dtj.api.spec import JobSpec, Role, Scheduling
-from dtj.core.gang.fields import add, present
 from dtj.core.gang.group import Group
 from dtj.core.gang.partial_admission import least_workers
 from dtj.core.messages import WAITING_IN_QUEUE

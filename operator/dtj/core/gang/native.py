@@ -9,9 +9,8 @@ from pydantic import JsonValue
 
 from dtj.api import names
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, object_at, objects
+from dtj.api.json import JsonObject, object_at, objects, present
 from dtj.api.spec import Gang, Role
-from dtj.core.gang.fields import present
 from dtj.core.gang.group import Group
 from dtj.core.observed import GangObject
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dtj.api.json import JsonObject, object_at
-from dtj.core.gang.fields import add, present
+from dtj.api.json import JsonObject, add, object_at, present
 from dtj.core.gang.group import Group
 
 SCHEDULER_NAME: Final = "volcano"

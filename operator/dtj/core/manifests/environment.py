@@ -10,10 +10,9 @@ from pydantic import JsonValue
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, objects, text
 from dtj.api.names import Env
-from dtj.api.spec import JobSpec, RestartScope
-from dtj.core.manifests import data_service
+from dtj.api.spec import DATA_SERVICE, JobSpec, RestartScope, Role
 from dtj.core.manifests.tf_config import Variables
-from dtj.core.platform import Platform
+from dtj.core.platform import Network, Platform, address_of
 from dtj.core.replicas import Replica
 
 _AUTO: Final = RestartScope.AUTO
@@ -58,7 +57,7 @@ def environment(
         Env.ATTEMPT: str(attempt),
         Env.STATUS_PORT: str(network.status_port(role=replica.role, index=replica.index)),
         **{name: str(value) for name, value in optional.items() if value is not None},
-        **data_service.environment(job, spec, replica, network),
+        **_data_service(job, spec, replica, network),
         **tpu,
     }
 
@@ -95,3 +94,14 @@ def merged_environment(container: JsonObject, variables: list[JsonObject]) -> li
     merged = {str(variable.get("name")): variable for variable in objects(container.get("env"))}
     merged.update({str(variable.get("name")): variable for variable in variables})
     return list(merged.values())
+
+
+def _data_service(job: Job, spec: JobSpec, replica: Replica, network: Network) -> dict[str, str]:
+    """What a replica learns of the job's tf.data service, if any: the dispatcher's address; and the service's own
+    replicas, by which host and port they are reached. Its servers are no tasks of the strategy, nor in TF_CONFIG."""
+    if spec.replicas(Role.DISPATCHER) == 0:
+        return {}
+    values = {Env.DATA_SERVICE_ADDRESS: address_of(Replica(Role.DISPATCHER, 0), job, spec, network)}
+    if replica.role in DATA_SERVICE:
+        values[Env.HOST], _, values[Env.DATA_SERVICE_PORT] = address_of(replica, job, spec, network).rpartition(":")
+    return values

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import blockers
-from dtj.core.actions import Action, DeletePod, Emit, Plan, RequeueAfter
+from dtj.core.actions import Action, CreateClaim, DeletePod, Emit, Plan, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
+from dtj.core.manifests.claim import claim
 from dtj.core.pod_creation import creations
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import (
-    checkpoint_claim,
     cleanup,
     cluster_config_map,
     gang,
@@ -84,11 +84,17 @@ def _before_pods(context: JobContext) -> tuple[Action, ...]:
     """NetworkPolicy, claim, ConfigMap, Service and gang, in this order, before the pods that need them."""
     return (
         *network_policy.before_pods(context),
-        *checkpoint_claim.before_pods(context),
+        *_checkpoint_claim(context),
         *cluster_config_map.before_pods(context),
         *service.before_pods(context),
         *gang.before_pods(context),
     )
+
+
+def _checkpoint_claim(context: JobContext) -> tuple[CreateClaim, ...]:
+    """Create the claim if the job asks for one and it is not there. It goes with the job alone."""
+    wanted = claim(context.job, context.spec)
+    return (CreateClaim(wanted),) if wanted is not None and context.observed.claim is None else ()
 
 
 def _stop_outdated(context: JobContext) -> Plan:

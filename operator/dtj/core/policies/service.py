@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dtj.api import names
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.names import Annotation, Label
+from dtj.api.spec import JobSpec
 from dtj.core.actions import Action, CreateService, DeleteService, UpdateService
 from dtj.core.context import JobContext
-from dtj.core.manifests import service as manifests
+from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.policies import cleanup, cluster_config_map
 
 
@@ -15,10 +20,8 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
     """
     found, config_map = context.observed.service, context.cluster.config_map_name
     if found is None:
-        return (
-            CreateService(manifests.service(context.job, context.spec, attempt=context.attempt, config_map=config_map)),
-        )
-    selector = manifests.service_selector(context.job, context.attempt)
+        return (CreateService(service(context.job, context.spec, attempt=context.attempt, config_map=config_map)),)
+    selector = service_selector(context.job, context.attempt)
     if not context.job.owns(found) or (found.selector, found.config_map) == (selector, config_map):
         return ()
     return (UpdateService(found.name, found.uid, selector, config_map),)
@@ -35,3 +38,32 @@ def drop(context: JobContext) -> tuple[Action, ...]:
 def after_the_end(context: JobContext) -> tuple[Action, ...]:
     """The Service goes with the end of the job, whatever its clean-up policy: a cluster holds some thousands."""
     return () if not context.job.status.terminal or cleanup.to_stop(context) else drop(context)
+
+
+def service_selector(job: Job, attempt: int) -> dict[str, str]:
+    """The labels by which a job's Service, and nobody else's, finds the pods of one attempt."""
+    return {Label.JOB_UID: job.uid, Label.ATTEMPT: str(attempt)}
+
+
+def service(job: Job, spec: JobSpec, *, attempt: int, config_map: str = "") -> JsonObject:
+    """The headless Service that gives each replica its name; ``config_map`` is the one with their addresses, if any.
+
+    It publishes addresses of pods that are not ready: peers must find each other before any is.
+    """
+    metadata = metadata_of(job, job.name, labels=labels_of(job))
+    if config_map:
+        metadata["annotations"] = {Annotation.CLUSTER: config_map}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": dict(service_selector(job, attempt)),
+            "ports": [
+                {"name": "tf", "port": spec.port, "targetPort": spec.port},
+                {"name": "status", "port": names.STATUS_PORT, "targetPort": names.STATUS_PORT},
+            ],
+        },
+    }

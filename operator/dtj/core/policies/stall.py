@@ -1,4 +1,4 @@
-"""Stalls: whether a training whose pods are all ready stands still.
+"""Stalls: whether a training whose pods are all ready stands still, and what follows (``runPolicy.onStall``).
 
 A stall needs evidence by this process of the operator: answers of the same pod that show the same place, while all pods
 stay ready, and ``runPolicy.stallTimeoutSeconds`` between the first and the latest of them. That nobody asked, that the
@@ -12,10 +12,16 @@ from typing import Final
 
 from dtj.api import names
 from dtj.api.names import Condition, Reason
+from dtj.api.spec import OnStall
 from dtj.core.actions import AskForStacks
 from dtj.core.conditions import DesiredCondition
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
+from dtj.core.outcome import Failure
+from dtj.core.pod_failure import PodFailureClass
+from dtj.core.policies import budgets
+from dtj.core.policies.finish import finish
+from dtj.core.policies.restart import begin_attempt
 from dtj.core.progress import progress
 from dtj.core.replicas import TRAINING_ROLES, deciding_replica
 
@@ -94,3 +100,16 @@ def ask_for_stacks(context: JobContext, decision: Decision) -> tuple[AskForStack
         return ()
     reached = [pod for pod in context.current if pod.role in TRAINING_ROLES and pod.ip and not pod.ended]
     return (AskForStacks(tuple(reached[:MAX_STACKS])),) if reached else ()
+
+
+def restart_stalled(context: JobContext) -> Decision | None:
+    """All start again, as after an error of their own: a job that always stands still must end."""
+    why = evidence(context)
+    if why is None or context.spec.run_policy.on_stall is not OnStall.RESTART:
+        return None
+    status = context.job.status
+    spent = budgets.used_up(context.spec, status)
+    if spent is not None:
+        return finish(context, Failure(Reason.STALLED, why + spent))
+    counts = budgets.charged(status.restarts, PodFailureClass.USER_ERROR)
+    return begin_attempt(context, "Warning", why, status.model_copy(update={"restarts": counts}))

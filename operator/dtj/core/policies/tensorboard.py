@@ -79,7 +79,7 @@ def next_to(context: JobContext, decision: Decision) -> Plan:
         actions.append(RequeueAfter(again))
     if wanted is _DesiredState.WANTED:
         actions += [BestEffort(CreateService(_service(context.job)))] if service is None else []
-        made = BestEffort(CreatePod(name, partial(_pod, context)))
+        made = BestEffort(CreatePod(name, partial(tensorboard_pod, context.job, context.spec, context.platform)))
         actions += _remade(pod, context.now) if pod is not None else [made]
     return tuple(actions)
 
@@ -137,8 +137,8 @@ def _service(job: Job) -> JsonObject:
     }
 
 
-def _pod(context: JobContext) -> JsonObject:
-    job, platform = context.job, context.platform
+def tensorboard_pod(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
+    """The pod of a job whose spec has ``tensorBoard``."""
     metadata = metadata_of(job, tensorboard_name(job.name), labels=_labels(job))
     # Else it would keep an autoscaler from taking away the node of a job that has ended.
     metadata["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
@@ -146,7 +146,7 @@ def _pod(context: JobContext) -> JsonObject:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": _pod_spec(job, context.spec, platform),
+        "spec": _pod_spec(job, spec, platform),
     }
 
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.code_option import code_option
-from dtj.cli.common.connection import Place, place_options, with_client
+from dtj.cli.common.connection import Place, commands_in, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.next_commands import commands_in
 from dtj.cli.common.objects import named
+from dtj.cli.common.options import code_option
 from dtj.cli.common.submission import create_or_report, submissions
 from dtj.cli.common.terminal import say, write
 
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Place) -> int:
     """Submit jobs to a cluster.
 
-    Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate` does, except for
-    accelerator profiles, which the cluster checks. If one is invalid, none is created.
+    Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate --server` does, except
+    for accelerator profiles, which the operator checks. If one is invalid, none is created.
 
     With --code no image has to be built for a change of the code. `dtj submit --code . -o yaml job.yaml` prints the
     same objects for `kubectl apply --server-side -f -`.
@@ -55,6 +54,7 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None)
     created = []
     found = client.placed(sound(check(files, None)))
     jobs = submissions((manifest for manifest, _ in found), code)
+    await client.check((job.manifest, where) for job, (_, where) in zip(jobs, found, strict=True))
     for submission, (_, namespace) in zip(jobs, found, strict=True):
         submitted = await create_or_report(submission, client, namespace=namespace)
         if submitted is None:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.durations import Duration
+from dtj.cli.common.connection import cluster_command, next_command
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.job_name import JobName
-from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.objects import named
+from dtj.cli.common.options import Duration
 from dtj.cli.common.terminal import say
 
 if TYPE_CHECKING:

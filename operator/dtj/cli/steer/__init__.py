@@ -1,1 +1,0 @@
-"""``dtj suspend``, ``resume``, ``scale`` and ``delete``."""

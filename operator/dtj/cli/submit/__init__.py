@@ -1,1 +1,0 @@
-"""``dtj submit``: creates jobs on a cluster."""

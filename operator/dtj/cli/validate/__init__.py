@@ -1,1 +1,0 @@
-"""``dtj validate``: checks manifests without a cluster."""

@@ -1,1 +1,0 @@
-"""``dtj wait``: waits for a state of a job."""
