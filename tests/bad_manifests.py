@@ -36,6 +36,7 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a role that is none": manifest(roles={"worker": 1, "master": 1}),
     "a controller's name that is none": manifest(managedBy="another operator"),
     "a controller's name without a path": manifest(managedBy="example.com"),
+    "a controller in the field of older versions": manifest(runPolicy={"managedBy": "example.com/other"}),
     "ParameterServer that skips a loss which is not finite": manifest(
         strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, runPolicy={"onNaN": "Skip"}
     ),
@@ -147,6 +148,8 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "TensorBoard without checkpoints": manifest(tensorBoard={}),
     "TensorBoard with checkpoints on no volume": manifest(tensorBoard={}, checkpoint={"path": "/c"}),
     "TensorBoard with a volume of each pod's own": manifest(tensorBoard={}, checkpoint={"volume": {"emptyDir": {}}}),
+    "TensorBoard with a second switch": manifest(tensorBoard={"enabled": True}, checkpoint={"path": "gs://b"}),
+    "a claim in the form of older versions": manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}),
     "a claim that nobody can write to": manifest(checkpoint=_claim(accessModes=["ReadOnlyMany"])),
     "a claim for one pod and several workers": manifest(
         checkpoint=_claim(accessModes=["ReadWriteOncePod"]), roles={"worker": 4}
@@ -154,12 +157,11 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a claim for one pod and TensorBoard": manifest(
         checkpoint=_claim(accessModes=["ReadWriteOncePod"]), roles={"worker": 1}, tensorBoard={}
     ),
+    "a claim without size": manifest(checkpoint={"claimTemplate": {}}),
 }
 """Every rule that needs no stored object has at least one manifest that breaks it and nothing else."""
 
 SCHEMA_BREAKERS: dict[str, JsonObject] = {
-    "a claim without a spec": manifest(checkpoint={"claimTemplate": {}}),
-    "a claim without a size": manifest(checkpoint={"claimTemplate": {"spec": {}}}),
     "a strategy that is none": manifest(strategy="Horovod"),
     "no strategy": manifest(strategy=None),  # type: ignore[arg-type]  # it is left out
     "replicas as text": manifest(replicaSpecs=_roles(worker={"replicas": "two"})),

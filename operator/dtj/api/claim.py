@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 from dtj.api.base import SpecModel
 from dtj.api.fragments import QUANTITY, PodTemplateFragment
 from dtj.api.json import JsonObject
+from dtj.api.rule import CLAIM, Rule
 
 _SPEC: Final = ("spec", "volumes", "ephemeral", "volumeClaimTemplate", "spec")
 """Where PodTemplateSpec holds the spec of a claim."""
@@ -106,4 +107,32 @@ class ClaimTemplate(SpecModel):
     metadata: ClaimMetadata | None = Field(
         default=None, description="metadata has labels and annotations of the claim. The operator sets its name."
     )
-    spec: ClaimSpec = Field(description="spec is the spec of the claim.")
+    spec: ClaimSpec | None = Field(default=None, description="spec is the spec of the claim. It is required.")
+    storage: str | None = Field(
+        default=None, max_length=32, description="storage is refused: use spec.resources.requests.storage."
+    )
+    storage_class_name: str | None = Field(
+        default=None, max_length=253, description="storageClassName is refused: use spec.storageClassName."
+    )
+    access_modes: list[str] | None = Field(
+        default=None, max_length=4, description="accessModes is refused: use spec.accessModes."
+    )
+
+
+_FLAT: Final = ("storage", "storageClassName", "accessModes")
+
+CLAIM_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=(CLAIM,),
+        cel=f"!({' || '.join(f'has(self.{field})' for field in _FLAT)})",
+        message="claimTemplate is the template of a PersistentVolumeClaim: write storage as "
+        "spec.resources.requests.storage, and move storageClassName and accessModes into spec",
+        holds=lambda template: not any(template.get(field) is not None for field in _FLAT),
+    ),
+    Rule(
+        at=(CLAIM,),
+        cel="has(self.storage) || has(self.spec)",  # one message about one mistake
+        message="the claim needs a size: set spec.resources.requests.storage, such as 50Gi",
+        holds=lambda template: template.get("storage") is not None or template.get("spec") is not None,
+    ),
+)

@@ -124,7 +124,7 @@ SHARING_RULES: Final[tuple[Rule, ...]] = (
 def note_on_sharing(spec: JobSpec, raw_spec: JsonObject) -> str | None:
     """What to know of a claim that the pods of one node alone can mount; None if there is nothing to say."""
     template = spec.checkpoint.claim_template if spec.checkpoint is not None else None
-    if template is None or _pods(raw_spec) <= 1:
+    if template is None or template.spec is None or _pods(raw_spec) <= 1:
         return None
     modes = template.spec.access_modes
     if AccessMode.READ_WRITE_ONCE not in modes or AccessMode.READ_WRITE_MANY in modes:

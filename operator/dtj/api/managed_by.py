@@ -7,7 +7,7 @@ from typing import Final
 from dtj.api import names
 from dtj.api.json import JsonObject
 from dtj.api.patterns import matches
-from dtj.api.rule import SPEC, Rule
+from dtj.api.rule import RUN_POLICY, SPEC, Rule
 
 _CONTROLLER: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/._~%!$&'()*+,;=:-]+$"
 """A domain and a path, as ``managedBy`` of a batch Job must be (kubernetes, IsDomainPrefixedPath)."""
@@ -26,6 +26,13 @@ MANAGED_BY_RULES: Final[tuple[Rule, ...]] = (
         message=f"managedBy must name a controller as a domain and a path, such as {names.CONTROLLER}: "
         "correct it, or remove it",
         holds=lambda spec: spec.get("managedBy") is None or matches(_CONTROLLER, spec["managedBy"]),
+        field="managedBy",
+    ),
+    Rule(
+        at=(RUN_POLICY,),
+        cel="!has(self.managedBy)",
+        message="managedBy has moved: set spec.managedBy, and remove runPolicy.managedBy",
+        holds=lambda policy: policy.get("managedBy") is None,
         field="managedBy",
     ),
     Rule(

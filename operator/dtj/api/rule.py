@@ -21,6 +21,7 @@ CHECKPOINT: Final[Path] = (*SPEC, "checkpoint")
 CLAIM: Final[Path] = (*CHECKPOINT, "claimTemplate")
 ELASTICITY: Final[Path] = (*SPEC, "elastic")
 RUN_POLICY: Final[Path] = (*SPEC, "runPolicy")
+TENSORBOARD: Final[Path] = (*SPEC, "tensorBoard")
 SCHEDULING: Final[Path] = (*RUN_POLICY, "scheduling")
 
 

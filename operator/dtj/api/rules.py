@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from dtj.api import names, quantities
 from dtj.api.changes import CHANGES
+from dtj.api.claim import CLAIM_RULES
 from dtj.api.claim_rules import SHARING_RULES, VOLUME_RULES
 from dtj.api.counts import cel_count, count, roles_of
 from dtj.api.json import JsonObject, dig, objects, text
@@ -369,6 +370,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         field="path",
     ),
+    *CLAIM_RULES,
     *SHARING_RULES,
     *VOLUME_RULES,
     Rule(

@@ -369,6 +369,11 @@ class RunPolicy(SpecModel):
         description="ttlSecondsAfterFinished is how long the job is kept after it ends, in seconds. By "
         "default the job is kept forever.",
     )
+    managed_by: str | None = Field(
+        default=None,
+        max_length=63,
+        description="managedBy is refused: use spec.managedBy.",
+    )
     clean_pod_policy: CleanPodPolicy = Field(
         default=CleanPodPolicy.RUNNING,
         description="cleanPodPolicy decides which pods are deleted when the job ends: Running (pods that "

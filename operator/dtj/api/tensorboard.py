@@ -9,12 +9,15 @@ from pydantic import Field, JsonValue
 from dtj.api.base import SpecModel
 from dtj.api.fragments import PodTemplateFragment
 from dtj.api.json import JsonObject, text
-from dtj.api.rule import SPEC, Rule
+from dtj.api.rule import SPEC, TENSORBOARD, Rule
 
 
 class TensorBoard(SpecModel):
     """A pod and a Service that show the job's curves."""
 
+    enabled: bool | None = Field(
+        default=None, description="enabled is refused: set tensorBoard to {}, or leave tensorBoard out."
+    )
     image: str | None = Field(
         default=None,
         min_length=1,
@@ -60,5 +63,13 @@ TENSORBOARD_RULES: Final[tuple[Rule, ...]] = (
         "ephemeral), or a URL as checkpoint.path",
         holds=lambda spec: not isinstance(spec.get("tensorBoard"), dict) or _shares_logs(spec.get("checkpoint")),
         field="tensorBoard",
+    ),
+    Rule(
+        at=(TENSORBOARD,),
+        cel="!has(self.enabled)",
+        message="tensorBoard.enabled is no longer a switch: remove enabled to turn TensorBoard on, or remove "
+        "tensorBoard to turn it off",
+        holds=lambda board: board.get("enabled") is None,
+        field="enabled",
     ),
 )

@@ -17,7 +17,7 @@ def claim_name(job: Job) -> str:
 def claim(job: Job, spec: JobSpec) -> JsonObject | None:
     """The PersistentVolumeClaim that the job asks for, if it asks for one."""
     template = spec.checkpoint.claim_template if spec.checkpoint is not None else None
-    if template is None:
+    if template is None or template.spec is None:
         return None
     given = template.metadata or ClaimMetadata()
     metadata = metadata_of(job, claim_name(job), labels={**(given.labels or {}), **labels_of(job)})
