@@ -13,6 +13,7 @@ from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.held_out_examples import HeldOut
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.evaluation import Evaluation
+from dtj_trainer.training.session_state import check_keras
 from dtj_trainer.user_code.dataset import OwnData
 from dtj_trainer.user_code.model import OwnTask
 
@@ -36,16 +37,14 @@ class Guided(tf_keras.Model):
     """Shows its metrics, what follows from one of them, and a value of the last batch."""
 
     def test_step(self, data: Any) -> Any:
-        """See Keras."""
         found = super().test_step(data)
         return {**found, "wrong": 1 - found["accuracy"], "of_batch": tf.reduce_max(data[0])}
 
 
 class Unshown(tf_keras.Model):
-    """Returns the loss of a batch alone."""
+    """Returns a value of a batch alone."""
 
     def test_step(self, data: Any) -> Any:
-        """See Keras."""
         return {"error": tf.reduce_mean(self(data[0], training=False))}
 
 
@@ -97,3 +96,12 @@ def test_it_is_what_keras_shows_each_time(
 def test_a_test_step_without_a_metric_is_refused_before_the_training() -> None:
     with pytest.raises(UsageError, match=r"^--model=mine:model: Unshown.test_step returns error, which no metric adds"):
         evaluation(lambda: made(Unshown))
+
+
+def test_a_session_takes_it_under_parameter_servers_alone() -> None:
+    model = made()
+    for parts in ({"model": model}, {"all": [{"one": model.optimizer}]}):
+        check_keras(parts, "ParameterServer")
+        line = r"^session: checkpoint\((model|all)=...\): \w+ of tf_keras, but strategy Mirrored needs one of Keras 3;"
+        with pytest.raises(UsageError, match=line):
+            check_keras(parts, "Mirrored")

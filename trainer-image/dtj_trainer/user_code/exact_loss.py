@@ -18,7 +18,6 @@ from dtj_trainer.compat.loss_of_parts import Parts, loss_of_parts
 from dtj_trainer.errors import UsageError
 
 Tensor = Any
-_MEANS = ("sum_over_batch_size", "mean", "auto")
 _BY_WEIGHT = "mean_with_sample_weight"
 
 

@@ -7,7 +7,7 @@ the increase of its variables is summed over steps, replicas and workers; its re
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -63,7 +63,7 @@ class CompiledObjective:
         self._replace_losses()
         sample = next(iter(data.validation(batch=2)))
         # What a user's code raises here, it would raise in the midst of the first step.
-        guarded(name, "computing its loss and metrics", lambda: self._build(sample))
+        guarded(name, "computing its loss and metrics", lambda: keras3.build_by(model, unpacked(sample)))
         self._division = self._own_division(data) if self._divides else None
         self._outputs = self._output_names()
         self._default = default if default is not None and not self._compiled_metrics() else None
@@ -98,8 +98,7 @@ class CompiledObjective:
         for exact in self._exact:
             exact.batch = None
         try:
-            with self.test_step.undisturbed() if self.test_step else nullcontext():
-                yield
+            yield
         finally:
             self._batch = batch
             for exact, before in zip(self._exact, batches, strict=True):
@@ -180,10 +179,6 @@ class CompiledObjective:
                 "the model with a loss instead, or use strategy OneDevice"
             )
         return found
-
-    def _build(self, sample: Any) -> None:
-        """Makes what Keras makes of losses and metrics with the first batch."""
-        keras3.build_by(self._model, unpacked(sample))
 
     def _output_names(self) -> list[str]:
         """Of the losses of the outputs, where there are several."""

@@ -27,7 +27,6 @@ from dtj_trainer.user_code.metric_values import (
 )
 
 Tensor = Any
-_METHODS_OF_FIT = ("compute_loss", "compute_metrics", "get_metrics_result")
 
 
 class OwnTestStep:
@@ -76,22 +75,13 @@ class OwnTestStep:
         return self._of_one_batch
 
     def sums(self, examples: Any) -> Tensor:
-        """What a whole batch adds to the sums: float32, [size]. To be called within `undisturbed`."""
+        """What a whole batch adds to the sums: float32, [size]."""
         return tf.concat(flat(self._after(examples, _zeros(self._variables))), axis=0)
 
     def means(self, sums: Any) -> dict[str, float]:
         """The metrics by name."""
         _, shown = self._finally(values_of(np.asarray(sums, np.float64), self._variables), self._sample)
         return {name: value for name, value in shown.items() if name not in self._of_one_batch}
-
-    @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """While it is called, the model has the methods of its class, which a training by `fit` replaces."""
-        replaced = {name: vars(self._model).pop(name) for name in _METHODS_OF_FIT if name in vars(self._model)}
-        try:
-            yield
-        finally:
-            vars(self._model).update(replaced)
 
     def _after(self, examples: Any, metrics: Mapping[int, tuple[Any, Tensor]]) -> list[Tensor]:
         """The variables of the metrics after it; nothing is changed.
@@ -123,7 +113,7 @@ class OwnTestStep:
             return None
 
         metrics = {id(one): (one, value) for one, value in zip(self._variables, values, strict=True)}
-        with self.undisturbed(), updating(self._metrics, leaving), self._with_values(metrics):
+        with updating(self._metrics, leaving), self._with_values(metrics):
             returned = self._step(examples)
             result = self._model.get_metrics_result()
             shown = result if set(result) == set(returned) else returned
