@@ -126,3 +126,19 @@ def added_loss_alone() -> Any:
     model = Rebuilds()
     model.compile(optimizer=keras.optimizers.SGD(0.1))
     return model
+
+
+def tf_keras_branches() -> Any:
+    import tf_keras
+
+    class Gate(tf_keras.layers.Layer):
+        """Decides by what it sees."""
+
+        def call(self, inputs: Any) -> Any:
+            if tf.reduce_sum(inputs) > 0:
+                inputs = 2 * inputs
+            return inputs
+
+    model = tf_keras.Sequential([tf_keras.Input((FEATURES,)), Gate(), tf_keras.layers.Dense(CLASSES)])
+    model.compile(tf_keras.optimizers.SGD(0.1), tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model

@@ -336,16 +336,6 @@ def normalised_masked() -> Any:
     return model
 
 
-def tf_keras_normalised_raw() -> Any:
-    import tf_keras
-
-    layers = tf_keras.layers
-    model = tf_keras.Sequential([layers.Input((FEATURES,)), layers.BatchNormalization(), layers.Dense(CLASSES)])
-    loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=tf_keras.optimizers.SGD(0.1), loss=loss)
-    return model
-
-
 class Centred(keras.layers.Layer):
     """Keeps a running mean of what it sees."""
 

@@ -99,25 +99,6 @@ def evaluation_of_single_batches() -> Any:
     return _made(Unshown)
 
 
-def tf_keras_evaluation() -> Any:
-    import tf_keras
-
-    class Guided(tf_keras.Model):
-        def test_step(self, data: Any) -> Any:
-            x, y = data[:2]
-            y_pred = self(x, training=False)
-            self.compiled_loss(y, y_pred, regularization_losses=self.losses)
-            self.compiled_metrics.update_state(y, y_pred)
-            return {metric.name: metric.result() for metric in self.metrics}
-
-    inputs = tf_keras.Input((FEATURES,))
-    hidden = tf_keras.layers.Dense(8, "tanh", kernel_regularizer=tf_keras.regularizers.L2(0.01))(inputs)
-    model = Guided(inputs, tf_keras.layers.Dense(CLASSES)(hidden))
-    loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=tf_keras.optimizers.SGD(0.1), loss=loss, metrics=["accuracy"])
-    return model
-
-
 def _classes() -> Any:
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 

@@ -47,17 +47,6 @@ def metrics() -> Any:
     return model
 
 
-def tf_keras_metrics() -> Any:
-    import tf_keras
-
-    model = dense(tf_keras.optimizers.SGD(0.1), tf_keras)
-    loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    metrics = ["accuracy", tf_keras.metrics.MeanIoU(CLASSES, sparse_y_pred=False, name="iou")]
-    top = tf_keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")
-    model.compile(optimizer=tf_keras.optimizers.SGD(0.1), loss=loss, metrics=metrics, weighted_metrics=[top])
-    return model
-
-
 def yes_or_no() -> dict[str, Any]:
     """Vectors, and whether they are of the first class."""
     return {name: part.map(lambda x, label: (x, tf.reshape(label == 0, [1]))) for name, part in points().items()}

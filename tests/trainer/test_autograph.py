@@ -12,39 +12,6 @@ from trainer.cluster import SOURCE, inherited
 pytestmark = pytest.mark.trainer
 
 
-def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
-    import tensorflow as tf
-    import tf_keras
-
-    from dtj_trainer.training.inner_loop import Vote
-    from dtj_trainer.training.synchronous_step import SynchronousLoop
-
-    class Gate(tf_keras.layers.Layer):
-        def call(self, inputs: Any) -> Any:
-            return inputs if tf.reduce_sum(inputs) > 0 else 0 * inputs
-
-    class Errors:
-        metrics = ("loss",)
-
-        def compute_metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
-            return {"loss": tf.square(outputs[:, 0] - labels)}
-
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    with strategy.scope():
-        passes = tf_keras.layers.Dense(1, kernel_initializer="ones")
-        model = tf_keras.Sequential([tf_keras.layers.Input((1,)), Gate(), passes])
-        optimizer = tf_keras.optimizers.SGD(0.0)
-        step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    loop = SynchronousLoop(
-        strategy=strategy, task=Errors(), model=model, optimizer=optimizer, step=step, batch=1, max_steps=1
-    )
-    inputs = tf.data.Dataset.from_tensor_slices(([[3.0], [-3.0]], [3.0, 3.0])).batch(1)
-    batches = iter(strategy.experimental_distribute_dataset(inputs))
-    vote = Vote(stop=False, save=False, next_steps=1)
-    assert [loop.run(batches, 1, lambda: vote).metrics["loss"] for _ in range(2)] == [0.0, 9.0]
-    assert int(step.numpy()) == 2
-
-
 def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
     import keras
     import tensorflow as tf

@@ -92,8 +92,8 @@ def test_the_rate_is_scaled_to_the_global_batch_only_when_asked_and_says_so(libr
     )
 
 
-def test_momentum_is_sgds_and_both_are_reported(library: ModuleType) -> None:
-    with_momentum = made(library, "--optimizer=sgd", "--momentum=0.9", "--schedule=warmup-cosine")
+def test_the_momentum_of_sgd_and_the_schedule_are_reported(library: ModuleType) -> None:
+    with_momentum = made(library, "--optimizer=sgd", "--optimizer-options=momentum=0.9", "--schedule=warmup-cosine")
     assert with_momentum.optimizer.momentum == 0.9
     assert with_momentum.description == (
         "sgd, momentum 0.9  learning rate 0.01 after a warm-up of 20 steps, then falling by a cosine to 0 at step 200"
@@ -164,8 +164,8 @@ def test_any_optimizer_is_made_by_name_with_its_options(library: ModuleType) -> 
             "--optimizer-options: give learning_rate as --le",
         ),
         (
-            ["--optimizer=sgd", "--momentum=0.5", "--optimizer-options=momentum=0.9"],
-            "--optimizer-options: momentum also has its own option; give one of the two",
+            ["--optimizer=sgd", "--optimizer-options=momentum=1.5"],
+            "--optimizer-options: `momentum` must be a float between [0, 1]",
         ),
         (
             ["--optimizer-options=clipnorm=1,clipvalue=1"],

@@ -83,25 +83,13 @@ def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
         assert "not seen" not in broken["worker-1"].log
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
-def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path, library: str) -> None:
+def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path) -> None:
     script = HERE / "scripts" / "fits.py"
-    with job(tmp_path / "whole", ONE, script, "200", library, imported=False, every=200) as whole:
+    with job(tmp_path / "whole", ONE, script, "200", imported=False, every=200) as whole:
         assert whole.start().wait() == {"worker-0": 0}
-    with job(folder, ONE, script, "200", library) as broken:
+    with job(folder, ONE, script, "200") as broken:
         interrupted(broken, 200)
     assert tensors(broken.checkpoints / "ckpt-200") == tensors(whole.checkpoints / "ckpt-200")
-    assert "warning" not in broken["worker-0"].log
-
-
-def test_random_layers_of_tf_keras_that_keep_no_count_are_reported(folder: Path) -> None:
-    with job(folder, ONE, HERE / "scripts" / "fits.py", "20", "tf_keras", "uncounted") as legacy:
-        assert legacy.start().wait() == {"worker-0": 0}
-    assert (
-        "\nwarning: session: checkpoint(model=...): left_out draw random numbers that no checkpoint holds, so a "
-        "resumed run draws others; call tf_keras.backend.experimental.enable_tf_random_generator() before the model "
-        "is made\n"
-    ) in f"\n{legacy['worker-0'].log}"
 
 
 def test_a_coordinator_of_parameter_servers_goes_on_where_it_was_stopped(folder: Path) -> None:

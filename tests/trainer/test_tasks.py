@@ -114,7 +114,7 @@ def test_two_workers_learn_what_one_process_learns_and_resume_on_schedule_to_the
     tmp_path: Path, task: tuple[str, ...]
 ) -> None:
     arguments = [
-        *task, "--optimizer=sgd", "--momentum=0.9", "--schedule=warmup-cosine",
+        *task, "--optimizer=sgd", "--optimizer-options=momentum=0.9", "--schedule=warmup-cosine",
         "--checkpoint-every-steps=10", "--checkpoint-keep=20",
     ]  # fmt: skip
     with Job(tmp_path / "alone", strategy="OneDevice", roles=ONE, arguments=arguments) as alone:

@@ -59,7 +59,6 @@ CASES = [
     ("masked", "tokens", 16, *WORKERS),
     ("masked_by_weight", "tokens", 8, *MIRRORED),
     ("normalised_penalties", "points", 8, *MIRRORED),
-    ("tf_keras_weights", "weighted", 16, *WORKERS),
     # Keras takes the losses of single outputs as means of batches, whatever size these have.
     ("several", "pairs", 8, *MIRRORED),
     # These have a test_step of their own.
@@ -67,7 +66,6 @@ CASES = [
     ("extended_evaluation", "points", 16, *WORKERS),
     ("extended_evaluation", "points", 16, "CentralStorage", ONE),
     ("own_evaluation", "points", 8, *WORKERS),
-    ("tf_keras_evaluation", "points", 16, "OneDevice", ONE),
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The two Kerases: Keras 3, and tf_keras, which is the Keras of TensorFlow 2.15 and before.
 
-What differs between their variables. tf_keras is imported only where it is needed: it costs 0.2 s.
-Imports TensorFlow.
+What differs between their variables. Parameter servers train models of tf_keras, all else trains models of Keras 3.
+tf_keras is imported only where it is needed: it costs 0.2 s. Imports TensorFlow.
 """
 
 import sys
@@ -10,14 +10,26 @@ from types import ModuleType
 from typing import Any
 
 import keras
+import tensorflow as tf
 
-from dtj_trainer import rng_state
-from dtj_trainer.compat import optimizers, tf_keras
+from dtj_trainer.compat import keras3, optimizers, tf_keras
+
+REMEDY = "make it with `import keras`, or use strategy ParameterServer, which needs tf_keras"
+"""What to do with a model of tf_keras under any other strategy."""
+
+
+def is_of_tf_keras(part: Any) -> bool:
+    """Whether something is a layer, a model or an optimizer of tf_keras; imports it for nobody."""
+    library = sys.modules.get("tf_keras")
+    if library is None:
+        return False
+    kinds = library.optimizers
+    return isinstance(part, (library.layers.Layer, kinds.Optimizer, kinds.legacy.Optimizer))
 
 
 def keras_of(model: Any) -> ModuleType:
     """The Keras that a model belongs to, whatever it was asked for: a user's model may be of either."""
-    return sys.modules["tf_keras"] if rng_state.is_of_tf_keras(model) else keras
+    return sys.modules["tf_keras"] if is_of_tf_keras(model) else keras
 
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
@@ -27,6 +39,21 @@ def sees_batches(callback: Any, library: ModuleType) -> bool:
     """Whether a callback of this Keras does anything before or after a batch of the training."""
     base = library.callbacks.Callback
     return any(getattr(getattr(callback, hook), "__func__", None) is not getattr(base, hook) for hook in _BATCH_HOOKS)
+
+
+def given_losses(model: Any) -> tuple[Any, Any]:
+    """The losses and their weights that a model was compiled with, as the user gave them; None where there are none."""
+    if is_of_tf_keras(model):
+        return (None, None) if model.compiled_loss is None else tf_keras.given_losses(model.compiled_loss)
+    losses = keras3.losses_of(model)
+    return (None, None) if losses is None else keras3.given_losses(losses)
+
+
+def given_metrics(model: Any) -> list[Any]:
+    """The metrics that a model was compiled with, weighted ones included, as the user gave them."""
+    compiled = model.compiled_metrics if is_of_tf_keras(model) else keras3.metrics_of(model)
+    given = [] if compiled is None else keras3.given_metrics(compiled)
+    return [one for one in tf.nest.flatten(given) if one is not None]
 
 
 def scales_loss(model: Any) -> bool:
@@ -43,19 +70,14 @@ def variables(of_keras: Iterable[Any]) -> list[Any]:
 def saved_variables(optimizer: Any) -> list[Any]:
     """The optimizer's own variables behind `state`."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    scales = inner is not optimizer
     left_out = [optimizers.rate_of(inner)]
-    if scales and isinstance(optimizer, keras.optimizers.Optimizer):
-        # Of a LossScaleOptimizer of Keras 3, its own rate and count are of no use to anybody.
+    if inner is not optimizer:
+        # Of a LossScaleOptimizer, its own rate and count are of no use to anybody.
         left_out += [optimizers.rate_of(optimizer), optimizers.count_of(optimizer)]
     if getattr(inner, "momentum", None) == 0:
         # SGD of tf_keras makes slots for a momentum that is not there; Keras 3 makes none.
         left_out += getattr(inner, "momentums", [])
-    found = [variable for variable in optimizer.variables if all(variable is not one for one in left_out)]
-    if scales and not isinstance(optimizer, keras.optimizers.Optimizer) and optimizer.dynamic:
-        # tf_keras keeps them apart.
-        found += tf_keras.state_of_loss_scale(optimizer)
-    return found
+    return [variable for variable in optimizer.variables if all(variable is not one for one in left_out)]
 
 
 def state(optimizer: Any) -> list[Any]:

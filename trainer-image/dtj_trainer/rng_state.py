@@ -2,22 +2,16 @@
 
 So a run that resumes draws what an uninterrupted one would have, whatever strategy wrote the checkpoint, which holds
 nothing of it. Were the layers' own count kept instead, replicas whose shares of a batch differ in size would stand at
-different places. (Pipeline does the same for each micro-batch by itself.) Imports TensorFlow, and neither Keras.
+different places. (Pipeline does the same for each micro-batch by itself.) Imports TensorFlow and Keras.
 """
 
 import random
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
-from dtj_trainer.compat import tf_keras as compat
-
-_TF_KERAS = "tf_keras"
 
 
 class RngState:
@@ -27,12 +21,12 @@ class RngState:
         """To be called in the strategy's scope, before the first step.
 
         Args:
-            model: of either Keras, built.
+            model: built.
         """
-        # A seed and a count of Keras 3, a count and a key of tf_keras: what is no count is the layer's seed.
+        # Each is a seed and a count.
         found = [(state, tf.convert_to_tensor(state).numpy()) for state in states(model)]
         self._seeds = [(state, (int(values[0]), int(values[-1]))) for state, values in found]
-        self._unseeded = None if is_of_tf_keras(model) else _Unseeded()
+        self._unseeded = _Unseeded()
 
     def fold_in(self, step: Any) -> None:
         """Puts the layers where this step begins; to be called by each replica.
@@ -42,10 +36,9 @@ class RngState:
         """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         stateless_fold_in = tf.random.experimental.stateless_fold_in
-        if self._unseeded is not None:
-            # Keras has one generator for each thread, and each replica is one.
-            keras3.draw_unseeded_by(self._unseeded)
-            self._unseeded.begin(step, replica)
+        # Keras has one generator for each thread, and each replica is one.
+        keras3.draw_unseeded_by(self._unseeded)
+        self._unseeded.begin(step, replica)
         for state, seed in self._seeds:
             here = stateless_fold_in(stateless_fold_in(tf.constant(seed, tf.int64), step), replica)
             state.assign(tf.random.stateless_uniform(state.shape, here, minval=None, maxval=None, dtype=state.dtype))
@@ -86,58 +79,6 @@ def _is_here(tensor: Any) -> bool:
     return graph is not None
 
 
-@contextmanager
-def seeded_rng(seed: int) -> Iterator[None]:
-    """What tf_keras builds in here keeps count of its random numbers, and begins with this seed.
-
-    By itself it draws by TensorFlow's stateful operations, whose state nobody can set; Keras 3 never does. A tf_keras
-    that is not imported builds nothing.
-    """
-    tf_keras = sys.modules.get(_TF_KERAS)
-    if tf_keras is None:
-        yield
-        return
-    tf_keras.utils.set_random_seed(seed)
-    experimental = tf_keras.backend.experimental
-    before = experimental.is_tf_random_generator_enabled()
-    experimental.enable_tf_random_generator()
-    try:
-        yield
-    finally:
-        if not before:
-            experimental.disable_tf_random_generator()
-
-
 def states(model: Any) -> list[Any]:
-    """The tf.Variables that say where the random layers of a model stand; none is a weight.
-
-    To be called in the strategy's scope. Layers that keep no count are left out: see `unseeded_layers`.
-    """
-    if not is_of_tf_keras(model):
-        return [variable.value for variable in model.variables if keras3.is_seed(variable)]
-    found = [compat.random_state(layer) for layer in _random_layers(model)]
-    return [state for state in found if state is not None]
-
-
-def unseeded_layers(model: Any) -> list[str]:
-    """The names of the random layers of which nothing says where they stand; there are none in Keras 3."""
-    if not is_of_tf_keras(model):
-        return []
-    return [layer.name for layer in _random_layers(model) if compat.is_stateful_by_tensorflow(layer)]
-
-
-def is_of_tf_keras(model: Any) -> bool:
-    """Whether a model, or what may be one, is of tf_keras; imports it for nobody."""
-    tf_keras = sys.modules.get(_TF_KERAS)
-    return tf_keras is not None and isinstance(model, tf_keras.Model)
-
-
-def _random_layers(model: Any) -> list[Any]:
-    """The layers of a tf_keras model that draw in training."""
-    return [layer for layer in compat.random_layers(model) if _draws(layer)]
-
-
-def _draws(layer: Any) -> bool:
-    """Whether a layer that can draw does: a recurrent one without dropout does not."""
-    rates = [getattr(layer, name, None) for name in ("rate", "dropout", "recurrent_dropout")]
-    return all(rate is None for rate in rates) or any(rates)
+    """The tf.Variables that say where the random layers of a model stand; none is a weight. None in tf_keras."""
+    return [variable.value for variable in model.variables if keras3.is_seed(variable)]

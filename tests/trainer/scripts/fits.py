@@ -2,18 +2,11 @@
 
 import sys
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 import dtj_trainer
-
-if sys.argv[2] == "keras":
-    import keras
-else:
-    import tf_keras as keras
-
-    if "uncounted" not in sys.argv:
-        keras.backend.experimental.enable_tf_random_generator()
 
 TOTAL = int(sys.argv[1])
 
@@ -21,15 +14,13 @@ keras.utils.set_random_seed(7)
 with dtj_trainer.session() as s:
     with s.strategy.scope():
         layers = keras.layers
-        model = keras.Sequential(
-            [layers.Input((8,)), layers.Dense(16, "relu"), layers.Dropout(0.5, name="left_out"), layers.Dense(1)]
-        )
+        model = keras.Sequential([layers.Input((8,)), layers.Dense(16, "relu"), layers.Dropout(0.5), layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
     s.checkpoint(model=model, optimizer=model.optimizer)
     random = np.random.default_rng(7)
     inputs = random.normal(size=(512, 8)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :1] ** 2))
-    # Keras 3 begins the data twice, to look at a first batch: an order that changes each time would not be the same.
+    # Keras begins the data twice, to look at a first batch: an order that changes each time would not be the same.
     data = data.shuffle(512, seed=7, reshuffle_each_iteration=False).repeat().batch(16)
     if s.step < TOTAL:
         left = TOTAL - s.step

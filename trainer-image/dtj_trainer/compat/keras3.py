@@ -87,8 +87,8 @@ def call_arguments(model: Any, *, training: bool) -> dict[str, bool]:
 
 
 def compute_loss_arguments(model: Any, *, training: bool) -> dict[str, bool]:
-    """The argument `training` for `compute_loss` of a model of either Keras; nothing for one that does not take it."""
-    takes = isinstance(model, keras.Model) and private(model, "_compute_loss_has_training_arg", library="keras")
+    """The argument `training` for `compute_loss` of a model; nothing for one that does not take it."""
+    takes = private(model, "_compute_loss_has_training_arg", library="keras")
     return {"training": training} if takes else {}
 
 
@@ -99,8 +99,8 @@ def mask_of(tensor: Any) -> Any:
 
 
 def put_mask(tensor: Any, mask: Any) -> None:
-    """Lets a mask go with a tensor."""
-    _check_mask(with_tf_keras="tf_keras" in sys.modules)
+    """Lets a mask go with a tensor of Keras 3."""
+    _check_mask(with_tf_keras=False)
     setattr(tensor, _MASK, mask)
 
 

@@ -20,7 +20,6 @@ class Learning:
     Attributes:
         asked: whether any of it was given; a model that was compiled keeps its own optimizer where not.
         settings: more arguments of the optimizer, by Keras' names.
-        momentum: of SGD; 0 is none.
         rate: None: Keras' own of this optimizer.
         warmup_steps: None: a tenth of the decay.
         decay_steps: None: all steps of the run.
@@ -30,7 +29,6 @@ class Learning:
     asked: bool
     optimizer: str
     settings: Mapping[str, object]
-    momentum: float
     rate: float | None
     schedule: str
     warmup_steps: int | None
@@ -48,8 +46,6 @@ def learning(args: ParsedArgs, rates: Mapping[str, float]) -> Learning:
         UsageError: an option that has no meaning next to the others.
     """
     optimizer, schedule = args.value(options.OPTIMIZER), args.value(options.SCHEDULE)
-    if optimizer != "sgd":
-        _refuse(args, options.MOMENTUM, f"{optimizer} has none of its own; leave it out, or give --optimizer=sgd")
     if schedule != WARMED_UP:
         _refuse(args, options.WARMUP_STEPS, f"schedule {schedule} does not warm up; give --schedule={WARMED_UP}")
     if schedule == "constant":
@@ -58,7 +54,6 @@ def learning(args: ParsedArgs, rates: Mapping[str, float]) -> Learning:
         asked=any(args.source(option) for option in options.LEARNING),
         optimizer=optimizer,
         settings=args.value(options.OPTIMIZER_OPTIONS),
-        momentum=args.value(options.MOMENTUM),
         rate=args.value(options.LEARNING_RATE) or rates.get(optimizer),
         schedule=schedule,
         warmup_steps=args.value(options.WARMUP_STEPS),

@@ -56,13 +56,6 @@ def _float(text: str) -> float:
         return math.nan
 
 
-def fraction(text: str) -> float:
-    number = _float(text)
-    if not 0 <= number < 1:
-        raise ValueError("give a number from 0 to below 1")
-    return number
-
-
 def port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise ValueError("give a port from 1 to 65535")

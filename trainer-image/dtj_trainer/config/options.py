@@ -202,11 +202,7 @@ OPTIMIZER = Option(
 )  # fmt: skip
 OPTIMIZER_OPTIONS = Option[Mapping[str, "bool | int | float"]](
     flag="--optimizer-options", parse=values.settings, default=MappingProxyType({}), metavar="A=N,B=N",
-    help="options of the optimizer, by their names in Keras, such as weight_decay=0.01,clipnorm=1.0,use_ema=true",
-)  # fmt: skip
-MOMENTUM = Option(
-    flag="--momentum", parse=values.fraction, default=0.0, metavar="M",
-    help="momentum of sgd",
+    help="options of the optimizer, by their names in Keras, such as momentum=0.9,clipnorm=1.0,use_ema=true",
 )  # fmt: skip
 LEARNING_RATE = Option[float | None](
     flag="--learning-rate", parse=values.positive, default=None, metavar="RATE",
@@ -230,7 +226,7 @@ DECAY_STEPS = Option[int | None](
     help="step at which the decay of the rate ends (default: the last step)",
 )  # fmt: skip
 LEARNING: tuple[Option[object], ...] = (
-    OPTIMIZER, OPTIMIZER_OPTIONS, MOMENTUM, LEARNING_RATE, SCALE_LEARNING_RATE, SCHEDULE, WARMUP_STEPS, DECAY_STEPS,
+    OPTIMIZER, OPTIMIZER_OPTIONS, LEARNING_RATE, SCALE_LEARNING_RATE, SCHEDULE, WARMUP_STEPS, DECAY_STEPS,
 )  # fmt: skip
 SEED = Option(
     flag="--seed", parse=values.whole(0), default=0,

@@ -13,6 +13,7 @@ RETIRED: Mapping[str, str] = {
     "--loop": _FIT,
     "--metrics": "compile a model of your own with them, and give --model",
     "--min-shard-bytes": "make a ParameterServerStrategy with a variable_partitioner in a script, and give --script",
+    "--momentum": "give it to the optimizer, as in --optimizer=sgd --optimizer-options=momentum=0.9",
     "--pack-gradients": "leave it out; each gradient has a sum of its own",
     "--pipeline-replicas": "each worker is a stage; leave it out",
     "--profile-input": _PROFILER,

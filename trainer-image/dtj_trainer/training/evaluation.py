@@ -1,6 +1,6 @@
 """How good a model is on data that it was not trained on. Imports TensorFlow."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -51,11 +51,8 @@ class Evaluation:
         self._validation_data = validation_data
         self._batch = batch
         own = getattr(task, "objective", None)
-        objective: Objective = (
-            ByExample(task, model, batch=None) if own is None else own(model, validation_data.data, batch=None)
-        )
-        self._step = EvaluationStep(model, objective)
-        self._sums = tf.function(self._step.sums, reduce_retracing=True, autograph=False)
+        objective = ByExample(task, model, batch=None) if own is None else own(model, validation_data.data, batch=None)
+        self._evaluate = getattr(objective, "evaluate", None) or _by_sums(EvaluationStep(model, objective))
 
     def __call__(self, *, batch_done: Callable[[], object] = lambda: None) -> dict[str, float]:
         """Judges every held-out example once, in batches, on this process's own devices.
@@ -68,15 +65,20 @@ class Evaluation:
         """
         batches = self._validation_data.reading(batch=self._batch)
 
-        def sums_of(examples: Any) -> Any:
-            sums = self._sums(examples).numpy().astype("float64")
-            batch_done()
-            return sums
+        def each() -> Iterator[Any]:
+            for examples in batches:
+                yield examples
+                batch_done()
 
-        sums = sum(sums_of(examples) for examples in batches)
+        score = self._evaluate(each())
         if self._validation_data.has_changed(batches.finish()):
             raise self._validation_data.changed()
-        return self._step.means(sums)
+        return score
+
+
+def _by_sums(step: EvaluationStep) -> Callable[[Iterable[Any]], dict[str, float]]:
+    sums = tf.function(step.sums, reduce_retracing=True, autograph=False)
+    return lambda batches: step.means(sum(sums(examples).numpy().astype("float64") for examples in batches))
 
 
 def evaluate(task: LearningTask, model: Any, validation_data: HeldOut, *, batch: int = BATCH) -> dict[str, float]:

@@ -139,10 +139,7 @@ def _kind(keras: ModuleType, learning: Learning) -> tuple[Any, dict[str, Any]]:
             if unknown[0] != "learning_rate"
             else f"{_OPTIONS}: give learning_rate as --learning-rate"
         )
-    settings: dict[str, Any] = {"momentum": learning.momentum} if learning.momentum else {}
-    if twice := settings.keys() & learning.settings:
-        raise UsageError(f"{_OPTIONS}: {twice.pop()} also has its own option; give one of the two")
-    return kind, settings | dict(learning.settings)
+    return kind, dict(learning.settings)
 
 
 def _constant(keras: ModuleType, rate: float) -> Any:

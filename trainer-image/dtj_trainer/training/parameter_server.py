@@ -298,12 +298,11 @@ class _Training:
         (inputs, labels), worker = examples
         with tf.GradientTape() as tape:
             loss = self._loss(self.model(inputs, training=True), labels)
-            scaled = weight_update.scaled(self._optimizer, loss)
         # Before the update: what follows from it on other workers comes later.
         if not tf.math.is_finite(loss) and self._not_finite < 0:
             self._not_finite.assign(worker)
         weights = self.model.trainable_variables
-        weight_update.apply(self._optimizer, tape.gradient(scaled, weights), weights)
+        self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
 
 
 def _with_worker(stream: Any) -> Any:

@@ -60,13 +60,13 @@ from dtj_trainer.training.inner_loop import Vote, new_counter  # noqa: E402
 from dtj_trainer.training.session_state import (  # noqa: E402
     adopt_parts,
     build_optimizers,
+    check_keras,
     of_tensorflow,
     set_by_layers,
     set_by_optimizers,
     sum_gradients_first,
     trained,
     variables_of,
-    warn_of_uncounted,
 )
 from dtj_trainer.user_code.loop_watch import LoopWatch  # noqa: E402
 from dtj_trainer.user_code.reported_losses import ReportedLosses  # noqa: E402
@@ -190,16 +190,17 @@ class Session:
         Args:
             parts: models, optimizers, tf.Modules, tf.Variables, and lists and dicts of them, by name. Of Keras'
                 models and optimizers the weights and all state, the learning rate and the state of dropout's random
-                numbers included (of tf_keras after its `enable_tf_random_generator`). Models have to be built; an
+                numbers included (but not of tf_keras, which only ParameterServer takes). Models have to be built; an
                 optimizer is built here where there is one model.
 
         Raises:
-            UsageError: a part has no variables; or the checkpoint is of other ones.
+            UsageError: a part has no variables, or is of the other Keras; or the checkpoint is of other ones.
         """
         if self._store is not None:
             raise UsageError("session: checkpoint() was called twice; name all parts in one call")
         if reserved := {"step", "total_steps", HEADER} & parts.keys():
             raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
+        check_keras(parts, self._context.config.strategy)
         with self.strategy.scope():
             adopt_parts(self.strategy, parts)
             build_optimizers(parts)
@@ -235,8 +236,6 @@ class Session:
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):
             log.info(line)
-        if self.is_leader and self._store.enabled:
-            warn_of_uncounted(parts)
         self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.last_step)
         self._context.termination.saves = self._store.enabled
         return self.step

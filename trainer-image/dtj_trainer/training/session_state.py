@@ -1,20 +1,32 @@
 """What a session's checkpoint holds: the variables of the parts that a script names. Imports TensorFlow."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from dtj_trainer import rng_state
+from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.compat.adoption import adopt, owners_of
 from dtj_trainer.compat.replica_losses import several
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training import weight_update
 
-log = logging.getLogger(__name__)
+
+def check_keras(parts: Mapping[str, Any], strategy: str) -> None:
+    """Makes sure that a synchronous strategy, whose name this is, gets nothing of tf_keras.
+
+    Raises:
+        UsageError: a part is of tf_keras.
+    """
+    for name, part in parts.items():
+        for one in tf.nest.flatten(part) if strategy != "ParameterServer" else ():
+            if keras_compat.is_of_tf_keras(one):
+                raise UsageError(
+                    f"session: checkpoint({name}=...): {type(one).__name__} of tf_keras, but strategy {strategy} needs "
+                    f"one of Keras 3; {keras_compat.REMEDY}"
+                )
 
 
 def build_optimizers(parts: Mapping[str, Any]) -> None:
@@ -85,9 +97,7 @@ def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> li
         names = variable_names.of_optimizer(part, variables, weights)
     else:
         names = variable_names.of_model(part, found)
-    # Those of Keras 3 are among its variables.
-    random = rng_state.states(part) if rng_state.is_of_tf_keras(part) else []
-    return [*zip(names, variables, strict=True), *((variable_names.loose(one), one) for one in random)]
+    return list(zip(names, variables, strict=True))
 
 
 def _items(part: Any) -> list[tuple[Any, Any]]:
@@ -123,14 +133,3 @@ def set_by_optimizers(part: Any) -> list[Any]:
         return [one for _, within in _items(part) for one in set_by_optimizers(within)]
     optimizer = part if hasattr(part, "apply_gradients") else getattr(part, "optimizer", None)
     return [of_tensorflow(one) for one in getattr(optimizer, "variables", ())]
-
-
-def warn_of_uncounted(parts: Mapping[str, Any]) -> None:
-    """Names the random layers whose state no checkpoint holds."""
-    for name, part in parts.items():
-        if layers := rng_state.unseeded_layers(part):
-            log.warning(
-                f"session: checkpoint({name}=...): {', '.join(layers)} draw random numbers that no checkpoint "
-                "holds, so a resumed run draws others; call tf_keras.backend.experimental.enable_tf_random_generator() "
-                "before the model is made"
-            )

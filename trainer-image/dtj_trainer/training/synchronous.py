@@ -107,7 +107,7 @@ def train(run: Run, strategy: Any) -> None:
         )  # fmt: skip
         _introduce(run, training, controller, strategy.num_replicas_in_sync)
         _train(run, strategy, training, controller)
-        # All tasks read: what tf_keras' BatchNormalization keeps by replica is reduced over all of them.
+        # All tasks read: what replicas keep each by itself is reduced over all of them.
         weights = [weight.numpy() for weight in training.model.weights]
         changed = None
         if config.cluster.leads:
@@ -156,9 +156,9 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
-        with rng_state.seeded_rng(config.seed):
-            model = run.task.build_model(keras, run.data)
-        _check_library(config, model)
+        model = run.task.build_model(keras, run.data)
+        if config.strategy == "CentralStorage":
+            _check_for_central_storage(model)
         made = optimizers.make(model, config.learning, batch=batch, total_steps=course.total_steps)
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
@@ -258,14 +258,7 @@ def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: in
         return objective
 
 
-def _check_library(config: Config, model: Any) -> None:
-    if config.strategy != "CentralStorage":
-        return
-    if keras_compat.keras_of(model) is not keras:
-        raise UsageError(
-            "strategy CentralStorage: the model is one of tf_keras, whose optimizers cannot follow a learning rate "
-            "there; build it with Keras 3, or use strategy Mirrored"
-        )
+def _check_for_central_storage(model: Any) -> None:
     layers = keras3.sublayers(model, recursive=True)
     if any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in layers):
         raise UsageError(
@@ -293,11 +286,6 @@ def _introduce(run: Run, training: _Training, controller: Controller, replicas: 
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
     controller.introduce()
-    if training.store.enabled and config.user_code.model and (layers := rng_state.unseeded_layers(training.model)):
-        log.warning(
-            f"{config.user_code.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so "
-            'a resumed run draws others; make them without rng_type="legacy_stateful"'
-        )
 
 
 def _train(run: Run, strategy: Any, training: _Training, controller: Controller) -> None:

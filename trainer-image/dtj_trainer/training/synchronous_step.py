@@ -20,7 +20,6 @@ from dtj_trainer.distribution import collective_timing
 from dtj_trainer.rng_state import RngState
 from dtj_trainer.tasks import LearningTask
 from dtj_trainer.tasks.aggregation import ByExample, Measured, Objective
-from dtj_trainer.training import weight_update
 from dtj_trainer.training.inner_loop import StepResult, Vote
 
 
@@ -221,11 +220,11 @@ class SynchronousLoop:
         with tf.GradientTape() as tape:
             outputs = self._forward(inputs, **self._training)
             loss = self._loss(outputs, labels, weights[0] if weights else None, inputs)
-            scaled = weight_update.scaled(self._optimizer, loss)
+            scaled = self._optimizer.scale_loss(loss)
         return loss, tape.gradient(scaled, self._model.trainable_variables)
 
     def _apply(self, gradients: Sequence[Any]) -> None:
-        weight_update.apply(self._optimizer, gradients, self._model.trainable_variables)
+        self._optimizer.apply_gradients(zip(gradients, self._model.trainable_variables, strict=True))
 
     def _collect_and_reset(self, vote: Any) -> Any:
         """A replica's sums, its share of the task's wishes, and where it was not finite; the sums start from zero."""

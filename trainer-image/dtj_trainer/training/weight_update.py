@@ -1,7 +1,7 @@
 """One update of the weights: on every strategy what the optimizer would do on one device with the whole batch.
 
 Keras 3 clips, accumulates and looks for overflow in the gradients of each replica, and sums them after that. Here they
-are summed first, as tf_keras does, so all that follows sees the gradients of the global batch, the same on all
+are summed first, so all that follows sees the gradients of the global batch, the same on all
 replicas. Two more of Keras' steps cannot be taken by a replica at all, since they branch around an update: gradient
 accumulation, and overwriting the weights with their moving average. They are taken across replicas. Imports TensorFlow.
 """
@@ -16,31 +16,24 @@ from dtj_trainer.compat import optimizers as compat
 
 
 def inner(optimizer: Any) -> Any:
-    """The optimizer that a LossScaleOptimizer of either Keras wraps, or the optimizer itself."""
+    """The optimizer that a LossScaleOptimizer wraps, or the optimizer itself; of either Keras."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def scales(optimizer: Any) -> bool:
-    """Whether it is a LossScaleOptimizer of either Keras."""
+    """Whether it is a LossScaleOptimizer."""
     return inner(optimizer) is not optimizer
-
-
-def is_of_keras_3(optimizer: Any) -> bool:
-    """Whether it is of Keras 3, else of tf_keras."""
-    return isinstance(optimizer, keras.optimizers.Optimizer)
 
 
 def sum_first(optimizer: Any) -> None:
     """Lets an optimizer sum the gradients over the replicas before it does anything else with them.
 
     Args:
-        optimizer: of either Keras, built. One of tf_keras sums first by itself.
+        optimizer: of Keras 3, built.
 
     Raises:
         UsageError: this Keras does it in another place.
     """
-    if not is_of_keras_3(optimizer):
-        return
     one = inner(optimizer)
     apply = optimizer.apply
 
@@ -70,21 +63,8 @@ def _summed(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 def needs_sum_first(optimizer: Any) -> bool:
     """Whether an optimizer clips or accumulates the gradients of each replica until `sum_first`."""
     settings = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
-    return is_of_keras_3(optimizer) and any(getattr(inner(optimizer), name, None) for name in settings)
-
-
-def scaled(optimizer: Any, loss: Any) -> Any:
-    """The loss as gradients have to be made of: with mixed_float16, multiplied by the loss scale."""
-    if is_of_keras_3(optimizer):
-        return optimizer.scale_loss(loss)
-    return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
-
-
-def apply(optimizer: Any, gradients: Sequence[Any], weights: Sequence[Any]) -> None:
-    """Applies gradients of a loss that was `scaled`; to be called by each replica."""
-    if not is_of_keras_3(optimizer) and hasattr(optimizer, "get_unscaled_gradients"):
-        gradients = optimizer.get_unscaled_gradients(gradients)
-    optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    is_of_keras_3 = isinstance(optimizer, keras.optimizers.Optimizer)
+    return is_of_keras_3 and any(getattr(inner(optimizer), name, None) for name in settings)
 
 
 class Finalization:

@@ -5,51 +5,29 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
-from dtj_trainer.compat import keras3, tf_keras
+from dtj_trainer.compat import keras3
 
 
 def synchronize_batch_normalization(model: Any) -> int:
     """Lets every BatchNormalization of a model take its statistics over all replicas; returns how many there are."""
-    library = keras_compat.keras_of(model)
     found = [
-        layer
-        for layer in keras3.sublayers(model, recursive=True)
-        if isinstance(layer, library.layers.BatchNormalization)
+        layer for layer in keras3.sublayers(model, recursive=True) if isinstance(layer, keras.layers.BatchNormalization)
     ]
     for layer in found:
         layer.synchronized = True
-        _use_exact_moments(layer)
-        if library is not keras:
-            # The fused kernel of tf_keras knows one replica only.
-            layer.fused = False
+        keras3.replace_moments(layer, _exact_moments)
     return len(found)
 
 
-def _use_exact_moments(layer: Any) -> None:
-    """Lets a synchronized BatchNormalization compute its statistics over all replicas in two passes.
+def _exact_moments(inputs: Any, axes: Any, mask: Any) -> tuple[Any, Any]:
+    """Mean and variance over all replicas, in two passes.
 
-    Both Kerases compute the variance as the mean of squares less the square of the mean, which has no digit left where
-    the mean is large; and Keras 3 does not synchronize what a mask selects.
+    Keras computes the variance as the mean of squares less the square of the mean, which has no digit left where the
+    mean is large; and it does not synchronize what a mask selects.
     """
-    if isinstance(layer, keras.Layer):
-
-        def moments(inputs: Any, axes: Any, mask: Any) -> tuple[Any, Any]:
-            small = keras.config.epsilon() if mask is not None else 0.0
-            mean, variance = _moments(inputs, axes, mask, small=small)
-            return tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
-
-        keras3.replace_moments(layer, moments)
-        return
-
-    def sync(x: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> tuple[Any, Any]:
-        whole = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
-        mean, variance = _moments(whole, reduction_axes, mask, small=0.0)
-        if not keep_dims:
-            mean, variance = (tf.squeeze(one, reduction_axes) for one in (mean, variance))
-        return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
-
-    tf_keras.replace_moments(layer, sync)
+    small = keras.config.epsilon() if mask is not None else 0.0
+    mean, variance = _moments(inputs, axes, mask, small=small)
+    return tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
 
 
 def _moments(inputs: Any, axes: Any, mask: Any, *, small: float) -> tuple[Any, Any]:

@@ -18,24 +18,22 @@ from dtj_trainer.compat.loss_of_parts import Parts, loss_of_parts
 from dtj_trainer.errors import UsageError
 
 Tensor = Any
-_MEANS = ("sum_over_batch_size", "mean", "auto")
 _BY_WEIGHT = "mean_with_sample_weight"
 
 
 class Exact:
     """What one loss gives for a replica's share of a batch; `keras_loss` is the Loss to compile the model with."""
 
-    def __init__(self, name: str, loss: Any, library: Any, *, batch: int | None) -> None:
+    def __init__(self, name: str, loss: Any, *, batch: int | None) -> None:
         """Args:
         name: of the model, for a refusal.
         loss: a name, a function, a Loss; None for an output without one.
         batch: global batch size; None: each replica has whole batches, of any size.
         """
         self._name = name
-        self._library = library
         self.batch = batch
         self.loss = loss
-        self.keras_loss = _made(self, library)
+        self.keras_loss = _made(self)
         self._parts: Parts | None = None
         # The replicas of a process are threads, which take turns wherever they meet.
         self._last = threading.local()
@@ -52,13 +50,13 @@ class Exact:
 
     def __call__(self, labels: Tensor, outputs: Tensor, weights: Tensor = None) -> Tensor:
         """What these examples add to the loss over the global batch."""
-        loss = _object(self.loss, self._library, labels, outputs)
+        loss = _object(self.loss, labels, outputs)
         reduction = getattr(loss, "reduction", "auto")
         if reduction in (None, "none"):
             raise UsageError(
                 f"{self._name}: its loss {loss.name} is compiled with reduction=None; use another reduction"
             )
-        if _overrides_call(loss, self._library):
+        if _overrides_call(loss):
             if tf.distribute.get_strategy().num_replicas_in_sync > 1:
                 raise UsageError(
                     f"{self._name}: {type(loss).__name__}.__call__ reduces its loss by itself, which is not known to "
@@ -67,10 +65,9 @@ class Exact:
             self._last.value = tf.cast(loss(labels, outputs, weights), tf.float32)
             return self._last.value
         before = keras3.mask_of(outputs)
-        if self._library is keras:
-            labels, outputs = (keras.tree.map_structure(_cast(loss.dtype), one) for one in (labels, outputs))
-            if before is not None:
-                keras3.put_mask(outputs, before)
+        labels, outputs = (keras.tree.map_structure(_cast(loss.dtype), one) for one in (labels, outputs))
+        if before is not None:
+            keras3.put_mask(outputs, before)
         call = rewritten(loss.call)
         with keras3.as_on_one_replica():  # a loss may be made of others, which Keras would divide by the replicas
             values = call(labels, outputs)
@@ -131,12 +128,12 @@ class Exact:
         if weights is not None:
             weights = tf.cast(weights, values.dtype)
             if floats is not None:
-                floats, weights = self._matched(floats, weights)
+                floats, weights = _alike(floats, weights)
                 weights *= floats
         else:
             weights = floats
         if weights is not None:
-            values, weights = self._matched(values, weights)
+            values, weights = _alike(values, weights)
             values *= weights
         total = tf.reduce_sum(values)
         if reduction == "sum":
@@ -159,16 +156,10 @@ class Exact:
             return value
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
-    def _matched(self, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and their weights as this Keras brings them to one rank."""
-        if self._library is not keras and 0 < weights.shape.rank == values.shape.rank - 1:
-            return values, weights[..., tf.newaxis]
-        return _alike(values, weights)
 
-
-def _made(exact: Exact, library: Any) -> Any:
-    class GlobalLoss(library.losses.Loss):  # type: ignore[misc]
-        """A Loss of the model's Keras that asks `Exact`."""
+def _made(exact: Exact) -> Any:
+    class GlobalLoss(keras.losses.Loss):  # type: ignore[misc]
+        """A Loss of Keras that asks `Exact`."""
 
         def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
             return exact(y_true, y_pred, sample_weight)
@@ -178,11 +169,10 @@ def _made(exact: Exact, library: Any) -> Any:
 
     loss = exact.loss
     name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", None)
-    # With the reduction "sum" tf_keras divides by nothing.
     return GlobalLoss(name=name or type(loss).__name__, reduction="sum")
 
 
-def _object(loss: Any, library: Any, labels: Tensor, outputs: Tensor) -> Any:
+def _object(loss: Any, labels: Tensor, outputs: Tensor) -> Any:
     if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):
         if outputs.shape[-1] == 1:
             loss = "binary_crossentropy"
@@ -190,10 +180,8 @@ def _object(loss: Any, library: Any, labels: Tensor, outputs: Tensor) -> Any:
             loss = "sparse_categorical_crossentropy"
         else:
             loss = "categorical_crossentropy"
-    found = library.losses.get(loss)
-    if isinstance(found, library.losses.Loss):
-        return found
-    return _Wrapped(found, library)
+    found = keras.losses.get(loss)
+    return found if isinstance(found, keras.losses.Loss) else _Wrapped(found)
 
 
 class _Wrapped:
@@ -201,9 +189,8 @@ class _Wrapped:
 
     reduction = "sum_over_batch_size"
 
-    def __init__(self, function: Callable[..., Any], library: Any) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self._function = rewritten(function)
-        self._library = library
         self.name = getattr(function, "__name__", type(function).__name__)
         self.dtype = keras.config.floatx()
 
@@ -214,8 +201,8 @@ class _Wrapped:
         return self._function(labels, outputs)
 
 
-def _overrides_call(loss: Any, library: Any) -> bool:
-    return isinstance(loss, library.losses.Loss) and type(loss).__call__ is not library.losses.Loss.__call__
+def _overrides_call(loss: Any) -> bool:
+    return isinstance(loss, keras.losses.Loss) and type(loss).__call__ is not keras.losses.Loss.__call__
 
 
 def _cast(dtype: str) -> Callable[[Any], Any]:

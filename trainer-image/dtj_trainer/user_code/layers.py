@@ -1,4 +1,4 @@
-"""What the layers of a user's model need where several replicas of a process share them. Imports TensorFlow."""
+"""What the layers of a model of Keras 3 need where several replicas of a process share them. Imports TensorFlow."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -8,18 +8,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
 from dtj_trainer.compat import keras3
 
 
 def separate_losses(model: Any) -> None:
-    """Lets each replica of a process have its own list of the losses that layers add, as tf_keras does.
+    """Lets each replica of a process have its own list of the losses that layers add.
 
     The replicas are threads, which take turns in the midst of a model wherever they meet, as in a synchronized
     BatchNormalization; with one list, one clears or counts what the other has added.
     """
-    if keras_compat.keras_of(model) is not keras:
-        return
     for layer in (model, *keras3.sublayers(model, recursive=True)):
         keras3.separate_losses(layer, _List(), _Set())
 
@@ -72,11 +69,8 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
 
     Left out are those of BatchNormalization, and those that say how the replicas' values are to be aggregated.
     """
-    library = keras_compat.keras_of(model)
     normalisations = [
-        layer
-        for layer in keras3.sublayers(model, recursive=True)
-        if isinstance(layer, library.layers.BatchNormalization)
+        layer for layer in keras3.sublayers(model, recursive=True) if isinstance(layer, keras.layers.BatchNormalization)
     ]
     known = {id(weight) for layer in normalisations for weight in layer.weights}
     found = [
@@ -87,7 +81,7 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
     if not found:
         return []
     other = tf.nest.map_structure(tf.zeros_like, inputs)
-    one, two = (_after(model, found, examples, library) for examples in (inputs, other))
+    one, two = (_after(model, found, examples) for examples in (inputs, other))
     return [
         getattr(weight, "path", weight.name)
         for weight, a, b in zip(found, one, two, strict=True)
@@ -96,9 +90,7 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
 
 
 def unsaved_state(model: Any, inputs: Any) -> list[str]:
-    """The `tf.Variable`s in layers of Keras 3 that a forward pass in training changes; Keras saves none of them."""
-    if keras_compat.keras_of(model) is not keras:
-        return []
+    """The `tf.Variable`s in layers that a forward pass in training changes; Keras saves none of them."""
     found = {
         f"{layer.name}.{name}": value
         for layer in (model, *keras3.sublayers(model, recursive=True))
@@ -108,7 +100,7 @@ def unsaved_state(model: Any, inputs: Any) -> list[str]:
     if not found:
         return []
     before = {name: variable.numpy() for name, variable in found.items()}
-    _after(model, [], inputs, keras)
+    _after(model, [], inputs)
     changed = [name for name, variable in found.items() if not np.array_equal(variable.numpy(), before[name])]
     for name in changed:
         found[name].assign(before[name])
@@ -123,9 +115,8 @@ def losses_that_grow(model: Any, inputs: Any) -> tuple[float, float] | None:
 
     A weight's penalty is the same for both. What draws random numbers may differ a little.
     """
-    library = keras_compat.keras_of(model)
     more = tf.nest.map_structure(lambda one: tf.concat([one] * _TIMES, 0), inputs)
-    (few, many), draws = (_added(model, examples, library) for examples in (inputs, more)), _draws(model, library)
+    (few, many), draws = (_added(model, examples) for examples in (inputs, more)), _draws(model)
     for one, other in zip(few, many, strict=False):
         limit = (_TIMES / 2 - 1) * abs(one) + 1e-6 if draws else 1e-3 * abs(one) + 1e-6
         if abs(other - one) > limit:
@@ -135,48 +126,37 @@ def losses_that_grow(model: Any, inputs: Any) -> tuple[float, float] | None:
 
 def adds_losses(model: Any, inputs: Any) -> bool:
     """Whether a forward pass in training adds losses, or weights have penalties."""
-    return bool(_added(model, inputs, keras_compat.keras_of(model)))
+    return bool(_added(model, inputs))
 
 
-def _added(model: Any, inputs: Any, library: Any) -> list[float]:
+def _added(model: Any, inputs: Any) -> list[float]:
     values: list[float] = []
 
     def note() -> None:
         values.extend(float(tf.reduce_sum(tf.convert_to_tensor(loss))) for loss in model.losses)
 
-    _after(model, [], inputs, library, then=note)
+    _after(model, [], inputs, then=note)
     return values
 
 
-def _draws(model: Any, library: Any) -> bool:
+def _draws(model: Any) -> bool:
     """Whether a model may draw random numbers."""
-    if library is keras:
-        return any(keras3.is_seed(variable) for variable in model.variables)
-    return True
+    return any(keras3.is_seed(variable) for variable in model.variables)
 
 
 def _aggregated(weight: Any) -> bool:
     return str(getattr(weight, "aggregation", "none")).rpartition(".")[2].lower() not in ("none", "0")
 
 
-def _after(
-    model: Any, weights: list[Any], inputs: Any, library: Any, *, then: Callable[[], object] = lambda: None
-) -> list[Any]:
+def _after(model: Any, weights: list[Any], inputs: Any, *, then: Callable[[], object] = lambda: None) -> list[Any]:
     """The values of these weights after a forward pass, which changes nothing.
 
     Args:
         then: called after the pass.
     """
     training = keras3.call_arguments(model, training=True)
-    if library is keras:
-        mapping = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
-        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
-            model(inputs, **training)
-            then()
-            return [np.asarray(scope.get_current_value(weight)) for weight in weights]
-    before = model.get_weights()
-    model(inputs, **training)
-    then()
-    values = [weight.numpy() for weight in weights]
-    model.set_weights(before)
-    return values
+    mapping = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
+    with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+        model(inputs, **training)
+        then()
+        return [np.asarray(scope.get_current_value(weight)) for weight in weights]

@@ -18,6 +18,7 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks import Serving, Tensor
 from dtj_trainer.tasks.heads import right
 from dtj_trainer.user_code.batch_normalization import synchronize_batch_normalization
+from dtj_trainer.user_code.keras_evaluation import KerasEvaluation
 from dtj_trainer.user_code.layers import (
     adds_losses,
     changed_by_data,
@@ -26,7 +27,7 @@ from dtj_trainer.user_code.layers import (
     unsaved_state,
 )
 from dtj_trainer.user_code.loader import guarded
-from dtj_trainer.user_code.objective import CompiledObjective, DefaultMetric, compiled_metrics, given_losses, overrides
+from dtj_trainer.user_code.objective import CompiledObjective, DefaultMetric, overrides
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class OwnTask:
         data: Source,
         *,
         loss: str | None,
-        strategy: str = "",
+        strategy: str = "OneDevice",
         log_level: int = logging.INFO,
     ) -> None:
         """Builds the model once, to see what it is.
@@ -70,6 +71,7 @@ class OwnTask:
         """
         self._name = name
         self._build = build
+        self._strategy = strategy
         self.log_level = log_level
         self._asked = loss
         self._reported = False
@@ -82,7 +84,7 @@ class OwnTask:
         self._changed: list[str] = []
         self._grows: tuple[float, float] | None = None
         self._has_another_loss = False
-        if hasattr(data, "validation"):
+        if hasattr(data, "validation") and isinstance(model, keras.Model):
             inputs = next(iter(data.validation(batch=2)))[0]
             guarded(name, "calling the model", lambda: self._look_at_layers(model, inputs))
         self._loss = _Loss(name, model, loss, has_another=self._has_another_loss)
@@ -93,48 +95,51 @@ class OwnTask:
             if overrides(model, "test_step"):
                 # The training itself does not call it; the evaluation at the end does.
                 self._compile(model)
-                self.objective(model, data, batch=None)
+                found = self.objective(model, data, batch=None)
+                if isinstance(found, KerasEvaluation):
+                    sample = [next(iter(data.validation(batch=2)))]
+                    guarded(name, "calling its test_step", lambda: found.evaluate(sample))
 
     def build_model(self, keras: ModuleType, data: Source) -> Any:
         """The user's model; of the Keras that it was made with."""
+        del keras
         model = self._new(data)
-        if keras.__name__ == "tf_keras" and keras_compat.keras_of(model) is not keras:
-            raise UsageError(
-                f"{self._name}: a model of Keras 3, but this strategy needs one of tf_keras; "
-                "make it with `import tf_keras as keras`"
-            )
         self._compile(model)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1 and not keras_compat.is_of_tf_keras(model):
+            self._share(model, replicas)
+        return model
+
+    def _share(self, model: Any, replicas: int) -> None:
+        """Makes sure that the replicas of a synchronous strategy can share the model, and lets them."""
         kinds = sorted({tf.as_dtype(weight.dtype).name for weight in model.trainable_weights})
-        if replicas > 1 and len(kinds) > 1:
+        if len(kinds) > 1:
             raise UsageError(
                 f"{self._name}: weights of {' and '.join(kinds)}, which TensorFlow cannot sum over replicas together; "
                 "give all layers weights of one type, or use strategy OneDevice"
             )
-        if replicas > 1:
-            if self._changed:
-                raise UsageError(
-                    f"{self._name}: {', '.join(self._changed)} depends on the examples that the model is called with, "
-                    f"and each of {replicas} replicas would have its own; give add_weight an aggregation, such as "
-                    "'mean', or use strategy OneDevice"
-                )
-            if self._grows:
-                raise UsageError(
-                    f"{self._name}: a loss of add_loss is {self._grows[0]:.4g} for 2 examples and {self._grows[1]:.4g} "
-                    f"for 8 times the same 2, and nothing says how {replicas} replicas divide it; add the mean over "
-                    "the examples, or use strategy OneDevice"
-                )
-            separate_losses(model)
-        if replicas > 1 and (count := synchronize_batch_normalization(model)):
+        if self._changed:
+            raise UsageError(
+                f"{self._name}: {', '.join(self._changed)} depends on the examples that the model is called with, "
+                f"and each of {replicas} replicas would have its own; give add_weight an aggregation, such as "
+                "'mean', or use strategy OneDevice"
+            )
+        if self._grows:
+            raise UsageError(
+                f"{self._name}: a loss of add_loss is {self._grows[0]:.4g} for 2 examples and {self._grows[1]:.4g} "
+                f"for 8 times the same 2, and nothing says how {replicas} replicas divide it; add the mean over "
+                "the examples, or use strategy OneDevice"
+            )
+        separate_losses(model)
+        if count := synchronize_batch_normalization(model):
             # Else each replica would keep statistics of its own share of a batch.
             log.log(
                 self.log_level,
                 f"{self._name}: statistics of {count} BatchNormalization are made over all {replicas} replicas",
             )
-        return model
 
-    def objective(self, model: Any, data: Source, *, batch: int | None) -> CompiledObjective:
-        """The loss and the metrics that the model was compiled with.
+    def objective(self, model: Any, data: Source, *, batch: int | None) -> CompiledObjective | KerasEvaluation:
+        """The loss and the metrics that the model was compiled with; of one of tf_keras, only its evaluation.
 
         Args:
             model: of `build_model`, with its optimizer; in the strategy's scope.
@@ -144,6 +149,8 @@ class OwnTask:
         default = None
         if self._loss.metric:
             default = DefaultMetric(self._loss.metric, threshold=self._loss.threshold, binary=self._loss.binary)
+        if keras_compat.is_of_tf_keras(model):
+            return KerasEvaluation(self._name, model, default=default, log_level=self.log_level)
         objective = CompiledObjective(self._name, model, data, batch=batch, default=default)
         if batch is not None and (names := objective.not_shown()):
             log.log(
@@ -187,11 +194,9 @@ class OwnTask:
 
     def _new(self, data: Source) -> Any:
         model = self._build()
-        tf_keras_model = keras_compat.keras_of(model) is not keras
-        if not tf_keras_model and not isinstance(model, keras.Model):
-            raise UsageError(
-                f"{self._name}: returned a {type(model).__name__}; return a Keras model (of Keras 3 or tf_keras)"
-            )
+        if not isinstance(model, keras_compat.keras_of(model).Model):
+            raise UsageError(f"{self._name}: returned a {type(model).__name__}; return a Keras model")
+        self._check_keras(model)
         spec = data.input_spec
         if not model.built or not model.weights:
             guarded(self._name, "calling the model", lambda: _build(model, spec))
@@ -209,11 +214,24 @@ class OwnTask:
                 )
         return model
 
+    def _check_keras(self, model: Any) -> None:
+        of_tf_keras, served = keras_compat.is_of_tf_keras(model), self._strategy == "ParameterServer"
+        if of_tf_keras and not served:
+            raise UsageError(
+                f"{self._name}: a model of tf_keras, but strategy {self._strategy} needs one of Keras 3; "
+                f"{keras_compat.REMEDY}"
+            )
+        if served and not of_tf_keras:
+            raise UsageError(
+                f"{self._name}: a model of Keras 3, but this strategy needs one of tf_keras; "
+                "make it with `import tf_keras as keras`"
+            )
+
     def _look_at_layers(self, model: Any, inputs: Any) -> None:
         if model.non_trainable_weights:
             self._changed = changed_by_data(model, inputs)
         self._grows = losses_that_grow(model, inputs)
-        if isinstance(model, keras.Model) and model.compiled:
+        if model.compiled:
             self._has_another_loss = overrides(model, "compute_loss") or adds_losses(model, inputs)
         if unsaved := unsaved_state(model, inputs):
             raise UsageError(
@@ -227,7 +245,8 @@ class OwnTask:
                 f"{self._name}: strategy {strategy} takes the mean of one loss over the examples and knows no {found}; "
                 "use strategy MultiWorkerMirrored"
             )
-        if names := compiled_metrics(model):
+        names = [str(getattr(one, "name", getattr(one, "__name__", one))) for one in keras_compat.given_metrics(model)]
+        if names := [name for name in names if name not in ("accuracy", "acc")]:
             log.log(
                 self.log_level,
                 f"{self._name}: strategy {strategy} shows no {', '.join(names)} during the training, only in the "
@@ -294,7 +313,7 @@ class _Loss:
     def more_than_a_mean(self, model: Any, data: Source) -> str | None:
         """What there is about the loss that its mean over single examples leaves out."""
         loss, options = self._given, _options(self._given)
-        weights = given_losses(model)[1]
+        weights = keras_compat.given_losses(model)[1]
         outputs = getattr(model, "outputs", None) or []
         found = {
             "loss of add_loss alone": loss is None,

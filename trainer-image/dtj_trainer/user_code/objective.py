@@ -7,16 +7,15 @@ the increase of its variables is summed over steps, replicas and workers; its re
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
 from dtj_trainer.autograph import rewritten
-from dtj_trainer.compat import keras3, tf_keras
+from dtj_trainer.compat import keras3
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
@@ -44,7 +43,7 @@ class CompiledObjective:
         """To be called in the strategy's scope, with the model's optimizer in place.
 
         Args:
-            model: of either Keras, built and compiled; its losses are replaced.
+            model: of Keras 3, built and compiled; its losses are replaced.
             data: that it learns from.
             batch: global batch size; None: whatever each batch has, on one replica; only to evaluate.
             default: `DefaultMetric`, where the model was compiled without metrics.
@@ -55,7 +54,6 @@ class CompiledObjective:
         self._name = name
         self._model = model
         self._batch = batch
-        self._library = keras_compat.keras_of(model)
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
         compute = type(model).compute_loss
         self._compute = rewritten(compute) if overrides(model, "compute_loss") else compute
@@ -65,14 +63,13 @@ class CompiledObjective:
         self._replace_losses()
         sample = next(iter(data.validation(batch=2)))
         # What a user's code raises here, it would raise in the midst of the first step.
-        guarded(name, "computing its loss and metrics", lambda: self._build(sample))
+        guarded(name, "computing its loss and metrics", lambda: keras3.build_by(model, unpacked(sample)))
         self._division = self._own_division(data) if self._divides else None
         self._outputs = self._output_names()
         self._default = default if default is not None and not self._compiled_metrics() else None
         self._variables = self._metric_variables()
         check_sums_from_zero(name, self._metrics())
         guarded(name, "computing its metrics", lambda: self._check_that_metrics_add_up(sample))
-        self._copies: list[Any] | None = None
         self.test_step: OwnTestStep | None = None
         """The model's own, where it has one."""
         if overrides(model, "test_step"):
@@ -101,8 +98,7 @@ class CompiledObjective:
         for exact in self._exact:
             exact.batch = None
         try:
-            with self.test_step.undisturbed() if self.test_step else nullcontext():
-                yield
+            yield
         finally:
             self._batch = batch
             for exact, before in zip(self._exact, batches, strict=True):
@@ -143,47 +139,39 @@ class CompiledObjective:
             if loss is None:
                 return None
             batch = None if self._divides else self._batch
-            self._exact.append(Exact(str(self._name), loss, self._library, batch=batch))
+            self._exact.append(Exact(str(self._name), loss, batch=batch))
             return self._exact[-1].keras_loss
 
         model = self._model
-        if self._library is keras:
-            before = keras3.losses_of(model)
-            if before is not None:
-                losses, weights = keras3.given_losses(before)
-                if not keras.tree.is_nested(losses):
-                    # One loss for all outputs: each needs its own.
-                    one, outputs = losses, _shape_of_outputs(model)
-                    losses = keras.tree.map_structure(lambda _: one, outputs)
-                    if weights is not None and not keras.tree.is_nested(weights):
-                        factor = weights
-                        weights = keras.tree.map_structure(lambda _: factor, outputs)
-                keras3.replace_losses(model, keras.tree.map_structure(exact, losses), weights)
-        elif model.compiled_loss is not None:
-            before = model.compiled_loss
-            losses, weights = tf_keras.given_losses(before)
-            if not tf.nest.is_nested(losses):
-                losses = tf.nest.map_structure(lambda _: losses, _shape_of_outputs(model))
-            model.compiled_loss = type(before)(
-                tf.nest.map_structure(exact, losses), weights, output_names=model.output_names
-            )
+        before = keras3.losses_of(model)
+        if before is None:
+            return
+        losses, weights = keras3.given_losses(before)
+        if not keras.tree.is_nested(losses):
+            # One loss for all outputs: each needs its own.
+            one, outputs = losses, _shape_of_outputs(model)
+            losses = keras.tree.map_structure(lambda _: one, outputs)
+            if weights is not None and not keras.tree.is_nested(weights):
+                factor = weights
+                weights = keras.tree.map_structure(lambda _: factor, outputs)
+        keras3.replace_losses(model, keras.tree.map_structure(exact, losses), weights)
 
-    def _own_division(self, data: Source) -> Division | None:
-        """How the model's own compute_loss divides; None where nothing is divided.
+    def _own_division(self, data: Source) -> Division:
+        """How the model's own compute_loss divides.
 
         Raises:
             UsageError: it does not.
         """
         model = self._model
-        found: Division | None = None
-        if self._library is keras:
-            examples = unpacked(next(iter(data.validation(batch=EXAMPLES))))
-            training = keras3.compute_loss_arguments(model, training=True)
+        examples = unpacked(next(iter(data.validation(batch=EXAMPLES))))
+        training = keras3.compute_loss_arguments(model, training=True)
 
-            def compute(inputs: Any, labels: Any, outputs: Any, weights: Any) -> Any:
-                return self._compute(model, inputs, labels, outputs, weights, **training)
+        def compute(inputs: Any, labels: Any, outputs: Any, weights: Any) -> Any:
+            return self._compute(model, inputs, labels, outputs, weights, **training)
 
-            found = guarded(self._name, "calling its compute_loss", lambda: division(model, compute, examples))
+        found: Division | None = guarded(
+            self._name, "calling its compute_loss", lambda: division(model, compute, examples)
+        )
         if found is None:
             raise UsageError(
                 f"{self._name}: {type(model).__name__}.compute_loss is not known to be right over {self._replicas} "
@@ -192,37 +180,19 @@ class CompiledObjective:
             )
         return found
 
-    def _build(self, sample: Any) -> None:
-        """Makes what Keras makes of losses and metrics with the first batch."""
-        model = self._model
-        inputs, labels, weights = unpacked(sample)
-        if self._library is keras:
-            keras3.build_by(model, (inputs, labels, weights))
-        else:
-            outputs = model(inputs, training=False)
-            if model.compiled_metrics is not None:
-                model.compiled_metrics.build(outputs, labels)
-
     def _output_names(self) -> list[str]:
         """Of the losses of the outputs, where there are several."""
         if len(self._exact) < 2:
             return []
-        if self._library is keras:
-            return [f"{loss.name}_loss" for loss in keras3.single_losses(self._model)]
-        return [f"{name}_loss" for name in self._model.output_names[: len(self._exact)]]
+        return [f"{loss.name}_loss" for loss in keras3.single_losses(self._model)]
 
     def _compiled_metrics(self) -> bool:
-        if self._library is keras:
-            compiled = keras3.metrics_of(self._model)
-            return bool(compiled is not None and compiled.metrics) or overrides(self._model, "compute_metrics")
-        compiled = self._model.compiled_metrics
-        return compiled is not None and bool(compiled.metrics)
+        compiled = keras3.metrics_of(self._model)
+        return bool(compiled is not None and compiled.metrics) or overrides(self._model, "compute_metrics")
 
     def _metrics(self) -> list[Any]:
         if not self._compiled_metrics():
             return []
-        if self._library is not keras:
-            return list(self._model.compiled_metrics.metrics)
         if overrides(self._model, "compute_metrics"):
             own = [keras3.loss_tracker(self._model), *keras3.losses_of(self._model).metrics]
             return [metric for metric in self._model.metrics if all(metric is not one for one in own)]
@@ -231,13 +201,9 @@ class CompiledObjective:
     def not_shown(self) -> list[str]:
         """The names of metrics that layers update when they are called, which nobody adds up."""
         model = self._model
-        if self._library is keras:
-            known = [keras3.loss_tracker(model), keras3.metrics_of(model), *self._metrics()]
-            losses = keras3.losses_of(model)
-            known += [] if losses is None else losses.metrics
-        else:
-            compiled = (model.compiled_loss, model.compiled_metrics)
-            known = [metric for each in compiled if each is not None for metric in each.metrics]
+        known = [keras3.loss_tracker(model), keras3.metrics_of(model), *self._metrics()]
+        losses = keras3.losses_of(model)
+        known += [] if losses is None else losses.metrics
         return [metric.name for metric in model.metrics if all(metric is not one for one in known)]
 
     def _metric_variables(self) -> list[Any]:
@@ -245,7 +211,7 @@ class CompiledObjective:
 
     def _check_that_metrics_add_up(self, sample: Any) -> None:
         """That a metric of a user's gains the same from the same examples, whatever it has seen before."""
-        if self._library is not keras or not self._variables:
+        if not self._variables:
             return
         inputs, labels, weights = unpacked(sample)
         here = [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
@@ -269,39 +235,22 @@ class CompiledObjective:
         if not self._variables:
             return []
         model = self._model
-        if self._library is keras:
-            before = before or [tf.zeros(variable.shape, variable.dtype) for variable in self._variables]
-            with keras.StatelessScope(state_mapping=list(zip(self._variables, before, strict=True))) as scope:
-                if overrides(model, "compute_metrics"):
-                    type(model).compute_metrics(model, inputs, labels, outputs, sample_weight=weights)
-                else:
-                    keras3.metrics_of(model).update_state(labels, outputs, weights)
-                return [scope.get_current_value(variable) for variable in self._variables]
-        model.compiled_metrics.update_state(labels, outputs, weights)
-        gained = [tf.identity(variable) for variable in self._variables]
-        with tf.control_dependencies(gained):
-            for variable in self._variables:
-                variable.assign(tf.zeros(variable.shape, variable.dtype))
-        return gained
+        before = before or [tf.zeros(variable.shape, variable.dtype) for variable in self._variables]
+        with keras.StatelessScope(state_mapping=list(zip(self._variables, before, strict=True))) as scope:
+            if overrides(model, "compute_metrics"):
+                type(model).compute_metrics(model, inputs, labels, outputs, sample_weight=weights)
+            else:
+                keras3.metrics_of(model).update_state(labels, outputs, weights)
+            return [scope.get_current_value(variable) for variable in self._variables]
 
     def _results(self, values: list[Tensor]) -> dict[str, float]:
         if not values:
             return {}
-        if self._library is keras:
-            mapping = list(zip(self._variables, values, strict=True))
-            with keras.StatelessScope(state_mapping=mapping):
-                if overrides(self._model, "compute_metrics"):
-                    results = {metric.name: metric.result() for metric in self._metrics()}
-                else:
-                    results = keras3.metrics_of(self._model).result()
-            return numbers(results)
-        if self._copies is None:
-            self._copies = [type(metric).from_config(metric.get_config()) for metric in self._metrics()]
-        left, results = list(values), {}
-        for metric in self._copies:
-            for variable in metric.variables:
-                variable.assign(left.pop(0))
-            results[metric.name] = metric.result()
+        with keras.StatelessScope(state_mapping=list(zip(self._variables, values, strict=True))):
+            if overrides(self._model, "compute_metrics"):
+                results = {metric.name: metric.result() for metric in self._metrics()}
+            else:
+                results = keras3.metrics_of(self._model).result()
         return numbers(results)
 
 
@@ -313,16 +262,18 @@ class DefaultMetric:
         self._threshold = threshold
         self._binary = binary
 
+    def values(self, labels: Tensor, outputs: Tensor) -> Tensor:
+        """Of each element, float32."""
+        if self.name == "accuracy":
+            return right(outputs, labels, threshold=self._threshold, binary=self._binary)
+        labels = tf.cast(labels, outputs.dtype)
+        if labels.shape.rank == outputs.shape.rank - 1:
+            labels = labels[..., tf.newaxis]
+        return tf.cast(tf.abs(outputs - labels), tf.float32)
+
     def sums(self, labels: Tensor, outputs: Tensor, mask: Tensor) -> list[Tensor]:
         """The sum over all elements that count, and their number."""
-        labels, outputs = tf.nest.flatten(labels)[0], tf.nest.flatten(outputs)[0]
-        if self.name == "accuracy":
-            values = right(outputs, labels, threshold=self._threshold, binary=self._binary)
-        else:
-            labels = tf.cast(labels, outputs.dtype)
-            if labels.shape.rank == outputs.shape.rank - 1:
-                labels = labels[..., tf.newaxis]
-            values = tf.cast(tf.abs(outputs - labels), tf.float32)
+        values = self.values(tf.nest.flatten(labels)[0], tf.nest.flatten(outputs)[0])
         if mask is None:
             return [tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32)]
         counts = tf.cast(mask, tf.float32)
@@ -336,24 +287,6 @@ def unpacked(examples: Any) -> tuple[Any, Any, Any]:
     """Inputs, labels and the weights of the examples, which may be None."""
     inputs, labels, *weights = examples
     return inputs, labels, weights[0] if weights else None
-
-
-def compiled_metrics(model: Any) -> list[str]:
-    """The names of the metrics that a model was compiled with, next to its accuracy."""
-    compiled = keras3.metrics_of(model) if keras_compat.keras_of(model) is keras else model.compiled_metrics
-    given = [] if compiled is None else keras3.given_metrics(compiled)
-    names = [
-        str(getattr(one, "name", getattr(one, "__name__", one))) for one in tf.nest.flatten(given) if one is not None
-    ]
-    return [name for name in names if name not in ("accuracy", "acc")]
-
-
-def given_losses(model: Any) -> tuple[Any, Any]:
-    """The losses and their weights that a model was compiled with, as the user gave them; None where there are none."""
-    compat, losses = (
-        (keras3, keras3.losses_of(model)) if keras_compat.keras_of(model) is keras else (tf_keras, model.compiled_loss)
-    )
-    return (None, None) if losses is None else compat.given_losses(losses)
 
 
 def overrides(model: Any, method: str) -> bool:

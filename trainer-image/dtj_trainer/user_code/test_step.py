@@ -14,7 +14,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
@@ -28,7 +27,6 @@ from dtj_trainer.user_code.metric_values import (
 )
 
 Tensor = Any
-_METHODS_OF_FIT = ("compute_loss", "compute_metrics", "get_metrics_result")
 
 
 class OwnTestStep:
@@ -39,7 +37,7 @@ class OwnTestStep:
 
         Args:
             name: of the model.
-            model: of either Keras, built and compiled; its losses are those of whole batches.
+            model: built and compiled; its losses are those of whole batches.
             sample: two held-out examples, as the model's `test_step` takes them.
 
         Raises:
@@ -48,13 +46,6 @@ class OwnTestStep:
         self._model = model
         self._sample = sample
         self._step = rewritten(model.test_step)
-        self._is_keras3 = keras_compat.keras_of(model) is keras
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if not self._is_keras3 and replicas > 1:
-            raise UsageError(
-                f"{name}: {type(model).__name__}.test_step is of tf_keras, which is not known to be right over "
-                f"{replicas} replicas; build the model with Keras 3, or use strategy OneDevice"
-            )
         calls: list[tuple[Any, tuple[Any, ...], Mapping[str, Any]]] = []
 
         def noting(metric: Any, update: Callable[..., Any], *values: Any, **options: Any) -> Any:
@@ -64,13 +55,10 @@ class OwnTestStep:
         # Some metrics make their variables when they are first called.
         self._after(sample, {})
         self._metrics = _metrics_of(model)
-        if not self._is_keras3:
-            for metric in self._metrics:
-                metric.reset_state()
         variables = {id(variable): variable for metric in self._metrics for variable in metric.variables}
         self._variables = list(variables.values())
         check_sums_from_zero(name, self._metrics)
-        with _updating(self._metrics, noting):
+        with updating(self._metrics, noting):
             self._after(sample, _zeros(self._variables))
         self._check_that_metrics_add_up(name, calls)
         self.size = size_of(self._variables)
@@ -87,22 +75,13 @@ class OwnTestStep:
         return self._of_one_batch
 
     def sums(self, examples: Any) -> Tensor:
-        """What a whole batch adds to the sums: float32, [size]. To be called within `undisturbed`."""
+        """What a whole batch adds to the sums: float32, [size]."""
         return tf.concat(flat(self._after(examples, _zeros(self._variables))), axis=0)
 
     def means(self, sums: Any) -> dict[str, float]:
         """The metrics by name."""
         _, shown = self._finally(values_of(np.asarray(sums, np.float64), self._variables), self._sample)
         return {name: value for name, value in shown.items() if name not in self._of_one_batch}
-
-    @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """While it is called, the model has the methods of its class, which a training by `fit` replaces."""
-        replaced = {name: vars(self._model).pop(name) for name in _METHODS_OF_FIT if name in vars(self._model)}
-        try:
-            yield
-        finally:
-            vars(self._model).update(replaced)
 
     def _after(self, examples: Any, metrics: Mapping[int, tuple[Any, Tensor]]) -> list[Tensor]:
         """The variables of the metrics after it; nothing is changed.
@@ -121,18 +100,11 @@ class OwnTestStep:
 
     @contextmanager
     def _with_values(self, metrics: Mapping[int, tuple[Any, Tensor]]) -> Iterator[Callable[[Any], Tensor]]:
-        if self._is_keras3:
-            # In such a scope, Keras computes the penalties of weights from what it is given here.
-            weights = [(one, tf.convert_to_tensor(one.value)) for one in self._model.variables]
-            mapping = [*weights, *metrics.values()]
-            with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope, keras3.as_on_one_replica():
-                yield scope.get_current_value
-            return
-        for variable, value in metrics.values():
-            variable.assign(value)
-        yield tf.identity
-        for variable, value in metrics.values():
-            variable.assign(tf.zeros_like(value))
+        # In such a scope, Keras computes the penalties of weights from what it is given here.
+        weights = [(one, tf.convert_to_tensor(one.value)) for one in self._model.variables]
+        mapping = [*weights, *metrics.values()]
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope, keras3.as_on_one_replica():
+            yield scope.get_current_value
 
     def _finally(self, values: Sequence[Tensor], examples: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """What it returns and what Keras shows of it, if the variables of the metrics have these values at the end."""
@@ -141,7 +113,7 @@ class OwnTestStep:
             return None
 
         metrics = {id(one): (one, value) for one, value in zip(self._variables, values, strict=True)}
-        with self.undisturbed(), _updating(self._metrics, leaving), self._with_values(metrics):
+        with updating(self._metrics, leaving), self._with_values(metrics):
             returned = self._step(examples)
             result = self._model.get_metrics_result()
             shown = result if set(result) == set(returned) else returned
@@ -174,12 +146,12 @@ def _zeros(variables: Sequence[Any]) -> dict[int, tuple[Any, Tensor]]:
 
 def _metrics_of(model: Any) -> list[Any]:
     """All that it has, whether its own property `metrics` gives them or not."""
-    metrics = [*model.metrics, *keras_compat.keras_of(model).Model.metrics.fget(model)]
+    metrics = [*model.metrics, *keras.Model.metrics.fget(model)]
     return list({id(metric): metric for metric in metrics}.values())
 
 
 @contextmanager
-def _updating(metrics: Sequence[Any], by: Callable[..., Any]) -> Iterator[None]:
+def updating(metrics: Sequence[Any], by: Callable[..., Any]) -> Iterator[None]:
     """While this lasts, (metric, its `update_state`, arguments) is called in place of a metric's `update_state`."""
     before = [vars(metric).get("update_state") for metric in metrics]
     for metric in metrics:

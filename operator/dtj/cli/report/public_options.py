@@ -10,7 +10,7 @@ from typing import Final
 
 NUMBERS: Final = frozenset({
     "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep", "--decay-steps",
-    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches", "--momentum", "--on-nan-limit",
+    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches", "--on-nan-limit",
     "--per-replica-batch-size", "--progress-every", "--scale-learning-rate", "--seed", "--shuffle-window",
     "--stall-timeout", "--start-timeout", "--steps-per-call", "--validate-every", "--warmup-steps",
 })  # fmt: skip
