@@ -55,6 +55,9 @@ STEPPED = """
 A `train_step` of the script's own may change its gradients between `tape.gradient` and the optimizer. These give the
 same numbers, too:
 """
+SERVED = """
+Under ParameterServerStrategy, with one worker and one server, this comes of `fit`:
+"""
 REFUSED = 2
 ONE, MIRRORED, TWO, THREE = parity.ONE, parity.MIRRORED, parity.TWO_WORKERS, parity.THREE_WORKERS
 COLUMNS = {
@@ -119,12 +122,20 @@ def _scripts() -> Iterable[str]:
     yield "; ".join(scripts.CALLS) + "."
     yield STEPPED
     yield f"{'; '.join(scripts.STEPS)}. Refused are {', '.join(scripts.REFUSED_STEPS)}."
+    yield SERVED
+    yield (
+        "; ".join(
+            f"a model of {keras}: {f'one line and exit code {end[0]}' if end else 'the same numbers'}"
+            for keras, end in scripts.SERVED.items()
+        )
+        + "."
+    )
     lines = {
         pattern: code
         for part in scripts.PARTS.values()
         for ways in part.ends.values()
         for code, pattern in ways.values()
-    } | {scripts.MORE.format("…"): REFUSED}
+    } | {scripts.MORE.format("…"): REFUSED, **{end[1]: end[0] for end in scripts.SERVED.values() if end}}
     yield from ("", _row(("the line begins with", "exit code")), _row(("---",) * 2))
     yield from (_row((f"`{_readable(pattern)}…`", str(code))) for pattern, code in lines.items())
 

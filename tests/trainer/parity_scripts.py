@@ -98,6 +98,13 @@ REFUSED_STEPS = {
 STEP = "own step"
 """A `train_step` that changes its gradients."""
 
+SERVED = {
+    "tf_keras": None,
+    "Keras 3": (2, "fit, evaluate and predict of Keras 3 do not run under ParameterServer; set "),
+}
+"""Whose `fit` is tried under ParameterServer: what it has to end with, or None. The script is in
+`test_keras_override.py`."""
+
 
 def cells() -> Iterator[str]:
     """All of them, in the order of the page."""

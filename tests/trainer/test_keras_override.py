@@ -14,6 +14,7 @@ import pytest
 
 from trainer.cluster import DEADLINE, SOURCE, Job, inherited
 from trainer.outcome import points
+from trainer.parity_scripts import SERVED, TOLERANCE
 
 pytestmark = pytest.mark.trainer
 
@@ -303,40 +304,49 @@ def test_another_version_of_keras_is_reported_in_one_line_and_left_as_it_is(fold
 
 
 UNDER_PARAMETER_SERVER = """
+import contextlib, json, os
 import numpy as np
 import tensorflow as tf
 
-resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-if resolver.task_type in ("worker", "ps"):
-    tf.distribute.Server(
-        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
-    ).join()
-strategy = tf.distribute.ParameterServerStrategy(resolver)
-with strategy.scope():
-    model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
-    model.compile(loss="mse")
-data = tf.data.Dataset.from_tensor_slices((np.ones((16, 4)), np.ones((16, 1)))).repeat().batch(4)
-print("losses", len(model.fit(data, epochs=2, steps_per_epoch=4, verbose=0).history["loss"]))
+scope = contextlib.nullcontext()
+if "TF_CONFIG" in os.environ:
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type in ("worker", "ps"):
+        tf.distribute.Server(
+            resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+        ).join()
+    scope = tf.distribute.ParameterServerStrategy(resolver).scope()
+layers, inputs = tf.keras.layers, np.random.default_rng(7).normal(size=(48, 4)).astype("float32")
+first, second = (tf.keras.initializers.GlorotUniform(seed) for seed in (1, 2))
+with scope:
+    hidden = layers.Dense(8, "relu", kernel_initializer=first)
+    model = tf.keras.Sequential([layers.Input((4,)), hidden, layers.Dense(1, kernel_initializer=second)])
+    model.compile("adam", "mse", metrics=["mae"])
+data = tf.data.Dataset.from_tensor_slices((inputs, inputs.sum(1, keepdims=True))).batch(16).repeat()
+history = model.fit(data, epochs=3, steps_per_epoch=3, verbose=0).history
+print("measured", json.dumps({**history, "weights": [weight.tolist() for weight in model.get_weights()]}))
 """
 
 
-@pytest.mark.parametrize(("legacy", "code"), [("0", 2), ("1", 0)])
-def test_under_parameter_server_a_model_of_keras_3_is_refused_in_one_line_and_one_of_tf_keras_is_trained(
-    folder: Path, legacy: str, code: int
-) -> None:
+@pytest.mark.parametrize("keras", SERVED)
+def test_under_parameter_server_a_script_gives_the_numbers_of_plain_keras_or_one_line(folder: Path, keras: str) -> None:
     folder.mkdir()
     (folder / "served.py").write_text(UNDER_PARAMETER_SERVER)
     roles = {"chief": 1, "worker": 1, "ps": 1}
     arguments = [f"--script={folder / 'served.py'}"]
+    legacy = {"TF_USE_LEGACY_KERAS": str(int(keras == "tf_keras"))}
+    code, line = SERVED[keras] or (0, "")
     with Job(folder, strategy="ParameterServer", roles=roles, arguments=arguments) as job:
-        chief = job.start(environ={"TF_USE_LEGACY_KERAS": legacy})["chief-0"]
+        chief = job.start(environ=legacy)["chief-0"]
         assert chief.wait() == code
     if code:
-        assert chief.last_words.startswith(
-            "fit, evaluate and predict of Keras 3 do not run under ParameterServer; set "
-        )
-    else:
-        assert "losses 2\n" in chief.log
+        assert chief.last_words.startswith(line)
+        return
+    plain = subprocess.check_output(
+        [sys.executable, folder / "served.py"], env={**inherited(), **legacy}, text=True, timeout=DEADLINE
+    )
+    one, other = (json.loads(re.findall("^measured (.*)", log, re.M)[0]) for log in (plain, chief.log))
+    assert largest_difference(one, other) <= TOLERANCE
 
 
 OFF = """
