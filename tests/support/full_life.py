@@ -15,6 +15,7 @@ from dtj.api.names import Annotation, Condition, Label
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, NATIVE, VOLCANO, Groups
 from support.job_world import JobWorld
+from support.slots import Slots
 from support.waiting import eventually
 
 STORAGE: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
@@ -106,7 +107,9 @@ def waits_for_a_volume(world: JobWorld) -> None:
     """A pod has a node and does not start. Its status is silent; an event of the kubelet says why."""
     world.apply(manifest("waits", roles={"worker": 1}))
     world.await_pods(["worker-0"], "waits")
-    target: JsonObject = {"kind": "Node", "name": "node-1"}
+    node = Slots(world.plane, f"node-of-{world.namespace}")
+    node.create(1)  # the garbage collector takes pods away from a node that is not there
+    target: JsonObject = {"kind": "Node", "name": node.name}
     world.create("pods/waits-worker-0/binding", {"metadata": {"name": "waits-worker-0"}, "target": target})
     pod = world.pods("waits")["waits-worker-0"]
     regarding: JsonObject = {
