@@ -15,7 +15,7 @@ from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
 from dtj_trainer.user_code.metric_values import numbers
 from dtj_trainer.user_code.objective import DefaultMetric, overrides, unpacked
-from dtj_trainer.user_code.test_step import updating
+from dtj_trainer.user_code.test_step import metrics_of, updating
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,11 @@ class KerasEvaluation:
         self._name = name
         self._model = model
         self._log_level: int | None = log_level
-        self._library = keras_compat.keras_of(model)
         self._is_own = overrides(model, "test_step")
         if default and not self._is_own and not keras_compat.given_metrics(model):
-            metric = self._library.metrics.MeanMetricWrapper(default.values, name=default.name)
-            self._library.Model.compile(model, optimizer=model.optimizer or "sgd", loss=model.loss, metrics=[metric])
+            library = keras_compat.keras_of(model)
+            metric = library.metrics.MeanMetricWrapper(default.values, name=default.name)
+            library.Model.compile(model, optimizer=model.optimizer or "sgd", loss=model.loss, metrics=[metric])
 
     def evaluate(self, batches: Iterable[Any]) -> dict[str, float]:
         """The metrics by name, of all these batches.
@@ -44,7 +44,7 @@ class KerasEvaluation:
         Raises:
             UsageError: no metric adds up what the model's own `test_step` returns.
         """
-        for metric in self._metrics():
+        for metric in metrics_of(self._model):
             metric.reset_state()
         first = last = None
         returned: Mapping[str, Any] = {}
@@ -53,16 +53,11 @@ class KerasEvaluation:
             returned = self._model.test_on_batch(*unpacked(last), reset_metrics=False, return_dict=True)
         return self._of_all_batches(first, last) if self._is_own else numbers(returned)
 
-    def _metrics(self) -> list[Any]:
-        """All that it has, whether its own property `metrics` gives them or not."""
-        metrics = (*self._model.metrics, *self._library.Model.metrics.fget(self._model))
-        return list({id(metric): metric for metric in metrics}.values())
-
     def _of_all_batches(self, first: Any, last: Any) -> dict[str, float]:
         """What a `test_step` says of its metrics, whatever examples it is called with."""
         if last is first:
             last = tf.nest.map_structure(lambda part: part[:1], first)
-        with updating(self._metrics(), lambda *_, **__: None):
+        with updating(metrics_of(self._model), lambda *_, **__: None):
             one, other = (numbers(self._model.test_step(examples)) for examples in (first, last))
         found = {name: one[name] for name in one if np.array_equal(one[name], other.get(name), equal_nan=True)}
         of_one_batch = ", ".join(name for name in one if name not in found)

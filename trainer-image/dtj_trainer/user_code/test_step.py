@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from dtj_trainer import keras_compat
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
@@ -54,7 +55,7 @@ class OwnTestStep:
 
         # Some metrics make their variables when they are first called.
         self._after(sample, {})
-        self._metrics = _metrics_of(model)
+        self._metrics = metrics_of(model)
         variables = {id(variable): variable for metric in self._metrics for variable in metric.variables}
         self._variables = list(variables.values())
         check_sums_from_zero(name, self._metrics)
@@ -144,9 +145,9 @@ def _zeros(variables: Sequence[Any]) -> dict[int, tuple[Any, Tensor]]:
     return {id(one): (one, tf.zeros(one.shape, one.dtype)) for one in variables}
 
 
-def _metrics_of(model: Any) -> list[Any]:
-    """All that it has, whether its own property `metrics` gives them or not."""
-    metrics = [*model.metrics, *keras.Model.metrics.fget(model)]
+def metrics_of(model: Any) -> list[Any]:
+    """All that a model of either Keras has, whether its own property `metrics` gives them or not."""
+    metrics = [*model.metrics, *keras_compat.keras_of(model).Model.metrics.fget(model)]
     return list({id(metric): metric for metric in metrics}.values())
 
 
