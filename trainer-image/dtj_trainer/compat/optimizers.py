@@ -1,10 +1,14 @@
-"""Private names of the optimizers of Keras 3, and of those that optimizers of tf_keras have too. Imports Keras 3."""
+"""Private names of the optimizers of Keras 3, and of those that optimizers of tf_keras have too.
+
+Imports TensorFlow and Keras 3.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from dtj_trainer.compat import mentions, private, require
 
@@ -41,6 +45,17 @@ def weights_of(optimizer: Any) -> Sequence[Any]:
     """The weights that an optimizer of Keras 3 is built for."""
     weights: Sequence[Any] = private(optimizer, "_trainable_variables", library="keras")
     return weights
+
+
+def reduced(how: str, gradients: Sequence[Any]) -> list[Any]:
+    """Gradients over all replicas, each for itself; to be called by each of them. None stays.
+
+    Args:
+        how: `SUM` or `MEAN`.
+    """
+    known = [one for one in gradients if one is not None]
+    found = iter(tf.distribute.get_replica_context().all_reduce(how, known) if known else ())
+    return [None if one is None else next(found) for one in gradients]
 
 
 def sum_gradients_by(optimizer: Any, reduce: Callable[[Any], Any]) -> None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from dtj_trainer.compat import mentions, private, unfit
 from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
 from dtj_trainer.compat.loss_of_parts import Parts, loss_of_parts
+from dtj_trainer.compat.optimizers import reduced
 from dtj_trainer.compat.sums_of_losses import UnknownSumError, is_whole, mark_whole, means_of, parts_of_replica
 from dtj_trainer.errors import UsageError
 
@@ -277,13 +278,11 @@ def _gradient_of_replica(
 
 
 def _reduced(how: str, gradients: Any) -> Any:
-    """Over all replicas; weights may have none."""
-    known = [one for one in tf.nest.flatten(gradients) if one is not None]
-    sums = iter(tf.distribute.get_replica_context().all_reduce(how, known) if known else ())
-    reduced = [None if one is None else next(sums) for one in tf.nest.flatten(gradients)]
-    for one in _tensors(reduced):
+    """Over all replicas, and noted as such."""
+    found = reduced(how, tf.nest.flatten(gradients))
+    for one in _tensors(found):
         mark_whole(one)
-    return tf.nest.pack_sequence_as(gradients, reduced)
+    return tf.nest.pack_sequence_as(gradients, found)
 
 
 def _tensors(gradients: Any) -> list[Any]:

@@ -103,10 +103,9 @@ def _is_mean(tensor: Any) -> bool:
     return shapes
 
 
-def mark_whole(tensor: Any) -> Any:
+def mark_whole(tensor: Any) -> None:
     """Notes of a tensor that it is the same on all replicas."""
     tensor._dtj_whole = True
-    return tensor
 
 
 def is_whole(tensor: Any) -> bool:

@@ -39,8 +39,9 @@ def sum_first(optimizer: Any) -> None:
 
     def apply_sums(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         weights = list(compat.weights_of(optimizer) if trainable_variables is None else trainable_variables)
-        pairs = _summed(list(zip(grads, weights, strict=True)))
-        apply([gradient for gradient, _ in pairs], weights)
+        gradients = [gradient for gradient, _ in zip(grads, weights, strict=True)]
+        among_replicas = tf.distribute.get_replica_context() is not None
+        apply(compat.reduced("SUM", gradients) if among_replicas else gradients, weights)
 
     optimizer.apply = apply_sums
     compat.sum_gradients_by(one, list)
@@ -48,16 +49,6 @@ def sum_first(optimizer: Any) -> None:
         compat.replace_update(one, lambda _: _accumulating(one))
     if one.use_ema:
         compat.replace_overwriting(one, lambda overwrite: _overwriting(one, overwrite))
-
-
-def _summed(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Sums (gradient, variable) pairs over all replicas, each for itself; to be called by each of them. None stays."""
-    context = tf.distribute.get_replica_context()
-    there = [gradient for gradient, _ in pairs if gradient is not None]
-    if context is None or not there:
-        return pairs
-    sums = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, there))
-    return [(gradient if gradient is None else next(sums), variable) for gradient, variable in pairs]
 
 
 def needs_sum_first(optimizer: Any) -> bool:
