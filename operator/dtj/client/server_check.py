@@ -53,14 +53,24 @@ class ServerCheck:
 
 async def check_on_server(gateway: Gateway, manifest: Manifest, *, namespace: str) -> ServerCheck:
     """Ask for the job, then for the first pod of each role and what else there is one of. Raises ApiError."""
+
+    async def ask(resource: Resource, body: JsonObject) -> tuple[Resource, JsonObject, Verdict]:
+        return resource, body, await dry_run(gateway, resource, namespace=namespace, body=body)
+
+    async def ask_all(platform: Platform) -> list[tuple[Resource, JsonObject, Verdict]]:
+        wanted = _objects(job, manifest.spec, platform)
+        return await asyncio.gather(*(ask(resource, body) for resource, body in wanted))
+
     job = replace(manifest.job, namespace=namespace, uid=_UID)
-    found = await _verdicts(gateway, manifest, job, restricted=False)
-    if any(verdict.wants_restricted for _, _, verdict in found):
-        found = await _verdicts(gateway, manifest, job, restricted=True)
+    platform = Platform(trainer_image=_IMAGE)
+    of_job = await ask(JOBS, manifest.body)  # a cluster without the CRD is asked for nothing else
+    of_objects = await ask_all(platform)
+    if any(verdict.wants_restricted for _, _, verdict in of_objects):
+        of_objects = await ask_all(replace(platform, restricted=True))
     problems: list[str] = []
     refusals: list[str] = []
     unchecked: list[str] = []
-    for resource, body, verdict in found:
+    for resource, body, verdict in (of_job, *of_objects):
         problems += (_in_manifest(error, resource, body, manifest.body) for error in verdict.errors)
         if "cannot create resource" in verdict.forbidden:
             unchecked.append(verdict.forbidden)
@@ -69,17 +79,6 @@ async def check_on_server(gateway: Gateway, manifest: Manifest, *, namespace: st
         elif verdict.forbidden:
             refusals.append(f"{_owner(body)}: {verdict.forbidden}")
     return ServerCheck(*(tuple(dict.fromkeys(lines)) for lines in (problems, refusals, unchecked)))
-
-
-async def _verdicts(
-    gateway: Gateway, manifest: Manifest, job: Job, *, restricted: bool
-) -> list[tuple[Resource, JsonObject, Verdict]]:
-    async def ask(resource: Resource, body: JsonObject) -> tuple[Resource, JsonObject, Verdict]:
-        return resource, body, await dry_run(gateway, resource, namespace=job.namespace, body=body)
-
-    of_job = await ask(JOBS, manifest.body)  # a cluster without the CRD is asked for nothing else
-    wanted = _objects(job, manifest.spec, Platform(restricted=restricted, trainer_image=_IMAGE))
-    return [of_job, *await asyncio.gather(*(ask(resource, body) for resource, body in wanted))]
 
 
 def _objects(job: Job, spec: JobSpec, platform: Platform) -> Iterator[tuple[Resource, JsonObject]]:
