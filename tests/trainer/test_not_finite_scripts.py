@@ -76,6 +76,27 @@ model.fit(data().take(60).repeat(), epochs=3, steps_per_epoch=20, verbose=0, cal
 print("the fit is over")
 """
 
+LATE = """
+import json, os, socket, time
+from pathlib import Path
+
+config = json.loads(os.environ["TF_CONFIG"])
+me, late = config["task"]["index"], int(sys.argv[1])
+try:
+{fit}
+finally:
+    if me == late:
+        while not Path("other-over").exists():
+            time.sleep(0.02)
+        host, port = config["cluster"]["worker"][1 - late].rsplit(":", 1)
+        for _ in range(20):  # a process that does not wait is gone within a tenth of a second
+            time.sleep(0.1)
+            socket.create_connection((host, int(port)), 5).close()
+        Path("other-waits").touch()
+    else:
+        Path("other-over").touch()
+""".format(fit=textwrap.indent(FIT, "    "))
+
 
 def ran(
     folder: Path, strategy: str, script: str, *words: str, options: tuple[str, ...] = (), common: str = COMMON
@@ -156,6 +177,13 @@ def test_fit_in_a_plain_script_ends_every_worker_with_1_and_keeps_the_files_of_i
         assert "the fit is over" not in replica.log
     (saved,) = folder.glob("best-*.keras")
     assert all(np.isfinite(weight).all() for weight in keras.models.load_model(saved).get_weights())
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_worker_of_a_plain_fit_stays_until_the_other_has_ended_its_fit_as_well(folder: Path, late: int) -> None:
+    job = ran(folder, "MultiWorkerMirrored", LATE, str(late))
+    assert set(job.wait().values()) == {1}
+    assert (folder / "other-waits").exists(), job[f"worker-{late}"].log
 
 
 def test_without_the_override_a_fit_is_left_to_its_script(folder: Path) -> None:

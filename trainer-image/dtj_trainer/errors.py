@@ -23,6 +23,10 @@ class DataChanged(UsageError):
     """The held-out examples are not those of the first reading, so that an evaluation would not be one."""
 
 
+class WorkersDiffer(UsageError):
+    """The workers have compared what has to be the same on all of them, and it is not."""
+
+
 class Preempted(TrainerError):
     """Asked to stop, and all tasks have saved the same step."""
 
@@ -51,3 +55,7 @@ class NotSaved(TrainerError):
 
 class NotFinite(TrainerError):
     """The loss or the weights are NaN or infinite, and the training must not go on."""
+
+
+FOUND_TOGETHER = (NotFinite, DataChanged, WorkersDiffer)
+"""Ends that all workers come to at the same step, from what they have exchanged."""

@@ -39,7 +39,7 @@ from dtj_trainer.compat.loss_of_parts import Parts
 from dtj_trainer.compat.optimizers import averages_of
 from dtj_trainer.compat.replica_losses import divided, has_scope, here, means_are_whole, several, share_of, step_of_fit
 from dtj_trainer.compat.step_values import Results, shown, update_mean
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, WorkersDiffer
 
 log = logging.getLogger(__name__)
 
@@ -449,7 +449,7 @@ def _restore(original: Any, callback: Any, logs: Any = None) -> None:
 
     epochs = strategy.reduce("SUM", strategy.run(own_place), axis=None).numpy()
     if any(other != epoch for other in epochs):
-        raise UsageError(
+        raise WorkersDiffer(
             f"BackupAndRestore: backup_dir={callback.backup_dir}: tasks found different epochs in it "
             f"({', '.join(map(str, epochs))}); it must be one volume that all tasks share"
         )

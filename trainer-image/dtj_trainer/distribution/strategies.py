@@ -20,7 +20,7 @@ from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.source import Source
 from dtj_trainer.distribution import tpu
-from dtj_trainer.errors import DataChanged, NotFinite, NotSaved, PeerLost, TrainerError, UsageError
+from dtj_trainer.errors import FOUND_TOGETHER, NotSaved, PeerLost, TrainerError, WorkersDiffer
 from dtj_trainer.export import conversion
 
 log = logging.getLogger(__name__)
@@ -146,13 +146,13 @@ def agree_on_start(config: Config, strategy: Any, step: int) -> None:
     """Makes sure that all tasks restored the same step: a directory that is not shared would train two models.
 
     Raises:
-        UsageError: they did not.
+        WorkersDiffer: they did not.
     """
     if config.strategy != "MultiWorkerMirrored":
         return
     steps = of_each_replica(strategy, step)
     if any(other != step for other in steps):
-        raise UsageError(
+        raise WorkersDiffer(
             f"checkpoint directory {config.checkpoint.directory}: tasks found different steps in it "
             f"({', '.join(map(str, steps))}); it must be one volume that all tasks share"
         )
@@ -162,7 +162,7 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
     """Makes sure that all tasks have the same data: each takes its part of every batch, by the examples' places.
 
     Raises:
-        UsageError: they have not.
+        WorkersDiffer: they have not.
     """
     if config.strategy != "MultiWorkerMirrored":
         return
@@ -182,16 +182,13 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
     tasks = sorted((t for t in config.cluster.addresses if t.role in (CHIEF, WORKER)), key=lambda t: (t.role, t.index))
     leader, *others = tasks
     theirs = {t: json.loads(compat.read_word(_data_key(t), seconds=_LEFT_WORD_SECONDS)) for t in tasks}
-    # The leader keeps these words: it stays until all have read them.
-    with suppress(tf.errors.OpError):
-        compat.wait_at_barrier("dtj-data", seconds=_LEFT_WORD_SECONDS)
     other = next(task for task in others if theirs[task] != theirs[leader])
     what = next(what for what in mine if theirs[leader][what] != theirs[other][what])
     if what == "first examples":
         seen = f"{leader} and {other} do not read the same examples in the same order"
     else:
         seen = f"{leader} has {theirs[leader][what]} {what}, {other} has {theirs[other][what]}"
-    raise UsageError(
+    raise WorkersDiffer(
         f"data: {seen}; give all workers the same files and the same order, without shard(), and with "
         "shuffle(…, seed=…, reshuffle_each_iteration=False): the trainer divides each batch among them"
     )
@@ -266,20 +263,25 @@ def exit_barrier(config: Config) -> None:
 
 @contextmanager
 def ending_together(config: Config, *, collective: bool) -> Iterator[None]:
-    """Keeps a task that ends because of a loss that is not finite, or of changed data, until all others know of it.
+    """Lets all tasks end for what they have found together: see `end_together`."""
+    try:
+        yield
+    except FOUND_TOGETHER:
+        if collective:
+            end_together(config.cluster)
+        raise
+
+
+def end_together(cluster: Cluster) -> None:
+    """Waits, before this task ends for one of `FOUND_TOGETHER`, until all others know it too.
 
     They learn it by an all-reduce. A task that left at once could take its part of the result with it, and the others
     would end as having lost a peer.
     """
-    try:
-        yield
-    except (NotFinite, DataChanged):
-        if collective:
-            with suppress(tf.errors.OpError):  # one of them has gone for another reason
-                compat.wait_at_barrier("dtj-not-finite", seconds=_KNOWN_TO_ALL_SECONDS)
-            if config.cluster.leads:
-                _outlast_the_others(config.cluster)
-        raise
+    with suppress(tf.errors.OpError):  # one of them has gone for another reason
+        compat.wait_at_barrier("dtj-found-together", seconds=_KNOWN_TO_ALL_SECONDS)
+    if cluster.leads:
+        _outlast_the_others(cluster)
 
 
 def _outlast_the_others(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ from dtj_trainer import keras_compat
 from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.config.nonfinite import workers_of
 from dtj_trainer.distribution.strategies import of_each_replica
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import WorkersDiffer
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class FitAgreement:
         """The same; and compares what callbacks have made of the learning rate.
 
         Raises:
-            UsageError: it differs between workers.
+            WorkersDiffer: it differs between workers.
         """
         if not _spans_workers(model):
             return
@@ -48,7 +48,7 @@ class FitAgreement:
         for replica, rate in enumerate(rates):
             if rate != rates[0]:
                 first, other = self._names([0], len(votes))[0], self._names([replica], len(votes))[0]
-                raise UsageError(
+                raise WorkersDiffer(
                     f"fit: after epoch {epoch + 1} the learning rate is {_number(rates[0]):g} on {first} and "
                     f"{_number(rate):g} on {other}; let callbacks set it by what all workers know, such as their logs"
                 )

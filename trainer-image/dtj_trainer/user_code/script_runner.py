@@ -21,7 +21,7 @@ from typing import NoReturn
 from dtj_launch import progress
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config.script import Script
-from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.errors import FOUND_TOGETHER, TrainerError, UsageError
 from dtj_trainer.exit_codes import ExitCode
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
@@ -129,6 +129,9 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         if not tear_down.code:
             _complete(context, together)
         raise
+    except FOUND_TOGETHER:
+        _end_together(context)
+        raise
     except TrainerError:
         raise
     except Exception as error:
@@ -161,6 +164,14 @@ def _complete(context: TaskContext, together: "alone.Together | None") -> None:
             from dtj_trainer.user_code import completion
 
             completion.tell(context.config.cluster.task)
+
+
+def _end_together(context: TaskContext) -> None:
+    from dtj_trainer.compat import tensorflow as compat
+    from dtj_trainer.distribution import strategies
+
+    if compat.computes_alone() is False:
+        strategies.end_together(context.config.cluster)
 
 
 def _end_by_others(error: Exception, context: TaskContext) -> TrainerError | None:
