@@ -78,19 +78,24 @@ def _restarts(reason: Reason | None) -> str:
 
 def what_succeeds() -> Iterator[tuple[str, ...]]:
     """Success policy and what has ended: the outcome."""
-    yield "case", "`successPolicy`", "replicas", "exit codes so far", "outcome"
-    for name, (policy, roles, codes, outcome) in success.CASES.items():
-        replicas = ", ".join(f"{count} {role}" for role, count in roles.items())
-        ends = ", ".join(f"{replica}: {code}" for replica, code in codes.items())
+    yield "case", "`successPolicy`", "outcome"
+    for name, (policy, _, _, outcome) in success.CASES.items():
         lost = outcome.removeprefix("loss of ")
-        yield name, policy, replicas, ends, OUTCOMES.get(outcome, f"{lost} is lost: the tables above apply")
+        yield name, policy, OUTCOMES.get(outcome, f"{lost} is lost: the tables above apply")
+
+
+PLACES: Final = {
+    "`state.terminated.reason` of the main container": "container",
+    "`status.reason` of the pod": "pod",
+    "reason of the condition `DisruptionTarget`": "condition",
+}
 
 
 def which_words_decide() -> Iterator[tuple[str, ...]]:
     """The words of kubelet, scheduler and runtime, and the class that each gives to an end."""
-    yield "word", "where", "class", "meaning", "source"
+    yield "word", "where", "class", "meaning"
     for each in END_REASONS:
-        yield f"`{each.word}`", each.field, each.failure_class, each.meaning, f"`{each.source}`"
+        yield f"`{each.word}`", PLACES[each.field], each.failure_class, each.meaning
 
 
 TABLES: Final[Mapping[str, Callable[[], Iterable[tuple[str, ...]]]]] = {
