@@ -20,14 +20,12 @@ from dtj.core.end_reasons import END_REASONS
 from dtj.core.pod_failure import PodFailureClass
 from unit.core import test_restart_budgets as budgets
 from unit.core import test_restart_scope as scope
-from unit.core import test_success as success
 
 TARGET: Final = ROOT / "docs" / "failure-modes.md"
 
 ALL, ALONE = "all start again", "it comes back alone"
 T = TypeVar("T")
 
-OUTCOMES: Final = {"success": "the job succeeds", "nothing": "the job goes on"}
 LIMITS: Final = {
     Reason.BACKOFF_LIMIT_EXCEEDED: "`backoffLimit`",
     Reason.DISRUPTION_LIMIT_EXCEEDED: "`disruptionLimit`",
@@ -76,32 +74,16 @@ def _restarts(reason: Reason | None) -> str:
     return "restarts" if reason is None else f"the job fails: `{reason}`"
 
 
-def what_succeeds() -> Iterator[tuple[str, ...]]:
-    """Success policy and what has ended: the outcome."""
-    yield "case", "`successPolicy`", "outcome"
-    for name, (policy, _, _, outcome) in success.CASES.items():
-        lost = outcome.removeprefix("loss of ")
-        yield name, policy, OUTCOMES.get(outcome, f"{lost} is lost: the tables above apply")
-
-
-PLACES: Final = {
-    "`state.terminated.reason` of the main container": "container",
-    "`status.reason` of the pod": "pod",
-    "reason of the condition `DisruptionTarget`": "condition",
-}
-
-
 def which_words_decide() -> Iterator[tuple[str, ...]]:
-    """The words of kubelet, scheduler and runtime, and the class that each gives to an end."""
-    yield "word", "where", "class", "meaning"
-    for each in END_REASONS:
-        yield f"`{each.word}`", PLACES[each.field], each.failure_class, each.meaning
+    """The words of kubelet, scheduler and runtime, by their place and the class that they give to an end."""
+    yield "where", "class", "words"
+    for group in _grouped(END_REASONS, key=lambda each: (each.field, each.failure_class)):
+        yield group[0].field, group[0].failure_class, ", ".join(f"`{each.word}`" for each in group)
 
 
 TABLES: Final[Mapping[str, Callable[[], Iterable[tuple[str, ...]]]]] = {
     "who restarts": who_restarts,
     "who pays": who_pays,
-    "what succeeds": what_succeeds,
     "which words decide": which_words_decide,
 }
 

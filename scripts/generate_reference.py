@@ -32,8 +32,8 @@ category `{names.CATEGORY}`. Namespaced. Subresources: `status`, and `scale` on 
 """
 
 RULES_HEAD = """\
-`kubectl apply`, `dtj validate` and `dtj run` refuse a job that breaks a rule, with these words. The first column
-has what `…` stands for.
+`kubectl apply`, `dtj validate` and `dtj run` refuse a job whose fields do not fit each other: one line names the field,
+what is wrong and what to do. These rules are about changes of a job, which only the API server knows:
 
 """
 
@@ -207,9 +207,9 @@ def _meaning(name: str, field: JsonObject) -> str:
 
 
 def _rules() -> Iterator[tuple[str, str]]:
-    """A row for each message, with all that it may be about."""
+    """A row for each message about a change, with all fields that it may be about."""
     rows: dict[str, dict[str, None]] = {}
-    for rule in RULES:
+    for rule in (each for each in RULES if each.holds is None):
         places, message = _row_of(rule)
         rows.setdefault(message, {}).update(dict.fromkeys(places))
     return ((", ".join(places), message) for message, places in rows.items())
@@ -218,11 +218,9 @@ def _rules() -> Iterator[tuple[str, str]]:
 def _row_of(rule: Rule) -> tuple[list[str], str]:
     """The places and the message of a rule, without the one word that differs between rules of a kind."""
     places = [f"`{'.'.join(part for part in (*place, rule.field) if part)}`" for place in rule.at]
-    if found := re.search(r"with role (\S+), use at most (\d+)", rule.message):
-        return [*places, f"{found[2]} with {found[1]}"], rule.message.replace(found[1], "…").replace(found[2], "…")
     if found := re.match(r"(\w+)( of a role)?(?= cannot be changed)", rule.message):
         field = f"`spec.replicaSpecs.*.{found[1]}`"
-        return [field] if found[2] else places, rule.message.replace(found[0], "…")
+        return [field] if found[2] else places, rule.message.replace(found[0], "it")
     return places, rule.message
 
 
