@@ -31,9 +31,13 @@ $ dtj
 KUBECTL = {"namespace", "context", "kubeconfig"}
 """Options of every command that uses a cluster. They are described once."""
 
+EXIT_CODES = "Exit codes:"
+"""How the paragraph of a command begins that its --help alone has: the page has one table."""
+
 CODES = {
     Exit.OK: "done",
-    Exit.FAILED: "the job failed",
+    Exit.FAILED: "the job failed; in `wait` also: it was deleted, or ended without the condition; in `doctor`: a check "
+    "failed; in `tensorboard`: it cannot start",
     Exit.USAGE: "bad input: one line says what is wrong, and nothing was done",
     Exit.TIMEOUT: "the time that was given is over",
     Exit.API: "the cluster cannot be reached, or it refused",
@@ -49,7 +53,11 @@ def main() -> int:
 def render() -> str:
     """The text of the file."""
     context = click.Context(cli, info_name="dtj")
-    sections = [HEAD, "## Exit codes\n\n" + _table(("Code", "Meaning"), ((str(int(c)), m) for c, m in CODES.items()))]
+    sections = [
+        HEAD,
+        "## Exit codes\n\n`dtj COMMAND --help` lists those of a command.\n\n"
+        + _table(("Code", "Meaning"), ((str(int(c)), m) for c, m in CODES.items())),
+    ]
     sections.append(f"## Options of kubectl\n\n{_kubectl(context)}")
     for section in Section:
         names = [name for name in cli.list_commands(context) if cli.entries[name].section is section]
@@ -64,7 +72,14 @@ def _kubectl(context: click.Context) -> str:
     command = cli.get_command(context, "status")
     assert command is not None
     options = [option for option in command.params if isinstance(option, click.Option) and option.name in KUBECTL]
-    return _table(("Option", "Meaning", "Default"), (_option(option, context) for option in options))
+    users = [name for name in cli.list_commands(context) if _asks_a_cluster(cli.get_command(context, name))]
+    taken = f"These commands take them: {', '.join(f'`{name}`' for name in users)}.\n\n"
+    return taken + _table(("Option", "Meaning"), (_option(option, context) for option in options))
+
+
+def _asks_a_cluster(command: click.Command | None) -> bool:
+    """Whether it takes all of kubectl's options."""
+    return command is not None and {option.name for option in command.params} >= KUBECTL
 
 
 def _command(command: click.Command, parent: click.Context) -> str:
@@ -73,30 +88,30 @@ def _command(command: click.Command, parent: click.Context) -> str:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     parts = [f"### {command.name}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
     options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
-    shared = {option.name for option in options} >= KUBECTL
-    rows = [_option(option, context) for option in options if not (shared and option.name in KUBECTL)]
+    described = KUBECTL if _asks_a_cluster(command) else set()
+    rows = [_option(option, context) for option in options if option.name not in described]
     if rows:
-        parts.append(_table(("Option", "Meaning", "Default"), rows))
-    if shared:
-        parts.append("It also takes the [options of kubectl](#options-of-kubectl).\n")
+        parts.append(_table(("Option", "Meaning"), rows))
     return "\n".join(parts)
 
 
 def _paragraphs(text: str) -> Iterator[str]:
     """The paragraphs of a help text; those that click prints as they stand become blocks."""
     for paragraph in text.split("\n\n"):
+        if paragraph.startswith(EXIT_CODES):
+            continue
         if paragraph.startswith("\b\n"):
             yield f"```\n{paragraph[2:]}\n```\n"
         else:
             yield f"{_text(' '.join(paragraph.split()))}\n"
 
 
-def _option(option: click.Option, context: click.Context) -> tuple[str, str, str]:
+def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
     kind = "" if option.is_flag else f" {option.make_metavar(context)}"
     default = option.get_default(context)
-    shown = f"`{default}`" if option.show_default and default is not None else ""
+    shown = f" Default: `{default}`." if option.show_default and default is not None else ""
     off = f" / {', '.join(option.secondary_opts)}" if option.secondary_opts else ""
-    return f"`{', '.join(option.opts)}{off}{kind}`", _text(option.help or ""), shown
+    return f"`{', '.join(option.opts)}{off}{kind}`", _text(option.help or "") + shown
 
 
 def _text(words: str) -> str:

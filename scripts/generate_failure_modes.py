@@ -20,14 +20,12 @@ from dtj.core.end_reasons import END_REASONS
 from dtj.core.pod_failure import PodFailureClass
 from unit.core import test_restart_budgets as budgets
 from unit.core import test_restart_scope as scope
-from unit.core import test_success as success
 
 TARGET: Final = ROOT / "docs" / "failure-modes.md"
 
 ALL, ALONE = "all start again", "it comes back alone"
 T = TypeVar("T")
 
-OUTCOMES: Final = {"success": "the job succeeds", "nothing": "the job goes on"}
 LIMITS: Final = {
     Reason.BACKOFF_LIMIT_EXCEEDED: "`backoffLimit`",
     Reason.DISRUPTION_LIMIT_EXCEEDED: "`disruptionLimit`",
@@ -76,27 +74,16 @@ def _restarts(reason: Reason | None) -> str:
     return "restarts" if reason is None else f"the job fails: `{reason}`"
 
 
-def what_succeeds() -> Iterator[tuple[str, ...]]:
-    """Success policy and what has ended: the outcome."""
-    yield "case", "`successPolicy`", "replicas", "exit codes so far", "outcome"
-    for name, (policy, roles, codes, outcome) in success.CASES.items():
-        replicas = ", ".join(f"{count} {role}" for role, count in roles.items())
-        ends = ", ".join(f"{replica}: {code}" for replica, code in codes.items())
-        lost = outcome.removeprefix("loss of ")
-        yield name, policy, replicas, ends, OUTCOMES.get(outcome, f"{lost} is lost: the tables above apply")
-
-
 def which_words_decide() -> Iterator[tuple[str, ...]]:
-    """The words of kubelet, scheduler and runtime, and the class that each gives to an end."""
-    yield "word", "where", "class", "meaning", "source"
-    for each in END_REASONS:
-        yield f"`{each.word}`", each.field, each.failure_class, each.meaning, f"`{each.source}`"
+    """The words of kubelet, scheduler and runtime, by their place and the class that they give to an end."""
+    yield "where", "class", "words"
+    for group in _grouped(END_REASONS, key=lambda each: (each.field, each.failure_class)):
+        yield group[0].field, group[0].failure_class, ", ".join(f"`{each.word}`" for each in group)
 
 
 TABLES: Final[Mapping[str, Callable[[], Iterable[tuple[str, ...]]]]] = {
     "who restarts": who_restarts,
     "who pays": who_pays,
-    "what succeeds": what_succeeds,
     "which words decide": which_words_decide,
 }
 

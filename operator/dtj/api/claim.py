@@ -36,7 +36,7 @@ class ClaimMetadata(SpecModel):
 
     labels: dict[str, str] | None = Field(
         default=None,
-        description="labels are added to the labels of the claim. The operator's own labels take precedence.",
+        description="labels are added to those of the claim. The operator's own take precedence.",
     )
     annotations: dict[str, str] | None = Field(
         default=None, description="annotations are the annotations of the claim."
@@ -68,12 +68,12 @@ class ClaimSpec(SpecModel):
         description="accessModes are the access modes of the claim. Pods on several nodes need ReadWriteMany.",
     )
     resources: ClaimResources = Field(
-        description="resources are the resources of the claim: requests.storage is its size, such as 50Gi."
+        description="resources are those of the claim: requests.storage is its size, such as 50Gi."
     )
     storage_class_name: str | None = Field(
         default=None,
         max_length=253,
-        description="storageClassName is the storage class. Defaults to the default class of the cluster.",
+        description="storageClassName is the storage class. Defaults to that of the cluster.",
     )
     volume_attributes_class_name: str | None = Field(
         default=None,
@@ -82,7 +82,7 @@ class ClaimSpec(SpecModel):
     )
     volume_mode: VolumeMode | None = Field(
         default=None,
-        description="volumeMode is Filesystem, which is the default: checkpoints are files.",
+        description="volumeMode is Filesystem: checkpoints are files.",
     )
     volume_name: str | None = Field(
         default=None, max_length=253, description="volumeName is the PersistentVolume to bind to."
@@ -92,12 +92,11 @@ class ClaimSpec(SpecModel):
     )
     data_source: Annotated[JsonObject, PodTemplateFragment(*_SPEC, "dataSource")] | None = Field(
         default=None,
-        description="dataSource is a VolumeSnapshot or a PersistentVolumeClaim that the volume is filled from.",
+        description="dataSource is the VolumeSnapshot or PersistentVolumeClaim that the volume is filled from.",
     )
     data_source_ref: Annotated[JsonObject, PodTemplateFragment(*_SPEC, "dataSourceRef")] | None = Field(
         default=None,
-        description="dataSourceRef is the object that the volume is filled from, of any kind that the cluster has a "
-        "populator for.",
+        description="dataSourceRef is the object, of any kind with a populator, that the volume is filled from.",
     )
 
 

@@ -117,14 +117,14 @@ class Accelerator(SpecModel):
     profile: str = Field(
         min_length=1,
         max_length=63,
-        description="profile is the name of one of the operator's accelerator profiles, such as nvidia-l4 or tpu-v5e.",
+        description="profile is an accelerator profile of the operator, such as nvidia-l4 or tpu-v5e.",
     )
     count: int | None = Field(
         default=None,
         ge=1,
         le=1024,
-        description="count is the number of devices for each pod. Defaults to 1 for GPUs. For TPUs it "
-        "defaults to the number of chips that the topology gives each host.",
+        description="count is the number of devices of each pod. Defaults to 1 for GPUs, and to the chips of each host "
+        "in the topology for TPUs.",
     )
     topology: str | None = Field(
         default=None,
@@ -139,7 +139,7 @@ class ReplicaSpec(SpecModel):
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="replicas is the number of pods of this role.")
     template: Template | None = Field(
         default=None,
-        description="template replaces the job's shared pod template for this role. It replaces the whole template.",
+        description="template replaces the job's whole pod template for this role.",
     )
     command: list[str] | None = Field(
         default=None,
@@ -154,8 +154,7 @@ class ReplicaSpec(SpecModel):
     env: Annotated[list[JsonObject], PodTemplateFragment("spec", "containers", "env")] | None = Field(
         default=None,
         max_length=256,
-        description="env adds environment variables to the trainer container of this role. A variable here "
-        "replaces a variable of the same name in the template.",
+        description="env adds variables to the trainer container of this role, or replaces those of the same name.",
     )
     resources: Annotated[JsonObject, PodTemplateFragment("spec", "containers", "resources")] | None = Field(
         default=None,
@@ -163,11 +162,9 @@ class ReplicaSpec(SpecModel):
     )
     restart_policy: RestartPolicy = Field(
         default=RestartPolicy.ON_FAILURE,
-        description="restartPolicy decides which errors of this role are retried, within "
-        "runPolicy.backoffLimit. OnFailure retries all exit codes that are not listed as fatal. "
-        "ExitCode retries all exit codes except those that a restart cannot help (1, 2, 126, "
-        "127, 128, 134, 139), unless they are listed as retryable. Never retries none. Pods that "
-        "the infrastructure removes are replaced under every policy.",
+        description="restartPolicy decides which errors of this role are retried, within runPolicy.backoffLimit: "
+        "OnFailure (all exit codes except those listed as fatal), ExitCode (also not 1, 2, 126, 127, 128, 134 and 139, "
+        "unless listed as retryable) or Never. Pods that the infrastructure removes are always replaced.",
     )
     node_selector: dict[str, str] | None = Field(
         default=None,
@@ -191,8 +188,8 @@ class Elastic(SpecModel):
         default=1,
         ge=1,
         le=MAX_REPLICAS,
-        description="minReplicas is the smallest number of workers. If the quota of a queue of Kueue does not have "
-        "room for all workers, the job starts with fewer, but not with fewer than this.",
+        description="minReplicas is the smallest number of workers. Kueue may start the job with fewer workers than "
+        "the job asks for, but not with fewer than this.",
     )
     max_replicas: int = Field(ge=1, le=MAX_REPLICAS, description="maxReplicas is the largest number of workers.")
 
@@ -218,24 +215,23 @@ class Scheduling(SpecModel):
 
     gang: Gang = Field(
         default=Gang.AUTO,
-        description="gang names the scheduler that starts all pods of the job or none: Kueue, Volcano, "
-        "Coscheduling (of the scheduler plugins), Native (the PodGroups of Kubernetes 1.35 and "
-        "later), None, or Auto. With a queue, Auto takes Kueue or Volcano. Without one, Auto "
-        "takes Volcano, Coscheduling or Native, whichever the cluster has.",
+        description="gang names the scheduler that starts all pods or none: Kueue, Volcano, Coscheduling (of the "
+        "scheduler plugins), Native (PodGroups of Kubernetes 1.35 and later), None or Auto. Auto takes what the "
+        "cluster has: with a queue Kueue or Volcano, without one Volcano, Coscheduling or Native.",
     )
     queue: str | None = Field(
         default=None,
         min_length=1,
         max_length=253,
-        description="queue is the LocalQueue of Kueue, or the Queue of Volcano, in which the job waits. Without it, "
-        "Kueue's default LocalQueue of the namespace counts, if there is one.",
+        description="queue is the LocalQueue of Kueue or the Queue of Volcano in which the job waits. Defaults to "
+        "Kueue's default LocalQueue of the namespace, if there is one.",
     )
     min_available: int | None = Field(
         default=None,
         ge=1,
         le=MAX_REPLICAS,
-        description="minAvailable is the number of pods that must be schedulable before any of them starts. "
-        "Defaults to all pods of the job. Kueue admits whole jobs only.",
+        description="minAvailable is the number of pods that must be schedulable before any starts. Defaults to all "
+        "pods. Kueue admits whole jobs only.",
     )
     priority_class_name: str | None = Field(
         default=None,
@@ -247,16 +243,15 @@ class Scheduling(SpecModel):
         default=None,
         min_length=1,
         max_length=317,
-        description="topologyKey is the key of a node label: all pods of the job run on nodes with the same value "
-        "of it. Only Native has such a limit, in Kubernetes 1.37 and later with the feature gate "
-        "TopologyAwareWorkloadScheduling.",
+        description="topologyKey is the key of a node label that must have the same value on all nodes of the job. "
+        "Only for Native, in Kubernetes 1.37 and later with the feature gate TopologyAwareWorkloadScheduling.",
     )
     timeout_seconds: int | None = Field(
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="timeoutSeconds is how long, in seconds, pods that have a node keep it while they wait "
-        "for the others. Only Coscheduling has such a limit.",
+        description="timeoutSeconds is how long, in seconds, pods keep their nodes while they wait for the others. "
+        "Only for Coscheduling.",
     )
 
 
@@ -266,14 +261,13 @@ class OnOutOfMemory(SpecModel):
     increase_percent: int = Field(
         ge=1,
         le=1000,
-        description="increasePercent is how much the memory of the role's pods grows with each such restart, "
-        "in percent of the previous amount.",
+        description="increasePercent is how much the memory grows with each such restart, in percent of the previous "
+        "amount.",
     )
     max_memory: str = Field(
         min_length=1,
         max_length=32,
-        description="maxMemory is the largest amount of memory that a pod gets this way, as a Kubernetes "
-        "quantity such as 64Gi.",
+        description="maxMemory is the largest amount of memory that a pod gets this way, such as 64Gi.",
     )
 
 
@@ -282,9 +276,8 @@ class RunPolicy(SpecModel):
 
     suspend: bool = Field(
         default=False,
-        description="suspend stops the job's pods and keeps the job for later. The pods save a checkpoint "
-        "within their grace period. You can change suspend at any time. While it is true, you "
-        "can also change templates.",
+        description="suspend stops the pods and keeps the job for later. The pods save a checkpoint within their grace "
+        "period. suspend can change at any time, and templates while it is true.",
     )
     backoff_limit: int = Field(
         default=3,
@@ -296,78 +289,74 @@ class RunPolicy(SpecModel):
         default=None,
         ge=0,
         le=1_000_000,
-        description="disruptionLimit is the number of restarts that the infrastructure may cause. There is "
-        "no limit by default.",
+        description="disruptionLimit is the number of restarts that the infrastructure may cause. Unlimited by "
+        "default.",
     )
     restart_scope: RestartScope = Field(
         default=RestartScope.AUTO,
-        description="restartScope decides which replicas start again when one is lost: Auto (as the strategy "
-        "needs), Pod (only that replica; with MultiWorkerMirrored the other replicas need "
-        "dtj-launch, which restarts them in their pods) or Job (all of them).",
+        description="restartScope decides which replicas start again when one is lost: Auto (as the strategy needs), "
+        "Pod (only that one; with MultiWorkerMirrored the others need dtj-launch, which restarts them in their pods) "
+        "or Job (all).",
     )
     exit_codes: ExitCodes | None = Field(
-        default=None, description="exitCodes lists exit codes that have a meaning other than the usual one."
+        default=None, description="exitCodes lists exit codes whose meaning is not the usual one."
     )
     active_deadline_seconds: int | None = Field(
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="activeDeadlineSeconds is how long the job may run, in seconds since it started or was "
-        "last resumed. After that time the job fails.",
+        description="activeDeadlineSeconds is how long the job may run, in seconds since it started or last resumed. "
+        "Then it fails.",
     )
     start_deadline_seconds: int | None = Field(
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="startDeadlineSeconds is how long it may take until all pods are ready, in seconds since "
-        "the job was created or resumed. After that time the job fails, and the message gives "
-        "the reason for the delay.",
+        description="startDeadlineSeconds is how long the pods may take until all are ready, in seconds since the job "
+        "was created or resumed. Then the job fails, and the message gives the reason.",
     )
     evaluation_timeout_seconds: int = Field(
         default=300,
         ge=0,
         le=2_147_483_647,
-        description="evaluationTimeoutSeconds is how long a job whose training has succeeded waits for its evaluator "
-        "to end, so that the last checkpoint is evaluated, in seconds. After that time the evaluator is stopped, "
-        "and the message of the condition Complete says so.",
+        description="evaluationTimeoutSeconds is how long, in seconds, a job whose training has succeeded waits for "
+        "its evaluator. Then the evaluator is stopped, and the condition Complete says so.",
     )
     stall_timeout_seconds: int | None = Field(
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="stallTimeoutSeconds is how long a job whose pods are all ready may report the same "
-        "step, in seconds. After that time the condition ProgressStalled becomes True, or Unknown if no "
-        "pod reported progress. There is no limit by default.",
+        description="stallTimeoutSeconds is how long, in seconds, a job whose pods are all ready may report the same "
+        "step. Then the condition ProgressStalled becomes True, or Unknown if no pod reported progress. Unlimited by "
+        "default.",
     )
     on_stall: OnStall = Field(
         default=OnStall.NONE,
-        description="onStall is what happens to a stalled job in addition to the condition: None, Restart (a "
-        "new attempt of all replicas, which counts against backoffLimit) or Fail.",
+        description="onStall is what also happens to a stalled job: None, Restart (of all replicas, against "
+        "backoffLimit) or Fail.",
     )
     on_nan: OnNaN | None = Field(
         default=None,
         alias="onNaN",
-        description="onNaN is what the trainer does when a loss is NaN or infinite: Fail (the default of the "
-        "trainer), Rollback (return to the last checkpoint and leave out the batch) or Skip "
-        "(skip the update). The trainer reads it from DTJ_ON_NAN.",
+        description="onNaN is what the trainer does when a loss is NaN or infinite: Fail (its default), Rollback "
+        "(return to the last checkpoint and leave out the batch) or Skip (skip the update).",
     )
     on_out_of_memory: OnOutOfMemory | None = Field(
         default=None,
-        description="onOutOfMemory gives more memory to the pods of a role after one of them is killed "
-        "because it is out of memory. By default the pods get the same memory again. A job of Kueue waits in its "
-        "queue for the memory that it needs now.",
+        description="onOutOfMemory gives the pods of a role more memory after one of them is OOMKilled. By default "
+        "they get the same again. A job of Kueue waits in its queue for the larger amount.",
     )
     scheduling: Scheduling | None = Field(
         default=None,
-        description="scheduling lets a scheduler start the job's pods together, or puts the job into a "
-        "queue. By default each pod is scheduled on its own.",
+        description="scheduling starts the pods together, or puts the job into a queue. By default each pod is "
+        "scheduled on its own.",
     )
     ttl_seconds_after_finished: int | None = Field(
         default=None,
         ge=0,
         le=2_147_483_647,
-        description="ttlSecondsAfterFinished is how long the job is kept after it ends, in seconds. By "
-        "default the job is kept forever.",
+        description="ttlSecondsAfterFinished is how long the job is kept after it ends, in seconds. Forever by "
+        "default.",
     )
     managed_by: str | None = Field(
         default=None,
@@ -376,15 +365,13 @@ class RunPolicy(SpecModel):
     )
     clean_pod_policy: CleanPodPolicy = Field(
         default=CleanPodPolicy.RUNNING,
-        description="cleanPodPolicy decides which pods are deleted when the job ends: Running (pods that "
-        "still run), All or None. By default failed pods are kept because their logs are "
-        "evidence. A pod in which only sidecars still run is always deleted.",
+        description="cleanPodPolicy decides which pods are deleted when the job ends: Running (those that still run), "
+        "All or None. A pod in which only sidecars run is always deleted.",
     )
     success_policy: SuccessPolicy = Field(
         default=SuccessPolicy.CHIEF,
-        description="successPolicy decides when the job succeeds: Chief (when the chief succeeds, or worker "
-        "0 if there is no chief) or AllWorkers (when all workers succeed, and the chief if there "
-        "is one).",
+        description="successPolicy decides when the job succeeds: Chief (when the chief succeeds, or worker 0 without "
+        "a chief) or AllWorkers (when all workers succeed, and the chief if there is one).",
     )
 
 
@@ -392,30 +379,27 @@ class JobSpec(SpecModel):
     """A training job that runs one of TensorFlow's distribution strategies."""
 
     strategy: Strategy = Field(
-        description="strategy is the distribution strategy. It decides which roles are allowed, what "
-        "TF_CONFIG contains and what success means. The trainer reads it from DTJ_STRATEGY."
+        description="strategy is the distribution strategy. It decides the allowed roles, the content of TF_CONFIG and "
+        "what success means."
     )
     template: Template | None = Field(
         default=None,
-        description="template is the pod template that all roles share. The container named trainer runs the "
-        "training. If there is only one container, it may have any name. You can leave out its "
-        "image if the operator has a default image.",
+        description="template is the pod template of all roles. The container named trainer, or else the only "
+        "container, runs the training. Its image may be left out if the operator has a default image.",
     )
     replica_specs: dict[str, ReplicaSpec | None] = Field(
         max_length=8,
-        description="replicaSpecs maps each role to its replicas. The roles are chief, worker, ps and "
-        "evaluator, and dispatcher and data-worker for the tf.data service.",
+        description="replicaSpecs maps each role to its replicas: chief, worker, ps, evaluator, and for the tf.data "
+        "service dispatcher and data-worker.",
     )
     accelerator: Accelerator | None = Field(
         default=None,
-        description="accelerator is the accelerator of each pod that trains. The accelerator of a role takes "
-        "precedence.",
+        description="accelerator is the accelerator of each pod that trains, unless its role has its own.",
     )
     elastic: Elastic | None = Field(
         default=None,
-        description="elastic lets the number of workers change while the job runs. If kubectl scale or an "
-        "autoscaler changes replicaSpecs.worker.replicas, all replicas start again from the last "
-        "checkpoint.",
+        description="elastic lets the number of workers change while the job runs: when replicaSpecs.worker.replicas "
+        "changes (kubectl scale, an autoscaler), all replicas start again from the last checkpoint.",
     )
     port: int = Field(
         default=names.DEFAULT_PORT,
@@ -429,8 +413,8 @@ class JobSpec(SpecModel):
     export: Export | None = Field(default=None, description="export configures where the trained model is written.")
     tensor_board: TensorBoard | None = Field(
         default=None,
-        description="tensorBoard shows the curves of the job while it runs and for some time after it ends. "
-        "It reads the logs in the checkpoint directory.",
+        description="tensorBoard shows the curves of the job while it runs and for some time after. It reads the logs "
+        "in the checkpoint directory.",
     )
     run_policy: RunPolicy = Field(default=RunPolicy(), description="runPolicy configures how the job runs and ends.")
     managed_by: str | None = Field(

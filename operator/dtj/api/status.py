@@ -107,26 +107,26 @@ class ReplicaStatus(_Model):
     completed_indexes: str = Field(
         default="",
         max_length=32768,
-        description="completedIndexes lists the replicas that completed in this attempt, such as 0-1,3. They "
-        "do not run again in this attempt.",
+        description="completedIndexes lists the replicas that completed in this attempt, such as 0-1,3. They do not "
+        "run again in it.",
     )
     memory_increases: int = Field(
         default=0,
         ge=0,
-        description="memoryIncreases is how often pods of this role were killed because they were out of "
-        "memory. With runPolicy.onOutOfMemory, it is also how often their memory grew.",
+        description="memoryIncreases is how often pods of this role were OOMKilled, and with runPolicy.onOutOfMemory "
+        "how often their memory grew.",
     )
     restarts: dict[str, int] = Field(
         default={},
         max_length=10_000,
-        description="restarts counts how often a replica was replaced on its own, by index. The names of "
-        "later pods continue this count.",
+        description="restarts counts how often a replica was replaced on its own, by index. It is part of the names of "
+        "later pods.",
     )
     replaced_indexes: str = Field(
         default="",
         max_length=32768,
-        description="replacedIndexes lists the replicas that were replaced on their own in this attempt, "
-        "such as 0-1,3.",
+        description="replacedIndexes lists the replicas that were replaced on their own in this attempt, such as "
+        "0-1,3.",
     )
     restarting: dict[str, _Time] = Field(
         default={},
@@ -209,8 +209,7 @@ class Progress(_Foreign):
         default=None,
         ge=0,
         le=MAX_INTEGER,
-        description="examplesPerSecond is the recent speed over all replicas, as a whole number. A speed of less than "
-        "1 is 1.",
+        description="examplesPerSecond is the recent speed over all replicas, as a whole number. Less than 1 is 1.",
     )
     metrics: dict[_MetricName, _MetricValue] = Field(
         default={}, max_length=32, description="metrics holds the latest metrics by name, as text."
@@ -222,28 +221,26 @@ class Progress(_Foreign):
         default=None,
         ge=0,
         le=MAX_INTEGER,
-        description="restartsInPlace is how often the launcher in this pod restarted the training without a "
-        "new pod, because a peer was lost.",
+        description="restartsInPlace is how often the launcher restarted the training in this pod because a peer was "
+        "lost.",
     )
     stragglers: tuple[Annotated[str, StringConstraints(max_length=63)], ...] = Field(
         default=(),
         max_length=MAX_STRAGGLERS,
-        description="stragglers lists up to eight replicas, such as worker-3, whose steps take more than 1.5 "
-        "times as long as the steps of the other replicas. It is set only if each replica "
-        "publishes its own speed.",
+        description="stragglers lists up to eight replicas, such as worker-3, whose steps take more than 1.5 times as "
+        "long as those of the others. It needs the speed of each replica.",
     )
     warning: str = Field(
         default="",
         max_length=1024,
-        description="warning is what the replica reports as wrong although it trains, such as a script that trains "
-        "alone in each of several workers.",
+        description="warning is what is wrong although the replica trains, such as a script that trains alone in each "
+        "of several workers.",
     )
     text: str = Field(
         default="",
         max_length=32,
-        description="text is the progress in a form that people read: 24%, or step 1200 if the number of "
-        "steps is unknown. Before the first step it is the phase, such as waiting for peers. It "
-        "is done when the replica that decides has completed.",
+        description="text is the progress for people: 24%, or step 1200 if the total is unknown, the phase before the "
+        "first step, and done when the replica that decides has completed.",
     )
     updated_at: _Time = Field(
         default="",
@@ -311,7 +308,7 @@ class ExportedModel(_Model):
         default="",
         max_length=128,
         description="digest is sha256: followed by the SHA-256 of the list of all files with their digests. "
-        "docs/export.md has the command that computes it.",
+        "docs/export.md has the command for it.",
     )
 
     @classmethod
@@ -364,22 +361,20 @@ class JobStatus(_Model):
     )
     state: str = Field(
         default="",
-        description="state summarizes the job in one word for people: Pending, Starting, Running, "
-        "Restarting, Suspended, Succeeded, Failed. Programs read the conditions.",
+        description="state is the job in one word for people: Pending, Starting, Running, Restarting, Suspended, "
+        "Succeeded or Failed. Programs read the conditions.",
     )
-    reason: str = Field(default="", description="reason explains in one word why the job is in this state.")
+    reason: str = Field(default="", description="reason is why the job is in this state, in one word.")
     ready: str = Field(default="", description="ready is the number of ready pods out of all pods, such as 3/4.")
     conditions: tuple[ConditionStatus, ...] = Field(
         default=(),
         max_length=32,
-        description="conditions are Ready, Reconciling, Stalled, PodsReady, Suspended, Restarting, ProgressStalled, "
-        "Invalid, SuccessCriteriaMet, FailureTarget, Complete and Failed. The operator leaves conditions of other "
-        "types unchanged.",
+        description="conditions are those of the operator, and of other types, which it leaves unchanged.",
     )
     start_time: _Time | None = Field(
         default=None,
-        description="startTime is when the pods of this run were first created (RFC 3339). A suspended job "
-        "has no startTime.",
+        description="startTime is when the pods of this run were first created (RFC 3339), empty while the job is "
+        "suspended.",
     )
     ready_time: _Time | None = Field(
         default=None, description="readyTime is when all pods of this run were ready for the first time (RFC 3339)."
@@ -388,7 +383,7 @@ class JobStatus(_Model):
         default=None, description="completionTime is when the job succeeded or failed (RFC 3339)."
     )
     attempt: int = Field(
-        default=0, description="attempt is the number of the current attempt of the whole job. The first attempt is 1."
+        default=0, description="attempt is the number of the current attempt of the whole job, from 1."
     )
     last_restart_time: _Time | None = Field(
         default=None, description="lastRestartTime is when the latest attempt after the first one began (RFC 3339)."
@@ -406,8 +401,8 @@ class JobStatus(_Model):
     restarts_without_evidence: int = Field(
         default=0,
         ge=0,
-        description="restartsWithoutEvidence is the number of restarts in a row that the infrastructure caused as the "
-        "pods say, while no pod was lost and no new step was completed. After three of them the next one counts "
+        description="restartsWithoutEvidence is the number of restarts in a row that the pods blame on the "
+        "infrastructure, while no pod was lost and no new step was completed. After three of them the next one counts "
         "against backoffLimit.",
     )
     furthest_step: int | None = Field(
@@ -423,14 +418,13 @@ class JobStatus(_Model):
     )
     gang: str = Field(
         default="",
-        description="gang is what schedules the pods of this run together: one of the values of "
-        "runPolicy.scheduling.gang.",
+        description="gang is what schedules the pods of this run together: a value of runPolicy.scheduling.gang.",
     )
     queue: str = Field(
         default="",
         max_length=253,
-        description="queue is the default LocalQueue of Kueue that the operator has chosen, because the job names no "
-        "queue. It is chosen before the first pods are created, and stays.",
+        description="queue is Kueue's default LocalQueue, which the operator chose before it created the first pods, "
+        "because the job names no queue.",
     )
     selector: str = Field(default="", description="selector selects the worker pods for the scale subresource.")
 

@@ -27,13 +27,13 @@ class Checkpoint(SpecModel):
     )
     volume: Annotated[JsonObject, PodTemplateFragment(*VOLUME_SOURCE)] | None = Field(
         default=None,
-        description="volume is a pod volume source that is mounted at path in every pod. If the pods run on "
-        "more than one node, several pods must be able to write to it.",
+        description="volume is a pod volume source, mounted at path in every pod. Pods on several nodes need one that "
+        "all can write to.",
     )
     claim_template: ClaimTemplate | None = Field(
         default=None,
-        description="claimTemplate creates one PersistentVolumeClaim for the job. It is mounted at path in "
-        "every pod and deleted with the job.",
+        description="claimTemplate creates one PersistentVolumeClaim, mounted at path in every pod and deleted with "
+        "the job.",
     )
     every_seconds: int | None = Field(
         default=None, ge=1, description="everySeconds is the time between two checkpoints, in seconds."
@@ -68,15 +68,13 @@ class Export(SpecModel):
     path: str = Field(
         min_length=1,
         max_length=1024,
-        description="path is the directory of the exported model, which every pod gets as DTJ_EXPORT_DIR. "
-        "Each export is a version in this directory, as TensorFlow Serving expects it.",
+        description="path is the directory of the exported model (DTJ_EXPORT_DIR). Each export is a version in it, as "
+        "TensorFlow Serving expects.",
     )
     formats: list[ExportFormat] = Field(
         default=[ExportFormat.SAVED_MODEL],
         min_length=1,
         max_length=len(ExportFormat),
-        description="formats are the formats in which the model is exported: SavedModel, TFLite and "
-        "TensorFlowJS. SavedModel is always one of them. Every pod gets them as "
-        "DTJ_EXPORT_FORMATS. If a conversion fails, the job fails after the SavedModel is "
-        "written.",
+        description="formats are SavedModel (always written), TFLite and TensorFlowJS. If a conversion fails, the job "
+        "fails after the SavedModel is written.",
     )

@@ -22,14 +22,13 @@ class TensorBoard(SpecModel):
         default=None,
         min_length=1,
         max_length=1024,
-        description="image is an image that has the command tensorboard. Defaults to the image of the "
-        "trainer containers. A change takes effect when the pod is created.",
+        description="image is an image that has the command tensorboard. Defaults to the trainer's image. A change "
+        "takes effect when the pod is created.",
     )
     resources: Annotated[JsonObject, PodTemplateFragment("spec", "containers", "resources")] | None = Field(
         default=None,
-        description="resources are the resources of TensorBoard's container. By default it requests 50m of a "
-        "CPU and 256Mi of memory, and its limit is 2Gi. A change takes effect when the pod is "
-        "created.",
+        description="resources are those of TensorBoard's container. By default it requests 50m of a CPU and 256Mi, "
+        "and its limit is 2Gi. A change takes effect when the pod is created.",
     )
     ttl_seconds: int = Field(
         default=3600,
