@@ -63,8 +63,8 @@ CHAPTERS = {
     "All pods or none": (
         "unit/core/test_gang.py",
         "unit/core/test_kueue.py",
-        "unit/core/test_workload.py",
-        "unit/core/test_multikueue.py",
+        "unit/core/test_kueue_reporting.py",
+        "unit/core/test_kueue_multikueue.py",
         "unit/core/test_kueue_topology.py",
         "api/test_operator_gangs.py",
     ),

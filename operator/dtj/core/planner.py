@@ -18,16 +18,14 @@ from dtj.api.multikueue import is_left_alone
 from dtj.core.actions import Plan
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
+from dtj.core.kueue import default_queue, multikueue, queue, reporting
 from dtj.core.observed import Observed
 from dtj.core.policies import (
     admission_check,
     cleanup,
     deadlines,
-    default_queue,
     elastic,
     gang,
-    kueue,
-    multikueue,
     name_collision,
     network_policy,
     pods,
@@ -39,7 +37,6 @@ from dtj.core.policies import (
     suspend,
     tensorboard,
     ttl,
-    workload,
 )
 
 Policy: TypeAlias = Callable[[JobContext], Decision | None]
@@ -65,13 +62,13 @@ FIRST: Final[tuple[Policy, ...]] = (
 
 THEN: Final[tuple[Policy, ...]] = (
     # Kueue takes its quota back whatever became of the manifest of a job that runs.
-    kueue.take_back,
+    queue.take_back,
     # Nothing is created for a job that is wrong; what runs already is left alone.
     admission_check.report_problems,
     # A copy of a job of another cluster comes with its Workload.
     multikueue.adopt,
     # Kueue says when the job runs, and takes its quota back.
-    kueue.queue,
+    queue.queue,
     # An incomplete gang gives back what it holds, before its pods are taken for lost.
     gang.release_incomplete,
     # A new number of workers restarts all: losses of the old attempt do not matter any more.
@@ -125,7 +122,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         *network_policy.after_the_end(context),
         *service.after_the_end(context),
         *gang.after_the_end(context),
-        *workload.next_to(context, decision),
+        *reporting.next_to(context, decision),
     )
 
 

@@ -11,8 +11,9 @@ from dtj.api.kueue_labels import priority_class
 from dtj.api.spec import Gang
 from dtj.core.actions import CreateGang, CreatePod
 from dtj.core.context import JobContext
-from dtj.core.gang import kueue, membership
+from dtj.core.gang import membership
 from dtj.core.gang.group import Group
+from dtj.core.kueue import workloads
 from dtj.core.manifests.metadata import gang_metadata
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.observed import GangApi
@@ -83,4 +84,4 @@ def _into_gang(context: JobContext, group: Group, replica: Replica, pod: JsonObj
         membership.join(group, pod)
     workload = context.gang_object
     if group.api.gang is Gang.KUEUE and workload is not None:
-        kueue.place(pod, replica.role, workload, context.observed.flavors)
+        workloads.place(pod, replica.role, workload, context.observed.flavors)

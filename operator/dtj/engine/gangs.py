@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.convert.object_records import gang_from, resource_of
 from dtj.core.gang.discovery import APIS, unknown_versions
-from dtj.core.gang.kueue import DEFAULT_QUEUE
+from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import Labelled, labelled

@@ -9,11 +9,12 @@ from dtj.api import kueue_annotations
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Annotation
 from dtj.api.spec import Gang
-from dtj.core.gang import coscheduling, kueue, native, volcano
+from dtj.core.gang import coscheduling, native, volcano
 from dtj.core.gang.group import GangScheduler, Group
+from dtj.core.kueue import workloads
 
 SCHEDULERS: Final[Mapping[Gang, GangScheduler]] = {
-    Gang.KUEUE: kueue,
+    Gang.KUEUE: workloads,
     Gang.VOLCANO: volcano,
     Gang.COSCHEDULING: coscheduling,
     Gang.NATIVE: native,
@@ -25,7 +26,7 @@ def manifest(group: Group, metadata: JsonObject, pods: Iterable[JsonObject], *, 
     annotations: JsonObject = {Annotation.GANG_SIZE: group.size}
     if group.api.gang is Gang.KUEUE:
         annotations.update(kueue_annotations.of_workload(group.job.annotations))
-        metadata = {**metadata, "labels": {**object_at(metadata, "labels"), kueue.JOB_UID: group.job.uid}}
+        metadata = {**metadata, "labels": {**object_at(metadata, "labels"), workloads.JOB_UID: group.job.uid}}
     return {
         "apiVersion": group.api.api_version,
         "kind": group.api.kind,

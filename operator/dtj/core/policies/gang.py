@@ -12,9 +12,10 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import discovery
+from dtj.core.kueue import default_queue
 from dtj.core.observed import GangApi
 from dtj.core.pod_creation import new_gang, resize_gang
-from dtj.core.policies import cleanup, default_queue
+from dtj.core.policies import cleanup
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, write
 from dtj.core.validity import Problem

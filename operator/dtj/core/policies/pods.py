@@ -11,19 +11,11 @@ from dtj.core.actions import Action, CreateClaim, DeletePod, Emit, Plan, Requeue
 from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
+from dtj.core.kueue import queue
 from dtj.core.manifests.claim import claim
 from dtj.core.pod_creation import creations
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import (
-    cleanup,
-    cluster_config_map,
-    gang,
-    kueue,
-    network_policy,
-    service,
-    stall,
-    stragglers,
-)
+from dtj.core.policies import cleanup, cluster_config_map, gang, network_policy, service, stall, stragglers
 from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.backoff import seconds_until_due
 from dtj.core.replicas import Replica
@@ -34,7 +26,7 @@ from dtj.core.status_update import counted, write
 def run(context: JobContext) -> Decision:
     """Create the pods that are missing and whose time has come, and record how all of them are."""
     held = {replica: wait for replica in context.missing if (wait := seconds_until_due(context, replica)) > 0}
-    occupied = kueue.seconds_until_nodes_are_free(context)
+    occupied = queue.seconds_until_nodes_are_free(context)
     if occupied > 0:
         held = dict.fromkeys(context.missing, occupied)
     wanted = [replica for replica in context.missing if replica not in held]

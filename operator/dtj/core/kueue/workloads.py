@@ -13,7 +13,7 @@ from dtj.api.kueue_labels import max_execution_seconds, priority_class
 from dtj.api.kueue_topology import CHOICES, UNCONSTRAINED, topology_request
 from dtj.api.spec import JobSpec, Role, Scheduling
 from dtj.core.gang.group import Group
-from dtj.core.gang.partial_admission import least_workers
+from dtj.core.kueue.partial_admission import least_workers
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.core.gang.kueue import condition, conditions, evicted, holds_quota, is_true
+from dtj.core.kueue.workloads import condition, conditions, evicted, holds_quota, is_true
 from dtj.core.messages import cut
 from dtj.core.observed import GangObject
 from dtj.core.status import format_time

@@ -10,7 +10,7 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
-from dtj.core.gang.partial_admission import least_workers
+from dtj.core.kueue.partial_admission import least_workers
 from dtj.core.observed import Phase
 from support.gang_worlds import KUEUE_BETA_2, evict, kueue_condition
 from world import World

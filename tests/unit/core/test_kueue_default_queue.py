@@ -12,7 +12,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import CreateGang, CreatePod, LookForGangs, PatchStatus, ReadDefaultQueue
-from dtj.core.gang.kueue import conditions
+from dtj.core.kueue.workloads import conditions
 from dtj.core.observed import Phase
 from support.gang_worlds import KUEUE, VOLCANO, admit, evict, workload_conditions
 from world import World

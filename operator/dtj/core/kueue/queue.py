@@ -12,15 +12,14 @@ from dtj.core.actions import Action, DeleteGang, ReadFlavors, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
-from dtj.core.gang import kueue
+from dtj.core.kueue import priorities, workloads
+from dtj.core.kueue.reporting import fits
 from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Flavor, GangApi, GangObject
 from dtj.core.pod_creation import new_gang
-from dtj.core.policies import workload_priority
 from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.suspend import stop_all
-from dtj.core.policies.workload import fits
 from dtj.core.status_update import counted, write
 
 _FLAVOR_TTL: Final = 60.0
@@ -36,10 +35,10 @@ def queue(context: JobContext) -> Decision | None:
     if api is None or api.gang is not Gang.KUEUE:
         return None
     same = workload is not None and fits(context, workload)
-    if workload is not None and same and kueue.admitted(workload):
+    if workload is not None and same and workloads.admitted(workload):
         return _learn_flavors(context, api, workload)
     if workload is None and not context.begun:
-        held = report_collision(context) or check_template(context) or workload_priority.learn(context, api)
+        held = report_collision(context) or check_template(context) or priorities.learn(context, api)
         if held is not None:
             return held
     why = queued_because(context, workload if same else None)
@@ -52,7 +51,7 @@ def take_back(context: JobContext) -> Decision | None:
     api, workload = context.gang, context.gang_object
     if not context.begun or not context.problems or api is None or api.gang is not Gang.KUEUE:
         return None
-    if workload is not None and kueue.admitted(workload):
+    if workload is not None and workloads.admitted(workload):
         return None
     return stop_all(context, queued_because(context, workload))
 
@@ -64,7 +63,7 @@ def seconds_until_nodes_are_free(context: JobContext) -> float:
     more when the grace period is over: the node may be lost.
     """
     workload = context.gang_object
-    if workload is None or not kueue.gives_nodes(workload):
+    if workload is None or not workloads.gives_nodes(workload):
         return 0.0
     older = [pod for pod in context.own if not context.is_current(pod) and not pod.stopped]
     waits = (_A_MOMENT if pod.deletion_due is None else context.seconds_until(pod.deletion_due) for pod in older)
@@ -73,7 +72,7 @@ def seconds_until_nodes_are_free(context: JobContext) -> float:
 
 def queued_because(context: JobContext, workload: GangObject | None) -> DesiredCondition:
     """The condition Suspended of a job that waits: in Kueue's words, or because its priority cannot be read."""
-    return DesiredCondition("True", Reason.QUEUED, workload_priority.refused(context) or kueue.words(workload))
+    return DesiredCondition("True", Reason.QUEUED, priorities.refused(context) or workloads.words(workload))
 
 
 def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
@@ -84,11 +83,11 @@ def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
     workload = context.gang_object
     made_by_others = bool(context.job.prebuilt_workload)
     if workload is None:
-        return () if made_by_others else (workload_priority.unread(context, api) or new_gang(context, api),)
+        return () if made_by_others else (priorities.unread(context, api) or new_gang(context, api),)
     if workload.terminating or made_by_others:
         return ()
-    if fits(context, workload) and workload.queue == kueue.queue_of(context.spec):
-        return (*_follow_gate(context, workload), *workload_priority.follow_label(context, workload))
+    if fits(context, workload) and workload.queue == workloads.queue_of(context.spec):
+        return (*_follow_gate(context, workload), *priorities.follow_label(context, workload))
     return (DeleteGang(workload.api, workload.name, workload.uid),)
 
 
@@ -104,7 +103,7 @@ def _follow_gate(context: JobContext, workload: GangObject) -> tuple[UpdateGang,
 def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:
     """Before pods are made: what the flavors mean to which the job was admitted. An administrator may change them."""
     known = {name for name, flavor in context.observed.flavors.items() if not _is_outdated(context, flavor)}
-    unknown = tuple(name for name in kueue.flavors_of(workload) if name not in known)
+    unknown = tuple(name for name in workloads.flavors_of(workload) if name not in known)
     if not unknown:
         return None
     refused = Decision()

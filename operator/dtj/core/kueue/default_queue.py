@@ -17,7 +17,7 @@ from dtj.core.actions import LookForGangs, ReadDefaultQueue, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang.discovery import LOOK_AGAIN_SECONDS, looked_long_ago, served
-from dtj.core.gang.kueue import DEFAULT_QUEUE
+from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.validity import Problem
 
 _NOT_KEPT: Final = Problem(

@@ -11,17 +11,16 @@ from dtj.api.spec import Gang, Role
 from dtj.core.actions import Action, CreateGang, DeleteGang, UpdateWorkloadStatus
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
-from dtj.core.gang import workload_status
-from dtj.core.gang.kueue import is_true
+from dtj.core.kueue import priorities, workload_status
+from dtj.core.kueue.workloads import is_true
 from dtj.core.observed import GangObject
-from dtj.core.policies import workload_priority
 
 _OUT_OF_SYNC: Final = "the Workload does not have the pods of the job"
 
 
 def next_to(context: JobContext, decision: Decision) -> tuple[Action, ...]:
     """What changes of the Workload next to what is decided about its job: its status, then its priority."""
-    return (*report(context, decision), *workload_priority.next_to(context, decision))
+    return (*report(context, decision), *priorities.next_to(context, decision))
 
 
 def report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStatus, ...]:

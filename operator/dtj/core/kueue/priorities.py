@@ -10,7 +10,7 @@ from dtj.api.spec import Gang
 from dtj.core.actions import Action, BestEffort, DeleteGang, ReadPriorityClass, UpdateGang
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
-from dtj.core.gang.kueue import admitted, holds_quota, priority_class_fields
+from dtj.core.kueue.workloads import admitted, holds_quota, priority_class_fields
 from dtj.core.observed import GangApi, GangObject
 from dtj.core.obstacles import OTHER_CLASS, priority_class_object
 

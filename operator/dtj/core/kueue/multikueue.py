@@ -12,11 +12,11 @@ from dtj.core.actions import Plan, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
-from dtj.core.gang import kueue
+from dtj.core.kueue import priorities, reporting, workloads
+from dtj.core.kueue.queue import into_queue, queued_because
 from dtj.core.observed import GangObject
-from dtj.core.policies import gang, ttl, workload, workload_priority
+from dtj.core.policies import gang, ttl
 from dtj.core.policies.admission_check import check_template, report_invalid
-from dtj.core.policies.kueue import into_queue, queued_because
 from dtj.core.policies.name_collision import report_workload_of_others
 from dtj.core.policies.suspend import SUSPENDED_BY_USER
 from dtj.core.replicas import worker_selector
@@ -34,7 +34,7 @@ _NO_QUEUE: Final = Problem(
 def plan_dispatched(context: JobContext) -> Plan:
     """All that is done about a job in the manager cluster."""
     decision = _dispatch(context)
-    return (*decision.actions, *workload.next_to(context, decision))
+    return (*decision.actions, *reporting.next_to(context, decision))
 
 
 def _dispatch(context: JobContext) -> Decision:
@@ -50,7 +50,7 @@ def _dispatch(context: JobContext) -> Decision:
     if context.spec.run_policy.suspend:
         return _hold(context, SUSPENDED_BY_USER).then(*gang.drop(context))
     found = (*context.problems, *gang.problems(context))
-    queued = context.gang is not None and context.gang.gang is Gang.KUEUE and kueue.queue_of(context.spec)
+    queued = context.gang is not None and context.gang.gang is Gang.KUEUE and workloads.queue_of(context.spec)
     if not found and not queued:
         found = (_NO_QUEUE,)
     if found:
@@ -61,12 +61,12 @@ def _dispatch(context: JobContext) -> Decision:
 def _queue(context: JobContext) -> Decision:
     api, found = context.gang, context.gang_object
     assert api is not None
-    same = found is not None and workload.fits(context, found)
-    if found is not None and same and kueue.admitted(found):
+    same = found is not None and reporting.fits(context, found)
+    if found is not None and same and workloads.admitted(found):
         return Decision()
     if found is None:
         held = report_workload_of_others(context) or check_template(context)
-        held = held or workload_priority.learn(context, api)
+        held = held or priorities.learn(context, api)
         if held is not None:
             return held
     why = queued_because(context, found if same else None)
@@ -104,7 +104,7 @@ def _owned(context: JobContext, workload: GangObject) -> JsonObject:
         "metadata": {
             "uid": workload.uid,
             "resourceVersion": workload.version,
-            "labels": {Label.JOB_UID: context.job.uid, kueue.JOB_UID: context.job.uid},
+            "labels": {Label.JOB_UID: context.job.uid, workloads.JOB_UID: context.job.uid},
             "ownerReferences": [context.job.owner_reference()],
         }
     }
