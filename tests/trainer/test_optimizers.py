@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dtj_trainer.config.optimizer import Learning, learning
+from dtj_trainer.config.optimizer import Learning
 from dtj_trainer.config.options import read
 from dtj_trainer.errors import UsageError
 
@@ -32,7 +32,7 @@ def library(request: pytest.FixtureRequest) -> ModuleType:
 
 def asked(*argv: str) -> Learning:
     """What a command line asks for."""
-    return learning(read(argv, {}), {"adam": 0.001, "sgd": 0.01})
+    return Learning(**read(argv, {}, [Learning]).values(Learning), rates={"adam": 0.001, "sgd": 0.01})
 
 
 def model_of(library: ModuleType) -> Any:
