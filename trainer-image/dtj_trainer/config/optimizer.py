@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from dtj_trainer.config.options import Options, one_of, option, positive, whole
-from dtj_trainer.errors import UsageError
+from dtj_trainer.config.options import Options, one_of, option, positive
 
 OPTIMIZERS = (
     "adam", "sgd", "adadelta", "adafactor", "adagrad", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam",
@@ -64,30 +63,12 @@ class Learning(Options):
         "--learning-rate", parse=positive, default=None, metavar="RATE",
         help="highest learning rate of the optimizer (default: by task and optimizer)",
     )  # fmt: skip
-    base_batch: int | None = option(
-        "--scale-learning-rate", parse=whole(1), default=None,
-        help="the learning rate is meant for a global batch of N: multiply it by global batch / N",
-    )  # fmt: skip
     schedule: str = option(
         "--schedule", parse=one_of((CONSTANT, "cosine", "exponential", WARMED_UP), "schedule"), default=CONSTANT,
         metavar="NAME",
-        help="schedule of the learning rate: constant, cosine (to 0), exponential (to a hundredth), warmup-cosine "
-        "(from 0)",
+        help="schedule of the learning rate over all steps: constant, cosine (to 0), exponential (to a hundredth), "
+        "warmup-cosine (from 0 up in a tenth of the steps, then to 0)",
     )  # fmt: skip
-    warmup_steps: int | None = option(
-        "--warmup-steps", parse=whole(1), default=None,
-        help="number of steps in which the rate rises from 0 (default: a tenth of the decay)",
-    )  # fmt: skip
-    decay_steps: int | None = option(
-        "--decay-steps", parse=whole(1), default=None,
-        help="step at which the decay of the rate ends (default: the last step)",
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        if self.schedule != WARMED_UP and (source := self.given.get("warmup_steps")):
-            raise UsageError(f"{source}: schedule {self.schedule} does not warm up; give --schedule={WARMED_UP}")
-        if self.schedule == CONSTANT and (source := self.given.get("decay_steps")):
-            raise UsageError(f"{source}: schedule {CONSTANT} does not decay; give another --schedule")
 
     @property
     def asked(self) -> bool:
