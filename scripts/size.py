@@ -13,7 +13,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ROOMS: Final = ("operator", "trainer-image", "tests", "scripts", "bench")
-OPTION: Final = r"^[A-Z_]+ = Option\b"
+OPTION: Final = r"= option\(\s*\"--"
 
 
 def files(pattern: str) -> list[Path]:
@@ -43,8 +43,8 @@ def main() -> None:
             print(f"  {'/'.join(folder) or '.':24} {len(below):4} {lines(below):7}")
     pages = [page for page in files("docs/*.md") if "adr" not in page.parts]
     print(f"{'docs':14} {len(pages):5} pages {words(pages):7} words")
-    options = (ROOT / "trainer-image/dtj_trainer/config/options.py").read_text()
-    print(f"{'options':14} {len(re.findall(OPTION, options, re.MULTILINE)):5}")
+    options = (path.read_text() for path in files("trainer-image/dtj_trainer/config/*.py"))
+    print(f"{'options':14} {sum(len(re.findall(OPTION, text)) for text in options):5}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.config.parsing import BatchSize
+from dtj_trainer.config.execution import BatchSize
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course
@@ -29,7 +29,7 @@ def seen(*, batch: int, step: int, examples: int = -1) -> SeenExamples:
 
 
 def resume(found: SeenExamples, *, per_replica: bool, total_steps: int = 225, by_files: bool = False) -> Course:
-    asked = BatchSize(examples=64 if per_replica else found.course.batch, per_replica=per_replica)
+    asked = BatchSize(each_replica=64) if per_replica else BatchSize(whole_job=found.course.batch)
     return found.resume(asked, "/c/ckpt-200", total_steps=total_steps, by_files=by_files, leads=True)
 
 

@@ -153,14 +153,13 @@ def test_the_rate_of_the_command_line_holds_when_a_run_is_resumed_with_another(f
     assert {key: before[key] for key in weights} == {key: after[key] for key in weights}
 
 
-def test_the_batch_and_a_scaled_rate_are_reported(folder: Path) -> None:
+def test_the_batch_and_the_rate_are_reported(folder: Path) -> None:
     arguments = [
         *TUMOURS[:1], "--per-replica-batch-size=16", "--logical-cpus=2", "--learning-rate=0.001",
-        "--scale-learning-rate=16", "--epochs=1",
+        "--epochs=1",
     ]  # fmt: skip
     with Job(folder, strategy="Mirrored", roles=ONE, arguments=arguments) as job:
         assert job.start().wait() == {"worker-0": 0}
     assert (
-        "batch 32 global, 16 per replica  replicas 2  "
-        "adam  learning rate 0.002 (0.001 for 16 examples, scaled to 32)  15 steps: 1 epochs of 456 examples"
+        "batch 32 global, 16 per replica  replicas 2  adam  learning rate 0.001  15 steps: 1 epochs of 456 examples"
     ) in job["worker-0"].log

@@ -40,7 +40,7 @@ def test_each_data_set_belongs_to_a_task_and_says_where_it_is_from() -> None:
 def test_what_is_not_given_is_adam_at_a_constant_rate() -> None:
     learning = configured().learning
     assert not learning.asked
-    assert (learning.optimizer, learning.schedule, learning.base_batch) == ("adam", "constant", None)
+    assert (learning.optimizer, learning.schedule) == ("adam", "constant")
     assert configured("--schedule=cosine").learning.asked
 
 
@@ -62,9 +62,7 @@ def test_an_optimizer_that_a_task_has_no_rate_for_takes_keras_and_options_are_nu
         (["--optimizer-options=a=1,a=2"], "--optimizer-options=a=1,a=2: give NAME=NUMBER, or NAME=true or NAME=fals"),
         (["--optimizer-options=a=one"], "--optimizer-options=a=one: a: give a number, true or false"),
         (["--schedule=linear"], "--schedule=linear: no such schedule; this trainer knows constant, cosine,"),
-        (["--warmup-steps=5"], "--warmup-steps=5: schedule constant does not warm up; give --schedule=warmup-cosine"),
-        (["--decay-steps=5"], "--decay-steps=5: schedule constant does not decay; give another --schedule"),
-        (["--scale-learning-rate=0"], "--scale-learning-rate=0: give a whole number of at least 1"),
+        (["--warmup-steps=5"], "--warmup-steps=5: this option is gone; a tenth of the steps warms up; for another sche"),
         (["--task=text-classification", "--dataset=digits"], "--dataset=digits: no data set of task text-classif"),
         (["--model=net"], "--model=net: give package.module:function"),
         (["--model=net:"], "--model=net:: give package.module:function"),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtj_trainer.checkpoint.files import PREFIX, path_of, publish, remove
-from dtj_trainer.config.parsing import CheckpointPolicy
+from dtj_trainer.config.outputs import CheckpointPolicy
 from dtj_trainer.errors import NotSaved
 from dtj_trainer.object_store.bucket import Bucket
 

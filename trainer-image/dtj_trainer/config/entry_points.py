@@ -1,13 +1,14 @@
 """The names of a user's functions on the command line, and whether their modules are there. Imports none of them."""
 
 import importlib.machinery
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dtj_trainer.config import options
-from dtj_trainer.config.options import Option, ParsedArgs
+from dtj_trainer.config.options import Options, option, some_text
 from dtj_trainer.errors import UsageError
 
 
@@ -23,57 +24,109 @@ class Name:
         return f"{self.flag}={self.module}:{self.function}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserCode:
-    """What the user brings. Nothing: a task and a data set that ship."""
+def _name(flag: str) -> Callable[[str], Name]:
+    def parse(text: str) -> Name:
+        module, _, function = text.partition(":")
+        if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+            raise ValueError("give package.module:function")
+        return Name(flag=flag, module=module, function=function)
 
-    model: Name | None
-    data: Name | None
-    loss: str | None
-    class_weights: tuple[float, ...]
-    """Of the classes 0, 1, ...; empty: all count the same."""
-    shuffle: bool
-    actions: Name | None
+    return parse
 
 
-def parse_entry_points(args: ParsedArgs) -> UserCode:
-    """Reads the options.
+def _class_weights(text: str) -> tuple[float, ...]:
+    """The weights of the classes 0, 1, ... of text such as `0:1,1:2.5`; as in Keras no class may be missing.
 
     Raises:
-        UsageError: a name that is not `module:function`, or options that contradict each other.
+        ValueError: it is not like that.
     """
-    user_code = UserCode(
-        model=_name(args, options.MODEL),
-        data=_name(args, options.DATA),
-        loss=args.value(options.LOSS),
-        class_weights=args.value(options.CLASS_WEIGHTS),
-        shuffle=not args.value(options.NO_SHUFFLE),
-        actions=_name(args, options.ACTIONS),
-    )
-    _exclude(args, options.MODEL, options.TASK)
-    _exclude(args, options.DATA, options.DATASET)
-    _exclude(args, options.DATA, options.DATA_DIR)
-    if user_code.model and not any(map(args.source, (options.DATA, options.DATA_DIR, options.DATASET))):
-        raise UsageError(
-            f"{user_code.model}: nothing to learn from; give --data, --data-dir, or a --dataset that ships"
-        )
-    if user_code.model and args.source(options.DATA_DIR) and not user_code.loss:
-        raise UsageError(
-            f"{args.source(options.DATA_DIR)} and {user_code.model}: give --loss as well, which says whether "
-            "labels are classes or numbers"
-        )
-    if user_code.loss and not user_code.model:
-        raise UsageError(f"{args.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
-    if user_code.class_weights and not user_code.model:
-        raise UsageError(f"{args.source(options.CLASS_WEIGHTS)}: the tasks that ship have none; give --model as well")
-    if not user_code.shuffle and not user_code.data:
-        raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
-    if user_code.actions and args.value(options.STRATEGY) == "Pipeline":
-        raise UsageError(
-            f"{user_code.actions}: strategy Pipeline has no whole model to pass to an action; use another strategy, or "
-            "leave it out"
-        )
-    return user_code
+    found: dict[int, float] = {}
+    for pair in text.split(","):
+        label, _, weight = pair.partition(":")
+        try:
+            number, value = int(label), float(weight)
+        except ValueError:
+            raise ValueError(f"{pair.strip()!r} is not a class and its weight, such as 0:1.5") from None
+        if number in found:
+            raise ValueError(f"class {number} is given twice")
+        if not 0 <= value < math.inf:
+            raise ValueError(f"the weight of class {number} is {weight.strip()}; give a number from 0 on")
+        found[number] = value
+    if missing := [str(number) for number in range(max(found) + 1) if number not in found]:
+        raise ValueError(f"class {', '.join(missing)} is missing; give each class from 0 on a weight")
+    if min(found) < 0:
+        raise ValueError(f"there is no class {min(found)}; classes begin with 0")
+    return tuple(found[number] for number in sorted(found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserCode(Options):
+    """What the user brings. Nothing: a task and a data set that ship."""
+
+    title: ClassVar[str] = "your own model and data"
+
+    model: Name | None = option(
+        "--model", parse=_name("--model"), default=None, metavar="MODULE:BUILD",
+        help="your own model instead of --task: a function without arguments that returns a Keras model",
+    )  # fmt: skip
+    data: Name | None = option(
+        "--data", parse=_name("--data"), default=None, metavar="MODULE:DATASET",
+        help="your own data instead of --dataset: a function without arguments that returns a tf.data.Dataset of "
+        "single examples (inputs, labels), or two as {'training': …, 'held_out': …}",
+    )  # fmt: skip
+    loss: str | None = option(
+        "--loss", parse=some_text, default=None, metavar="NAME",
+        help="the loss for --model, by its name in Keras (default: the loss with which the model is compiled)",
+    )  # fmt: skip
+    class_weights: tuple[float, ...] = option(
+        "--class-weights", parse=_class_weights, default=(), metavar="LIST",
+        help="weight in the loss of each class of a --model, such as 0:1,1:2.5, as class_weight in Keras' fit",
+    )  # fmt: skip
+    shuffle: bool = option(
+        "--no-shuffle", parse=lambda _: False, default=True, metavar=None,
+        help="keep the order of the examples of --data in each epoch",
+    )  # fmt: skip
+    actions: Name | None = option(
+        "--actions", parse=_name("--actions"), default=None, metavar="M:F",
+        help="your function that returns a list of actions to call every N steps, as package.module:function",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.loss and not self.model:
+            raise UsageError(f"{self.given['loss']}: a task has its own loss; give --model, or leave it out")
+        if self.class_weights and not self.model:
+            raise UsageError(f"{self.given['class_weights']}: the tasks that ship have none; give --model as well")
+        if not self.shuffle and not self.data:
+            raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
+
+    def check_options(self, *, task: str | None, dataset: str | None, files: str | None, strategy: str) -> None:
+        """That what the user brings and what the trainer has go together.
+
+        Args:
+            task: `--task` as it was given; None: it was not.
+            dataset: `--dataset`, likewise.
+            files: `--data-dir`, likewise.
+
+        Raises:
+            UsageError: they exclude each other, or something is missing.
+        """
+        for one, other in (
+            (self.given.get("model"), task), (self.given.get("data"), dataset), (self.given.get("data"), files),
+            (files, dataset),
+        ):  # fmt: skip
+            if one and other:
+                raise UsageError(f"{one} and {other}: give one of the two")
+        if self.model and not (self.data or files or dataset):
+            raise UsageError(f"{self.model}: nothing to learn from; give --data, --data-dir, or a --dataset that ships")
+        if self.model and files and not self.loss:
+            raise UsageError(
+                f"{files} and {self.model}: give --loss as well, which says whether labels are classes or numbers"
+            )
+        if self.actions and strategy == "Pipeline":
+            raise UsageError(
+                f"{self.actions}: strategy Pipeline has no whole model to pass to an action; use another strategy, or "
+                "leave it out"
+            )
 
 
 def check(user_code: UserCode) -> None:
@@ -103,18 +156,3 @@ def _find(name: Name) -> None:
                 "folder in PYTHONPATH"
             )
         path = found.submodule_search_locations or []
-
-
-def _name(args: ParsedArgs, option: Option[str | None]) -> Name | None:
-    text = args.value(option)
-    if text is None:
-        return None
-    module, _, function = text.partition(":")
-    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"{args.source(option)}: give package.module:function")
-    return Name(flag=option.flag, module=module, function=function)
-
-
-def _exclude(args: ParsedArgs, one: Option[str | None], other: Option[object]) -> None:
-    if args.source(one) and args.source(other):
-        raise UsageError(f"{args.source(one)} and {args.source(other)}: give one of the two")

@@ -2,22 +2,55 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dtj_trainer.config import options
 from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster
-from dtj_trainer.config.options import ParsedArgs
+from dtj_trainer.config.options import Options, one_of, option, whole
 from dtj_trainer.errors import NotFinite, UsageError
 
-FAIL, ROLLBACK, SKIP = options.NAN_POLICIES
+FAIL, ROLLBACK, SKIP = "fail", "rollback", "skip"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NanPolicy:
-    """What was asked for with `--on-nan`."""
+class NanPolicy(Options):
+    """What is done about a loss that is not finite."""
 
-    action: str
-    limit: int
-    """Rollbacks, or updates that are skipped, in one run of this process."""
+    title: ClassVar[str] = "how to run"
+
+    action: str = option(
+        "--on-nan", variable="DTJ_ON_NAN", parse=one_of((FAIL, ROLLBACK, SKIP), "action"), default=FAIL,
+        metavar="ACTION",
+        help="when the loss is NaN or infinite: fail; rollback to the last checkpoint and leave out the batch; or skip "
+        "updates whose loss or gradients are not finite",
+    )  # fmt: skip
+    limit: int = option(
+        "--on-nan-limit", parse=whole(1), default=10,
+        help="--on-nan=rollback and skip: fail after this many in one run of this process",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.action == FAIL and (unused := self.given.get("limit")):
+            raise UsageError(f"{unused}: the training stops at once; give --on-nan={ROLLBACK} or --on-nan={SKIP}")
+
+    def check(self, *, strategy: str, checkpoints: bool, script: bool) -> None:
+        """That it can be done.
+
+        Args:
+            checkpoints: whether the job has a checkpoint directory.
+            script: whether a script, or a session in one, takes the steps.
+
+        Raises:
+            UsageError: the strategy cannot do it, or there is no checkpoint.
+        """
+        if self.action == FAIL:
+            return
+        source = self.given["action"]
+        if script:
+            raise UsageError(f"{source}: --script and sessions can only stop; use --on-nan={FAIL}")
+        if strategy == "ParameterServer":
+            raise UsageError(f"{source}: strategy {strategy} can only stop; use --on-nan={FAIL}")
+        if self.action == ROLLBACK and not checkpoints:
+            raise UsageError(f"{source}: there is no checkpoint to go back to; give --checkpoint-dir")
 
 
 class NotFiniteStep(NotFinite):
@@ -30,29 +63,6 @@ class NotFiniteStep(NotFinite):
         """Whether it is not finite since that step, and not since one before it that nobody looked at."""
         self.where = where
         """What is not finite, and at which step."""
-
-
-def nan_policy(given: ParsedArgs, *, strategy: str, checkpoints: bool, script: bool) -> NanPolicy:
-    """Reads the options.
-
-    Args:
-        script: whether a script, or a session in one, takes the steps.
-        checkpoints: whether the job has a checkpoint directory.
-
-    Raises:
-        UsageError: the strategy cannot do it, or there is no checkpoint.
-    """
-    action = given.value(options.ON_NAN)
-    source = given.source(options.ON_NAN)
-    if action != FAIL and script:
-        raise UsageError(f"{source}: --script and sessions can only stop; use --on-nan={FAIL}")
-    if action != FAIL and strategy == "ParameterServer":
-        raise UsageError(f"{source}: strategy {strategy} can only stop; use --on-nan={FAIL}")
-    if action == ROLLBACK and not checkpoints:
-        raise UsageError(f"{source}: there is no checkpoint to go back to; give --checkpoint-dir")
-    if action == FAIL and (unused := given.source(options.ON_NAN_LIMIT)):
-        raise UsageError(f"{unused}: the training stops at once; give --on-nan={ROLLBACK} or --on-nan={SKIP}")
-    return NanPolicy(action=action, limit=given.value(options.ON_NAN_LIMIT))
 
 
 def workers_of(cluster: Cluster, replicas: Iterable[int], *, total: int) -> Sequence[str]:

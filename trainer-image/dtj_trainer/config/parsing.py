@@ -4,31 +4,31 @@ Rejects every contradiction that can be seen without TensorFlow. Touches no file
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from dtj_launch.logs import LogOptions
 from dtj_launch.rendezvous import Peer
-from dtj_trainer.config import cluster, data_options, options, pipeline_layout
+from dtj_trainer.config import cluster, data, options, pipeline_layout
 from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
 from dtj_trainer.config.data import DataConfig, ServiceTask
-from dtj_trainer.config.entry_points import UserCode, parse_entry_points
+from dtj_trainer.config.entry_points import UserCode
+from dtj_trainer.config.execution import STRATEGIES, BatchSize, Execution, Reporting, Training
 from dtj_trainer.config.export_formats import SAVED_MODEL
-from dtj_trainer.config.nonfinite import NanPolicy, nan_policy
-from dtj_trainer.config.optimizer import Learning, learning
-from dtj_trainer.config.options import ParsedArgs
+from dtj_trainer.config.nonfinite import NanPolicy
+from dtj_trainer.config.optimizer import Learning
+from dtj_trainer.config.options import Arguments, Options, options_of
+from dtj_trainer.config.outputs import CheckpointPolicy, Outputs
 from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
-from dtj_trainer.config.script import Script
+from dtj_trainer.config.script import Script, ScriptOptions
 from dtj_trainer.config.store_url import Location, StorePolicy, default_cache
-from dtj_trainer.config.validation import ValidationPolicy, validation_policy
+from dtj_trainer.config.validation import ValidationPolicy
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import DATASETS, TASKS
 
-DEFAULT_BATCH_SIZE = 64
-DEFAULT_CHECKPOINT_SECONDS = 30.0
 DEFAULT_STALL_SECONDS = 1800.0
 DEFAULT_REMOTE_STALL_SECONDS = 300.0
 """Where other processes take the steps, or read the data, and TensorFlow waits for them in silence."""
@@ -37,49 +37,18 @@ OWN_LEARNING_RATES = {"adam": 0.001, "sgd": 0.01}
 """For a user's own model: what Keras takes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchSize:
-    """Examples in one step: of the whole job, or of each replica."""
-
-    examples: int
-    per_replica: bool
-
-    def over(self, replicas: int) -> int:
-        """The global batch size of this many replicas.
-
-        Raises:
-            UsageError: a global batch with less than one example for each replica.
-        """
-        if self.per_replica:
-            return self.examples * replicas
-        if self.examples < replicas:
-            raise UsageError(
-                f"--batch-size={self.examples}: less than one example for each of {replicas} replicas; "
-                f"give at least {replicas}"
-            )
-        return self.examples
+OWNERS: tuple[type[Options], ...] = (
+    ScriptOptions, Training, BatchSize, Learning, UserCode, DataConfig, Execution, NanPolicy, ValidationPolicy, Layout,
+    CheckpointPolicy, Outputs, Reporting,
+)  # fmt: skip
+"""All options, in the order of `--help`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointPolicy:
-    """Where checkpoints are, when they are written, and how many stay. No directory: none are written."""
-
-    directory: Path | None
-    """Of a URL, the local copy that is this task's alone."""
-    location: Location | None
-    every_steps: int | None
-    every_seconds: float | None
-    keep: int
-    store: StorePolicy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(ScriptOptions, Training, Execution, Reporting):
     """One task of one attempt of a job."""
 
     script: Script | None
-    keras_override: bool
-    """Whether a script's Keras 3 is adapted to several replicas."""
     job: str
     job_uid: str
     """By it the tasks of a job know each other; empty outside a job."""
@@ -87,24 +56,14 @@ class Config:
     """The address that the start gate and the status server listen on; all interfaces where it is empty."""
     attempt: int
     cluster: Cluster
-    strategy: str
-    task: str
-    dataset: str
-    """One of those that are shipped; not read where `data.where` is set."""
     data: DataConfig
     user_code: UserCode
-    epochs: int
     batch_size: BatchSize
     pipeline: Layout | None
     """Of strategy Pipeline alone."""
     learning: Learning
-    seed: int
-    steps_per_call: int
     on_nan: NanPolicy
     validation: ValidationPolicy
-    logical_cpus: int
-    tpu_name: str
-    run_eagerly: bool
     checkpoint: CheckpointPolicy
     export_dir: Path | None
     export_location: Location | None
@@ -114,17 +73,28 @@ class Config:
     log_location: Location | None
     """Where `log_dir` is copied to; None if it is not a copy."""
     store: StorePolicy
-    status_port: int | None
     service_task: ServiceTask | None
     """Set where this process is part of the tf.data service."""
-    progress_seconds: float
-    log: LogOptions
-    start_timeout: float
-    """Seconds to wait for the other tasks; the launcher shortens it where it started this task again in its place."""
+    rejoin_seconds: float
+    """What the launcher shortens the wait to where it started this task again in its place."""
     restarts_in_place: int
-    stall_timeout: float
-    stall_timeout_given: bool
-    """Whether it is not the default."""
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds to wait for the other tasks."""
+        return min(self.start_seconds, self.rejoin_seconds)
+
+    @property
+    def stall_timeout(self) -> float:
+        """Seconds without a finished step."""
+        others_work = self.data.service or self.strategy in ("ParameterServer", PIPELINE)
+        default = DEFAULT_REMOTE_STALL_SECONDS if others_work and not self.script else DEFAULT_STALL_SECONDS
+        return self.stall_seconds or default
+
+    @property
+    def stall_timeout_given(self) -> bool:
+        """Whether it is not the default."""
+        return self.stall_seconds is not None
 
     @property
     def preloads(self) -> bool:
@@ -149,65 +119,64 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     Raises:
         UsageError: the first thing that cannot be, with its source, its value and the remedy.
     """
-    args = options.read(argv, environ)
+    args = options.read(argv, environ, OWNERS)
     here = cluster.from_environment(environ)
-    script = scripts.find(args, here)
-    strategy = scripts.strategy(args, here) if script else args.value(options.STRATEGY)
+    own = args.values(Config)
+    script = _script(args, here, own)
+    if script and "strategy" not in own["given"]:
+        # A script may know its strategy without telling us.
+        own["strategy"] = here.likely_strategy or STRATEGIES[0]
+    strategy = own["strategy"]
     _check_roles(strategy, here)
-    task, user_code = args.value(options.TASK), parse_entry_points(args)
+    user_code = UserCode(**args.values(UserCode))
+    input_data = data.data_config(args, environ)
+    user_code.check_options(
+        task=own["given"].get("task"), dataset=own["given"].get("given_dataset"),
+        files=input_data.given.get("where"), strategy=strategy,
+    )  # fmt: skip
+    _check_dataset(own, user_code)
     output = _default_output(script, environ)
-    export_formats = args.value(options.EXPORT_FORMATS)
-    data = data_options.data_config(args, environ)
-    store = StorePolicy(
-        cache=args.value(options.STORE_CACHE) or default_cache(), retry_seconds=args.value(options.STORE_RETRY_SECONDS)
-    )
-    place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task)
-    checkpoint = _checkpoint(args, output, place(args.value(options.CHECKPOINT_DIR)), store)
-    export_dir, export_location = place(args.value(options.EXPORT_DIR))
-    log_dir, log_location = place(args.value(options.LOG_DIR))
-    checkpoints = checkpoint.directory is not None
+    outputs = Outputs(**args.values(Outputs))
+    store = StorePolicy(cache=outputs.store_cache or default_cache(), retry_seconds=outputs.store_retry_seconds)
+    place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task, output)
+    export_dir, export_location = place("export", outputs.export)
+    log_dir, log_location = place("logs", outputs.log)
     config = Config(
+        **own,
         script=script,
-        keras_override=args.value(options.KERAS_OVERRIDE) == "on",
         job=environ.get("DTJ_JOB_NAME") or "local",
         job_uid=environ.get("DTJ_JOB_UID", ""),
         bind_address=environ.get("DTJ_BIND_ADDRESS", ""),
         attempt=_attempt(environ),
         cluster=here,
-        strategy=strategy,
-        task=task,
-        dataset=_dataset(args, task, user_code),
-        data=data,
+        data=input_data,
         user_code=user_code,
-        epochs=args.value(options.EPOCHS),
-        batch_size=_batch_size(args),
+        batch_size=BatchSize(**args.values(BatchSize)),
         pipeline=pipeline_layout.read(args, strategy, here),
-        learning=learning(args, OWN_LEARNING_RATES if user_code.model else TASKS[task].learning_rates),
-        seed=args.value(options.SEED),
-        steps_per_call=args.value(options.STEPS_PER_CALL),
-        on_nan=nan_policy(args, strategy=strategy, checkpoints=checkpoints, script=script is not None),
-        validation=validation_policy(args, strategy=strategy, checkpoints=checkpoints),
-        logical_cpus=args.value(options.LOGICAL_CPUS),
-        tpu_name=args.value(options.TPU_NAME),
-        run_eagerly=args.value(options.RUN_EAGERLY),
-        checkpoint=checkpoint,
-        export_dir=export_dir or (output and output / "export"),
+        learning=Learning(
+            **args.values(Learning),
+            rates=OWN_LEARNING_RATES if user_code.model else TASKS[own["task"]].learning_rates,
+        ),
+        on_nan=NanPolicy(**args.values(NanPolicy)),
+        validation=ValidationPolicy(**args.values(ValidationPolicy)),
+        checkpoint=_checkpoint(args, place, store),
+        export_dir=export_dir,
         export_location=export_location,
-        export_formats=export_formats or (SAVED_MODEL,),
-        log_dir=log_dir or (output and output / "logs"),
+        export_formats=outputs.export_formats or (SAVED_MODEL,),
+        log_dir=log_dir,
         log_location=log_location,
         store=store,
-        status_port=args.value(options.STATUS_PORT),
-        service_task=data_options.service_task(here.task, environ),
-        progress_seconds=args.value(options.PROGRESS_EVERY),
-        log=LogOptions(args.value(options.LOG_FORMAT), args.value(options.LOG_LEVEL)),
-        start_timeout=min(args.value(options.START_TIMEOUT), _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf)),
+        service_task=data.service_task(here.task, environ),
+        rejoin_seconds=_number_from(environ, "DTJ_REJOIN_SECONDS", math.inf),
         restarts_in_place=int(_number_from(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
-        stall_timeout=args.value(options.STALL_TIMEOUT) or _default_stall_timeout(script, data, strategy),
-        stall_timeout_given=args.source(options.STALL_TIMEOUT) is not None,
     )
-    _check(config, args)
+    _check(config, outputs)
     return config
+
+
+def _script(args: Arguments, here: Cluster, own: Mapping[str, Any]) -> Script | None:
+    every = [one for owner in OWNERS for one in options_of(owner).values()]
+    return scripts.find(args, here, every, seed=own["seed"] if "seed" in own["given"] else None)
 
 
 def _default_output(script: Script | None, environ: Mapping[str, str]) -> Path | None:
@@ -215,19 +184,17 @@ def _default_output(script: Script | None, environ: Mapping[str, str]) -> Path |
     return None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
 
 
-def _default_stall_timeout(script: Script | None, data: DataConfig, strategy: str) -> float:
-    others_work = data.service or strategy in ("ParameterServer", PIPELINE)
-    return DEFAULT_REMOTE_STALL_SECONDS if others_work and not script else DEFAULT_STALL_SECONDS
-
-
-def _check(config: Config, args: ParsedArgs) -> None:
+def _check(config: Config, outputs: Outputs) -> None:
     """Refuse options that contradict each other."""
+    checkpoints = config.checkpoint.directory is not None
+    config.on_nan.check(strategy=config.strategy, checkpoints=checkpoints, script=config.script is not None)
+    config.validation.check(strategy=config.strategy, checkpoints=checkpoints)
     if config.pipeline:
         pipeline_layout.check_batch(config.pipeline, config.batch_size.over(1))
-    if config.cluster.task.role == EVALUATOR and not config.script and config.checkpoint.directory is None:
+    if config.cluster.task.role == EVALUATOR and not config.script and not checkpoints:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
-    if args.value(options.EXPORT_FORMATS) and config.export_dir is None:
-        raise UsageError(f"{args.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")
+    if outputs.export_formats and config.export_dir is None:
+        raise UsageError(f"{outputs.given['export_formats']}: no directory to export to; give --export-dir")
 
 
 def _check_roles(strategy: str, here: Cluster) -> None:
@@ -260,53 +227,30 @@ def _check_roles(strategy: str, here: Cluster) -> None:
                 )
 
 
-def _dataset(args: ParsedArgs, task: str, user_code: UserCode) -> str:
-    name = args.value(options.DATASET)
+def _check_dataset(own: Mapping[str, Any], user_code: UserCode) -> None:
+    name, task = own["given_dataset"], own["task"]
     kind, known = (
         ("data set", tuple(DATASETS)) if user_code.model else (f"data set of task {task}", TASKS[task].datasets)
     )
     if name is not None and name not in known:
-        raise UsageError(f"{args.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
-    return name or TASKS[task].datasets[0]
-
-
-def _batch_size(args: ParsedArgs) -> BatchSize:
-    global_batch = args.value(options.BATCH_SIZE)
-    per_replica = args.value(options.PER_REPLICA_BATCH_SIZE)
-    if global_batch and per_replica:
-        raise UsageError(
-            f"{args.source(options.BATCH_SIZE)} and {args.source(options.PER_REPLICA_BATCH_SIZE)}: give one of the two"
-        )
-    if per_replica:
-        return BatchSize(examples=per_replica, per_replica=True)
-    return BatchSize(examples=global_batch or DEFAULT_BATCH_SIZE, per_replica=False)
+        raise UsageError(f"{own['given']['given_dataset']}: no {kind}; this trainer knows {', '.join(known)}")
 
 
 def _place(
-    store: StorePolicy, job_uid: str, task: Task, given: Path | Location | None
+    store: StorePolicy, job_uid: str, task: Task, output: Path | None, name: str, given: Path | Location | None
 ) -> tuple[Path | None, Location | None]:
-    """The directory that an option names, and the place in an object store that it is a copy of."""
+    """The directory that an option names, else one of this name in `output`; and the URL that it is a copy of."""
     if isinstance(given, Location):
         return store.local_copy(given, job_uid, str(task)), given
-    return given, None
+    return given or (output and output / name), None
 
 
 def _checkpoint(
-    args: ParsedArgs, output: Path | None, place: tuple[Path | None, Location | None], store: StorePolicy
+    args: Arguments, place: Callable[[str, Any], tuple[Path | None, Location | None]], store: StorePolicy
 ) -> CheckpointPolicy:
-    every_steps = args.value(options.CHECKPOINT_EVERY_STEPS)
-    every_seconds = args.value(options.CHECKPOINT_EVERY_SECONDS)
-    if every_steps is None and every_seconds is None:
-        every_seconds = DEFAULT_CHECKPOINT_SECONDS
-    directory, location = place
-    return CheckpointPolicy(
-        directory=directory or (output and output / "checkpoints"),
-        location=location,
-        every_steps=every_steps,
-        every_seconds=every_seconds,
-        keep=args.value(options.CHECKPOINT_KEEP),
-        store=store,
-    )
+    values = args.values(CheckpointPolicy)
+    directory, location = place("checkpoints", values["place"])
+    return CheckpointPolicy(**values, directory=directory, location=location, store=store)
 
 
 def _number_from(environ: Mapping[str, str], variable: str, otherwise: float) -> float:

@@ -1,25 +1,37 @@
 """How a job of strategy Pipeline is laid out: stages and micro-batches. Standard library only."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from dtj_trainer.config import options
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Cluster, Task
-from dtj_trainer.config.options import ParsedArgs
+from dtj_trainer.config.options import Arguments, Options, names, option, whole
 from dtj_trainer.errors import UsageError
 
 PIPELINE = "Pipeline"
-_OPTIONS = (options.MICRO_BATCHES, options.STAGES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(Options):
     """What the workers of a pipeline are, each a stage."""
 
+    title: ClassVar[str] = "how to cut a model (Pipeline)"
+
     stages: int
-    micro_batches: int
-    """Of a step."""
-    first_layers: tuple[str, ...]
-    """Names of the first layers of all stages but the first; empty: stages have about as many parameters."""
+    micro_batches: int = option(
+        "--micro-batches", parse=whole(1), default=4,
+        help="Pipeline: number of equal parts of a batch that follow each other through the stages",
+    )  # fmt: skip
+    first_layers: tuple[str, ...] = option(
+        "--stages", parse=names, default=(), metavar="LAYERS",
+        help="Pipeline: first layer of each stage except the first, such as flatten,dense_1 (default: by parameters)",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.first_layers and len(self.first_layers) != self.stages - 1:
+            raise UsageError(
+                f"{self.given['first_layers']}: names {len(self.first_layers)} layer(s), but {self.stages} stages "
+                f"begin with {self.stages - 1} besides the first; name the first layer of each later stage"
+            )
 
     def worker(self, stage: int) -> Task:
         """The task that runs a stage."""
@@ -30,27 +42,20 @@ class Layout:
         return f"{self.worker(stage)} (stage {stage})"
 
 
-def read(args: ParsedArgs, strategy: str, here: Cluster) -> Layout | None:
+def read(args: Arguments, strategy: str, here: Cluster) -> Layout | None:
     """The layout that options and TF_CONFIG give; None for another strategy.
 
     Raises:
         UsageError: they contradict each other.
     """
     if strategy != PIPELINE:
-        for option in _OPTIONS:
-            if source := args.source(option):
-                raise UsageError(f"{source}: strategy {strategy} has no stages; leave it out, or use {PIPELINE}")
+        for source in args.sources(Layout).values():
+            raise UsageError(f"{source}: strategy {strategy} has no stages; leave it out, or use {PIPELINE}")
         return None
     stages = here.count(WORKER)
     if stages < 2:
         raise UsageError(f"strategy {PIPELINE}: TF_CONFIG lists {stages} worker, which is one stage; list at least 2")
-    first_layers = args.value(options.STAGES)
-    if first_layers and len(first_layers) != stages - 1:
-        raise UsageError(
-            f"{args.source(options.STAGES)}: names {len(first_layers)} layer(s), but {stages} stages begin with "
-            f"{stages - 1} besides the first; name the first layer of each later stage"
-        )
-    return Layout(stages=stages, micro_batches=args.value(options.MICRO_BATCHES), first_layers=first_layers)
+    return Layout(**args.values(Layout), stages=stages)
 
 
 def check_roles(here: Cluster) -> None:
@@ -75,7 +80,7 @@ def check_batch(layout: Layout, batch: int) -> None:
     if batch % layout.micro_batches:
         least = -(-batch // layout.micro_batches) * layout.micro_batches
         raise UsageError(
-            f"{options.MICRO_BATCHES.flag}={layout.micro_batches}: the global batch of {batch} examples cannot be cut "
-            f"into {layout.micro_batches} equal micro-batches; use {options.BATCH_SIZE.flag}={least}, "
+            f"--micro-batches={layout.micro_batches}: the global batch of {batch} examples cannot be cut "
+            f"into {layout.micro_batches} equal micro-batches; use --batch-size={least}, "
             f"or another number that {layout.micro_batches} divides"
         )

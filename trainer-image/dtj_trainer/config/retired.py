@@ -6,9 +6,11 @@ from dtj_trainer.errors import UsageError
 
 _FIT = "call Keras' fit in a script, and give --script; the trainer has one loop, and --actions for it"
 _PROFILER = "profile the input with TensorFlow's profiler, tf.profiler, in a script"
+_OWN_SCHEDULE = "for another schedule, compile a model of your own with it, and give --model"
 RETIRED: Mapping[str, str] = {
     "--balance": "stages have about as many parameters each; give --stages for others",
     "--callbacks": _FIT,
+    "--decay-steps": f"a schedule ends at the last step; {_OWN_SCHEDULE}",
     "--input-memory": "TensorFlow limits its buffers to a quarter of the free memory",
     "--loop": _FIT,
     "--metrics": "compile a model of your own with them, and give --model",
@@ -17,8 +19,10 @@ RETIRED: Mapping[str, str] = {
     "--pack-gradients": "leave it out; each gradient has a sum of its own",
     "--pipeline-replicas": "each worker is a stage; leave it out",
     "--profile-input": _PROFILER,
+    "--scale-learning-rate": "multiply the rate by the batch yourself, and give it as --learning-rate",
     "--step-time": _PROFILER,
     "--validation-batch-size": "a replica takes as many examples as --batch-size, at most 512; leave it out",
+    "--warmup-steps": f"a tenth of the steps warms up; {_OWN_SCHEDULE}",
 }
 """Option -> what remains."""
 

@@ -5,14 +5,32 @@ Must not import TensorFlow, nor anything of the script's.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from dtj_trainer.config import options
 from dtj_trainer.config.cluster import Cluster
-from dtj_trainer.config.options import ParsedArgs
+from dtj_trainer.config.options import Arguments, Option, Options, on_or_off, option
 from dtj_trainer.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptOptions(Options):
+    """What is said of a script."""
+
+    title: ClassVar[str] = "your own script"
+
+    script_name: str | None = option(
+        "--script", parse=str, default=None, metavar="FILE", for_scripts=True,
+        help="run this Python file, or module by its dotted name, instead of the trainer's own loop; everything after "
+        "-- is an argument of the script",
+    )  # fmt: skip
+    keras_override: bool = option(
+        "--keras-override", variable="DTJ_KERAS_OVERRIDE", parse=on_or_off, default=True, metavar="on|off",
+        help="--script and sessions: whether fit, evaluate and predict of Keras 3 are adapted to several replicas; off "
+        "leaves Keras as it is",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +50,18 @@ class Script:
         return Path(self.name) if self.name.endswith(".py") or "/" in self.name else None
 
 
-def find(args: ParsedArgs, here: Cluster) -> Script | None:
+def find(args: Arguments, here: Cluster, options: Iterable[Option], *, seed: int | None) -> Script | None:
     """The script that is asked for.
 
     Args:
         here: the tasks that run it.
+        options: all that there are.
+        seed: the one that is asked for.
 
     Raises:
         UsageError: there are arguments for a script, and no script; or options that only the trainer's loop reads.
     """
-    name = args.value(options.SCRIPT)
+    name = args.values(ScriptOptions)["script_name"]
     if name is None:
         if args.rest is not None:
             # Not which ones: a message gets into the job's status, and one of them may be a secret.
@@ -49,40 +69,24 @@ def find(args: ParsedArgs, here: Cluster) -> Script | None:
         return None
     if not name:
         raise UsageError("--script=: empty; give a Python file or the dotted name of a module")
-    # What has a variable is handed on by it; these are for all scripts, a session in one, or its start gate.
-    read = (options.SCRIPT, options.SEED, options.START_TIMEOUT, options.LOGICAL_CPUS, options.PROGRESS_EVERY)
-    for group in options.GROUPS.values():
-        for option in group:
-            if option.flag in args.arguments and option.variable is None and option not in read:
-                raise UsageError(
-                    f"{args.source(option)}: only the trainer's own loop reads this, and --script={name} is run "
-                    f"in its place; leave it out, or give it to the script, after --"
-                )
-    return Script(name=name, arguments=args.rest or (), environ=_variables(args), seed=_seed(args, here))
+    environ = {}
+    for each in options:
+        if each.flag not in args.by_flag:
+            continue
+        if each.variable is not None:
+            environ[each.variable] = args.by_flag[each.flag]
+        elif not each.for_scripts:
+            raise UsageError(
+                f"{args.source(each)}: only the trainer's own loop reads this, and --script={name} is run "
+                f"in its place; leave it out, or give it to the script, after --"
+            )
+    return Script(name=name, arguments=args.rest or (), environ=environ, seed=_common_seed(args, here, seed))
 
 
-def _seed(args: ParsedArgs, here: Cluster) -> int | None:
+def _common_seed(args: Arguments, here: Cluster, seed: int | None) -> int | None:
     """The one that is asked for; else one that the tasks of this attempt have in common, and no others."""
-    if args.source(options.SEED) is not None:
-        return args.value(options.SEED)
-    if len(here.addresses) < 2:
-        return None
+    if seed is not None or len(here.addresses) < 2:
+        return seed
     known = [args.environ.get(name, "") for name in ("DTJ_JOB_UID", "DTJ_JOB_NAME", "DTJ_ATTEMPT")]
     text = json.dumps([*known, *sorted(f"{task} {address}" for task, address in here.addresses.items())])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-
-
-def strategy(args: ParsedArgs, here: Cluster) -> str:
-    """The job's strategy, else the one that TF_CONFIG looks like: a script may know it without telling us."""
-    if args.source(options.STRATEGY) is not None:
-        return args.value(options.STRATEGY)
-    return here.likely_strategy or options.STRATEGY.default
-
-
-def _variables(args: ParsedArgs) -> dict[str, str]:
-    return {
-        option.variable: args.arguments[option.flag]
-        for group in options.GROUPS.values()
-        for option in group
-        if option.variable is not None and option.flag in args.arguments
-    }

@@ -13,7 +13,6 @@ from typing import Any
 import keras
 
 from dtj_trainer.compat import keras3
-from dtj_trainer.config import options
 from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
 from dtj_trainer.errors import UsageError
 from dtj_trainer.pipeline_parallel import partition
@@ -150,7 +149,7 @@ def _size(shape: Sequence[int]) -> int:
 
 def _asked(chain: Sequence[Segment], names: Sequence[str]) -> tuple[int, ...]:
     """Where the stages begin that the user named."""
-    flag = f"{options.STAGES.flag}={','.join(names)}"
+    flag = f"--stages={','.join(names)}"
     known = {segment.name: place for place, segment in enumerate(chain) if place}
     for name in names:
         if name not in known:

@@ -105,7 +105,7 @@ class _Training:
         model = run.task.build_model(keras, run.data)
         self._parts = cut(model, self._layout)
         devices = _devices(self._layout)
-        made = optimizers.make(model, config.learning, batch=self.batch, total_steps=course.total_steps)
+        made = optimizers.make(model, config.learning, total_steps=course.total_steps)
         make_optimizer = copies_of(made.optimizer)
         self.stages = make_stages(model, self._parts, devices, make_optimizer, decays_of(made.optimizer))
         self.counter, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))

@@ -52,20 +52,19 @@ class Made:
         return replace(self, schedule=shown)
 
 
-def make(model: Any, learning: Learning, *, batch: int, total_steps: int) -> Made:
+def make(model: Any, learning: Learning, *, total_steps: int) -> Made:
     """The optimizer that the command line asks for, else the one that the model was compiled with; not built yet.
 
     To be called under the strategy. It is of the Keras that made the model.
 
     Args:
-        batch: global batch size.
         total_steps: of the run.
 
     Raises:
-        UsageError: a warm-up that is as long as the decay.
+        UsageError: the optimizer, or an option of it, cannot be used.
     """
     keras = keras_compat.keras_of(model)
-    made = _make(keras, model, learning, batch=batch, total_steps=total_steps)
+    made = _make(keras, model, learning, total_steps=total_steps)
     compiled = getattr(model, "optimizer", None)
     # `compile` has scaled its optimizer by itself, unless it was told not to, with auto_scale_loss=False.
     scales = keras_compat.scales_loss(model) and (compiled is None or weight_update.scales(compiled))
@@ -78,29 +77,23 @@ def make(model: Any, learning: Learning, *, batch: int, total_steps: int) -> Mad
         raise UsageError(f"mixed_float16: {str(error).splitlines()[0][:200]}; use mixed_bfloat16") from None
 
 
-def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, total_steps: int) -> Made:
+def _make(keras: ModuleType, model: Any, learning: Learning, *, total_steps: int) -> Made:
     if not learning.asked and getattr(model, "optimizer", None) is not None:
         return _compiled(keras, model.optimizer)
     kind, settings = _kind(keras, learning)
-    first = rate = learning.rate or inspect.signature(kind).parameters["learning_rate"].default
+    rate = learning.rate or inspect.signature(kind).parameters["learning_rate"].default
     name = ", ".join([learning.optimizer, *(f"{name.replace('_', ' ')} {settings[name]:g}" for name in settings)])
-    description = f"{name}  learning rate {rate:g}"
-    if learning.base_batch:
-        rate *= batch / learning.base_batch
-        description = (
-            f"{name}  learning rate {rate:g} ({first:g} for {learning.base_batch} examples, scaled to {batch})"
-        )
     if learning.schedule == "constant":
         made, schedule, shown = None, _constant(keras, rate), ""
     else:
         made = partial(_schedule, keras, learning, rate)
-        schedule, shown = made(learning.decay_steps or total_steps)
+        schedule, shown = made(total_steps)
     try:
         return Made(
             optimizer=kind(schedule, **settings),
-            name=description,
+            name=f"{name}  learning rate {rate:g}",
             schedule=shown,
-            schedule_over=None if learning.decay_steps else made,
+            schedule_over=made,
         )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{_OPTIONS}: {str(error).splitlines()[0][:200]}") from None
@@ -109,7 +102,8 @@ def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, tota
 def _schedule(keras: ModuleType, learning: Learning, rate: float, decay: int) -> tuple[Any, str]:
     """The schedule of a rate over this many steps, and how it is shown."""
     schedules = keras.optimizers.schedules
-    warmup = _warmup(learning, decay) if learning.schedule == WARMED_UP else 0
+    # Of one step, nothing can warm up.
+    warmup = max(1, decay // 10) if learning.schedule == WARMED_UP and decay > 1 else 0
     if learning.schedule == "exponential":
         schedule = schedules.ExponentialDecay(rate, decay_steps=decay, decay_rate=DECAY_TO)
         return schedule, f" falling exponentially to {rate * DECAY_TO:g} over {decay} steps"
@@ -174,13 +168,3 @@ def _compiled(keras: ModuleType, optimizer: Any) -> Made:
         # tf_keras keeps its variable of the rate apart from the state.
         one.learning_rate = _constant(keras, rate)
     return Made(optimizer=optimizer, name=f"{description}  learning rate {rate:g}")
-
-
-def _warmup(learning: Learning, decay: int) -> int:
-    warmup = max(1, decay // 10) if learning.warmup_steps is None else learning.warmup_steps
-    if warmup >= decay:
-        raise UsageError(
-            f"--warmup-steps={warmup}: as long as the {decay} steps of the whole schedule; give less, or more "
-            "--decay-steps or --epochs"
-        )
-    return warmup

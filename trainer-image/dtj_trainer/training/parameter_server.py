@@ -109,7 +109,7 @@ class _Training:
         tf_keras.utils.set_random_seed(config.seed)
         with strategy.scope():
             self.model = run.task.build_model(tf_keras, run.data)
-            made = optimizers.make(self.model, config.learning, batch=self.batch, total_steps=course.total_steps)
+            made = optimizers.make(self.model, config.learning, total_steps=course.total_steps)
             self._optimizer = made.optimizer
             self._optimizer.build(self.model.trainable_variables)
             self.finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.config.parsing import BatchSize
+from dtj_trainer.config.execution import BatchSize
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.stepping import Course
 

@@ -159,7 +159,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         model = run.task.build_model(keras, run.data)
         if config.strategy == "CentralStorage":
             _check_for_central_storage(model)
-        made = optimizers.make(model, config.learning, batch=batch, total_steps=course.total_steps)
+        made = optimizers.make(model, config.learning, total_steps=course.total_steps)
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
         weight_update.sum_first(optimizer)

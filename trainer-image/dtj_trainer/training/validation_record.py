@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dtj_trainer.config.validation_options import KeepBest
+from dtj_trainer.config.validation import KeepBest
 from dtj_trainer.process.output_directories import as_json, write_atomically
 
 RECORD = "validation.json"

@@ -15,7 +15,7 @@ import numpy as np
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.config.validation_options import VALIDATION
+from dtj_trainer.config.validation import VALIDATION
 from dtj_trainer.distribution.held_out_agreement import agree_on_held_out
 from dtj_trainer.distribution.strategies import of_each_replica
 from dtj_trainer.errors import TrainerError, UsageError

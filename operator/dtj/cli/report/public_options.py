@@ -9,10 +9,10 @@ import re
 from typing import Final
 
 NUMBERS: Final = frozenset({
-    "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep", "--decay-steps",
+    "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep",
     "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches", "--on-nan-limit",
-    "--per-replica-batch-size", "--progress-every", "--scale-learning-rate", "--seed", "--shuffle-window",
-    "--stall-timeout", "--start-timeout", "--steps-per-call", "--validate-every", "--warmup-steps",
+    "--per-replica-batch-size", "--progress-every", "--seed", "--shuffle-window",
+    "--stall-timeout", "--start-timeout", "--steps-per-call", "--validate-every",
 })  # fmt: skip
 """Options of the trainer that take a number, of epochs too."""
 

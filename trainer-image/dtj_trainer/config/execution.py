@@ -1,0 +1,170 @@
+"""What is trained, how its steps are taken, and what the task says meanwhile, by the command line.
+
+Must not import TensorFlow.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dtj_launch import logs
+from dtj_launch.logs import LogOptions
+from dtj_trainer.config.options import Options, is_port, one_of, option, port, positive, whole
+from dtj_trainer.errors import UsageError
+from dtj_trainer.registry import TASKS
+
+STRATEGIES = (
+    "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
+)  # fmt: skip
+DEFAULT_BATCH_SIZE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Options):
+    """What is trained, and for how long."""
+
+    title: ClassVar[str] = "model and optimizer"
+
+    task: str = option(
+        "--task", parse=one_of(tuple(TASKS), "task"), default="image-classification", metavar="NAME",
+        help=f"the task: {', '.join(TASKS)}",
+    )  # fmt: skip
+    given_dataset: str | None = option(
+        "--dataset", parse=str, default=None, metavar="NAME",
+        help="the data set (default: the first one of the task): "
+        + "; ".join(f"{name}: {', '.join(task.datasets)}" for name, task in TASKS.items()),
+    )  # fmt: skip
+    epochs: int = option(
+        "--epochs", parse=whole(1), default=5, help="number of passes over the training examples"
+    )  # fmt: skip
+    seed: int = option(
+        "--seed", parse=whole(0), default=0, for_scripts=True,
+        help="seed of the initial weights and of the order of the data",
+    )  # fmt: skip
+
+    @property
+    def dataset(self) -> str:
+        """One of those that are shipped; not read where `data.where` is set."""
+        return self.given_dataset or TASKS[self.task].datasets[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSize(Options):
+    """Examples in one step: of the whole job, or of each replica."""
+
+    title: ClassVar[str] = "model and optimizer"
+
+    whole_job: int | None = option(
+        "--batch-size", parse=whole(1), default=None,
+        help=f"global batch: examples per step over all replicas (default: {DEFAULT_BATCH_SIZE})",
+    )  # fmt: skip
+    each_replica: int | None = option(
+        "--per-replica-batch-size", parse=whole(1), default=None,
+        help="examples per step and replica, instead of --batch-size",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.whole_job and self.each_replica:
+            raise UsageError(f"{' and '.join(self.given.values())}: give one of the two")
+
+    @property
+    def examples(self) -> int:
+        """Of the whole job, or of each replica."""
+        return self.each_replica or self.whole_job or DEFAULT_BATCH_SIZE
+
+    @property
+    def per_replica(self) -> bool:
+        """Whether it is that of each replica."""
+        return self.each_replica is not None
+
+    def over(self, replicas: int) -> int:
+        """The global batch size of this many replicas.
+
+        Raises:
+            UsageError: a global batch with less than one example for each replica.
+        """
+        if self.per_replica:
+            return self.examples * replicas
+        if self.examples < replicas:
+            raise UsageError(
+                f"--batch-size={self.examples}: less than one example for each of {replicas} replicas; "
+                f"give at least {replicas}"
+            )
+        return self.examples
+
+
+def _tpu_name(text: str) -> str:
+    for runtime in () if text == "local" else text.split(","):
+        scheme, _, address = runtime.partition("://")
+        host, _, port = address.rpartition(":")
+        if scheme != "grpc" or not host or not is_port(port):
+            raise ValueError("give local, for the chips of this host, or grpc://host:port, several with commas")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution(Options):
+    """How the steps are taken."""
+
+    title: ClassVar[str] = "how to run"
+
+    strategy: str = option(
+        "--strategy", variable="DTJ_STRATEGY", parse=one_of(STRATEGIES, "strategy"), default=STRATEGIES[0],
+        metavar="NAME", help=", ".join(STRATEGIES),
+    )  # fmt: skip
+    logical_cpus: int = option(
+        "--logical-cpus", parse=whole(1), default=1, for_scripts=True,
+        help="number of CPU devices for Mirrored and CentralStorage if there is no GPU",
+    )  # fmt: skip
+    tpu_name: str = option(
+        "--tpu-name", variable="TPU_NAME", parse=_tpu_name, default="local", metavar="NAME",
+        help="TPU: local, for the chips of this host, or grpc://host:port of its runtime",
+    )  # fmt: skip
+    steps_per_call: int = option(
+        "--steps-per-call", parse=whole(1), default=20,
+        help="largest number of steps in one call of TensorFlow; fewer if a step is slow",
+    )  # fmt: skip
+    run_eagerly: bool = option(
+        "--run-eagerly", parse=lambda _: True, default=False, metavar=None,
+        help="run without tf.function, to step through with a debugger",
+    )  # fmt: skip
+    start_seconds: float = option(
+        "--start-timeout", parse=positive, default=300.0, metavar="S", for_scripts=True,
+        help="seconds to wait for the other tasks; then exit 75",
+    )  # fmt: skip
+    stall_seconds: float | None = option(
+        "--stall-timeout", variable="DTJ_STALL_TIMEOUT", parse=positive, default=None, metavar="S",
+        help="seconds without a finished step, after which the late task exits with 1 and the other tasks with 75 "
+        "(default: 1800; 300 under ParameterServer and Pipeline, and with a tf.data service; in a script, at least ten "
+        "times its longest step)",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting(Options):
+    """What a task says while it works."""
+
+    title: ClassVar[str] = "progress and log"
+
+    progress_seconds: float = option(
+        "--progress-every", parse=positive, default=2.0, metavar="S", for_scripts=True,
+        help="seconds between two progress lines",
+    )  # fmt: skip
+    status_port: int | None = option(
+        "--status-port", variable="DTJ_STATUS_PORT", parse=port, default=None,
+        help="port on which to serve GET /status, /metrics and /healthz",
+    )  # fmt: skip
+    log_format: str = option(
+        "--log-format", variable=logs.FORMAT_VARIABLE, parse=one_of(logs.FORMATS, "format"), default=logs.PLAIN,
+        metavar="FORMAT",
+        help="format of the log lines: plain, the message alone; text, with time, level and logger; json, an object a "
+        "line",
+    )  # fmt: skip
+    log_level: str = option(
+        "--log-level", variable=logs.LEVEL_VARIABLE, parse=one_of(logs.LEVELS, "level"), default="info",
+        metavar="LEVEL", help=f"lowest level of log lines that are shown: {', '.join(logs.LEVELS)}",
+    )  # fmt: skip
+
+    @property
+    def log(self) -> LogOptions:
+        """How log lines are written."""
+        return LogOptions(self.log_format, self.log_level)

@@ -1,0 +1,74 @@
+"""Where a task puts what it makes: checkpoints, exports and logs, by the command line. Must not import TensorFlow."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from dtj_trainer.config import export_formats
+from dtj_trainer.config.export_formats import SAVED_MODEL
+from dtj_trainer.config.options import Options, directory, option, place, positive, whole
+from dtj_trainer.config.store_url import Location, StorePolicy
+
+DEFAULT_CHECKPOINT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPolicy(Options):
+    """Where checkpoints are, when they are written, and how many stay. No directory: none are written."""
+
+    title: ClassVar[str] = "checkpoints and outputs"
+
+    place: Path | Location | None = option(
+        "--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=place, default=None, metavar="DIR",
+        help="directory, or s3:// or gs:// URL, to save checkpoints to and to resume from; all tasks of a job share it",
+    )  # fmt: skip
+    directory: Path | None
+    """Of a URL, the local copy that is this task's alone."""
+    location: Location | None
+    every_steps: int | None = option(
+        "--checkpoint-every-steps", variable="DTJ_CHECKPOINT_EVERY_STEPS", parse=whole(1), default=None,
+        help="save after every N steps",
+    )  # fmt: skip
+    given_seconds: float | None = option(
+        "--checkpoint-every-seconds", variable="DTJ_CHECKPOINT_EVERY_SECONDS", parse=positive, default=None,
+        metavar="S", help="save after every S seconds (default: 30, if steps are not given either)",
+    )  # fmt: skip
+    keep: int = option(
+        "--checkpoint-keep", variable="DTJ_CHECKPOINT_KEEP", parse=whole(1), default=3,
+        help="number of newest checkpoints to keep",
+    )  # fmt: skip
+    store: StorePolicy
+
+    @property
+    def every_seconds(self) -> float | None:
+        """Seconds between two checkpoints; None: only steps count."""
+        return DEFAULT_CHECKPOINT_SECONDS if self.every_steps is None and not self.given_seconds else self.given_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs(Options):
+    """Where all else that a task makes goes."""
+
+    title: ClassVar[str] = "checkpoints and outputs"
+
+    export: Path | Location | None = option(
+        "--export-dir", variable="DTJ_EXPORT_DIR", parse=place, default=None, metavar="DIR",
+        help="directory, or s3:// or gs:// URL, for the SavedModel, as DIR/<version>",
+    )  # fmt: skip
+    export_formats: tuple[str, ...] | None = option(
+        "--export-formats", variable="DTJ_EXPORT_FORMATS", parse=export_formats.parse, default=None, metavar="LIST",
+        help=f"formats of the exported model: {', '.join(export_formats.FORMATS)}, with commas (default: "
+        f"{SAVED_MODEL}, which is always one of them)",
+    )  # fmt: skip
+    log: Path | Location | None = option(
+        "--log-dir", variable="DTJ_LOG_DIR", parse=place, default=None, metavar="DIR",
+        help="directory, or s3:// or gs:// URL, for TensorBoard's logs and result.json",
+    )  # fmt: skip
+    store_cache: Path | None = option(
+        "--store-cache", variable="DTJ_STORE_CACHE", parse=directory, default=None, metavar="DIR",
+        help="URLs: directory of a local disk for their copies (default: one below that for temporary files)",
+    )  # fmt: skip
+    store_retry_seconds: float = option(
+        "--store-retry-seconds", variable="DTJ_STORE_RETRY_SECONDS", parse=positive, default=60.0, metavar="S",
+        help="URLs: seconds for which a request that fails is repeated",
+    )  # fmt: skip
