@@ -20,11 +20,11 @@ from tensorflow.python.eager import context
 from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.datasets import digits
+from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.pipeline_parallel.graph_cut import cut
 from dtj_trainer.pipeline_parallel.stages import Stage, make_stages, weights_of
 from dtj_trainer.pipeline_parallel.step import PipelineStep
 from dtj_trainer.tasks.image_classification import prepare
-from dtj_trainer.training.inner_loop import Vote
 from dtj_trainer.training.synchronous_step import SynchronousLoop
 
 BATCH = 48

@@ -127,13 +127,12 @@ def test_the_file_that_names_the_newest_decides_nothing(tmp_path: Path, content:
 def test_a_worker_restores_what_the_leader_has_chosen_and_waits_until_it_can_see_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_at: str
 ) -> None:
-    from dtj_trainer.checkpoint import manager
-    from dtj_trainer.distribution import strategies
+    from dtj_trainer.checkpoint import checkpointing, manager
 
     leader, worker = tmp_path / "leader", tmp_path / "worker"
     Saved(leader).save(*STEPS)
     Saved(worker).save(10)
-    monkeypatch.setattr(strategies, "of_each_replica", lambda strategy, number: [30, number])
+    monkeypatch.setattr(checkpointing, "of_each_replica", lambda strategy, number: [30, number])
     look = lambda: shutil.copytree(leader, worker, dirs_exist_ok=True)  # noqa: E731
     if seen_at == "first look":
         look()
@@ -143,7 +142,7 @@ def test_a_worker_restores_what_the_leader_has_chosen_and_waits_until_it_can_see
         strategy="MultiWorkerMirrored", cluster=SimpleNamespace(leads=False), start_timeout=60.0,
     )  # fmt: skip
     found = Saved(worker, writes=False)
-    strategies.restore_together(config, None, found.store)  # type: ignore[arg-type]
+    checkpointing.restore_together(config, None, found.store)  # type: ignore[arg-type]
     assert found.weight.numpy()[0, 0] == int(found.step.numpy()) == found.store.last_step == 30
 
 
@@ -151,8 +150,7 @@ def test_a_step_that_the_leader_left_out_is_read_by_all_tasks_when_it_is_saved_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the leader would wait for the others, which sum what each replica has a share of."""
-    from dtj_trainer.checkpoint import manager
-    from dtj_trainer.distribution import strategies
+    from dtj_trainer.checkpoint import checkpointing, manager
 
     monkeypatch.setattr(manager, "_MEANWHILE_SECONDS", 0.0)
     leader, worker = Saved(tmp_path), Saved(tmp_path, writes=False)
@@ -174,14 +172,14 @@ def test_a_step_that_the_leader_left_out_is_read_by_all_tasks_when_it_is_saved_a
             return [number]
         return [words.pop(0)]
 
-    monkeypatch.setattr(strategies, "of_each_replica", of_each_replica)
+    monkeypatch.setattr(checkpointing, "of_each_replica", of_each_replica)
     config = SimpleNamespace(strategy="MultiWorkerMirrored")
     for task in (leader, worker):
-        strategies.save_together(config, None, task.store, 20)  # type: ignore[arg-type]
+        checkpointing.save_together(config, None, task.store, 20)  # type: ignore[arg-type]
     assert reads == [leader, worker]
     assert sound(tmp_path) == [20, 10]
     for task in (leader, worker):
-        strategies.save_together(config, None, task.store, 20)  # type: ignore[arg-type]
+        checkpointing.save_together(config, None, task.store, 20)  # type: ignore[arg-type]
     assert reads == [leader, worker]
 
 

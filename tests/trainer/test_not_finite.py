@@ -298,12 +298,12 @@ def test_a_task_of_a_collective_stays_until_all_know_of_the_loss(
     from types import SimpleNamespace
 
     from dtj_trainer import errors
-    from dtj_trainer.distribution import strategies
+    from dtj_trainer.distribution import agreement
 
     barriers: list[str] = []
-    monkeypatch.setattr(strategies.compat, "wait_at_barrier", lambda name, seconds: barriers.append(name))
+    monkeypatch.setattr(agreement.compat, "wait_at_barrier", lambda name, seconds: barriers.append(name))
     config: Any = SimpleNamespace(cluster=SimpleNamespace(leads=True, peers=lambda *roles: {}))
     kind = getattr(errors, error)
-    with pytest.raises(kind), strategies.ending_together(config, collective=collective):
+    with pytest.raises(kind), agreement.ending_together(config, collective=collective):
         raise kind("words")
     assert len(barriers) == met

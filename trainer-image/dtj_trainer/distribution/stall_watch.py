@@ -15,7 +15,6 @@ from typing import NoReturn
 
 import tensorflow as tf
 
-from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, WORKER, Task
 from dtj_trainer.config.parsing import Config
@@ -81,9 +80,9 @@ class StallWatch(Watchdog):
         self.feed(max(self._patience, self._config.start_timeout))
 
     @contextmanager
-    def saving(self) -> Iterator[None]:
-        """While a checkpoint is written, which has a limit of its own."""
-        self.feed(self._patience + AT_THE_END_SECONDS)
+    def saving(self, seconds: float) -> Iterator[None]:
+        """While a checkpoint is written, which may take so long."""
+        self.feed(self._patience + seconds)
         yield
         self.feed()
 

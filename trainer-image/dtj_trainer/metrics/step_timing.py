@@ -1,7 +1,12 @@
-"""What a worker's own part of a step takes. Standard library only."""
+"""When something is due, by the clock or by the step, and what a worker's own part of a step takes.
 
+Standard library only.
+"""
+
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dtj_launch.progress import Meter
 
@@ -45,3 +50,30 @@ class Every:
             return False
         self._last = self._clock()
         return True
+
+
+@dataclass(frozen=True)
+class EverySteps:
+    """Something that is due after each `steps` steps, and after the last."""
+
+    steps: int | None
+    """None: after the last step alone."""
+    total_steps: int = sys.maxsize
+    """The last step, if it is known."""
+    shift: int = 0
+    """What is added to a step before it is divided: see `Course`."""
+
+    def steps_until_due(self, step: int) -> int:
+        """Steps until the next one after which it is due."""
+        left = self.total_steps - step
+        return min(left, self.steps - (step + self.shift) % self.steps) if self.steps else left
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is due after this step."""
+        return self.was_due(step - 1, step)
+
+    def was_due(self, before: int, step: int) -> bool:
+        """Whether it is due after one of the steps after `before`, up to `step`."""
+        if step >= self.total_steps or self.steps is None:
+            return step >= self.total_steps
+        return (step + self.shift) // self.steps > (before + self.shift) // self.steps

@@ -17,6 +17,7 @@ from dtj_trainer.config.cluster import WORKER, Task
 from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.pipeline_layout import Layout
+from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.build_watch import BuildWatch
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
@@ -30,7 +31,7 @@ from dtj_trainer.process.ending import end_with
 from dtj_trainer.training import optimizers
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
-from dtj_trainer.training.inner_loop import StepResult, Vote
+from dtj_trainer.training.inner_loop import StepResult
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course

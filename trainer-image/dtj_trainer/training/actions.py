@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from dtj_trainer.metrics.step_timing import EverySteps
 from dtj_trainer.tasks.aggregation import Measured
-from dtj_trainer.training.stepping import EverySteps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dtj_launch.progress import Phase
+from dtj_trainer.checkpoint.checkpointing import Checkpointing
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.nonfinite import ROLLBACK, SKIP, NotFiniteStep, on_which, workers_of
+from dtj_trainer.distribution.agreement import Vote, of_each_replica
 from dtj_trainer.distribution.stall_watch import StallWatch
-from dtj_trainer.distribution.strategies import of_each_replica
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Action, Pause
-from dtj_trainer.training.checkpointing import Checkpointing
-from dtj_trainer.training.inner_loop import InnerLoop, StepResult, Vote
+from dtj_trainer.training.inner_loop import InnerLoop, StepResult
 from dtj_trainer.training.left_out import LeftOut
 from dtj_trainer.training.reporting import Reporter, Run
 from dtj_trainer.training.stepping import Course, steps_within

@@ -7,20 +7,8 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
+from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.tasks.aggregation import Measured
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vote:
-    """What one task brings to the agreement. Save and next_steps count from the leader alone."""
-
-    stop: bool
-    save: bool
-    next_steps: int
-
-    def vector(self) -> list[float]:
-        """The vote as numbers that a sum over the tasks can carry."""
-        return [float(self.stop), float(self.save), float(self.next_steps)]
 
 
 @dataclass(frozen=True, kw_only=True)

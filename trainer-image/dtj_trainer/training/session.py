@@ -47,16 +47,16 @@ from dtj_trainer.user_code import keras_import
 
 environment.prepare(os.environ)
 
-import tensorflow as tf  # noqa: E402 - reads what was set
 
+from dtj_trainer.checkpoint.checkpointing import Checkpointing, restore_together  # noqa: E402
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights  # noqa: E402
-from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS, Store  # noqa: E402
+from dtj_trainer.checkpoint.manager import Store  # noqa: E402
 from dtj_trainer.checkpoint.state import HEADER  # noqa: E402
 from dtj_trainer.checkpoint.state import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
+from dtj_trainer.distribution.agreement import LoopAgreement, Vote, ending_together, exit_barrier  # noqa: E402
 from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
-from dtj_trainer.training.checkpointing import Checkpointing  # noqa: E402
-from dtj_trainer.training.inner_loop import Vote, new_counter  # noqa: E402
+from dtj_trainer.training.inner_loop import new_counter  # noqa: E402
 from dtj_trainer.training.session_state import (  # noqa: E402
     adopt_parts,
     build_optimizers,
@@ -90,7 +90,7 @@ def begin() -> Iterator["Session"]:
         with (
             copied_logs(context.config),
             strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
-            strategies.ending_together(context.config, collective=session._agreement is not None),
+            ending_together(context.config, collective=session._agreement is not None),
         ):
             yield session
             session._end()
@@ -171,7 +171,7 @@ class Session:
         self._store: Store | None = None
         self._counters: tuple[Any, Any] | None = None
         collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
-        self._agreement = _Agreement(strategy) if collective else None
+        self._agreement = LoopAgreement(strategy) if collective else None
         self._losses = ReportedLosses(strategy)
         self._weights = FiniteWeights(())
         self._waiting = collective_timing.of(strategy, counts=True) if collective else None
@@ -228,7 +228,7 @@ class Session:
         if self.task.role == EVALUATOR:
             self._store.restore_newest()
         else:
-            strategies.restore_together(self._context.config, self.strategy, self._store)
+            restore_together(self._context.config, self.strategy, self._store)
         self.step = self._agreed_step = int(step.numpy())
         self._weights = FiniteWeights(
             (of_tensorflow(one) for one, _ in weights), set_by_layers(parts), set_by_optimizers(parts)
@@ -341,13 +341,13 @@ class Session:
         )  # fmt: skip
 
     @contextmanager
-    def _saving(self) -> Iterator[None]:
+    def _saving(self, seconds: float) -> Iterator[None]:
         """While a checkpoint is written: it says where the loop stands, and may take its time."""
         assert self._counters is not None  # there is a store
         step, total = self._counters
         step.assign(self.step)
         total.assign(self._checkpoints.total_steps or 0)
-        self._watch.moved(may_take=AT_THE_END_SECONDS)
+        self._watch.moved(may_take=seconds)
         yield
 
     def _agree(self) -> Vote:
@@ -389,36 +389,13 @@ class Session:
         self._context.progress_store.update(phase=progress.Phase.DONE, eta_seconds=None)
         leave_report(self._context.progress_store.document())
         if self._agreement:
-            strategies.exit_barrier(self._context.config)
+            exit_barrier(self._context.config)
 
     def _upload_exports(self) -> None:
         config = self._context.config
         if self.is_leader and config.export_location and self.export_dir:
             bucket = Bucket(config.export_location, option="--export-dir", retry_seconds=config.store.retry_seconds)
             exports.upload_all(bucket, self.export_dir)
-
-
-class _Agreement:
-    """One small all-reduce, by which the tasks of a collective learn what one of them wants."""
-
-    def __init__(self, strategy: Any) -> None:
-        self._strategy = strategy
-        self._local_replicas = len(strategy.extended.worker_devices)
-
-    def reach(self, vote: Vote, not_finite: int) -> tuple[Vote, list[int]]:
-        """What all tasks want, and of each replica the number of a step that its task found not finite; else 0."""
-        stop, save, next_steps, *steps = self._sum(tf.constant(vote.vector()), tf.constant(float(not_finite))).numpy()
-        agreed = Vote(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
-        return agreed, [round(float(step)) for step in steps]
-
-    @tf.function(autograph=False, reduce_retracing=True)
-    def _sum(self, vote: Any, not_finite: Any) -> Any:
-        def share() -> Any:
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            place = tf.one_hot(replica, self._strategy.num_replicas_in_sync)
-            return tf.concat([vote / self._local_replicas, not_finite * place], 0)
-
-        return self._strategy.reduce("SUM", self._strategy.run(share), axis=None)
 
 
 class _FitCallback(DTJCallback):

@@ -1,6 +1,5 @@
 """How many steps there are, and how many to take before the next look around. Pure."""
 
-import sys
 from dataclasses import dataclass, replace
 
 CALL_SECONDS = 0.5
@@ -10,33 +9,6 @@ CALL_SECONDS = 0.5
 def steps_within(most: int, steps_per_second: float | None, seconds: float = CALL_SECONDS) -> int:
     """Steps of a call that takes no longer than this many seconds at this rate: at least 1, at most `most`."""
     return most if steps_per_second is None else max(1, min(most, int(seconds * steps_per_second)))
-
-
-@dataclass(frozen=True)
-class EverySteps:
-    """Something that is due after each `steps` steps, and after the last."""
-
-    steps: int | None
-    """None: after the last step alone."""
-    total_steps: int = sys.maxsize
-    """The last step, if it is known."""
-    shift: int = 0
-    """What is added to a step before it is divided: see `Course`."""
-
-    def steps_until_due(self, step: int) -> int:
-        """Steps until the next one after which it is due."""
-        left = self.total_steps - step
-        return min(left, self.steps - (step + self.shift) % self.steps) if self.steps else left
-
-    def is_due(self, step: int) -> bool:
-        """Whether it is due after this step."""
-        return self.was_due(step - 1, step)
-
-    def was_due(self, before: int, step: int) -> bool:
-        """Whether it is due after one of the steps after `before`, up to `step`."""
-        if step >= self.total_steps or self.steps is None:
-            return step >= self.total_steps
-        return (step + self.shift) // self.steps > (before + self.shift) // self.steps
 
 
 @dataclass(frozen=True, kw_only=True)

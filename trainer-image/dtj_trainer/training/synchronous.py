@@ -11,6 +11,7 @@ import tensorflow as tf
 from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat, rng_state
 from dtj_trainer.checkpoint import variable_names
+from dtj_trainer.checkpoint.checkpointing import restore_together
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.mirror import mirror_of
 from dtj_trainer.checkpoint.state import State
@@ -18,17 +19,18 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed
-from dtj_trainer.distribution.build_watch import BuildWatch, limit_seconds
-from dtj_trainer.distribution.held_out_agreement import agree_on_held_out, leave_verdict, verdict
-from dtj_trainer.distribution.stall_watch import StallWatch
-from dtj_trainer.distribution.strategies import (
+from dtj_trainer.distribution.agreement import (
     agree_on_data,
+    agree_on_held_out,
     ending_together,
     exit_barrier,
+    leave_verdict,
     of_each_replica,
-    peer_loss,
-    restore_together,
+    verdict,
 )
+from dtj_trainer.distribution.build_watch import BuildWatch, limit_seconds
+from dtj_trainer.distribution.stall_watch import StallWatch
+from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import end_with, leave_report
 from dtj_trainer.process.watchdog import Watchdog

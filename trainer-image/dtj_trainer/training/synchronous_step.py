@@ -17,10 +17,11 @@ from dtj_trainer.autograph import rewritten
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
+from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.rng_state import RngState
 from dtj_trainer.tasks import LearningTask
 from dtj_trainer.tasks.aggregation import ByExample, Measured, Objective
-from dtj_trainer.training.inner_loop import StepResult, Vote
+from dtj_trainer.training.inner_loop import StepResult
 
 
 class SynchronousLoop:

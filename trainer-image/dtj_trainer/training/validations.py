@@ -16,16 +16,16 @@ from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.validation import VALIDATION
-from dtj_trainer.distribution.held_out_agreement import agree_on_held_out
-from dtj_trainer.distribution.strategies import of_each_replica
+from dtj_trainer.distribution.agreement import agree_on_held_out, of_each_replica
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.metrics.formatting import short_time
+from dtj_trainer.metrics.step_timing import EverySteps
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Pause
 from dtj_trainer.training.evaluation import format_metrics
 from dtj_trainer.training.reporting import Run
-from dtj_trainer.training.stepping import Course, EverySteps
+from dtj_trainer.training.stepping import Course
 from dtj_trainer.training.validation_record import RECORD, Record, read_record
 from dtj_trainer.training.validator import BATCH, Validator
 

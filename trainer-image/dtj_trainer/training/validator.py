@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.data.held_out_examples import HeldOut, Reading
-from dtj_trainer.distribution.strategies import of_each_replica
+from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks.aggregation import Objective
 from dtj_trainer.training.evaluation import EvaluationStep

@@ -22,14 +22,16 @@ def install(config: Config) -> None:
     Args:
         config: of this task.
     """
+    import keras
+
     from dtj_trainer.compat import keras_override
-    from dtj_trainer.user_code.fit_agreement import FitAgreement
+    from dtj_trainer.distribution.agreement import FitAgreement
     from dtj_trainer.user_code.fit_losses import FitLosses
     from dtj_trainer.user_code.fit_models import FitModels
     from dtj_trainer.user_code.fit_watch import FitWatch
 
     cluster = config.cluster
-    keras_override.install(FitLosses(cluster), FitWatch(config), FitModels(), FitAgreement(cluster))
+    keras_override.install(FitLosses(cluster), FitWatch(config), FitModels(), FitAgreement(cluster, keras))
 
 
 def override(config: Config) -> None:

@@ -168,10 +168,10 @@ def _complete(context: TaskContext, together: "alone.Together | None") -> None:
 
 def _end_together(context: TaskContext) -> None:
     from dtj_trainer.compat import tensorflow as compat
-    from dtj_trainer.distribution import strategies
+    from dtj_trainer.distribution import agreement
 
     if compat.computes_alone() is False:
-        strategies.end_together(context.config.cluster)
+        agreement.end_together(context.config.cluster)
 
 
 def _end_by_others(error: Exception, context: TaskContext) -> TrainerError | None:

@@ -1,22 +1,28 @@
 """When a loop saves, that it saves finite weights only, and the lines that it resumes and ends with.
 
-The controller and a session use it, so that these decisions are the same in every loop. Imports TensorFlow.
+The controller and a session use it, so that these decisions are the same in every loop; all tasks of a collective save
+and restore together. Imports TensorFlow.
 """
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
+import tensorflow as tf
+
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
-from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS, Store
+from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import NotFiniteStep, last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.distribution.strategies import save_together
-from dtj_trainer.errors import Preempted
-from dtj_trainer.metrics.step_timing import Every
-from dtj_trainer.training.inner_loop import Vote
-from dtj_trainer.training.stepping import EverySteps
+from dtj_trainer.distribution.agreement import LEFT_WORD_SECONDS, Vote, of_each_replica
+from dtj_trainer.errors import NotSaved, PeerLost, Preempted, TrainerError, WorkersDiffer
+from dtj_trainer.metrics.step_timing import Every, EverySteps
+
+_SEEN_SECONDS = 60.0
+"""What NFS may take, by its defaults, to show a new file to another machine."""
+_NOT_RESTORED = -1
 
 
 class Checkpointing:
@@ -30,14 +36,14 @@ class Checkpointing:
         *,
         total_steps: int | None,
         find_not_finite: Callable[[], NotFiniteState | None],
-        saving: Callable[[], AbstractContextManager[None]],
+        saving: Callable[[float], AbstractContextManager[None]],
         all_tasks_save: bool = True,
     ) -> None:
         """Args:
         store: None: the loop has not yet named what a checkpoint holds.
         strategy: of a collective, over which its tasks agree that a checkpoint is saved.
         total_steps: None if the last step is not known.
-        saving: what a checkpoint is written in: a watch that lets it take its time.
+        saving: what a checkpoint is written in: a watch that lets it take so many seconds.
         all_tasks_save: whether the tasks save together; else one does it for all.
         """
         self._config = config
@@ -98,7 +104,7 @@ class Checkpointing:
         if self._store is None or self._saved == step:
             return
         self.require_finite(step)
-        with self._saving():
+        with self._saving(AT_THE_END_SECONDS):
             save_together(self._config, self._strategy, self._store, step)
         self._saved = step
 
@@ -111,7 +117,7 @@ class Checkpointing:
         if self._store is None:
             return
         self.require_finite(step)
-        with self._saving():
+        with self._saving(AT_THE_END_SECONDS):
             self._store.save_async(step)
 
     def resumed(self, step: int) -> str | None:
@@ -152,3 +158,92 @@ class Checkpointing:
 
     def _of_all(self) -> str:
         return f" of {self.total_steps}" if self.total_steps else ""
+
+
+def save_together(config: Config, strategy: Any, store: Store, step: int) -> None:
+    """Saves, and returns when the leader has saved. All tasks of a collective have to call it.
+
+    Raises:
+        NotSaved: this task is the leader, and cannot save.
+        PeerLost: the leader cannot save; it is the cause, and this task is not.
+    """
+    collective = config.strategy == "MultiWorkerMirrored" and store.enabled
+    # The leader may have left this step out while its storage was slow. To read the values can take all tasks.
+    if collective and not of_each_replica(strategy, int(store.has_read(step)))[0]:
+        store.read_again(step)
+    failure = None
+    try:
+        store.save(step)
+    except NotSaved as error:
+        failure = error
+    if collective:
+        # The first replica is the leader's.
+        saved = of_each_replica(strategy, int(failure is None))[0]
+        if not saved and not failure:
+            raise PeerLost(f"peer lost: {config.cluster.leader} cannot save step {step}; its last words say why")
+    if failure:
+        raise failure
+
+
+def restore_together(
+    config: Config,
+    strategy: Any,
+    store: Store,
+    *,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Restores the checkpoint that the leader chooses, on all tasks.
+
+    The leader first waits for an earlier run that still saves, and a network volume may show its files to another
+    machine later: each task by itself could choose another one.
+
+    Args:
+        waiting: entered while this task waits for the others.
+
+    Raises:
+        UsageError: there are sound checkpoints, but of another model; or another run uses the directory; or not all
+            tasks have the checkpoint.
+        PeerLost: the leader cannot restore one.
+    """
+    if config.strategy != "MultiWorkerMirrored":
+        store.restore_newest()
+        return
+    chosen, failure = _NOT_RESTORED, None
+    if config.cluster.leads:
+        try:
+            store.restore_newest()
+            chosen = store.last_step or 0
+        except TrainerError as error:
+            failure = error
+    with waiting():
+        # The first replica is the leader's.
+        chosen = of_each_replica(strategy, chosen)[0]
+    if chosen == _NOT_RESTORED:
+        with suppress(tf.errors.OpError):
+            compat.wait_at_barrier("dtj-restore", seconds=LEFT_WORD_SECONDS)
+        if failure is None:
+            store.restore_newest()  # ends as the leader does, if it is for the checkpoints
+            failure = PeerLost(f"peer lost: {config.cluster.leader} cannot restore; its last words say why")
+        raise failure
+    if not config.cluster.leads and chosen:
+        store.restore_when_seen(chosen, seconds=min(_SEEN_SECONDS, config.start_timeout))
+    elif not config.cluster.leads:
+        store.restore_newest()
+    with waiting():
+        agree_on_start(config, strategy, store.last_step or 0)
+
+
+def agree_on_start(config: Config, strategy: Any, step: int) -> None:
+    """Makes sure that all tasks restored the same step: a directory that is not shared would train two models.
+
+    Raises:
+        WorkersDiffer: they did not.
+    """
+    if config.strategy != "MultiWorkerMirrored":
+        return
+    steps = of_each_replica(strategy, step)
+    if any(other != step for other in steps):
+        raise WorkersDiffer(
+            f"checkpoint directory {config.checkpoint.directory}: tasks found different steps in it "
+            f"({', '.join(map(str, steps))}); it must be one volume that all tasks share"
+        )

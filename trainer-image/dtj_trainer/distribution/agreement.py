@@ -1,0 +1,290 @@
+"""What the tasks of a collective tell each other, so that all do the same. Imports TensorFlow.
+
+Each function here is called by all tasks, at the same place of their work.
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dtj_launch import rendezvous
+from dtj_trainer import keras_compat
+from dtj_trainer.compat import tensorflow as compat
+from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster, Task
+from dtj_trainer.config.nonfinite import on_which, workers_of
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.data.source import Source
+from dtj_trainer.distribution.strategies import first_line
+from dtj_trainer.errors import FOUND_TOGETHER, DataChanged, PeerLost, WorkersDiffer
+from dtj_trainer.export import conversion
+
+log = logging.getLogger(__name__)
+
+_EVALUATION_SECONDS = 86400.0
+"""More than any evaluation and export of a SavedModel takes; that the leader is gone is noticed by its heartbeat."""
+_LAST_ONE_SECONDS = 5.0
+_KNOWN_TO_ALL_SECONDS = 10.0
+LEFT_WORD_SECONDS = 10.0
+_VERDICT = "dtj-held-out"
+_VERDICT_SECONDS = 10.0
+_KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
+"""Callbacks that decide by what all workers know."""
+
+
+def of_each_replica(strategy: Any, number: int) -> list[int]:
+    """A whole number that each task brings, as all of them see it: of each replica, in order."""
+    replicas = strategy.num_replicas_in_sync
+
+    def own_place() -> Any:
+        place = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return number * tf.one_hot(place, replicas, dtype=tf.int64)
+
+    # A sum, since `strategy.gather` does not run eagerly.
+    return [int(each) for each in strategy.reduce("SUM", strategy.run(own_place), axis=None).numpy()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vote:
+    """What one task brings to the agreement. Save and next_steps count from the leader alone."""
+
+    stop: bool
+    save: bool
+    next_steps: int
+
+    def vector(self) -> list[float]:
+        """The vote as numbers that a sum over the tasks can carry."""
+        return [float(self.stop), float(self.save), float(self.next_steps)]
+
+
+class LoopAgreement:
+    """One small all-reduce, by which the tasks of a collective learn what one of them wants."""
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = strategy
+        self._local_replicas = len(strategy.extended.worker_devices)
+
+    def reach(self, vote: Vote, not_finite: int) -> tuple[Vote, list[int]]:
+        """What all tasks want, and of each replica the number of a step that its task found not finite; else 0."""
+        stop, save, next_steps, *steps = self._sum(tf.constant(vote.vector()), tf.constant(float(not_finite))).numpy()
+        agreed = Vote(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
+        return agreed, [round(float(step)) for step in steps]
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def _sum(self, vote: Any, not_finite: Any) -> Any:
+        def share() -> Any:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            place = tf.one_hot(replica, self._strategy.num_replicas_in_sync)
+            return tf.concat([vote / self._local_replicas, not_finite * place], 0)
+
+        return self._strategy.reduce("SUM", self._strategy.run(share), axis=None)
+
+
+def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
+    """Makes sure that all tasks have the same data: each takes its part of every batch, by the examples' places.
+
+    Raises:
+        WorkersDiffer: they have not.
+    """
+    if config.strategy != "MultiWorkerMirrored":
+        return
+    mine = {
+        "training examples": str(data.examples),
+        "held-out examples": str(data.validation_examples),
+        "inputs": str(data.input_spec),
+        "first examples": getattr(data, "order", ""),
+    }
+    text = json.dumps(mine)
+    compat.leave_word(_data_key(config.cluster.task), text)
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+    found = of_each_replica(strategy, number)
+    if len(set(found)) == 1:
+        return
+    # All have left word by now.
+    tasks = sorted((t for t in config.cluster.addresses if t.role in (CHIEF, WORKER)), key=lambda t: (t.role, t.index))
+    leader, *others = tasks
+    theirs = {t: json.loads(compat.read_word(_data_key(t), seconds=LEFT_WORD_SECONDS)) for t in tasks}
+    other = next(task for task in others if theirs[task] != theirs[leader])
+    what = next(what for what in mine if theirs[leader][what] != theirs[other][what])
+    if what == "first examples":
+        seen = f"{leader} and {other} do not read the same examples in the same order"
+    else:
+        seen = f"{leader} has {theirs[leader][what]} {what}, {other} has {theirs[other][what]}"
+    raise WorkersDiffer(
+        f"data: {seen}; give all workers the same files and the same order, without shard(), and with "
+        "shuffle(…, seed=…, reshuffle_each_iteration=False): the trainer divides each batch among them"
+    )
+
+
+def _data_key(task: Task) -> str:
+    return f"dtj-data/{task}"
+
+
+def agree_on_held_out(config: Config, strategy: Any, *, differs: bool, error: Callable[[str], DataChanged]) -> None:
+    """Raises in every task if they differ in one; all tasks of a collective have to call it.
+
+    Args:
+        differs: whether they do here.
+        error: ` on worker 1`, or nothing in a job of one process -> what to raise.
+
+    Raises:
+        DataChanged: they differ.
+    """
+    if config.strategy != "MultiWorkerMirrored":
+        if differs:
+            raise error("")
+        return
+    votes = of_each_replica(strategy, int(differs))
+    if found := [replica for replica, vote in enumerate(votes) if vote]:
+        raise error(on_which(workers_of(config.cluster, found, total=len(votes))))
+
+
+def leave_verdict(*, has_changed: bool) -> None:
+    """What the leader found in the evaluation at the end, for the others; to be called before `exit_barrier`."""
+    compat.leave_word(_VERDICT, "changed" if has_changed else "same")
+
+
+def verdict() -> bool:
+    """Whether the leader found that the held-out examples have changed; after `exit_barrier`, in another task."""
+    with suppress(tf.errors.OpError):  # the leader has gone, and says itself why
+        return compat.read_word(_VERDICT, seconds=_VERDICT_SECONDS) == "changed"
+    return False
+
+
+def end_seconds(export_formats: Sequence[str]) -> float:
+    """Longer than what the leader does after the last step, while the others wait for it."""
+    return _EVALUATION_SECONDS + len(export_formats) * conversion.LIMIT_SECONDS
+
+
+def exit_barrier(config: Config) -> None:
+    """Leaves together: the leader carries the coordination service, so it goes when the others have gone.
+
+    Raises:
+        PeerLost: the leader left before.
+    """
+    cluster = config.cluster
+    try:
+        compat.wait_at_barrier("dtj-end", seconds=end_seconds(config.export_formats))
+    except tf.errors.OpError as error:
+        if not cluster.leads:
+            raise PeerLost(
+                f"peer lost: {cluster.leader} left before the end; its last words say why; {first_line(error)}"
+            ) from None
+        log.info(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
+    if not cluster.leads:
+        log.info(f"{cluster.task}: done")
+        return
+    _outlast_the_others(cluster)
+
+
+@contextmanager
+def ending_together(config: Config, *, collective: bool) -> Iterator[None]:
+    """Lets all tasks end for what they have found together: see `end_together`."""
+    try:
+        yield
+    except FOUND_TOGETHER:
+        if collective:
+            end_together(config.cluster)
+        raise
+
+
+def end_together(cluster: Cluster) -> None:
+    """Waits, before this task ends for one of `FOUND_TOGETHER`, until all others know it too.
+
+    They learn it by an all-reduce. A task that left at once could take its part of the result with it, and the others
+    would end as having lost a peer.
+    """
+    with suppress(tf.errors.OpError):  # one of them has gone for another reason
+        compat.wait_at_barrier("dtj-found-together", seconds=_KNOWN_TO_ALL_SECONDS)
+    if cluster.leads:
+        _outlast_the_others(cluster)
+
+
+def _outlast_the_others(cluster: Cluster) -> None:
+    """Waits until no other task answers, for a few seconds at most."""
+    peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
+    until = time.monotonic() + _LAST_ONE_SECONDS
+    while time.monotonic() < until and any(rendezvous.probe(peer, timeout=0.2) is None for peer in peers):
+        time.sleep(0.02)
+
+
+class FitAgreement:
+    """Keeps the workers of Keras' `fit` together, whatever a callback of one of them decides.
+
+    Callbacks see the same values on all workers. One that goes by its worker's own clock, memory or files decides
+    alone: the others would wait for a worker that has left the loop, or go on with another learning rate. See
+    `dtj_trainer.compat.fit_listeners.Agreement`.
+    """
+
+    def __init__(self, cluster: Cluster, keras: Any) -> None:
+        """Args:
+        keras: the module, as the script has imported it.
+        """
+        self._cluster = cluster
+        self._keras = keras
+
+    def after_batch(self, callbacks: Sequence[Any], model: Any) -> None:
+        """Lets all workers stop where a callback of one has stopped the training: asks where one may do so."""
+        if _spans_workers(model) and any(self._acts_in_batches(callback) for callback in callbacks):
+            self._stop_together(model, of_each_replica(model.distribute_strategy, int(model.stop_training)))
+
+    def after_epoch(self, model: Any, epoch: int) -> None:
+        """The same; and compares what callbacks have made of the learning rate.
+
+        Raises:
+            WorkersDiffer: it differs between workers.
+        """
+        if not _spans_workers(model):
+            return
+        votes = of_each_replica(model.distribute_strategy, int(model.stop_training) << 32 | _bits(self._rate_of(model)))
+        rates = [vote & 0xFFFFFFFF for vote in votes]
+        for replica, rate in enumerate(rates):
+            if rate != rates[0]:
+                first, other = self._names([0], len(votes))[0], self._names([replica], len(votes))[0]
+                raise WorkersDiffer(
+                    f"fit: after epoch {epoch + 1} the learning rate is {_number(rates[0]):g} on {first} and "
+                    f"{_number(rate):g} on {other}; let callbacks set it by what all workers know, such as their logs"
+                )
+        self._stop_together(model, [vote >> 32 for vote in votes])
+
+    def _stop_together(self, model: Any, stopped: Sequence[int]) -> None:
+        if not any(stopped):
+            return
+        model.stop_training = True
+        if not all(stopped) and self._cluster.leads:
+            names = self._names([replica for replica, stops in enumerate(stopped) if stops], len(stopped))
+            log.warning(f"a callback on {', '.join(names)} has stopped the training: all workers stop")
+
+    def _names(self, replicas: Sequence[int], total: int) -> Sequence[str]:
+        return workers_of(self._cluster, replicas, total=total)
+
+    def _acts_in_batches(self, callback: Any) -> bool:
+        by_the_user = isinstance(callback, self._keras.callbacks.LambdaCallback)
+        if type(callback).__module__.startswith(_KNOWN) and not by_the_user:
+            return False
+        return keras_compat.sees_batches(callback, self._keras)
+
+    def _rate_of(self, model: Any) -> float:
+        optimizer = model.optimizer
+        if not isinstance(optimizer, self._keras.optimizers.Optimizer):
+            return 0.0
+        return float(self._keras.ops.convert_to_numpy(optimizer.learning_rate))
+
+
+def _spans_workers(model: Any) -> bool:
+    return isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def _bits(number: float) -> int:
+    return int(np.float32(number).view(np.uint32))
+
+
+def _number(bits: int) -> float:
+    return float(np.uint32(bits).view(np.float32))
