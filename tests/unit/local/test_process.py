@@ -41,13 +41,14 @@ class Harness:
         environment = {"PATH": os.environ["PATH"], MARK: self.mark, **environment}
         return await Process.start(command, environment=environment, log=self.log)
 
-    async def up(self) -> None:
-        """Wait until a process has reported that it is up."""
-        await asyncio.to_thread(eventually, self._has_started)
+    async def up(self, processes: int = 1) -> None:
+        """Wait until so many processes have reported that they are up."""
 
-    def _has_started(self) -> None:
-        assert self.log.exists()
-        assert "up" in self.log.read_text()
+        def have_started() -> None:
+            assert self.log.exists()
+            assert self.log.read_text().count("up") == processes
+
+        await asyncio.to_thread(eventually, have_started)
 
     async def gone(self) -> None:
         """Wait until nothing of it is left."""
@@ -170,7 +171,7 @@ async def test_a_runner_that_is_killed_leaves_nothing_behind(harness: Harness, c
         [sys.executable, "-c", RUNNER, str(harness.log), code], env={**os.environ, MARK: harness.mark}
     )
     try:
-        await harness.up()
+        await harness.up(processes=3)
         assert len(marked_processes(harness.mark)) > 3
     finally:
         runner.kill()
