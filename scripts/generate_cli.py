@@ -59,10 +59,13 @@ def render() -> str:
         + _table(("Code", "Meaning"), ((str(int(c)), m) for c, m in CODES.items())),
     ]
     sections.append(f"## Options of kubectl\n\n{_kubectl(context)}")
+    described: dict[tuple[str, str], str] = {}
     for section in Section:
         names = [name for name in cli.list_commands(context) if cli.entries[name].section is section]
         if names:
-            commands = (_command(found, context) for name in names if (found := cli.get_command(context, name)))
+            commands = (
+                _command(found, context, described) for name in names if (found := cli.get_command(context, name))
+            )
             sections.append("\n".join([f"## {section}\n", *commands]))
     return "\n".join(sections)
 
@@ -82,17 +85,24 @@ def _asks_a_cluster(command: click.Command | None) -> bool:
     return command is not None and {option.name for option in command.params} >= KUBECTL
 
 
-def _command(command: click.Command, parent: click.Context) -> str:
-    """What a command does, and its options."""
+def _command(command: click.Command, parent: click.Context, described: dict[tuple[str, str], str]) -> str:
+    """What a command does, and its options; what ``described`` has of another command is not said again."""
     context = click.Context(command, parent=parent, info_name=command.name)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     parts = [f"### {command.name}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
     options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
-    described = KUBECTL if _asks_a_cluster(command) else set()
-    rows = [_option(option, context) for option in options if option.name not in described]
+    shared = KUBECTL if _asks_a_cluster(command) else set()
+    rows = [_option(option, context) for option in options if option.name not in shared]
+    rows = [(name, _once((name, meaning), str(command.name), described)) for name, meaning in rows]
     if rows:
         parts.append(_table(("Option", "Meaning"), rows))
     return "\n".join(parts)
+
+
+def _once(option: tuple[str, str], command: str, described: dict[tuple[str, str], str]) -> str:
+    """The meaning of an option, or where it stands already."""
+    first = described.setdefault(option, command)
+    return option[1] if first == command else f"As in [{first}](#{first})."
 
 
 def _paragraphs(text: str) -> Iterator[str]:

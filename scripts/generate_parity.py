@@ -25,7 +25,8 @@ one device: the same initial weights, the same order of the examples, the same g
 - **ends with 1** means that the loss becomes NaN; one line names the step.
 - **-** means not tested.
 
-*custom* is the trainer's own loop, and *session* a loop of yours in a [session](bring-your-own.md#the-library).
+*custom* is the trainer's own loop, and *session* a loop of yours in a [session](bring-your-own.md#the-library), on one
+device, under Mirrored and with 2 workers.
 *resumed* is a run that was stopped and continued from its checkpoint; it also equals the uninterrupted run to the bit.
 ParameterServer has one worker and one server here, since several apply their updates in no fixed order. The models are
 functions in `tests/trainer/parity_*.py`. CONTRIBUTING.md says how to test one of them.
@@ -59,16 +60,16 @@ COLUMNS = {
     f"{THREE}-custom": "3 workers, custom",
     f"{parity.PIPELINE}-custom": "Pipeline",
     f"{parity.ONE_SERVER}-custom": "ParameterServer, custom",
-    f"{ONE}-session": "one device, session",
-    f"{MIRRORED}-session": "Mirrored, session",
-    f"{TWO}-session": "2 workers, session",
 }
+SESSIONS = (f"{ONE}-session", f"{MIRRORED}-session", f"{TWO}-session")
 
 
 def render() -> str:
     """The text of the page."""
-    head = ("models", *COLUMNS.values())
-    rows = _merged((f"`{case.name}`", *(_cell(case, cell) for cell in COLUMNS)) for case in parity.CASES)
+    head = ("models", *COLUMNS.values(), "session")
+    rows = _merged(
+        (f"`{case.name}`", *(_cell(case, cell) for cell in COLUMNS), _session(case)) for case in parity.CASES
+    )
     table = [_row(head), _row("---" for _ in head), *map(_row, rows)]
     refusals = [_row(("models", "where", "the line begins with")), _row(("---",) * 3), *map(_row, _refusals())]
     ends = [
@@ -86,6 +87,11 @@ def render() -> str:
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _session(case: parity.Case) -> str:
+    """The cell of all sessions: on one device, under Mirrored and with 2 workers."""
+    return " / ".join(dict.fromkeys(_cell(case, cell) for cell in SESSIONS))
 
 
 def _cell(case: parity.Case, cell: str) -> str:
@@ -166,6 +172,6 @@ if __name__ == "__main__":
     tests = "".join(path.read_text() for path in (ROOT / "tests" / "trainer").glob("test_*.py"))
     untested = [name for name in endings.ENDINGS if f'"{name}"' not in tests]
     assert not untested, f"endings that no test checks: {untested}"
-    unknown = {cell for case in parity.CASES for cell in case.cells} - set(COLUMNS)
+    unknown = {cell for case in parity.CASES for cell in case.cells} - {*COLUMNS, *SESSIONS}
     assert not unknown, f"columns that this page does not have: {unknown}"
     sys.exit(write_or_check(__doc__, {TARGET: render()}))

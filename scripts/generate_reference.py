@@ -60,7 +60,8 @@ def render() -> str:
         HEAD,
         "## Spec\n\n" + _table(("Field", "Type", "Default", "Meaning"), _fields(spec, {})),
         f"## Rules\n\n{RULES_HEAD}" + _table(("Field", "Message"), _rules()) + f"\n{PODS}",
-        "## Status\n\n" + _table(("Field", "Type", "Meaning"), (row[:2] + row[3:] for row in _fields(status, {}))),
+        "## Status\n\n"
+        + _table(("Field", "Meaning"), ((field, meaning) for field, *_, meaning in _fields(status, {}))),
         "## Conditions\n\n"
         "Every type is set with the first status write, so `kubectl wait --for=condition=Complete` works at once.\n\n"
         + _table(("Type", "True when"), ((f"`{kind}`", meaning) for kind, meaning in CONDITIONS.items())),
@@ -76,7 +77,7 @@ def render() -> str:
         "## Labels of each object\n\n" + _table(("Label", "Value"), _pairs(LABELS)),
         "## Accelerator profiles\n\n"
         "Shipped with the operator; `--accelerator-profiles FILE` adds to them or replaces them by name.\n\n"
-        + _table(("Profile", "Resource", "Node labels", "Chips per host"), _profiles()),
+        + _table(("Profile", "Resource and node labels"), _profiles()),
     )
     return "\n".join(sections)
 
@@ -228,15 +229,12 @@ def _pairs(table: dict[str, str]) -> Iterator[tuple[str, str]]:
     return ((f"`{key}`", value) for key, value in table.items())
 
 
-def _profiles() -> Iterator[tuple[str, str, str, str]]:
+def _profiles() -> Iterator[tuple[str, str]]:
+    """Each profile, and what a pod asks for by it."""
     for profile in SHIPPED_PROFILES.values():
-        labels = ", ".join(f"`{key}={value}`" for key, value in profile.node_selector.items())
-        yield (
-            f"`{profile.name}`",
-            f"`{profile.resource}`",
-            labels,
-            str(profile.tpu.chips_per_host) if profile.tpu else "",
-        )
+        labels = [f"`{key}={value}`" for key, value in profile.node_selector.items()]
+        chips = [f"{profile.tpu.chips_per_host} chips per host"] if profile.tpu else []
+        yield f"`{profile.name}`", ", ".join([f"`{profile.resource}`", *labels, *chips])
 
 
 def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
