@@ -89,9 +89,7 @@ def _succeeds() -> Iterator[tuple[str, JsonObject]]:
 
 def _fails() -> Iterator[tuple[str, JsonObject]]:
     world = World(job(runPolicy={"backoffLimit": 0}))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     world.set_pod("worker-0", Phase.FAILED, exit_code=1)
     world.settle()
     yield "it will fail, and pods stop", _body(world)
@@ -102,9 +100,7 @@ def _fails() -> Iterator[tuple[str, JsonObject]]:
 
 def _restarts() -> Iterator[tuple[str, JsonObject]]:
     world = World(job())
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     world.set_pod("worker-1", Phase.FAILED, exit_code=1)
     world.settle()
     yield "a pod was lost", _body(world)
@@ -121,9 +117,7 @@ def _restarts() -> Iterator[tuple[str, JsonObject]]:
 
 def _is_suspended() -> Iterator[tuple[str, JsonObject]]:
     world = World(job())
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     _set_suspend(world, suspend=True)
     world.settle()
     yield "it is being suspended", _body(world)

@@ -46,9 +46,7 @@ def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
 
 def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
     world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     world.advance(3600)
     for number, seconds in enumerate((1, 2, 4)):
         world.set_pod(f"worker-0-r{number}" if number else "worker-0", Phase.FAILED, exit_code=3)
@@ -80,7 +78,9 @@ def test_a_node_that_refuses_each_new_pod_is_asked_every_ten_seconds_at_most() -
     world.finish_deletions()
     world.settle()
     for number in (1, 2, 3):
-        world.refuse(f"worker-0-r{number}", "UnexpectedAdmissionError")
+        world.set_pod(f"worker-0-r{number}", Phase.FAILED, reason="UnexpectedAdmissionError")
+        refused = world.pods[f"digits-worker-0-r{number}"]  # by its kubelet: no container ever started
+        world.pods[refused.name] = replace(refused, termination=None, reason="UnexpectedAdmissionError")
         world.settle()
         assert f"digits-worker-0-r{number + 1}" not in world.pods
         world.advance(10)

@@ -37,8 +37,7 @@ def test_running_out_of_memory_is_counted_apart_and_paid_from_the_same_budget() 
     assert (world.job.status.restarts.out_of_memory, world.job.status.restarts.user) == (1, 1)
     world.fail_worker(137, oom=True)
     assert reason(world) == Reason.BACKOFF_LIMIT_EXCEEDED
-    assert world.job.status.root_cause is not None
-    assert world.job.status.root_cause.kind == "OutOfMemory"
+    assert world.root_cause().kind == "OutOfMemory"
 
 
 def test_the_infrastructure_pays_from_a_budget_of_its_own() -> None:
@@ -114,8 +113,7 @@ def test_the_peers_of_the_one_that_failed_are_not_charged() -> None:
         world.set_pod(peer, Phase.FAILED, exit_code=75)
     world.settle()
     assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
-    assert world.job.status.root_cause is not None
-    assert world.job.status.root_cause.message == "the cause"
+    assert world.root_cause().message == "the cause"
 
 
 def test_success_forgets_the_cause_of_earlier_restarts() -> None:
@@ -140,8 +138,7 @@ def test_the_cause_comes_with_what_to_do() -> None:
     world = running(roles={"worker": 1}, backoffLimit=0)
     world.set_pod("worker-0", Phase.FAILED, exit_code=1, message="ModuleNotFoundError: No module named 'x'")
     world.settle()
-    assert world.job.status.root_cause is not None
-    assert world.job.status.root_cause.hint == (
+    assert world.root_cause().hint == (
         "a Python package is missing where the program runs: add it to the image, or to the Python of dtj run"
     )
 
@@ -156,15 +153,11 @@ class TestMoreMemoryAfterOutOfMemory:
         return World(job(roles={"chief": 1, "worker": 1}, template=template, runPolicy=policy))
 
     def run_out(self, world: World, attempt: int) -> None:
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         suffix = f"-r{attempt - 1}" if attempt > 1 else ""
         world.set_pod(f"worker-0{suffix}", Phase.FAILED, exit_code=137, reason="OOMKilled")
         world.advance(61)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
 
     def memory(self, world: World, pod: str, kind: str = "limits") -> object:
         return dig(world.manifests[f"digits-{pod}"], "spec", "containers", 0, "resources", kind, "memory")
@@ -191,9 +184,7 @@ class TestMoreMemoryAfterOutOfMemory:
 
     def test_other_errors_give_nothing(self) -> None:
         world = self.world()
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         world.set_pod("worker-0", Phase.FAILED, exit_code=3)
         world.advance(61)
         world.settle()

@@ -41,9 +41,7 @@ class TestFailedPodsThatSomebodyTidiesAway:
             world.advance(0.2)
             world.settle()
             world.advance(61)
-            world.settle()
-            world.run_all()
-            world.settle()
+            world.start()
         assert world.is_true(Condition.FAILURE_TARGET)
         assert world.job.status.restarts.user == limit
 
@@ -58,8 +56,7 @@ class TestFailedPodsThatSomebodyTidiesAway:
         world.settle()
         assert world.job.status.attempt == 2
         assert world.job.status.pending_restart is None
-        assert world.job.status.root_cause is not None
-        assert world.job.status.root_cause.message == "no such flower"
+        assert world.root_cause().message == "no such flower"
 
     def test_report_the_step_of_a_loss_that_is_not_finite(self) -> None:
         """Every worker of a collective ends with 1 and the same line, at the same time."""
@@ -68,8 +65,7 @@ class TestFailedPodsThatSomebodyTidiesAway:
             world.set_pod(name, Phase.FAILED, exit_code=1, message="the loss is not finite at step 33 on worker 1")
         world.settle()
         assert world.is_true(Condition.FAILED) or world.is_true(Condition.FAILURE_TARGET)
-        assert world.job.status.root_cause is not None
-        assert world.job.status.root_cause.message == "the loss is not finite at step 33 on worker 1"
+        assert world.root_cause().message == "the loss is not finite at step 33 on worker 1"
         assert world.job.status.restarts.user == 0
 
     def test_do_not_hide_a_cause_that_shows_later(self) -> None:
@@ -111,9 +107,7 @@ class TestPodsThatVanish:
     def test_of_a_server_while_a_worker_is_awaited_start_all_again(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)
         world.take_away("worker-0")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert not world.is_true(Condition.PODS_READY)
         world.remove("ps-0")
         world.settle()
@@ -122,9 +116,7 @@ class TestPodsThatVanish:
     def test_before_they_were_ready_after_a_restart_alone_are_made_again_and_nobody_pays(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)
         world.take_away("worker-0")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         world.remove("worker-0-r1")
         world.settle()
         assert "digits-worker-0-r1" in world.pods
@@ -140,9 +132,7 @@ class TestPodsThatVanish:
 
     def test_cost_no_status_write_more_than_before(self) -> None:
         world = World(job(roles={"worker": 2}))
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         assert len(world.taken(PatchStatus)) == 2
         assert world.job.status.ready_attempt == 1
 
@@ -211,6 +201,4 @@ class TestClocks:
         world.pods["digits-worker-0"] = pod(world.job, "worker-0", owner_uid="somebody")
         world.job = replace(world.job, created_at=world.now + timedelta(hours=1))
         world.settle()
-        ready = world.job.status.condition(Condition.PODS_READY)
-        assert ready is not None
-        assert ready.reason == "NameTaken"
+        assert world.condition(Condition.PODS_READY).reason == "NameTaken"

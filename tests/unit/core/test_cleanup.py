@@ -31,9 +31,7 @@ PS = {"chief": 1, "worker": 1, "ps": 1}
 def test_clean_pod_policy_holds_for_every_ending(policy: str, kept: list[str], ending: str) -> None:
     world = running(runPolicy={"cleanPodPolicy": policy, **NO_RETRY})
     world.set_pod("worker-0", Phase.SUCCEEDED if ending == "success" else Phase.FAILED)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert sorted(world.pods) == kept
     assert world.is_true(Condition.COMPLETE if ending == "success" else Condition.FAILED)
 
@@ -41,9 +39,7 @@ def test_clean_pod_policy_holds_for_every_ending(policy: str, kept: list[str], e
 def test_failed_pods_are_kept_as_evidence() -> None:
     world = running(runPolicy=NO_RETRY)
     world.set_pod("worker-1", Phase.FAILED)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert sorted(world.pods) == ["digits-worker-1"]
 
 
@@ -57,9 +53,7 @@ class TestPodsOfTheDead:
             world.step()
             for name in there:
                 world.set_pod(name.removeprefix("digits-"), Phase.FAILED, exit_code=42)
-            world.settle()
-            world.finish_deletions()
-            world.settle()
+            world.settle_deletions()
             world.run_all()
             world.settle()
 
@@ -74,9 +68,7 @@ class TestPodsOfTheDead:
         world.set_pod("worker-1", Phase.FAILED, exit_code=3)
         world.settle()
         world.advance(5)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         self.spot_preemptions(world, 4)
         assert "digits-worker-1" in world.pods, "its log says why"
 
@@ -109,9 +101,7 @@ class TestAPodThatHangsOnADeadNode:
         world.advance(2)
         world.settle()
         assert world.is_true(Condition.COMPLETE)
-        complete = world.job.status.condition(Condition.COMPLETE)
-        assert complete is not None
-        assert "digits-worker-0" in complete.message
+        assert "digits-worker-0" in world.condition(Condition.COMPLETE).message
 
     def test_is_looked_for_again_when_its_time_is_over(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)

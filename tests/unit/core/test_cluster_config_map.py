@@ -78,9 +78,7 @@ def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -
     assert world.job.spec is not None
     spec = replace(world, job=job(roles={"worker": MANY + 1}, elastic={"minReplicas": 1, "maxReplicas": 100})).job
     world.job = replace(spec, status=world.job.status, generation=2)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     (after,) = world.config_maps
     assert after != before
     assert world.service is not None
@@ -94,9 +92,7 @@ def test_it_goes_with_the_end_of_the_job_before_the_service(phase: Phase) -> Non
     world = large(runPolicy={"backoffLimit": 0})
     world.run_all()
     world.set_pod("worker-0", phase)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.terminal
     assert (world.config_maps, world.service) == ({}, None)
     order = kinds(world)
@@ -109,9 +105,7 @@ def test_a_suspended_job_has_none_and_gets_it_again() -> None:
     policy = {"suspend": True}
     resumed = world.job
     world.job = replace(job(roles={"worker": MANY}, runPolicy=policy), status=world.job.status, generation=2)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.is_true(Condition.SUSPENDED)
     assert world.config_maps == {}
     world.job = replace(resumed, status=world.job.status, generation=3)

@@ -88,9 +88,7 @@ def test_a_new_attempt_begins_again() -> None:
     world.settle()
     assert world.job.status.state == "Restarting"
     world.finish_deletions()
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     assert (world.job.status.state, world.job.status.attempt) == ("Running", 2)
 
 
@@ -116,7 +114,5 @@ def test_a_reason_that_another_version_of_the_operator_recorded_stops_no_pass(
         for each in world.job.status.conditions
     )
     world.job = replace(world.job, status=world.job.status.model_copy(update={"conditions": conditions}))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     assert world.is_true(Condition.PODS_READY)

@@ -89,9 +89,7 @@ class TestUnderEveryStrategy:
         world = running(strategy=strategy, roles={**ROLES, **roles})
         before = live(world)
         world.take_away(lost)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert live(world) == before - {f"digits-{lost}"} | {f"digits-{lost}-r1"}
         assert world.job.status.attempt == 1
         assert (world.job.status.restarts.disruption, world.job.status.restarts.user) == (1, 0)
@@ -127,15 +125,11 @@ class TestItsLife:
         for suffix, restarts in (("", 1), ("-r1", 1)):
             world.set_pod(f"data-worker-0{suffix}", Phase.FAILED, exit_code=3)
             world.advance(5)
-            world.settle()
-            world.run_all()
-            world.settle()
+            world.start()
             assert world.job.status.restarts.user == restarts
         world.finish_deletions()
         world.settle()
-        failed = world.job.status.condition(Condition.FAILED)
-        assert failed is not None
-        assert "data-worker-0" in failed.message
+        assert "data-worker-0" in world.condition(Condition.FAILED).message
 
     def test_a_new_attempt_of_all_begins_with_a_new_service(self) -> None:
         world = running(roles=ROLES)

@@ -32,9 +32,7 @@ def next_look(world: World) -> float:
 
 
 def failed_for(world: World) -> str:
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     condition = world.job.status.condition(Condition.FAILED)
     return condition.reason if condition is not None and condition.status == "True" else ""
 

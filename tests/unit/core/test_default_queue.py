@@ -40,8 +40,7 @@ def queue_of_workload(story: World) -> object:
 
 
 def message_of(story: World) -> str:
-    condition = story.job.status.condition(Condition.INVALID)
-    assert condition is not None
+    condition = story.condition(Condition.INVALID)
     assert condition.reason == Reason.GANG_UNAVAILABLE
     return condition.message
 
@@ -188,9 +187,7 @@ def begun() -> World:
     """A job in the default queue whose pods all run."""
     story = world()
     admit(story)
-    story.settle()
-    story.run_all()
-    story.settle()
+    story.start()
     return story
 
 
@@ -249,9 +246,7 @@ def test_no_pod_starts_outside_of_kueue_when_the_workload_is_gone_too() -> None:
 def test_a_job_that_has_ended_finishes_its_workload_although_its_status_has_lost_the_queue() -> None:
     story = begun()
     story.set_pod("worker-0", Phase.SUCCEEDED)
-    story.settle()
-    story.finish_deletions()
-    story.settle()
+    story.settle_deletions()
     assert story.job.status.terminal
     assert story.gang is not None
     unfinished = [one for one in conditions(story.gang) if one["type"] != "Finished"]

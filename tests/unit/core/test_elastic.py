@@ -82,9 +82,7 @@ def test_pods_that_end_because_of_it_are_no_failure() -> None:
 
 def test_a_parameter_server_job_starts_again_too_since_all_know_the_list() -> None:
     world = World(elastic(1, strategy="ParameterServer", chief=1, ps=1))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     scale(world, elastic(2, strategy="ParameterServer", chief=1, ps=1))
     world.settle()
     assert living(world) == {"chief-0-r1", "worker-0-r1", "worker-1-r1", "ps-0-r1"}

@@ -69,12 +69,9 @@ def test_a_job_whose_pods_have_a_deadline_of_their_own_uses_its_backoff_limit_up
         world.pods[name] = replace(over, reason="DeadlineExceeded", message="too long")
         world.settle()
         world.advance(10)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
     assert (world.job.status.state, world.job.status.reason) == ("Failed", "BackoffLimitExceeded")
-    assert world.job.status.root_cause is not None
-    assert world.job.status.root_cause.reason == "DeadlineExceeded"
+    assert world.root_cause().reason == "DeadlineExceeded"
 
 
 @pytest.mark.parametrize(

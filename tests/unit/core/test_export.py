@@ -23,9 +23,7 @@ EXPORTED = ExportedModel(path="/export/1", formats=("SavedModel", "TFLite"), siz
 def test_what_the_chief_exported_is_in_the_status_of_the_job_that_succeeded() -> None:
     world = running(roles={"chief": 1, "worker": 1})
     world.set_pod("chief-0", Phase.SUCCEEDED, message=WORDS)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.COMPLETE)
     assert world.job.status.export == EXPORTED
     assert JobStatus.from_object(world.job.status.to_object()).export == EXPORTED
@@ -36,9 +34,7 @@ def test_it_costs_no_write_of_its_own() -> None:
     for words in ("", WORDS):
         world = running()
         world.set_pod("worker-0", Phase.SUCCEEDED, message=words)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         counts.append(len(world.taken(PatchStatus)))
     assert counts[0] == counts[1]
 
@@ -88,9 +84,7 @@ def test_a_later_attempt_that_reports_none_leaves_what_was_exported_before() -> 
 def test_the_words_of_a_pod_that_failed_name_no_model() -> None:
     world = running(runPolicy={"backoffLimit": 0})
     world.set_pod("worker-0", Phase.FAILED, message=WORDS)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.FAILED)
     assert world.job.status.export is None
 
@@ -98,9 +92,7 @@ def test_the_words_of_a_pod_that_failed_name_no_model() -> None:
 def test_an_image_that_says_nothing_is_fine() -> None:
     world = running()
     world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.COMPLETE)
     assert world.job.status.export is None
     assert "export" not in world.job.status.to_object()

@@ -24,9 +24,7 @@ class TestKueue:
         return story
 
     def message(self, story: World) -> str:
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        return condition.message
+        return story.condition(Condition.SUSPENDED).message
 
     def test_nothing_is_created_before_the_job_is_admitted(self) -> None:
         story = self.queued()
@@ -75,9 +73,7 @@ class TestKueue:
         story = self.queued()
         story.known_flavors = {"spot": Flavor({"pool": "old"})}
         admit(story, cpu="spot")
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.known_flavors = {"spot": Flavor({"pool": "new"})}
         story.advance(3600)
         story.settle()
@@ -86,9 +82,7 @@ class TestKueue:
         story.kueue_says(
             {**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Evicted")]}
         )
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         admit(story, cpu="spot")
         story.settle()
         assert story.job.status.attempt == 2
@@ -148,9 +142,7 @@ class TestKueue:
         story.kueue_says(
             {**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Evicted")]}
         )
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         admit(story)
         story.settle()
         assert story.job.status.attempt == 2
@@ -161,19 +153,13 @@ class TestKueue:
         story = admitted()
         assert story.gang is not None
         story.gang = replace(story.gang, active=False)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert "spec.active" in condition.message
+        story.settle_deletions()
+        assert "spec.active" in story.condition(Condition.SUSPENDED).message
 
     def test_a_workload_that_is_deleted_sends_the_job_back_into_the_queue(self) -> None:
         story = admitted()
         story.gang = None
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert story.gang is not None
         assert not story.pods
 
@@ -205,9 +191,7 @@ class TestKueue:
         admit(story)
         story.settle()
         story.advance(61)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert workload_conditions(story)["Finished"] == "True/Failed"
 
     def test_another_number_of_workers_is_asked_for_again(self) -> None:
@@ -249,9 +233,7 @@ class TestKueue:
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
         story.advance(60)
         story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert condition.message == f"Kueue: {message}: {remedy}"
+        assert story.condition(Condition.SUSPENDED).message == f"Kueue: {message}: {remedy}"
 
     def test_a_job_that_waits_may_change_its_queue(self) -> None:
         story = self.queued()
@@ -259,9 +241,7 @@ class TestKueue:
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
         story.advance(60)
         story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert condition.message.endswith(
+        assert story.condition(Condition.SUSPENDED).message.endswith(
             "doesn't exist: create it, or set another LocalQueue in runPolicy.scheduling.queue"
         )
         moved = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}})
@@ -293,6 +273,4 @@ class TestKueue:
         assert story.job.status.state == "Starting"
         story.advance(2)
         story.settle()
-        failed = story.job.status.condition(Condition.FAILURE_TARGET)
-        assert failed is not None
-        assert failed.reason == Reason.START_DEADLINE_EXCEEDED
+        assert story.condition(Condition.FAILURE_TARGET).reason == Reason.START_DEADLINE_EXCEEDED

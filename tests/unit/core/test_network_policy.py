@@ -142,9 +142,7 @@ class TestWhenItIsThere:
         there.settle()
         assert there.network_policy is not None
         there.advance(61)
-        there.settle()
-        there.finish_deletions()
-        there.settle()
+        there.settle_deletions()
         assert there.network_policy is None
 
     def test_somebody_elses_is_not_deleted_at_the_end(self) -> None:

@@ -36,8 +36,7 @@ class TestInTheStatus:
         world.advance(10)
         world.report("worker-0", step=5, totalSteps=50, percent=10, metrics={"loss": "0.41"})
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
+        shown = world.shown_progress()
         assert (shown.step, shown.total_steps, shown.metrics) == (5, 50, {"loss": "0.41"})
         assert shown.updated_at == "2026-01-02T03:04:15Z"
 
@@ -58,8 +57,7 @@ class TestInTheStatus:
         world.advance(10)
         world.report("worker-0", step=5, examplesPerSecond=50.0)
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
+        shown = world.shown_progress()
         assert (shown.examples_per_second, shown.updated_at) == (50.0, "2026-01-02T03:04:15Z")
 
     @pytest.mark.parametrize(
@@ -71,9 +69,7 @@ class TestInTheStatus:
         world.report("worker-0", **reported)
         world.advance(10)
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
-        assert shown.text == text
+        assert world.shown_progress().text == text
 
     def test_of_a_completed_job_it_is_the_last_report_that_its_pod_left(self) -> None:
         world = running(seconds=0)
@@ -83,8 +79,7 @@ class TestInTheStatus:
         last = {"phase": "Done", "step": 225, "totalSteps": 225, "percent": 100, "metrics": {"loss": "0.1"}}
         world.set_pod("worker-0", Phase.SUCCEEDED, message=json.dumps({"progress": last}))
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
+        shown = world.shown_progress()
         assert (shown.text, shown.phase, shown.step, shown.percent) == ("done", "Done", 225, 100)
         assert (shown.eta_seconds, shown.metrics) == (None, {"loss": "0.1"})
         world.remove("worker-0")
@@ -98,8 +93,7 @@ class TestInTheStatus:
         world.settle()
         world.set_pod("worker-0", Phase.SUCCEEDED)
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
+        shown = world.shown_progress()
         assert (shown.text, shown.phase, shown.step) == ("done", "Done", 122)
         assert (shown.percent, shown.eta_seconds) == (None, None)
 
@@ -129,9 +123,7 @@ class TestInTheStatus:
             world.job = replace(world.job, spec=job(runPolicy={"backoffLimit": 0}).spec)
         else:
             world.job = replace(world.job, spec=job(runPolicy={"suspend": True}).spec, generation=2)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.job.status.state == ("Failed" if ends else "Suspended")
         assert world.job.status.progress is None
 
@@ -147,9 +139,7 @@ class TestInTheStatus:
         world.report("worker-0", step=44, totalSteps=50, percent=88)
         world.settle()
         world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         shown = world.job.status.progress
         assert world.is_true(Condition.COMPLETE)
         assert shown is not None
@@ -163,9 +153,7 @@ class TestInTheStatus:
         world.report("worker-0", step=7)
         world.take_away("worker-0")
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
-        assert shown.step == 5
+        assert world.shown_progress().step == 5
 
     @pytest.mark.parametrize(
         ("reported", "read"),
@@ -221,9 +209,7 @@ class TestAsking:
         world = running(seconds=0)
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
         world.advance(30)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         assert world.is_true(Condition.PODS_READY)
         state = ClusterState(world.platform)
         state.jobs.put(JobRecord(world.job))

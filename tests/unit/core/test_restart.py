@@ -95,11 +95,8 @@ class TestCollectives:
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
         world.advance(2)
         world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="no such flower")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        cause = world.job.status.root_cause
-        assert cause is not None
+        world.settle_deletions()
+        cause = world.root_cause()
         assert (cause.index, cause.exit_code) == (1, 3)
 
     def test_completion_is_of_an_attempt(self) -> None:
@@ -126,9 +123,7 @@ class TestPipelines:
     def test_all_stages_start_again_with_the_loss_of_one_or_of_the_leader(self, lost: str) -> None:
         world = running(strategy="Pipeline", roles={"chief": 1, "worker": 2, "evaluator": 1})
         world.take_away(lost)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.job.status.attempt == 2
         assert {"digits-chief-0-r1", "digits-worker-0-r1", "digits-worker-1-r1"} <= live(world)
 
@@ -172,9 +167,7 @@ class TestParameterServers:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         world.set_pod("worker-0", Phase.FAILED, exit_code=1)
         world.advance(2)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         world.take_away("ps-0")
         world.settle()
         assert live(world) >= {"digits-worker-0-r2", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r1"}
@@ -194,9 +187,7 @@ class TestParameterServers:
         assert world.job.status.replica_statuses["chief"].restarts == {"0": 1}
         world.run_all()
         world.set_pod("chief-0-r1", Phase.SUCCEEDED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.is_true(Condition.COMPLETE)
         assert set(world.pods) == {"digits-chief-0-r1"}
 
@@ -294,9 +285,7 @@ class TestParameterServers:
     def test_worker_0_comes_back_alone_where_there_is_no_chief(self) -> None:
         world = running(strategy="ParameterServer", roles={"worker": 2, "ps": 1})
         world.take_away("worker-0")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.job.status.attempt == 1
         assert live(world) == {"digits-worker-0-r1", "digits-worker-1", "digits-ps-0"}
 
@@ -304,9 +293,7 @@ class TestParameterServers:
 def test_an_evaluator_comes_back_alone() -> None:
     world = running(roles={"chief": 1, "worker": 1, "evaluator": 1})
     world.take_away("evaluator-0")
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.attempt == 1
     assert live(world) == {"digits-chief-0", "digits-worker-0", "digits-evaluator-0-r1"}
 

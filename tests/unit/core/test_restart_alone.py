@@ -36,9 +36,7 @@ class TestTrainingInOneProcess:
             world.run_all()
         assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 2)
         world.set_pod("worker-0-r2", Phase.FAILED, exit_code=1)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.is_true(Condition.FAILED)
         assert len(world.pods) == 3, "those that failed are kept"
 
@@ -71,9 +69,7 @@ class TestCollectivesThatAreMendedPodByPod:
         world = running(roles={"worker": 3}, restartScope="Pod")
         world.take_away("worker-1")
         world.take_away("worker-2")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert live(world) == {"digits-worker-0", "digits-worker-1-r1", "digits-worker-2-r1"}
         assert (world.job.status.attempt, world.job.status.restarts.disruption) == (1, 2)
 

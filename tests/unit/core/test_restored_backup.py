@@ -50,9 +50,7 @@ def test_a_job_begins_when_the_objects_without_owners_are_deleted() -> None:
 def test_a_finished_job_without_its_status_runs_again() -> None:
     world = running()
     world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.COMPLETE)
     again = restored(world, status=False)
     again.settle()
@@ -62,9 +60,7 @@ def test_a_finished_job_without_its_status_runs_again() -> None:
 def test_a_finished_job_with_its_status_stays_finished() -> None:
     world = running()
     world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     after = restored(world, status=True)
     after.settle()
     assert after.is_true(Condition.COMPLETE)

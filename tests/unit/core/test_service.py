@@ -20,9 +20,7 @@ pytestmark = pytest.mark.unit
 def finished(policy: str, end: Callable[[World], None]) -> World:
     world = running(roles={"worker": 2}, cleanPodPolicy=policy, backoffLimit=0)
     end(world)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.terminal
     return world
 
@@ -78,9 +76,7 @@ def test_somebody_elses_service_is_not_changed_while_a_replica_has_lost_its_peer
     before = world.service
     world.settle()
     assert world.service == before
-    ready = world.job.status.condition(Condition.PODS_READY)
-    assert ready is not None
-    assert ready.reason == Reason.NAME_TAKEN
+    assert world.condition(Condition.PODS_READY).reason == Reason.NAME_TAKEN
 
 
 def test_a_config_map_that_somebody_elses_service_names_is_not_deleted() -> None:
@@ -104,9 +100,7 @@ def test_nothing_is_created_around_a_name_that_is_taken_while_a_replica_has_lost
 def test_tensorboards_service_stays_as_long_as_tensorboard() -> None:
     spec: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
     world = World(job(roles={"worker": 1}, checkpoint=spec, tensorBoard={"ttlSeconds": 100}))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     world.set_pod("worker-0", Phase.SUCCEEDED)
     world.settle()
     assert world.service is None

@@ -58,8 +58,7 @@ class TestAJobWhoseSidecarsNeverEnd:
         end_main(world, "worker-1", 137, reason=reason)
         stop_sidecars(world)
         assert world.is_true(Condition.FAILED)
-        assert world.job.status.root_cause is not None
-        assert world.job.status.root_cause.exit_code == 137
+        assert world.root_cause().exit_code == 137
 
     def test_starts_again_when_its_main_container_fails(self) -> None:
         world = running(roles={"worker": 2}, backoffLimit=1)
@@ -84,9 +83,7 @@ class TestAJobWhoseSidecarsNeverEnd:
         plan = world.step()
         assert not any(isinstance(action, DeletePod) for action in plan[:1]), "recorded first"
         assert world.job.status.replica_statuses["worker"].completed_indexes == "1"
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert set(world.pods) == {"digits-worker-0"}
         assert world.job.status.restarts.total == 0, "our own deletion is no disruption"
         world.set_pod("worker-0", Phase.SUCCEEDED)
@@ -140,9 +137,7 @@ def test_a_clock_that_is_ahead_keeps_no_sidecar_running() -> None:
     assert end is not None
     late = replace(end, finished_at=world.now + timedelta(hours=2))
     world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], termination=late)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.COMPLETE)
 
 

@@ -123,9 +123,7 @@ class TestSuccess:
     def test_parameter_servers_are_stopped_at_the_end(self) -> None:
         world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
         world.set_pod("chief-0", Phase.SUCCEEDED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert sorted(world.pods) == ["digits-chief-0"]
         assert world.is_true(Condition.COMPLETE)
 
@@ -133,9 +131,7 @@ class TestSuccess:
     def test_stages_of_a_pipeline_are_stopped_once_the_leader_has_completed(self, leader: str) -> None:
         world = running(strategy="Pipeline", roles={"chief": int(leader == "chief-0"), "worker": 2})
         world.set_pod(leader, Phase.SUCCEEDED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert sorted(world.pods) == [f"digits-{leader}"]
         assert world.is_true(Condition.COMPLETE)
 

@@ -56,9 +56,7 @@ def test_what_the_pods_leave_with_is_no_failure_and_no_success(code: int) -> Non
     world = suspended()
     for name in ("worker-0", "worker-1"):
         world.set_pod(name, Phase.FAILED if code else Phase.SUCCEEDED, exit_code=code)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.state == "Suspended"
     assert world.job.status.restarts.total == 0
 
@@ -102,9 +100,7 @@ def test_a_job_that_was_changed_meanwhile_goes_on_as_one_that_was_created_so(cha
     world.settle()
     world.finish_deletions()
     world.job = replace(world.job, spec=changed.spec, raw_spec=changed.raw_spec, generation=3)
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     assert [spec_of(world, name) for name in sorted(world.pods)] == [
         spec_of(created, name) for name in sorted(created.pods)
     ]
@@ -123,9 +119,7 @@ def test_it_can_be_done_again_and_again() -> None:
         world.settle()
         world.finish_deletions()
         set_suspend(world, False)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         assert (world.job.status.state, world.job.status.attempt) == ("Running", cycle + 1)
 
 

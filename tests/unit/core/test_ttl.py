@@ -19,9 +19,7 @@ def next_look(world: World) -> float:
 def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
     world = running(ttlSecondsAfterFinished=30)
     world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.terminal
     assert next_look(world) == 30
     world.advance(30)
