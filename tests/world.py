@@ -5,6 +5,7 @@ Pods that are deleted stay, terminating, until :meth:`World.finish_deletions`; t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -181,6 +182,11 @@ class World:
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
+    def wait(self, seconds: float) -> None:
+        """So much time passes, and what it brings is done."""
+        self.advance(seconds)
+        self.settle()
+
     def set_pod(
         self,
         replica: str,
@@ -216,20 +222,12 @@ class World:
 
         Members that have ended count no more, as for the scheduler plugins and Kubernetes' own gangs.
         """
-        for name, pod in self.pods.items():
-            if not pod.node and not pod.ended and not pod.terminating and self._may_be_placed(name):
-                self.pods[name] = replace(pod, node="node-1")
-
-    def _may_be_placed(self, name: str) -> bool:
-        gang = gang_of(self.manifests[name])
-        if gang is None:
-            return True
-        members = [
-            other
-            for other, pod in self.pods.items()
-            if gang_of(self.manifests[other]) == gang and not pod.ended and not pod.terminating
-        ]
-        return self.gang is not None and len(members) >= members_needed(self.gang_manifests[-1])
+        alive = {name: pod for name, pod in self.pods.items() if not pod.ended and not pod.terminating}
+        gangs = Counter(gang_of(self.manifests[name]) for name in alive)
+        for name, pod in alive.items():
+            gang = gang_of(self.manifests[name])
+            if gang is None or (self.gang is not None and gangs[gang] >= members_needed(self.gang_manifests[-1])):
+                self.pods[name] = pod if pod.node else replace(pod, node="node-1")
 
     def run_all(self) -> None:
         """All pods that can be scheduled run, and are ready."""

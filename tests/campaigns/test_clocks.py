@@ -21,7 +21,7 @@ pytestmark = pytest.mark.campaign
 
 @pytest.mark.parametrize("shard", chosen())
 @pytest.mark.parametrize("story", STORIES)
-def test_clocks_that_differ_and_slow_answers_change_nothing(
+def test_clocks_that_differ_slow_answers_and_an_operator_that_is_killed_change_nothing(
     story: str, shard: int, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
 ) -> None:
     check_plans(

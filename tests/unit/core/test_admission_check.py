@@ -52,8 +52,7 @@ def test_a_rejected_template_is_asked_about_again() -> None:
     world.template_errors = ()
     world.advance(30)
     assert world.planned() == (RequeueAfter(30.0),)
-    world.advance(30)
-    world.settle()
+    world.wait(30)
     assert world.pods
     assert not world.is_true(Condition.INVALID)
 

@@ -82,16 +82,6 @@ def test_a_job_in_its_last_second_is_still_running() -> None:
     assert world.job.status.state == "Succeeded"
 
 
-def test_a_new_attempt_begins_again() -> None:
-    world = running(roles={"worker": 2})
-    world.take_away("worker-1")
-    world.settle()
-    assert world.job.status.state == "Restarting"
-    world.finish_deletions()
-    world.start()
-    assert (world.job.status.state, world.job.status.attempt) == ("Running", 2)
-
-
 def test_a_job_that_becomes_invalid_while_it_runs_still_runs_and_says_why() -> None:
     world = running(roles={"worker": 2})
     world.job = replace(world.job, spec=job(roles={"worker": 2}, accelerator={"profile": "gone", "count": 1}).spec)

@@ -72,21 +72,10 @@ class TestWhatPodsAreTold:
         assert environment(world.manifests["digits-worker-0"])["TF_DATA_SERVICE_ADDRESS"] == "elsewhere:5050"
 
 
-@pytest.mark.parametrize(
-    ("strategy", "roles"),
-    [
-        ("MultiWorkerMirrored", {"worker": 2}),
-        ("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}),
-        ("Mirrored", {"worker": 1}),
-        ("Pipeline", {"worker": 2}),
-    ],
-)
-class TestUnderEveryStrategy:
+class TestItsLife:
     @pytest.mark.parametrize("lost", ["dispatcher-0", "data-worker-1"])
-    def test_one_that_is_lost_comes_back_alone_at_the_infrastructures_cost(
-        self, strategy: str, roles: dict[str, int], lost: str
-    ) -> None:
-        world = running(strategy=strategy, roles={**ROLES, **roles})
+    def test_one_that_is_lost_comes_back_alone_at_the_infrastructures_cost(self, lost: str) -> None:
+        world = running(roles=ROLES)
         before = live(world)
         world.take_away(lost)
         world.settle_deletions()
@@ -94,20 +83,13 @@ class TestUnderEveryStrategy:
         assert world.job.status.attempt == 1
         assert (world.job.status.restarts.disruption, world.job.status.restarts.user) == (1, 0)
 
-    def test_the_jobs_success_does_not_wait_for_it_and_stops_it(self, strategy: str, roles: dict[str, int]) -> None:
-        world = running(strategy=strategy, roles={**ROLES, **roles})
-        for name in roles:
-            for index in range(roles[name]):
-                if name != "ps":
-                    world.set_pod(f"{name}-{index}", Phase.SUCCEEDED)
-        world.settle()
+    def test_the_jobs_success_does_not_wait_for_it_and_stops_it(self) -> None:
+        world = running(roles=ROLES)
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle_deletions()
         assert live(world) == set()
-        world.finish_deletions()
-        world.settle()
         assert world.is_true(Condition.COMPLETE)
 
-
-class TestItsLife:
     def test_the_job_is_ready_when_the_service_is_ready_too(self) -> None:
         world = World(job(roles=ROLES))
         world.settle()
@@ -136,12 +118,6 @@ class TestItsLife:
         world.take_away("worker-1")
         world.settle()
         assert live(world) == {f"{name}-r1" for name in TRAINING | SERVICE}
-
-    def test_restart_scope_decides_for_it_too(self) -> None:
-        world = running(roles=ROLES, restartScope="Job")
-        world.take_away("data-worker-0")
-        world.settle()
-        assert world.job.status.attempt == 2
 
     def test_all_of_it_belongs_to_the_gang(self) -> None:
         volcano = tuple(api for api in APIS if api.gang is Gang.VOLCANO)

@@ -87,8 +87,7 @@ def test_a_template_that_is_refused_is_what_kept_it() -> None:
 def test_success_before_the_deadline_counts() -> None:
     world = ready(world_of(activeDeadlineSeconds=100))
     world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.advance(101)
-    world.settle()
+    world.wait(101)
     assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
 
 

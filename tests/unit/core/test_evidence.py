@@ -64,8 +64,7 @@ def test_the_condition_says_while_it_repeats_that_nothing_explains_the_restarts(
     for name in workers(world):
         world.set_pod(name, Phase.FAILED, exit_code=75)
     world.settle()
-    world.advance(6)
-    world.settle()
+    world.wait(6)
     assert "it is restart 2 in a row without a lost pod or a new step" in world.condition(Condition.RESTARTING).message
 
 
@@ -100,8 +99,7 @@ def test_a_peer_that_has_completed_is_not_lost() -> None:
     world.settle()
     world.set_pod("worker-0", Phase.FAILED, exit_code=75, message="peer lost: worker 1 not reachable")
     world.settle()
-    world.advance(6)
-    world.settle()
+    world.wait(6)
     assert (
         "worker-1 has completed while worker-0 waits for it: all workers must make the same calls"
         in world.condition(Condition.FAILURE_TARGET).message

@@ -40,13 +40,6 @@ class TestFailure:
             "worker-1 (pod digits-worker-1) exited with code 3: shapes do not match",
         )
 
-    def test_a_failed_job_starts_nothing_again(self) -> None:
-        world = running(runPolicy=NO_RETRY)
-        world.set_pod("worker-1", Phase.FAILED)
-        world.settle_deletions()
-        world.pods.clear()
-        assert world.step() == ()
-
 
 def test_the_outcome_is_recorded_before_a_pod_is_touched() -> None:
     world = running(roles={"chief": 1, "worker": 1}, runPolicy={"cleanPodPolicy": "All"})
@@ -58,9 +51,10 @@ def test_the_outcome_is_recorded_before_a_pod_is_touched() -> None:
     assert world.is_true(Condition.COMPLETE)
 
 
-def test_success_is_final() -> None:
-    world = running()
-    world.set_pod("worker-0", Phase.SUCCEEDED)
+@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
+def test_an_end_is_final(phase: Phase) -> None:
+    world = running(backoffLimit=0)
+    world.set_pod("worker-0", phase)
     world.settle_deletions()
     world.pods.clear()
     world.service = None

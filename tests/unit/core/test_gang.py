@@ -100,20 +100,9 @@ class TestWhoIsTold:
         waiting = world(gang="Volcano")
         waiting.settle()
         waiting.installed = (VOLCANO,)
-        waiting.advance(61)
-        waiting.settle()
+        waiting.wait(61)
         assert len(waiting.pods) == 3
         assert not waiting.is_true(Condition.INVALID)
-
-    def test_what_a_run_began_with_it_goes_on_with(self) -> None:
-        running = world(NATIVE_135)
-        running.settle()
-        running.installed, running.gangs = APIS, None
-        running.run_all()
-        running.settle()
-        assert running.gang is not None
-        assert running.gang.api == NATIVE_135
-        assert len(running.gang_manifests) == 1
 
     def test_pods_join_the_group_of_their_job_also_when_a_newer_api_is_served(self) -> None:
         running = world(NATIVE_135)
@@ -127,8 +116,7 @@ class TestWhoIsTold:
     def test_a_group_of_that_name_that_is_somebody_elses_is_left_alone(self) -> None:
         foreign = world(VOLCANO)
         foreign.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
-        foreign.advance(60)
-        foreign.settle()
+        foreign.wait(60)
         assert (
             'podgroup "digits" exists and belongs to something else' in foreign.condition(Condition.PODS_READY).message
         )
@@ -137,8 +125,7 @@ class TestWhoIsTold:
     def test_a_group_of_that_name_is_nobodys_business_where_the_job_wants_none(self) -> None:
         alone = World(job())
         alone.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
-        alone.advance(60)
-        alone.settle()
+        alone.wait(60)
         assert len(alone.pods) == 2
 
 
@@ -298,8 +285,7 @@ class TestThroughTheLifeOfAJob:
         story = World(body, installed=(NATIVE_135,))
         story.start()
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        story.advance(2)
-        story.settle()
+        story.wait(2)
         assert dig(story.manifests["digits-worker-1-r1"], "spec", "workloadRef") is None
 
     @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_137], ids=lambda api: api.api_version)

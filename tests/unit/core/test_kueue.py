@@ -9,7 +9,7 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreateGang, ReadFlavors
+from dtj.core.actions import ReadFlavors
 from dtj.core.observed import Flavor, Phase
 from support.gang_worlds import KUEUE, admit, admitted, kueue_condition, workload_conditions, world
 from world import World
@@ -45,8 +45,7 @@ class TestKueue:
         story = self.queued()
         for words, after, reported in ("2 more needed", 0, "2"), ("1 more needed", 0, "2"), ("1 more needed", 60, "1"):
             story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=words)]})
-            story.advance(after)
-            story.settle()
+            story.wait(after)
             assert self.message(story) == f"Kueue: {reported} more needed"
 
     def test_a_template_that_the_server_refuses_is_not_queued(self) -> None:
@@ -75,8 +74,7 @@ class TestKueue:
         admit(story, cpu="spot")
         story.start()
         story.known_flavors = {"spot": Flavor({"pool": "new"})}
-        story.advance(3600)
-        story.settle()
+        story.wait(3600)
         assert len(story.taken(ReadFlavors)) == 1, "no pod is to be made"
         assert story.gang is not None
         story.kueue_says(
@@ -136,19 +134,6 @@ class TestKueue:
         assert story.job.status.state == "Suspended"
         assert story.job.status.restarts.total == 0
 
-    def test_a_job_that_is_admitted_again_goes_on_as_a_new_attempt(self) -> None:
-        story = admitted()
-        assert story.gang is not None
-        story.kueue_says(
-            {**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Evicted")]}
-        )
-        story.settle_deletions()
-        admit(story)
-        story.settle()
-        assert story.job.status.attempt == 2
-        assert sorted(story.pods) == ["digits-worker-0-r1", "digits-worker-1-r1", "digits-worker-2-r1"]
-        assert len(story.taken(CreateGang)) == 1
-
     def test_a_deactivated_workload_stops_the_job_and_says_how_to_go_on(self) -> None:
         story = admitted()
         assert story.gang is not None
@@ -172,17 +157,6 @@ class TestKueue:
         story.settle()
         assert workload_conditions(story)["Finished"] == "True/Succeeded"
         assert story.job.status.state == "Succeeded"
-
-    def test_a_workload_is_finished_by_the_next_operator_too(self) -> None:
-        story = admitted()
-        story.set_pod("worker-0", Phase.SUCCEEDED)
-        while not story.job.status.terminal:
-            story.step()
-            story.finish_deletions()
-        assert "Finished" not in workload_conditions(story)
-        story.operator_restarts()
-        story.settle()
-        assert workload_conditions(story)["Finished"] == "True/Succeeded"
 
     def test_a_job_that_fails_in_the_queue_has_a_finished_workload(self) -> None:
         policy = {"activeDeadlineSeconds": 60, "scheduling": {"gang": "Kueue", "queue": "team-a"}}
@@ -231,16 +205,14 @@ class TestKueue:
     def test_a_queue_that_admits_no_job_is_named_with_what_to_do(self, message: str, remedy: str) -> None:
         story = self.queued()
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
-        story.advance(60)
-        story.settle()
+        story.wait(60)
         assert story.condition(Condition.SUSPENDED).message == f"Kueue: {message}: {remedy}"
 
     def test_a_job_that_waits_may_change_its_queue(self) -> None:
         story = self.queued()
         message = "LocalQueue team-a doesn't exist"
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
-        story.advance(60)
-        story.settle()
+        story.wait(60)
         assert story.condition(Condition.SUSPENDED).message.endswith(
             "doesn't exist: create it, or set another LocalQueue in runPolicy.scheduling.queue"
         )
@@ -264,13 +236,10 @@ class TestKueue:
         )
         story = World(body, installed=(KUEUE,))
         story.settle()
-        story.advance(600)
-        story.settle()
+        story.wait(600)
         admit(story)
         story.settle()
-        story.advance(59)
-        story.settle()
+        story.wait(59)
         assert story.job.status.state == "Starting"
-        story.advance(2)
-        story.settle()
+        story.wait(2)
         assert story.condition(Condition.FAILURE_TARGET).reason == Reason.START_DEADLINE_EXCEEDED

@@ -39,11 +39,9 @@ def test_the_job_is_complete_when_its_evaluator_has_ended(policy: str) -> None:
 
 def test_an_evaluator_that_does_not_end_is_stopped_and_the_job_says_so() -> None:
     world = trained(evaluationTimeoutSeconds=60)
-    world.advance(59)
-    world.settle()
+    world.wait(59)
     assert "digits-evaluator-0" in live(world)
-    world.advance(1)
-    world.settle()
+    world.wait(1)
     assert "digits-evaluator-0" not in live(world)
     world.finish_deletions()
     world.settle()

@@ -174,8 +174,7 @@ class TestWorker:
         story = worker()
         assert story.gang is not None
         story.gang = replace(story.gang, owner_uid="theirs")
-        story.advance(60)
-        story.settle()
+        story.wait(60)
         assert not story.taken(UpdateGang)
         assert story.job.status.reason == "NameTaken"
 

@@ -87,8 +87,7 @@ class TestAJobThatGrows:
         story.pods.clear()
         assert story.gang is not None
         story.gang = replace(story.gang, terminating=True)
-        story.advance(60)
-        story.settle()
+        story.wait(60)
         assert not story.pods
         story.gang = None
         story.settle()
@@ -116,8 +115,7 @@ class TestADisruptedGroup:
         self.disrupt(story, status)
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
         story.settle()
-        story.advance(10)
-        story.settle()
+        story.wait(10)
         restarts = story.job.status.restarts
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
 
@@ -128,15 +126,13 @@ class TestADisruptedGroup:
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
         story.settle()
         story.finish_deletions()
-        story.advance(10)
-        story.settle()
+        story.wait(10)
         story.run_all()
         self.created_now(story)
         story.settle()
         story.set_pod("worker-2-r1", Phase.FAILED, exit_code=3)
         story.settle()
-        story.advance(10)
-        story.settle()
+        story.wait(10)
         assert (story.job.status.restarts.disruption, story.job.status.restarts.user) == (1, 1)
 
 

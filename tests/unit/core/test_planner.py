@@ -43,8 +43,7 @@ class TestStatusWrites:
         world.settle()
         for index in range(50):
             world.set_pod(f"worker-{index}", Phase.RUNNING)
-            world.advance(0.1)
-            world.settle()
+            world.wait(0.1)
         assert world.job.status.state == "Running"
         assert len(world.taken(PatchStatus)) == 2
         assert len(world.events) == 1

@@ -12,7 +12,7 @@ import pytest
 from builders import NOW, job, pod
 from dtj.api.names import Condition
 from dtj.api.spec import Role
-from dtj.api.status import JobStatus, Progress
+from dtj.api.status import Progress
 from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.platform import ClusterNetwork, Platform
@@ -67,8 +67,7 @@ class TestInTheStatus:
     def test_it_is_also_there_in_words_for_kubectl_get(self, reported: dict[str, object], text: str) -> None:
         world = running(seconds=0)
         world.report("worker-0", **reported)
-        world.advance(10)
-        world.settle()
+        world.wait(10)
         assert world.shown_progress().text == text
 
     def test_of_a_completed_job_it_is_the_last_report_that_its_pod_left(self) -> None:
@@ -132,18 +131,6 @@ class TestInTheStatus:
             shown = Progress.from_object({"phase": phase})
             assert shown is not None
             assert shown.in_words() == words
-
-    def test_of_a_job_that_has_succeeded_it_is_done_whatever_was_reported_last(self) -> None:
-        world = running(seconds=0)
-        world.advance(10)
-        world.report("worker-0", step=44, totalSteps=50, percent=88)
-        world.settle()
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle_deletions()
-        shown = world.job.status.progress
-        assert world.is_true(Condition.COMPLETE)
-        assert shown is not None
-        assert (shown.text, shown.step) == ("done", 44)
 
     def test_what_a_pod_of_an_older_attempt_reported_does_not_count(self) -> None:
         world = running(seconds=0)
@@ -305,9 +292,3 @@ def test_the_speed_is_a_whole_number_and_only_a_training_that_stands_still_has_n
     progress = Progress.from_object({"step": 3, "examplesPerSecond": reported})
     assert progress is not None
     assert progress.examples_per_second == shown
-
-
-def test_a_speed_with_a_fraction_that_an_older_operator_stored_is_read() -> None:
-    status = JobStatus.from_object({"progress": {"step": 3, "examplesPerSecond": 100.4}})
-    assert status.progress is not None
-    assert status.progress.examples_per_second == 100

@@ -36,8 +36,7 @@ def stop_sidecars(world: World) -> None:
     """Their time passes, and the pods that are deleted for it vanish."""
     for _ in range(2):
         world.settle()
-        world.advance(LATER)
-        world.settle()
+        world.wait(LATER)
         world.finish_deletions()
     world.settle()
 
@@ -93,8 +92,7 @@ class TestAJobWhoseSidecarsNeverEnd:
     def test_replaces_a_replica_alone_only_when_its_sidecars_have_left_the_address(self) -> None:
         world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
         end_main(world, "worker-0", 3)
-        world.advance(LATER)
-        world.settle()
+        world.wait(LATER)
         assert "digits-worker-0-r1" not in world.pods
         world.finish_deletions()
         world.settle()
@@ -116,8 +114,7 @@ def test_native_sidecars_are_left_to_their_kubelet() -> None:
     world = running(roles={"worker": 1}, backoffLimit=0)
     end_main(world, "worker-0", 3, sidecars=False)
     world.settle()
-    world.advance(60)
-    world.settle()
+    world.wait(60)
     assert world.is_true(Condition.FAILED)
     assert live(world) == {"digits-worker-0"}
 

@@ -57,8 +57,7 @@ class TestAStall:
     def test_of_a_job_that_is_not_ready_is_none(self) -> None:
         world = World(job(runPolicy={"stallTimeoutSeconds": 60}))
         world.settle()
-        world.advance(600)
-        world.settle()
+        world.wait(600)
         assert not world.is_true(Condition.PROGRESS_STALLED)
 
     @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
@@ -108,8 +107,7 @@ class TestNoStall:
         world.report("worker-0", step=200)
         world.settle()
         world.operator_restarts()
-        world.advance(600)
-        world.settle()
+        world.wait(600)
         world.report("worker-0", step=200)  # it has trained, was restored, and is there again by chance
         world.settle()
         world.advance(59)
@@ -186,8 +184,7 @@ class TestNoStall:
         world.stands_still("worker-0", step=7)
         before = len(world.taken(PatchStatus)), len(world.events)
         world.operator_restarts()
-        world.advance(20)
-        world.settle()
+        world.wait(20)
         world.report("worker-0", step=7)
         world.settle()
         assert (len(world.taken(PatchStatus)), len(world.events)) == before

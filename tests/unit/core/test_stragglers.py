@@ -218,8 +218,7 @@ class TestInTheStatus:
             "worker-1 is slower than the others: its steps take 2.2 times as long as the median; look at node node-7"
         )
         world.stragglers = ()
-        world.advance(20)
-        world.settle()
+        world.wait(20)
         progress = world.shown_progress()
         assert progress.stragglers == ()
         assert world.pods["digits-worker-1"].phase is Phase.RUNNING

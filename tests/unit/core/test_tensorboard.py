@@ -99,8 +99,7 @@ class TestWhenItIsThere:
         there.pods = {name: pod for name, pod in there.pods.items() if name == POD}
         there.settle()
         assert there.is_true(Condition.COMPLETE)
-        there.advance(99)
-        there.settle()
+        there.wait(99)
         assert not there.pods[POD].terminating
         (again,) = (action.seconds for action in there.step() if hasattr(action, "seconds"))
         assert again == 1.0
@@ -158,17 +157,14 @@ class TestThatItIsInNobodysWay:
     def test_its_blocker_is_no_blocker_of_the_jobs(self) -> None:
         there = all_running()
         there.block("tensorboard", Reason.IMAGE_PULL_FAILED, "no such image")
-        there.advance(60)
-        there.settle()
+        there.wait(60)
         assert there.is_true(Condition.PODS_READY)
 
     def test_it_stays_while_replicas_start_again_quickly(self) -> None:
         there = all_running()
         there.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        there.advance(1)
-        there.settle()
-        there.advance(ROOM_SECONDS - 1)
-        there.settle()
+        there.wait(1)
+        there.wait(ROOM_SECONDS - 1)
         assert there.job.status.attempt == 2
         assert not there.pods[POD].terminating
         there.run_all()
@@ -178,12 +174,10 @@ class TestThatItIsInNobodysWay:
     def test_it_makes_room_for_a_replica_that_cannot_start(self) -> None:
         there = all_running()
         there.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        there.advance(1)
-        there.settle()
+        there.wait(1)
         waits = [action.seconds for action in there.step() if hasattr(action, "seconds")]
         assert ROOM_SECONDS in waits
-        there.advance(ROOM_SECONDS)
-        there.settle()
+        there.wait(ROOM_SECONDS)
         there.finish_deletions()
         assert POD not in there.pods
 
