@@ -5,6 +5,7 @@ Pods that are deleted stay, terminating, until :meth:`World.finish_deletions`; t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,7 +16,7 @@ from dtj.api.json import JsonObject, dig, merge_patch, text
 from dtj.api.kueue_annotations import ADMISSION_GATE
 from dtj.api.names import Annotation, Condition, Label, Reason
 from dtj.api.spec import RunPolicy
-from dtj.api.status import ConditionStatus, JobStatus, Progress
+from dtj.api.status import ConditionStatus, JobStatus, Progress, RootCause
 from dtj.core.actions import (
     Action,
     AskForStacks,
@@ -166,8 +167,25 @@ class World:
                 return
         raise AssertionError(f"no steady state after {passes} passes; last plan: {self.step()}")
 
+    def settle_deletions(self) -> None:
+        """Settle, have the pods vanish that were deleted, and settle again."""
+        self.settle()
+        self.finish_deletions()
+        self.settle()
+
+    def start(self) -> None:
+        """Settle, have all pods run, and settle again."""
+        self.settle()
+        self.run_all()
+        self.settle()
+
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
+
+    def wait(self, seconds: float) -> None:
+        """So much time passes, and what it brings is done."""
+        self.advance(seconds)
+        self.settle()
 
     def set_pod(
         self,
@@ -194,12 +212,6 @@ class World:
             else ended(code, after_seconds=since_start, message=message, reason=reason),
         )
 
-    def refuse(self, replica: str, reason: str) -> None:
-        """What a kubelet reports of a pod that it does not take: it has failed, and no container ever started."""
-        self.set_pod(replica, Phase.FAILED, reason=reason)
-        name = f"{self.job.name}-{replica}"
-        self.pods[name] = replace(self.pods[name], termination=None, reason=reason)
-
     def block(self, replica: str, reason: Reason, message: str) -> None:
         """What scheduler or kubelet say of a pod that cannot start."""
         name = f"{self.job.name}-{replica}"
@@ -210,20 +222,12 @@ class World:
 
         Members that have ended count no more, as for the scheduler plugins and Kubernetes' own gangs.
         """
-        for name, pod in self.pods.items():
-            if not pod.node and not pod.ended and not pod.terminating and self._may_be_placed(name):
-                self.pods[name] = replace(pod, node="node-1")
-
-    def _may_be_placed(self, name: str) -> bool:
-        gang = gang_of(self.manifests[name])
-        if gang is None:
-            return True
-        members = [
-            other
-            for other, pod in self.pods.items()
-            if gang_of(self.manifests[other]) == gang and not pod.ended and not pod.terminating
-        ]
-        return self.gang is not None and len(members) >= members_needed(self.gang_manifests[-1])
+        alive = {name: pod for name, pod in self.pods.items() if not pod.ended and not pod.terminating}
+        gangs = Counter(gang_of(self.manifests[name]) for name in alive)
+        for name, pod in alive.items():
+            gang = gang_of(self.manifests[name])
+            if gang is None or (self.gang is not None and gangs[gang] >= members_needed(self.gang_manifests[-1])):
+                self.pods[name] = pod if pod.node else replace(pod, node="node-1")
 
     def run_all(self) -> None:
         """All pods that can be scheduled run, and are ready."""
@@ -254,19 +258,23 @@ class World:
         self.set_pod(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
         self.settle()
         self.advance(61)
-        self.settle()
-        self.run_all()
-        self.settle()
+        self.start()
 
-    def failed(self) -> ConditionStatus:
-        """How the job has failed, once its pods are gone."""
-        self.settle()
-        self.finish_deletions()
-        self.settle()
-        condition = self.job.status.condition(Condition.FAILED)
-        assert condition is not None
-        assert condition.status == "True"
-        return condition
+    def condition(self, kind: Condition) -> ConditionStatus:
+        """The job's condition of that kind, which must be there."""
+        found = self.job.status.condition(kind)
+        assert found is not None
+        return found
+
+    def root_cause(self) -> RootCause:
+        """The job's, which must be there."""
+        assert self.job.status.root_cause is not None
+        return self.job.status.root_cause
+
+    def shown_progress(self) -> Progress:
+        """What the job's status says, which must say something."""
+        assert self.job.status.progress is not None
+        return self.job.status.progress
 
     def is_true(self, condition: Condition) -> bool:
         return self.job.status.is_true(condition)
@@ -317,7 +325,7 @@ class World:
             case UpdateNetworkPolicy(patch=body):
                 assert self.network_policy is not None
                 assert dig(body, "metadata", "uid") == self.network_policy.uid
-                self.network_policy = replace(self.network_policy, digest=_policy_digest(body))
+                self.network_policy = replace(self.network_policy, digest=self._child(body).digest)
             case DeleteNetworkPolicy(uid=uid):
                 assert self.network_policy is not None
                 assert self.network_policy.uid == uid
@@ -446,7 +454,7 @@ class World:
             uid=f"uid-{self.created}",
             owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
             selector={key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {},
-            digest=_policy_digest(body),
+            digest=text(dig(body, "metadata", "annotations", Annotation.POLICY_DIGEST)),
             config_map=text(dig(body, "metadata", "annotations", Annotation.CLUSTER)),
         )
 
@@ -477,24 +485,14 @@ def running(made: Job | World | None = None, *, seconds: float = 20.0, **argumen
 
     Arguments are fields of ``runPolicy``, such as ``backoffLimit``, and else those of :func:`builders.job`.
     """
-    world = made if isinstance(made, World) else World(made or _job(arguments))
-    world.settle()
-    world.run_all()
-    world.settle()
+    policy = {name: arguments.pop(name) for name in sorted(_POLICY & arguments.keys())}
+    more = {"runPolicy": policy} if policy else {}
+    world = made if isinstance(made, World) else World(made or job(**arguments, **more))  # type: ignore[arg-type]
+    world.start()
     world.advance(seconds)
     return world
-
-
-def _job(arguments: dict[str, object]) -> Job:
-    policy = {name: value for name, value in arguments.items() if name in _POLICY}
-    others = {name: value for name, value in arguments.items() if name not in _POLICY}
-    return job(**others, **({"runPolicy": policy} if policy else {}))  # type: ignore[arg-type]
 
 
 def live(world: World) -> set[str]:
     """Pods that are not on their way out."""
     return {name for name, pod in world.pods.items() if not pod.terminating}
-
-
-def _policy_digest(body: JsonObject) -> str:
-    return text(dig(body, "metadata", "annotations", Annotation.POLICY_DIGEST))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.api_proxy import ApiProxy, Upstream
+from support.api_proxy import ApiProxy
 from support.chart import Helm
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
@@ -49,12 +49,11 @@ def kubelet() -> KubeletLogs:
 def log_reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of an administrator with permission to read logs."""
     with LoopThread() as loop:
-        upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
-        proxy = ApiProxy(upstream, trouble=kubelet)
+        tls = world.plane.tls_for("reader", groups=["system:masters"])
+        proxy = ApiProxy(world.plane.url, tls, answer=kubelet)
         loop.run(proxy.start())
         yield proxy.kubeconfig(tmp_path)
         loop.run(proxy.close())
-        loop.run(upstream.close())
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Whatever an operator is shown late, never, or out of its order, a job comes to the same end.
 
-See support/campaigns/stale_plans.py for the plans, and support/campaigns/shards.py for which of them are tried. A
-failure names its plans, and ``--plan`` tries one alone:
+See support/campaigns/stale_plans.py for the plans, and trial.py for which of them are tried. A failure names its plans,
+and ``--plan`` tries one alone:
 
     .venv/bin/python -m pytest tests/campaigns/test_stale_views.py --plan suspend-and-resume:lag:pods:7:3
 """
@@ -13,9 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from support.campaigns import stale_plans
-from support.campaigns.shards import chosen
 from support.campaigns.stories import STORIES
-from support.campaigns.trial import check_plans
+from support.campaigns.trial import check_plans, chosen
 
 pytestmark = pytest.mark.campaign
 

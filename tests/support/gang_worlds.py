@@ -45,9 +45,7 @@ def admitted(api: GangApi = KUEUE, **more: object) -> World:
     story = World(job(runPolicy=policy, **{"roles": {"worker": 3}, **more}), installed=(api,))  # type: ignore[arg-type]
     story.settle()
     admit(story)
-    story.settle()
-    story.run_all()
-    story.settle()
+    story.start()
     return story
 
 
@@ -56,9 +54,7 @@ def evict(story: World, reason: str) -> None:
     assert story.gang is not None
     kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Evicted"]
     story.kueue_says({**story.gang.status, "conditions": [*kept, kueue_condition("Evicted", reason=reason)]})
-    story.settle()
-    story.finish_deletions()
-    story.settle()
+    story.settle_deletions()
 
 
 def workload_conditions(story: World) -> dict[str, str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
 
@@ -18,13 +17,13 @@ _START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @dataclass
 class KubeletLogs:
-    """A trouble for :class:`~support.api_proxy.ApiProxy`: it answers for the logs, and lets all else through."""
+    """An answer of :class:`~support.api_proxy.ApiProxy`: it answers for the logs, and lets all else through."""
 
     lines: dict[str, list[tuple[datetime, str]]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     """Pods whose containers have ended: a reader of their logs sees the end."""
 
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     """Pod and query of each reading."""
 
     cut_before: dict[str, str] = field(default_factory=dict)
@@ -38,13 +37,12 @@ class KubeletLogs:
     async def __call__(self, call: Call, forward: Forward) -> web.StreamResponse:
         if call.resource != "pods/log":
             return await forward()
-        query = {name: values[0] for name, values in parse_qs(urlsplit(call.url).query).items()}
-        self.asked.append((call.name, query))
+        self.asked.append((call.name, call.query))
         if call.name not in self.lines:
             return refusal(404, reason="NotFound", message=f'pods "{call.name}" not found')
-        return web.Response(body=self._read(call.name, query), content_type="text/plain")
+        return web.Response(body=self._read(call.name, call.query), content_type="text/plain")
 
-    async def _read(self, pod: str, query: dict[str, str]) -> AsyncIterator[bytes]:
+    async def _read(self, pod: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         follow = query.get("follow") == "true"
         since = datetime.fromisoformat(query["sinceTime"]) if "sinceTime" in query else _START
         place = len(self.lines[pod])

@@ -57,8 +57,7 @@ def _succeeds() -> Iterator[tuple[str, JsonObject]]:
     world.settle()
     yield "its pods are created", _body(world)
     world.set_pod("worker-0", Phase.RUNNING)
-    world.advance(60)
-    world.settle()
+    world.wait(60)
     yield "one of two pods is ready", _body(world)
     world.run_all()
     world.settle()
@@ -89,9 +88,7 @@ def _succeeds() -> Iterator[tuple[str, JsonObject]]:
 
 def _fails() -> Iterator[tuple[str, JsonObject]]:
     world = World(job(runPolicy={"backoffLimit": 0}))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     world.set_pod("worker-0", Phase.FAILED, exit_code=1)
     world.settle()
     yield "it will fail, and pods stop", _body(world)
@@ -102,16 +99,13 @@ def _fails() -> Iterator[tuple[str, JsonObject]]:
 
 def _restarts() -> Iterator[tuple[str, JsonObject]]:
     world = World(job())
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     world.set_pod("worker-1", Phase.FAILED, exit_code=1)
     world.settle()
     yield "a pod was lost", _body(world)
     world.finish_deletions()
     for _ in range(10):
-        world.advance(30)
-        world.settle()
+        world.wait(30)
         world.finish_deletions()
     yield "its second attempt starts", _body(world)
     world.run_all()
@@ -121,9 +115,7 @@ def _restarts() -> Iterator[tuple[str, JsonObject]]:
 
 def _is_suspended() -> Iterator[tuple[str, JsonObject]]:
     world = World(job())
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     _set_suspend(world, suspend=True)
     world.settle()
     yield "it is being suspended", _body(world)

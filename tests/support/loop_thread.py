@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
@@ -30,10 +30,6 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T], *, seconds: float = 60.0) -> T:
         """Await ``work`` on the loop, from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
-
-    def call(self, function: Callable[[], None]) -> None:
-        """Have ``function`` called on the loop, soon."""
-        self.loop.call_soon_threadsafe(function)
 
 
 async def _cancel_all() -> None:

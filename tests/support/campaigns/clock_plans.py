@@ -1,7 +1,7 @@
-"""Plans of clocks that differ, of an API server that answers slowly, and of events that come twice or late.
+"""Plans of clocks that differ, slow answers, events that come twice or late, and operators that are killed at a write.
 
-What is promised: with clocks that are hours apart a job comes to the same end, with the same counters, and its
-deadlines are kept to within :data:`PUNCTUAL_SECONDS`.
+What is promised: with clocks that are hours apart, and whenever its operator dies, a job comes to the same end, with
+the same counters, and its deadlines are kept to within :data:`PUNCTUAL_SECONDS`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ class Kind(StrEnum):
     TWICE = "twice"
     """All events of a stream come again."""
 
+    UNSENT = "unsent"
+    """The operator is killed before one of its writes takes effect, which is also after the answer to the last."""
+
+    UNANSWERED = "unanswered"
+    """The operator is killed when one of its writes has taken effect, before its answer."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -94,6 +100,11 @@ def plans(story: str, alive: Outcome) -> list[Plan]:
         ),
         *(Plan(story, Kind.LATE, stream=stream, seconds=s) for stream in STREAMS for s in (0.5, 5.0, 40.0)),
         *(Plan(story, Kind.TWICE, stream=stream) for stream in STREAMS),
+        *(
+            Plan(story, kind, at=write)
+            for write in range(1, alive.writes + 1)
+            for kind in (Kind.UNSENT, Kind.UNANSWERED)
+        ),
     ]
 
 
@@ -147,6 +158,22 @@ def _disturb(cluster: ModelCluster, plan: Plan) -> None:
             cluster.api.delays = dict.fromkeys(plurals_of(cluster, plan.stream), plan.seconds)
         case Kind.TWICE:
             cluster.api.twice = set(plurals_of(cluster, plan.stream))
+        case Kind.UNSENT | Kind.UNANSWERED:
+            cluster.api.on_write = _Killing(cluster, plan)
+
+
+class _Killing:
+    """The operator dies at a write."""
+
+    def __init__(self, cluster: ModelCluster, plan: Plan) -> None:
+        self._cluster = cluster
+        self._plan = plan
+
+    def __call__(self, number: int, done: bool) -> bool:
+        dies = number == self._plan.at and done == (self._plan.kind is Kind.UNANSWERED)
+        if dies:
+            self._cluster.meanwhile(self._cluster.restart_operator())
+        return dies
 
 
 class _Succession:

@@ -82,6 +82,9 @@ class ModelApi(FakeGateway):
         self.late_answers: dict[int, float] = {}
         """By how many seconds the answer to the operator's n-th write is late, from 1."""
 
+        self.on_write: Callable[[int, bool], bool] = lambda number, done: False
+        """Told of the operator's n-th write before and after it takes effect; True where no answer will come."""
+
         self.on_answer: list[Callable[[], None]] = []
 
     # -- views -------------------------------------------------------------------------------------------------
@@ -141,14 +144,6 @@ class ModelApi(FakeGateway):
                     await door.wait()
         finally:
             del self._doors[door]
-
-    async def create(
-        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
-    ) -> JsonObject:
-        stored = await super().create(resource, namespace=namespace, body=body, dry_run=dry_run)
-        if not dry_run:
-            self.effects.append(Effect("create", resource.plural, stored, self._job_of(stored)))
-        return stored
 
     async def delete(
         self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""
@@ -212,12 +207,24 @@ class ModelApi(FakeGateway):
         return found.values()
 
     async def _called(self, call: Call, effect: Callable[[], JsonObject] = dict) -> JsonObject:
+        writes = call.verb in ("create", "patch", "delete") and not call.dry_run and call.plural != EVENTS.plural
+        self._writes += writes
+        number = self._writes if writes else 0
+        if self.on_write(number, False):
+            await asyncio.Event().wait()
+
+        def noted() -> JsonObject:
+            stored = effect()
+            if writes and call.verb == "create":
+                self.effects.append(Effect("create", call.plural, stored, self._job_of(stored)))
+            return stored
+
         try:
-            return await super()._called(call, effect)
+            return await super()._called(call, noted)
         finally:
-            if call.verb in ("create", "patch", "delete") and not call.dry_run and call.plural != EVENTS.plural:
-                self._writes += 1
-                await asyncio.sleep(self.late_answers.get(self._writes, 0.0))
+            if self.on_write(number, True):
+                await asyncio.Event().wait()
+            await asyncio.sleep(self.late_answers.get(number, 0.0))
             for listener in self.on_answer:
                 listener()
 

@@ -22,15 +22,17 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label
 from dtj.api.status import JobStatus
 from dtj.core.planner import plan
+from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Listing, Resource, one_page
 from support.campaigns.model_api import EPOCH, Effect, ModelApi, time_text
 from support.fake_gateway import Line
-from support.lasting_status import lasting
-from support.operator_runs import WITH_CONFIG_MAPS
 from support.virtual_time import loop_time
+
+WITH_CONFIG_MAPS = Platform(inline_addresses=0)
+"""On which a job of any size has a ConfigMap with its addresses."""
 
 PATIENCE_SECONDS = 600.0
 """A story that waits for longer is stuck."""
@@ -327,7 +329,7 @@ class ModelCluster:
             for name in self.api.names(CONFIG_MAPS)
         }
         return End(
-            status=lasting(status),
+            status=_lasting(status),
             conditions={condition.type: (condition.status, condition.reason) for condition in status.conditions},
             objects=found,
             created=Counter(
@@ -357,6 +359,19 @@ class ModelCluster:
 
     def _name_of(self, uid: str) -> str:
         return f"job {self._owners.index(uid) + 1}" if uid in self._owners else "nobody"
+
+
+def _lasting(status: JobStatus) -> tuple[object, ...]:
+    """A status without the times in it."""
+    return (
+        status.state,
+        status.reason,
+        status.ready,
+        status.attempt,
+        status.restarts,
+        status.root_cause,
+        status.replica_statuses,
+    )
 
 
 def _owner(body: JsonObject) -> str:

@@ -1,8 +1,4 @@
-"""What happens to a job, as short stories. Each leads to one end, whatever the operator is shown on the way.
-
-The first ones are those of the kill enumeration (support/workloads.py); the others are about scaling, gangs, and what
-follows the end of a job.
-"""
+"""What happens to a job, as short stories. Each leads to one end, whatever the operator is shown on the way."""
 
 from __future__ import annotations
 

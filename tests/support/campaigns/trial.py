@@ -1,59 +1,38 @@
-"""Trying the plans of one story: those of a shard, or those that ``--plan`` names."""
+"""Which plans of a campaign are tried, and trying those of one story.
+
+Always the same part of the plans is tried, on each commit and machine, or with ``DTJ_SHARD=all`` all of them.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Protocol, TypeVar
+from typing import Final, TypeVar
 
 import pytest
 
-from support.campaigns.shards import part
-from support.campaigns.stale_plans import Outcome
+P = TypeVar("P")
+
+SHARDS: Final = 16
+VARIABLE: Final = "DTJ_SHARD"
 
 
-class StoryPlan(Protocol):
-    """A plan; its text is what ``--plan`` takes."""
-
-    @property
-    def story(self) -> str: ...
-
-
-P = TypeVar("P", bound=StoryPlan)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """How many plans were tried, how long that took, and what was wrong, a line for each plan."""
-
-    plans: int
-    seconds: float
-    wrong: list[str]
+def chosen(environment: Mapping[str, str] = os.environ) -> list[int]:
+    """The shards to be tried: a number from 0, which is the default, or all. Raises ValueError for anything else."""
+    given = environment.get(VARIABLE) or "0"
+    if given == "all":
+        return list(range(SHARDS))
+    if not given.isdecimal() or int(given) >= SHARDS:
+        raise ValueError(f"{VARIABLE}={given}: use all, or a number from 0 to {SHARDS - 1}")
+    return [int(given)]
 
 
-def try_plans(
-    story: str,
-    shard: int,
-    wanted: Sequence[P],
-    *,
-    run: Callable[[str], Outcome],
-    plans: Callable[[str, Outcome], Iterable[P]],
-    differences: Callable[[P, Outcome], list[str]],
-) -> Trial:
-    """Play the story undisturbed, which must show no fault, and then once for each plan.
-
-    Skips the test if ``wanted`` names plans of other stories alone.
-    """
-    if wanted and story not in {plan.story for plan in wanted}:
-        pytest.skip("--plan names other stories")
-    began = time.monotonic()
-    alive = run(story)
-    assert not alive.faults, alive.faults
-    tried = [plan for plan in wanted if plan.story == story] or part(plans(story, alive), shard)
-    wrong = [f"{plan}: {'; '.join(found)}" for plan in tried if (found := differences(plan, alive))]
-    return Trial(len(tried), time.monotonic() - began, wrong)
+def part(plans: Iterable[P], shard: int) -> list[P]:
+    """The plans of a shard. Which one a plan is in depends on its text alone."""
+    return [plan for plan in plans if zlib.crc32(str(plan).encode()) % SHARDS == shard]
 
 
 def check_plans(
@@ -65,8 +44,17 @@ def check_plans(
     record_property: Callable[[str, object], None],
     what: str,
 ) -> None:
-    """Try the plans of ``campaign``, a module with Plan, run, plans and differences, and report how many there were."""
+    """Play the story undisturbed, and then once for each plan of the shard, or for those that ``--plan`` names.
+
+    ``campaign`` is a module with Plan, run, plans and differences. Skips the test if ``--plan`` names other stories.
+    """
     wanted = [campaign.Plan.parse(text) for text in config.getoption("--plan")]
-    trial = try_plans(story, shard, wanted, run=campaign.run, plans=campaign.plans, differences=campaign.differences)
-    record_property("report", f"{story}, shard {shard}: {trial.plans} {what}, {trial.seconds:.0f} s")
-    assert not trial.wrong, f"{len(trial.wrong)} of {trial.plans} plans:\n" + "\n".join(trial.wrong)
+    if wanted and story not in {plan.story for plan in wanted}:
+        pytest.skip("--plan names other stories")
+    began = time.monotonic()
+    alive = campaign.run(story)
+    assert not alive.faults, alive.faults
+    tried = [plan for plan in wanted if plan.story == story] or part(campaign.plans(story, alive), shard)
+    wrong = [f"{plan}: {'; '.join(found)}" for plan in tried if (found := campaign.differences(plan, alive))]
+    record_property("report", f"{story}, shard {shard}: {len(tried)} {what}, {time.monotonic() - began:.0f} s")
+    assert not wrong, f"{len(wrong)} of {len(tried)} plans:\n" + "\n".join(wrong)

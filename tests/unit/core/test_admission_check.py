@@ -52,8 +52,7 @@ def test_a_rejected_template_is_asked_about_again() -> None:
     world.template_errors = ()
     world.advance(30)
     assert world.planned() == (RequeueAfter(30.0),)
-    world.advance(30)
-    world.settle()
+    world.wait(30)
     assert world.pods
     assert not world.is_true(Condition.INVALID)
 
@@ -73,8 +72,7 @@ def test_an_unknown_profile_is_invalid_and_names_the_known_ones() -> None:
     world = World(job(accelerator={"profile": "nvidia-l5"}))
     world.settle()
     assert world.is_true(Condition.INVALID)
-    condition = world.job.status.condition(Condition.INVALID)
-    assert condition is not None
+    condition = world.condition(Condition.INVALID)
     assert condition.message.startswith('spec.accelerator.profile: there is no accelerator profile "nvidia-l5"')
     assert "nvidia-l4" in condition.message
 
@@ -82,9 +80,7 @@ def test_an_unknown_profile_is_invalid_and_names_the_known_ones() -> None:
 def test_a_slice_with_the_wrong_number_of_hosts_is_invalid_and_says_the_right_one() -> None:
     world = World(job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"}))
     world.settle()
-    condition = world.job.status.condition(Condition.INVALID)
-    assert condition is not None
-    assert condition.message == (
+    assert world.condition(Condition.INVALID).message == (
         "spec.accelerator.topology: 4x4 has 16 chips, 4 per host: it needs 4 training replicas "
         "(chief and workers), not 3; set replicaSpecs.worker.replicas to 4"
     )

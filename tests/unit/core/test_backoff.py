@@ -21,12 +21,10 @@ def test_errors_are_retried_after_a_time_that_doubles() -> None:
         name = f"worker-0-r{number - 1}" if number > 1 else "worker-0"
         world.set_pod(name, Phase.FAILED, exit_code=3)
         world.settle()
-        world.advance(seconds - 0.5)
-        world.settle()
+        world.wait(seconds - 0.5)
         assert world.job.status.attempt == number
         assert world.job.status.state == "Restarting"
-        world.advance(0.5)
-        world.settle()
+        world.wait(0.5)
         assert world.job.status.attempt == number + 1
         world.run_all()
         world.settle()
@@ -39,25 +37,20 @@ def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
     world.advance(600)
     world.set_pod("worker-0-r5", Phase.FAILED, exit_code=3)
     world.settle()
-    world.advance(1)
-    world.settle()
+    world.wait(1)
     assert world.job.status.attempt == 7
 
 
 def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
     world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     world.advance(3600)
     for number, seconds in enumerate((1, 2, 4)):
         world.set_pod(f"worker-0-r{number}" if number else "worker-0", Phase.FAILED, exit_code=3)
         world.settle()
-        world.advance(seconds - 0.5)
-        world.settle()
+        world.wait(seconds - 0.5)
         assert f"digits-worker-0-r{number + 1}" not in world.pods
-        world.advance(0.5)
-        world.settle()
+        world.wait(0.5)
         assert f"digits-worker-0-r{number + 1}" in world.pods
         world.run_all()
 
@@ -69,24 +62,8 @@ def test_attempts_have_time_between_them() -> None:
         world.settle()
         if attempt == 3:
             assert world.job.status.attempt == 2
-            world.advance(10)
-            world.settle()
+            world.wait(10)
         assert world.job.status.attempt == attempt
-
-
-def test_a_node_that_refuses_each_new_pod_is_asked_every_ten_seconds_at_most() -> None:
-    world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
-    world.take_away("worker-0")
-    world.finish_deletions()
-    world.settle()
-    for number in (1, 2, 3):
-        world.refuse(f"worker-0-r{number}", "UnexpectedAdmissionError")
-        world.settle()
-        assert f"digits-worker-0-r{number + 1}" not in world.pods
-        world.advance(10)
-        world.settle()
-        assert f"digits-worker-0-r{number + 1}" in world.pods
-    assert world.job.status.restarts.disruption == 4
 
 
 def test_a_restart_recorded_by_a_clock_that_was_ahead_delays_no_next_one() -> None:

@@ -27,8 +27,7 @@ def waiting_for_pods(**arguments: object) -> World:
 
 
 def ready_condition(world: World) -> tuple[str, str]:
-    condition = world.job.status.condition(Condition.PODS_READY)
-    assert condition is not None
+    condition = world.condition(Condition.PODS_READY)
     assert condition.status == "False"
     return condition.reason, condition.message
 

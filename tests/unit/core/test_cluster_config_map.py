@@ -24,7 +24,7 @@ from dtj.core.actions import (
 from dtj.core.observed import Blocker, Observed, Phase
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.kube.errors import Forbidden, Unavailable
+from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import CONFIG_MAPS, JOBS, PODS, SERVICES
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
@@ -66,8 +66,7 @@ def test_nothing_is_done_about_it_while_the_job_runs_and_restarts() -> None:
     world.set_pod("worker-1", Phase.FAILED, exit_code=137)
     world.settle()
     world.finish_deletions()
-    world.advance(60)
-    world.settle()
+    world.wait(60)
     assert world.job.status.attempt == 2
     assert not {CreateConfigMap, DeleteConfigMap} & set(kinds(world))
 
@@ -78,9 +77,7 @@ def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -
     assert world.job.spec is not None
     spec = replace(world, job=job(roles={"worker": MANY + 1}, elastic={"minReplicas": 1, "maxReplicas": 100})).job
     world.job = replace(spec, status=world.job.status, generation=2)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     (after,) = world.config_maps
     assert after != before
     assert world.service is not None
@@ -94,9 +91,7 @@ def test_it_goes_with_the_end_of_the_job_before_the_service(phase: Phase) -> Non
     world = large(runPolicy={"backoffLimit": 0})
     world.run_all()
     world.set_pod("worker-0", phase)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.terminal
     assert (world.config_maps, world.service) == ({}, None)
     order = kinds(world)
@@ -109,9 +104,7 @@ def test_a_suspended_job_has_none_and_gets_it_again() -> None:
     policy = {"suspend": True}
     resumed = world.job
     world.job = replace(job(roles={"worker": MANY}, runPolicy=policy), status=world.job.status, generation=2)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.is_true(Condition.SUSPENDED)
     assert world.config_maps == {}
     world.job = replace(resumed, status=world.job.status, generation=3)
@@ -178,36 +171,3 @@ async def test_no_pod_is_created_while_it_is_refused_and_the_status_reports_that
         gateway.heal()
         await asyncio.sleep(100.0)
         assert len(gateway.names(PODS)) == MANY
-
-
-@virtual_time
-async def test_an_answer_that_was_lost_makes_no_second_one() -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", CONFIG_MAPS, Unavailable("timeout", status=504, reason="Timeout"), takes_effect=True)
-    async with harnessed(planner, gateway=gateway) as harness:
-        submit(harness)
-        await asyncio.sleep(100.0)
-        assert len(gateway.names(CONFIG_MAPS)) == 1
-        assert len(gateway.names(PODS)) == MANY
-
-
-@virtual_time
-async def test_a_service_is_not_changed_to_name_one_that_may_not_be_created_yet() -> None:
-    """A job that an older operator started has its addresses in each pod; its Service names no ConfigMap."""
-    gateway = FakeGateway()
-    async with harnessed(planner, gateway=gateway) as harness:
-        submitted = submit(harness)
-        await settled()
-    for name in gateway.names(CONFIG_MAPS):
-        gateway.remove(CONFIG_MAPS, name)
-    service = gateway.body(SERVICES, "digits")
-    gateway.put(SERVICES, {**service, "metadata": {**service["metadata"], "annotations": {}}})  # type: ignore[dict-item]
-    gateway.fail("create", CONFIG_MAPS, REFUSED, times=1000)
-    async with harnessed(planner, gateway=gateway) as harness:
-        harness.engine.feed.put(gateway.body(JOBS, submitted.name))
-        await asyncio.sleep(100.0)
-        assert dig(gateway.body(SERVICES, "digits"), "metadata", "annotations", Annotation.CLUSTER) is None
-        gateway.heal()
-        await asyncio.sleep(100.0)
-        (name,) = gateway.names(CONFIG_MAPS)
-        assert dig(gateway.body(SERVICES, "digits"), "metadata", "annotations", Annotation.CLUSTER) == name

@@ -82,18 +82,6 @@ def test_a_job_in_its_last_second_is_still_running() -> None:
     assert world.job.status.state == "Succeeded"
 
 
-def test_a_new_attempt_begins_again() -> None:
-    world = running(roles={"worker": 2})
-    world.take_away("worker-1")
-    world.settle()
-    assert world.job.status.state == "Restarting"
-    world.finish_deletions()
-    world.settle()
-    world.run_all()
-    world.settle()
-    assert (world.job.status.state, world.job.status.attempt) == ("Running", 2)
-
-
 def test_a_job_that_becomes_invalid_while_it_runs_still_runs_and_says_why() -> None:
     world = running(roles={"worker": 2})
     world.job = replace(world.job, spec=job(roles={"worker": 2}, accelerator={"profile": "gone", "count": 1}).spec)
@@ -116,7 +104,5 @@ def test_a_reason_that_another_version_of_the_operator_recorded_stops_no_pass(
         for each in world.job.status.conditions
     )
     world.job = replace(world.job, status=world.job.status.model_copy(update={"conditions": conditions}))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     assert world.is_true(Condition.PODS_READY)

@@ -72,44 +72,24 @@ class TestWhatPodsAreTold:
         assert environment(world.manifests["digits-worker-0"])["TF_DATA_SERVICE_ADDRESS"] == "elsewhere:5050"
 
 
-@pytest.mark.parametrize(
-    ("strategy", "roles"),
-    [
-        ("MultiWorkerMirrored", {"worker": 2}),
-        ("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}),
-        ("Mirrored", {"worker": 1}),
-        ("Pipeline", {"worker": 2}),
-    ],
-)
-class TestUnderEveryStrategy:
+class TestItsLife:
     @pytest.mark.parametrize("lost", ["dispatcher-0", "data-worker-1"])
-    def test_one_that_is_lost_comes_back_alone_at_the_infrastructures_cost(
-        self, strategy: str, roles: dict[str, int], lost: str
-    ) -> None:
-        world = running(strategy=strategy, roles={**ROLES, **roles})
+    def test_one_that_is_lost_comes_back_alone_at_the_infrastructures_cost(self, lost: str) -> None:
+        world = running(roles=ROLES)
         before = live(world)
         world.take_away(lost)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert live(world) == before - {f"digits-{lost}"} | {f"digits-{lost}-r1"}
         assert world.job.status.attempt == 1
         assert (world.job.status.restarts.disruption, world.job.status.restarts.user) == (1, 0)
 
-    def test_the_jobs_success_does_not_wait_for_it_and_stops_it(self, strategy: str, roles: dict[str, int]) -> None:
-        world = running(strategy=strategy, roles={**ROLES, **roles})
-        for name in roles:
-            for index in range(roles[name]):
-                if name != "ps":
-                    world.set_pod(f"{name}-{index}", Phase.SUCCEEDED)
-        world.settle()
+    def test_the_jobs_success_does_not_wait_for_it_and_stops_it(self) -> None:
+        world = running(roles=ROLES)
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle_deletions()
         assert live(world) == set()
-        world.finish_deletions()
-        world.settle()
         assert world.is_true(Condition.COMPLETE)
 
-
-class TestItsLife:
     def test_the_job_is_ready_when_the_service_is_ready_too(self) -> None:
         world = World(job(roles=ROLES))
         world.settle()
@@ -127,27 +107,17 @@ class TestItsLife:
         for suffix, restarts in (("", 1), ("-r1", 1)):
             world.set_pod(f"data-worker-0{suffix}", Phase.FAILED, exit_code=3)
             world.advance(5)
-            world.settle()
-            world.run_all()
-            world.settle()
+            world.start()
             assert world.job.status.restarts.user == restarts
         world.finish_deletions()
         world.settle()
-        failed = world.job.status.condition(Condition.FAILED)
-        assert failed is not None
-        assert "data-worker-0" in failed.message
+        assert "data-worker-0" in world.condition(Condition.FAILED).message
 
     def test_a_new_attempt_of_all_begins_with_a_new_service(self) -> None:
         world = running(roles=ROLES)
         world.take_away("worker-1")
         world.settle()
         assert live(world) == {f"{name}-r1" for name in TRAINING | SERVICE}
-
-    def test_restart_scope_decides_for_it_too(self) -> None:
-        world = running(roles=ROLES, restartScope="Job")
-        world.take_away("data-worker-0")
-        world.settle()
-        assert world.job.status.attempt == 2
 
     def test_all_of_it_belongs_to_the_gang(self) -> None:
         volcano = tuple(api for api in APIS if api.gang is Gang.VOLCANO)

@@ -32,9 +32,7 @@ def next_look(world: World) -> float:
 
 
 def failed_for(world: World) -> str:
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     condition = world.job.status.condition(Condition.FAILED)
     return condition.reason if condition is not None and condition.status == "True" else ""
 
@@ -89,8 +87,7 @@ def test_a_template_that_is_refused_is_what_kept_it() -> None:
 def test_success_before_the_deadline_counts() -> None:
     world = ready(world_of(activeDeadlineSeconds=100))
     world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.advance(101)
-    world.settle()
+    world.wait(101)
     assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
 
 

@@ -10,7 +10,7 @@ import pytest
 from builders import job
 from dtj.api.job import Job
 from dtj.api.json import dig, objects
-from dtj.api.names import Condition, Reason
+from dtj.api.names import Condition
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Phase
 from world import World, running
@@ -58,15 +58,6 @@ def test_the_number_is_recorded_before_a_pod_is_touched() -> None:
     assert any(isinstance(action, PatchStatus) for action in first)
 
 
-def test_what_was_done_is_reported_as_good_news() -> None:
-    world = running(elastic(2))
-    scale(world, elastic(3))
-    world.step()
-    assert world.events[-1].type == "Normal"
-    assert world.events[-1].reason is Reason.NEW_ATTEMPT
-    assert world.events[-1].message.startswith("attempt 2: workers scaled from 2 to 3; ")
-
-
 def test_pods_that_end_because_of_it_are_no_failure() -> None:
     world = running(elastic(3))
     scale(world, elastic(2))
@@ -82,9 +73,7 @@ def test_pods_that_end_because_of_it_are_no_failure() -> None:
 
 def test_a_parameter_server_job_starts_again_too_since_all_know_the_list() -> None:
     world = World(elastic(1, strategy="ParameterServer", chief=1, ps=1))
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     scale(world, elastic(2, strategy="ParameterServer", chief=1, ps=1))
     world.settle()
     assert living(world) == {"chief-0-r1", "worker-0-r1", "worker-1-r1", "ps-0-r1"}
@@ -118,8 +107,7 @@ def test_scaling_twice_in_a_hurry_makes_one_attempt_after_the_other() -> None:
     world.settle()
     assert world.job.status.attempt == 2
     assert world.job.status.replica_statuses["worker"].desired == 3
-    world.advance(10)
-    world.settle()
+    world.wait(10)
     assert world.job.status.attempt == 3
     assert world.job.status.replica_statuses["worker"].desired == 4
 

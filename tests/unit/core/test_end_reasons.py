@@ -13,7 +13,7 @@ from dtj.core.actions import CreatePod
 from dtj.core.end_reasons import END_REASONS, UNKNOWN_EXIT, EndReason, Field, PodFailureClass
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.pod_failure import terminated_pods
-from world import World, running
+from world import World
 
 pytestmark = pytest.mark.unit
 
@@ -56,25 +56,6 @@ def test_a_pod_that_never_started_without_a_word_is_the_users_fault() -> None:
 def test_a_pod_that_its_own_deadline_ended_is_an_error_whatever_its_code(code: int) -> None:
     end = replace(ended(code, after_seconds=600), started_at=NOW)
     assert class_of(failed(reason="DeadlineExceeded", termination=end)) is PodFailureClass.USER_ERROR
-
-
-def test_a_job_whose_pods_have_a_deadline_of_their_own_uses_its_backoff_limit_up() -> None:
-    world = running(strategy="OneDevice", roles={"worker": 1}, backoffLimit=2)
-    for number in range(3):
-        name = "digits-worker-0" + (f"-r{number}" if number else "")
-        began = world.now
-        world.advance(60)
-        end = Termination(exit_code=143, reason="Error", started_at=began, finished_at=world.now)
-        over = replace(world.pods[name], phase=Phase.FAILED, ready=False, termination=end)
-        world.pods[name] = replace(over, reason="DeadlineExceeded", message="too long")
-        world.settle()
-        world.advance(10)
-        world.settle()
-        world.run_all()
-        world.settle()
-    assert (world.job.status.state, world.job.status.reason) == ("Failed", "BackoffLimitExceeded")
-    assert world.job.status.root_cause is not None
-    assert world.job.status.root_cause.reason == "DeadlineExceeded"
 
 
 @pytest.mark.parametrize(

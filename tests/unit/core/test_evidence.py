@@ -33,9 +33,7 @@ def lose_each_other(world: World, code: int = 75) -> None:
     world.settle()
     for seconds in (6.0, 11.0, 61.0):
         world.advance(seconds)
-        world.settle()
-    world.run_all()
-    world.settle()
+        world.start()
 
 
 @pytest.mark.parametrize("code", [75, 42, 143])
@@ -66,11 +64,8 @@ def test_the_condition_says_while_it_repeats_that_nothing_explains_the_restarts(
     for name in workers(world):
         world.set_pod(name, Phase.FAILED, exit_code=75)
     world.settle()
-    world.advance(6)
-    world.settle()
-    restarting = world.job.status.condition(Condition.RESTARTING)
-    assert restarting is not None
-    assert "it is restart 2 in a row without a lost pod or a new step" in restarting.message
+    world.wait(6)
+    assert "it is restart 2 in a row without a lost pod or a new step" in world.condition(Condition.RESTARTING).message
 
 
 def test_a_training_that_goes_on_in_between_is_restarted_without_a_limit() -> None:
@@ -93,9 +88,7 @@ def test_pods_that_are_taken_away_are_evidence() -> None:
         for seconds in (6.0, 11.0):
             world.finish_deletions()
             world.advance(seconds)
-            world.settle()
-        world.run_all()
-        world.settle()
+            world.start()
     assert world.job.status.restarts.disruption == 6
     assert not world.is_true(Condition.FAILURE_TARGET)
 
@@ -106,8 +99,8 @@ def test_a_peer_that_has_completed_is_not_lost() -> None:
     world.settle()
     world.set_pod("worker-0", Phase.FAILED, exit_code=75, message="peer lost: worker 1 not reachable")
     world.settle()
-    world.advance(6)
-    world.settle()
-    target = world.job.status.condition(Condition.FAILURE_TARGET)
-    assert target is not None
-    assert "worker-1 has completed while worker-0 waits for it: all workers must make the same calls" in target.message
+    world.wait(6)
+    assert (
+        "worker-1 has completed while worker-0 waits for it: all workers must make the same calls"
+        in world.condition(Condition.FAILURE_TARGET).message
+    )

@@ -8,7 +8,6 @@ import pytest
 
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, JobStatus
-from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from world import running
 
@@ -23,24 +22,10 @@ EXPORTED = ExportedModel(path="/export/1", formats=("SavedModel", "TFLite"), siz
 def test_what_the_chief_exported_is_in_the_status_of_the_job_that_succeeded() -> None:
     world = running(roles={"chief": 1, "worker": 1})
     world.set_pod("chief-0", Phase.SUCCEEDED, message=WORDS)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.COMPLETE)
     assert world.job.status.export == EXPORTED
     assert JobStatus.from_object(world.job.status.to_object()).export == EXPORTED
-
-
-def test_it_costs_no_write_of_its_own() -> None:
-    counts = []
-    for words in ("", WORDS):
-        world = running()
-        world.set_pod("worker-0", Phase.SUCCEEDED, message=words)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        counts.append(len(world.taken(PatchStatus)))
-    assert counts[0] == counts[1]
 
 
 def test_it_is_kept_when_the_pod_that_reported_it_is_gone() -> None:
@@ -72,8 +57,7 @@ def test_a_later_attempt_that_reports_none_leaves_what_was_exported_before() -> 
     world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
     world.settle()
     world.set_pod("worker-1", Phase.FAILED)
-    world.advance(60)
-    world.settle()
+    world.wait(60)
     assert world.job.status.attempt == 2
     world.finish_deletions()
     world.settle()
@@ -88,22 +72,9 @@ def test_a_later_attempt_that_reports_none_leaves_what_was_exported_before() -> 
 def test_the_words_of_a_pod_that_failed_name_no_model() -> None:
     world = running(runPolicy={"backoffLimit": 0})
     world.set_pod("worker-0", Phase.FAILED, message=WORDS)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.FAILED)
     assert world.job.status.export is None
-
-
-def test_an_image_that_says_nothing_is_fine() -> None:
-    world = running()
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
-    assert world.is_true(Condition.COMPLETE)
-    assert world.job.status.export is None
-    assert "export" not in world.job.status.to_object()
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,8 @@ class TestFailure:
         world.set_pod("worker-2", Phase.FAILED, exit_code=137, message="Killed")
         world.advance(2)
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        cause = world.job.status.root_cause
-        assert cause is not None
+        world.settle_deletions()
+        cause = world.root_cause()
         assert (cause.role, cause.index, cause.pod) == ("worker", 2, "digits-worker-2")
         assert (cause.exit_code, cause.signal, cause.node) == (137, 9, "node-1")
         assert world.is_true(Condition.FAILED)
@@ -36,23 +33,12 @@ class TestFailure:
     def test_the_event_names_pod_code_and_last_line(self) -> None:
         world = running(runPolicy=NO_RETRY)
         world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="first\nshapes do not match")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.events[-1] == Emit(
             "Warning",
             Reason.BACKOFF_LIMIT_EXCEEDED,
             "worker-1 (pod digits-worker-1) exited with code 3: shapes do not match",
         )
-
-    def test_a_failed_job_starts_nothing_again(self) -> None:
-        world = running(runPolicy=NO_RETRY)
-        world.set_pod("worker-1", Phase.FAILED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        world.pods.clear()
-        assert world.step() == ()
 
 
 def test_the_outcome_is_recorded_before_a_pod_is_touched() -> None:
@@ -65,12 +51,11 @@ def test_the_outcome_is_recorded_before_a_pod_is_touched() -> None:
     assert world.is_true(Condition.COMPLETE)
 
 
-def test_success_is_final() -> None:
-    world = running()
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
+def test_an_end_is_final(phase: Phase) -> None:
+    world = running(backoffLimit=0)
+    world.set_pod("worker-0", phase)
+    world.settle_deletions()
     world.pods.clear()
     world.service = None
     assert world.step() == ()

@@ -80,8 +80,7 @@ class TestWhoIsTold:
     def test_a_scheduler_that_is_not_there_makes_the_job_invalid_and_says_what_is(self) -> None:
         invalid = world(NATIVE_135, gang="Volcano")
         invalid.settle()
-        condition = invalid.job.status.condition(Condition.INVALID)
-        assert condition is not None
+        condition = invalid.condition(Condition.INVALID)
         assert condition.reason == Reason.GANG_UNAVAILABLE
         assert "that the operator knows (" in condition.message, "another version may be served"
         assert "no API of Volcano" in condition.message
@@ -92,9 +91,7 @@ class TestWhoIsTold:
         waiting = world(queue="team-a", gang="Kueue")
         waiting.gangs = GangsFound((), waiting.now, unknown=("kueue.x-k8s.io/v9", "scheduling.volcano.sh/v9"))
         waiting.settle()
-        condition = waiting.job.status.condition(Condition.INVALID)
-        assert condition is not None
-        assert condition.message == (
+        assert waiting.condition(Condition.INVALID).message == (
             "runPolicy.scheduling: this cluster serves kueue.x-k8s.io/v9, which the operator does not know (it knows "
             "kueue.x-k8s.io/v1beta2, kueue.x-k8s.io/v1beta1): upgrade what is older, or set another gang"
         )
@@ -103,47 +100,32 @@ class TestWhoIsTold:
         waiting = world(gang="Volcano")
         waiting.settle()
         waiting.installed = (VOLCANO,)
-        waiting.advance(61)
-        waiting.settle()
+        waiting.wait(61)
         assert len(waiting.pods) == 3
         assert not waiting.is_true(Condition.INVALID)
-
-    def test_what_a_run_began_with_it_goes_on_with(self) -> None:
-        running = world(NATIVE_135)
-        running.settle()
-        running.installed, running.gangs = APIS, None
-        running.run_all()
-        running.settle()
-        assert running.gang is not None
-        assert running.gang.api == NATIVE_135
-        assert len(running.gang_manifests) == 1
 
     def test_pods_join_the_group_of_their_job_also_when_a_newer_api_is_served(self) -> None:
         running = world(NATIVE_135)
         running.settle()
         running.installed, running.gangs = (NATIVE_137, NATIVE_135), None
         running.take_away("worker-1")
-        running.settle()
-        running.finish_deletions()
-        running.settle()
+        running.settle_deletions()
         assert len({gang_of(running.manifests[name]) for name in running.pods}) == 1
         assert dig(running.manifests["digits-worker-1-r1"], "spec", "workloadRef", "name") == "digits"
 
     def test_a_group_of_that_name_that_is_somebody_elses_is_left_alone(self) -> None:
         foreign = world(VOLCANO)
         foreign.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
-        foreign.advance(60)
-        foreign.settle()
-        condition = foreign.job.status.condition(Condition.PODS_READY)
-        assert condition is not None
-        assert 'podgroup "digits" exists and belongs to something else' in condition.message
+        foreign.wait(60)
+        assert (
+            'podgroup "digits" exists and belongs to something else' in foreign.condition(Condition.PODS_READY).message
+        )
         assert not foreign.pods
 
     def test_a_group_of_that_name_is_nobodys_business_where_the_job_wants_none(self) -> None:
         alone = World(job())
         alone.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
-        alone.advance(60)
-        alone.settle()
+        alone.wait(60)
         assert len(alone.pods) == 2
 
 
@@ -265,18 +247,14 @@ class TestThroughTheLifeOfAJob:
         story.run_all()
         story.settle()
         story.set_pod("worker-0", Phase.SUCCEEDED)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert story.job.status.state == "Succeeded"
         assert story.gang is None
         assert (len(story.taken(CreateGang)), len(deletions(story))) == (1, 1)
 
     def test_the_end_does_not_wait_for_the_group_which_a_new_operator_deletes_too(self) -> None:
         story = world(VOLCANO)
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         while not story.is_true(Condition.COMPLETE):
             story.step()
@@ -295,9 +273,7 @@ class TestThroughTheLifeOfAJob:
 
     def test_a_new_attempt_waits_for_its_own_gang_on_kubernetes_1_35(self) -> None:
         story = world(NATIVE_135)
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.take_away("worker-1")
         story.settle()
         key = dig(story.manifests["digits-worker-0-r1"], "spec", "workloadRef", "podGroupReplicaKey")
@@ -307,12 +283,9 @@ class TestThroughTheLifeOfAJob:
     def test_a_replica_that_comes_back_alone_joins_nobody_since_others_may_have_completed(self) -> None:
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
         story = World(body, installed=(NATIVE_135,))
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        story.advance(2)
-        story.settle()
+        story.wait(2)
         assert dig(story.manifests["digits-worker-1-r1"], "spec", "workloadRef") is None
 
     @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_137], ids=lambda api: api.api_version)
@@ -322,9 +295,7 @@ class TestThroughTheLifeOfAJob:
         for lost in (None, "worker-0", "ps-0"):
             if lost is not None:
                 story.take_away(lost)
-            story.settle()
-            story.finish_deletions()
-            story.settle()
+            story.settle_deletions()
             story.run_all()
             story.settle()
         assert story.job.status.attempt == 2
@@ -337,14 +308,10 @@ class TestThroughTheLifeOfAJob:
             policy = {"scheduling": {}, "suspend": suspended}
             changed = job(roles={"worker": 2, "evaluator": 1}, runPolicy=policy)
             story.job = replace(story.job, spec=changed.spec, generation=story.job.generation + 1)
-            story.settle()
-            story.finish_deletions()
-            story.settle()
+            story.settle_deletions()
 
         story = world(VOLCANO, roles={"worker": 2, "evaluator": 1})
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.take_away("evaluator-0")
         suspend(False)
         suspend(True)
@@ -356,9 +323,7 @@ class TestThroughTheLifeOfAJob:
         story.settle()
         story.take_away("evaluator-0")
         story.advance(11)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert gang_of(story.manifests["digits-evaluator-0-r1"]) == "digits"
         story.run_all()
         story.settle()
@@ -366,14 +331,10 @@ class TestThroughTheLifeOfAJob:
 
     def test_another_number_of_workers_is_another_gang(self) -> None:
         story = world(VOLCANO, elastic={"maxReplicas": 5})
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         scaled = job(roles={"worker": 5}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": {}})
         story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert [dig(body, "spec", "minMember") for body in story.gang_manifests] == [3, 5]
         assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 5
 
@@ -382,9 +343,7 @@ class TestThroughTheLifeOfAJob:
         story.settle()
         suspended = job(roles={"worker": 3}, runPolicy={"scheduling": {}, "suspend": True})
         story.job = replace(story.job, spec=suspended.spec, generation=2)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert story.gang is None
         assert story.job.status.state == "Suspended"
 
@@ -404,8 +363,7 @@ class TestAnIncompleteGang:
         story.step()
         story.step()
         assert all(pod.terminating for pod in story.pods.values())
-        condition = story.job.status.condition(Condition.PODS_READY)
-        assert condition is not None
+        condition = story.condition(Condition.PODS_READY)
         assert condition.reason == Reason.GANG_RELEASED
         assert "exceeded quota: pods=2" in condition.message
 
@@ -453,13 +411,9 @@ class TestAnIncompleteGang:
 
     def test_gives_back_what_it_holds_in_every_attempt(self) -> None:
         story = world(VOLCANO)
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.take_away("worker-1")
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         del story.pods["digits-worker-2-r1"]
         story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
         story.settle()
@@ -485,9 +439,7 @@ class TestAnIncompleteGang:
 
     def test_once_all_were_ready_a_refusal_releases_nobody(self) -> None:
         story = world(VOLCANO)
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
         story.settle()
         assert not any(pod.terminating for pod in story.pods.values())

@@ -9,7 +9,7 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreateGang, ReadFlavors
+from dtj.core.actions import ReadFlavors
 from dtj.core.observed import Flavor, Phase
 from support.gang_worlds import KUEUE, admit, admitted, kueue_condition, workload_conditions, world
 from world import World
@@ -24,9 +24,7 @@ class TestKueue:
         return story
 
     def message(self, story: World) -> str:
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        return condition.message
+        return story.condition(Condition.SUSPENDED).message
 
     def test_nothing_is_created_before_the_job_is_admitted(self) -> None:
         story = self.queued()
@@ -47,8 +45,7 @@ class TestKueue:
         story = self.queued()
         for words, after, reported in ("2 more needed", 0, "2"), ("1 more needed", 0, "2"), ("1 more needed", 60, "1"):
             story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=words)]})
-            story.advance(after)
-            story.settle()
+            story.wait(after)
             assert self.message(story) == f"Kueue: {reported} more needed"
 
     def test_a_template_that_the_server_refuses_is_not_queued(self) -> None:
@@ -75,20 +72,15 @@ class TestKueue:
         story = self.queued()
         story.known_flavors = {"spot": Flavor({"pool": "old"})}
         admit(story, cpu="spot")
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.known_flavors = {"spot": Flavor({"pool": "new"})}
-        story.advance(3600)
-        story.settle()
+        story.wait(3600)
         assert len(story.taken(ReadFlavors)) == 1, "no pod is to be made"
         assert story.gang is not None
         story.kueue_says(
             {**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Evicted")]}
         )
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         admit(story, cpu="spot")
         story.settle()
         assert story.job.status.attempt == 2
@@ -142,38 +134,17 @@ class TestKueue:
         assert story.job.status.state == "Suspended"
         assert story.job.status.restarts.total == 0
 
-    def test_a_job_that_is_admitted_again_goes_on_as_a_new_attempt(self) -> None:
-        story = admitted()
-        assert story.gang is not None
-        story.kueue_says(
-            {**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Evicted")]}
-        )
-        story.settle()
-        story.finish_deletions()
-        story.settle()
-        admit(story)
-        story.settle()
-        assert story.job.status.attempt == 2
-        assert sorted(story.pods) == ["digits-worker-0-r1", "digits-worker-1-r1", "digits-worker-2-r1"]
-        assert len(story.taken(CreateGang)) == 1
-
     def test_a_deactivated_workload_stops_the_job_and_says_how_to_go_on(self) -> None:
         story = admitted()
         assert story.gang is not None
         story.gang = replace(story.gang, active=False)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert "spec.active" in condition.message
+        story.settle_deletions()
+        assert "spec.active" in story.condition(Condition.SUSPENDED).message
 
     def test_a_workload_that_is_deleted_sends_the_job_back_into_the_queue(self) -> None:
         story = admitted()
         story.gang = None
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert story.gang is not None
         assert not story.pods
 
@@ -187,17 +158,6 @@ class TestKueue:
         assert workload_conditions(story)["Finished"] == "True/Succeeded"
         assert story.job.status.state == "Succeeded"
 
-    def test_a_workload_is_finished_by_the_next_operator_too(self) -> None:
-        story = admitted()
-        story.set_pod("worker-0", Phase.SUCCEEDED)
-        while not story.job.status.terminal:
-            story.step()
-            story.finish_deletions()
-        assert "Finished" not in workload_conditions(story)
-        story.operator_restarts()
-        story.settle()
-        assert workload_conditions(story)["Finished"] == "True/Succeeded"
-
     def test_a_job_that_fails_in_the_queue_has_a_finished_workload(self) -> None:
         policy = {"activeDeadlineSeconds": 60, "scheduling": {"gang": "Kueue", "queue": "team-a"}}
         story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,))
@@ -205,9 +165,7 @@ class TestKueue:
         admit(story)
         story.settle()
         story.advance(61)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert workload_conditions(story)["Finished"] == "True/Failed"
 
     def test_another_number_of_workers_is_asked_for_again(self) -> None:
@@ -247,21 +205,15 @@ class TestKueue:
     def test_a_queue_that_admits_no_job_is_named_with_what_to_do(self, message: str, remedy: str) -> None:
         story = self.queued()
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
-        story.advance(60)
-        story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert condition.message == f"Kueue: {message}: {remedy}"
+        story.wait(60)
+        assert story.condition(Condition.SUSPENDED).message == f"Kueue: {message}: {remedy}"
 
     def test_a_job_that_waits_may_change_its_queue(self) -> None:
         story = self.queued()
         message = "LocalQueue team-a doesn't exist"
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
-        story.advance(60)
-        story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert condition.message.endswith(
+        story.wait(60)
+        assert story.condition(Condition.SUSPENDED).message.endswith(
             "doesn't exist: create it, or set another LocalQueue in runPolicy.scheduling.queue"
         )
         moved = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}})
@@ -284,15 +236,10 @@ class TestKueue:
         )
         story = World(body, installed=(KUEUE,))
         story.settle()
-        story.advance(600)
-        story.settle()
+        story.wait(600)
         admit(story)
         story.settle()
-        story.advance(59)
-        story.settle()
+        story.wait(59)
         assert story.job.status.state == "Starting"
-        story.advance(2)
-        story.settle()
-        failed = story.job.status.condition(Condition.FAILURE_TARGET)
-        assert failed is not None
-        assert failed.reason == Reason.START_DEADLINE_EXCEEDED
+        story.wait(2)
+        assert story.condition(Condition.FAILURE_TARGET).reason == Reason.START_DEADLINE_EXCEEDED

@@ -82,8 +82,7 @@ def test_a_name_that_is_too_long_for_a_label_is_left_out() -> None:
 )
 def test_what_the_operator_does_not_do_is_refused_with_the_reason(annotation: dict[str, str], words: str) -> None:
     story = queued(**annotation)
-    condition = story.job.status.condition(Condition.INVALID)
-    assert condition is not None
+    condition = story.condition(Condition.INVALID)
     assert next(iter(annotation)) in condition.message
     assert words in condition.message
     assert story.gang is None

@@ -12,9 +12,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import CreateGang, CreatePod, LookForGangs, PatchStatus, ReadDefaultQueue
-from dtj.core.kueue.workloads import conditions
-from dtj.core.observed import Phase
-from support.gang_worlds import KUEUE, VOLCANO, admit, evict, workload_conditions
+from support.gang_worlds import KUEUE, VOLCANO, admit, evict
 from world import World
 
 pytestmark = pytest.mark.unit
@@ -40,8 +38,7 @@ def queue_of_workload(story: World) -> object:
 
 
 def message_of(story: World) -> str:
-    condition = story.job.status.condition(Condition.INVALID)
-    assert condition is not None
+    condition = story.condition(Condition.INVALID)
     assert condition.reason == Reason.GANG_UNAVAILABLE
     return condition.message
 
@@ -97,8 +94,7 @@ def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() 
         "default"
     )
     story.has_default_queue = True
-    story.advance(61)
-    story.settle()
+    story.wait(61)
     assert queue_of_workload(story) == "default"
 
 
@@ -106,8 +102,7 @@ def test_a_queue_that_comes_or_goes_later_changes_nothing() -> None:
     alone = world(default=False)
     alone.run_all()
     alone.has_default_queue = True
-    alone.advance(600)
-    alone.settle()
+    alone.wait(600)
     assert alone.gang is None
     assert not alone.job.status.queue
 
@@ -116,22 +111,10 @@ def test_a_queue_that_comes_or_goes_later_changes_nothing() -> None:
     queued.settle()
     queued.has_default_queue = False
     queued.operator_restarts()
-    queued.advance(600)
-    queued.settle()
+    queued.wait(600)
     assert queued.job.status.queue == "default"
     assert queued.gang is not None
     assert len(queued.taken(ReadDefaultQueue)) == 1
-
-
-def test_a_job_that_began_before_the_upgrade_is_left_alone() -> None:
-    story = world(default=False)
-    story.run_all()
-    story.settle()
-    story.has_default_queue = True
-    story.operator_restarts()
-    story.settle()
-    assert story.gang is None
-    assert len(story.taken(CreatePod)) == 3
 
 
 def test_a_status_that_was_lost_is_written_again_from_the_workload() -> None:
@@ -161,14 +144,12 @@ def test_a_crd_that_does_not_keep_the_queue_is_named_and_starts_no_pod() -> None
     assert message_of(story).startswith("status.queue: the API server does not keep")
     writes = len(story.taken(PatchStatus))
     for _ in range(10):
-        story.advance(30)
-        story.settle()
+        story.wait(30)
     assert not story.pods
     assert len(story.taken(PatchStatus)) <= writes + 2 * 5 + 1, "one attempt a minute"
 
     story.old_crd = frozenset()
-    story.advance(61)
-    story.settle()
+    story.wait(61)
     assert queue_of_workload(story) == "default"
 
 
@@ -188,9 +169,7 @@ def begun() -> World:
     """A job in the default queue whose pods all run."""
     story = world()
     admit(story)
-    story.settle()
-    story.run_all()
-    story.settle()
+    story.start()
     return story
 
 
@@ -207,27 +186,11 @@ def test_a_job_that_runs_obeys_kueue_when_its_status_has_lost_the_queue() -> Non
     evict(story, "Preempted")
     story.settle()
     assert not story.pods, "the quota is not the job's any more"
-    story.advance(120)
-    story.settle()
+    story.wait(120)
     assert not story.pods
     admit(story)
     story.settle()
     assert len(story.pods) == 3
-
-
-def test_a_job_that_waits_again_stays_in_the_queue_when_its_status_has_lost_it() -> None:
-    story = begun()
-    evict(story, "Preempted")
-    lose_queue(story)
-    story.settle()
-    story.advance(120)
-    story.settle()
-    assert not story.pods
-    assert story.gang is not None
-    story.old_crd = frozenset()
-    story.advance(61)
-    story.settle()
-    assert story.job.status.queue == "default"
 
 
 def test_no_pod_starts_outside_of_kueue_when_the_workload_is_gone_too() -> None:
@@ -236,26 +199,9 @@ def test_no_pod_starts_outside_of_kueue_when_the_workload_is_gone_too() -> None:
     lose_queue(story)
     story.gang = None
     story.settle()
-    story.advance(120)
-    story.settle()
+    story.wait(120)
     assert not story.pods
     assert message_of(story).startswith("status.queue: the API server does not keep")
     story.old_crd = frozenset()
-    story.advance(61)
-    story.settle()
+    story.wait(61)
     assert queue_of_workload(story) == "default"
-
-
-def test_a_job_that_has_ended_finishes_its_workload_although_its_status_has_lost_the_queue() -> None:
-    story = begun()
-    story.set_pod("worker-0", Phase.SUCCEEDED)
-    story.settle()
-    story.finish_deletions()
-    story.settle()
-    assert story.job.status.terminal
-    assert story.gang is not None
-    unfinished = [one for one in conditions(story.gang) if one["type"] != "Finished"]
-    story.kueue_says({**story.gang.status, "conditions": [*unfinished]})
-    lose_queue(story)
-    story.settle()
-    assert workload_conditions(story)["Finished"] == "True/Succeeded"

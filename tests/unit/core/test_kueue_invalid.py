@@ -45,9 +45,7 @@ def admitted(job: Job, **world: object) -> World:
     pod_sets: list[JsonValue] = [{"name": "worker", "flavors": {}}]
     admission: JsonObject = {"clusterQueue": "shared", "podSetAssignments": pod_sets}
     there.kueue_says({"conditions": [condition("QuotaReserved"), condition("Admitted")], "admission": admission})
-    there.settle()
-    there.run_all()
-    there.settle()
+    there.start()
     assert there.is_true(Condition.PODS_READY)
     return there
 
@@ -62,9 +60,7 @@ def evict(world: World) -> None:
     assert world.gang is not None
     before = objects(world.gang.status.get("conditions"))
     world.kueue_says({**world.gang.status, "conditions": [*before, condition("Evicted", "Preempted")]})
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
@@ -86,13 +82,10 @@ def test_meanwhile_a_lost_pod_is_replaced_and_the_condition_invalid_says_what_is
     world.settle()
     world.finish_deletions()
     world.advance(11)
-    world.settle()
-    world.run_all()
-    world.settle()
+    world.start()
     assert len(live(world)) == 2
     assert world.is_true(Condition.PODS_READY)
-    invalid = world.job.status.condition(Condition.INVALID)
-    assert invalid is not None
+    invalid = world.condition(Condition.INVALID)
     assert (invalid.status, invalid.reason) == ("True", Reason.INVALID_SPEC)
     assert invalid.message.startswith("metadata.labels: kueue.x-k8s.io/")
 

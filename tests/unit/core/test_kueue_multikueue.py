@@ -44,9 +44,7 @@ def copied(story: World) -> None:
     copy = World(job(roles={"worker": 3}, runPolicy=QUEUED), installed=(KUEUE,))
     copy.settle()
     admit(copy)
-    copy.settle()
-    copy.run_all()
-    copy.settle()
+    copy.start()
     assert copy.job.status.start_time is not None
     story.job = replace(story.job, status=copy.job.status)
 
@@ -148,9 +146,7 @@ class TestManager:
     def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:
         story = World(job(managedBy=multikueue.CONTROLLER, runPolicy=policy), installed=(KUEUE, NATIVE_137))
         story.settle()
-        condition = story.job.status.condition(Condition.INVALID)
-        assert condition is not None
-        assert condition.message.startswith(
+        assert story.condition(Condition.INVALID).message.startswith(
             "spec.managedBy: kueue.x-k8s.io/multikueue takes jobs from a queue of Kueue"
         )
 
@@ -178,16 +174,13 @@ class TestWorker:
         story = worker()
         assert story.gang is not None
         story.gang = replace(story.gang, owner_uid="theirs")
-        story.advance(60)
-        story.settle()
+        story.wait(60)
         assert not story.taken(UpdateGang)
         assert story.job.status.reason == "NameTaken"
 
     def test_a_copy_keeps_the_memory_that_the_manager_was_admitted_with(self) -> None:
         story = worker(backoffLimit=9, onOutOfMemory={"increasePercent": 100, "maxMemory": "4Gi"})
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         story.set_pod("worker-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
         story.settle()
         story.advance(61)
@@ -230,9 +223,7 @@ class TestWorker:
     def test_a_workload_of_another_name_is_refused(self) -> None:
         story = World(replace(copy_of(), prebuilt_workload="other"), installed=(KUEUE,))
         story.settle()
-        condition = story.job.status.condition(Condition.INVALID)
-        assert condition is not None
-        assert condition.message.endswith("remove it, or set it to digits")
+        assert story.condition(Condition.INVALID).message.endswith("remove it, or set it to digits")
 
 
 @pytest.mark.parametrize("field", ["annotations", "labels"])

@@ -41,9 +41,7 @@ def admit(story: World, workers: int) -> None:
             "admission": {"podSetAssignments": [{"name": name, "count": count} for name, count in counts.items()]},
         }
     )
-    story.settle()
-    story.run_all()
-    story.settle()
+    story.start()
 
 
 def least(story: World) -> dict[str, object]:
@@ -144,9 +142,7 @@ def test_a_job_that_is_scaled_waits_for_what_it_asks_for_now() -> None:
     admit(story, 2)
     scaled = wanted(roles={"worker": 6})
     story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
-    story.settle()
-    story.finish_deletions()
-    story.settle()
+    story.settle_deletions()
     assert [dig(each, "spec", "podSets", 0, "count") for each in story.gang_manifests] == [4, 6]
     admit(story, 5)
     assert len(living(story)) == 5

@@ -52,9 +52,7 @@ def test_without_the_label_it_has_the_priority_of_its_pods() -> None:
 def test_a_class_that_does_not_exist_is_named_with_what_to_do() -> None:
     story = waiting(low=1)
     assert story.gang is None
-    condition = story.job.status.condition(Condition.SUSPENDED)
-    assert condition is not None
-    assert condition.message == (
+    assert story.condition(Condition.SUSPENDED).message == (
         f"WorkloadPriorityClass high: not found: create the class, or change the label {PRIORITY_CLASS} of the job"
     )
 

@@ -33,9 +33,7 @@ class TestDuties:
         story.settle()
         assert workload_conditions(story)["PodsReady"] == "False/WaitForRecovery"
         story.advance(60)
-        story.settle()
-        story.run_all()
-        story.settle()
+        story.start()
         assert workload_conditions(story)["PodsReady"] == "True/Recovered"
 
     def test_the_pods_of_a_job_that_ends_are_not_lost(self) -> None:

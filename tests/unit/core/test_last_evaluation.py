@@ -33,27 +33,19 @@ def test_the_job_is_complete_when_its_evaluator_has_ended(policy: str) -> None:
     assert ready.reason == Reason.STOPPING_PODS
     assert ready.message.startswith("digits-evaluator-0 evaluates the last checkpoint, until ")
     world.set_pod("evaluator-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
-    complete = world.job.status.condition(Condition.COMPLETE)
-    assert complete is not None
-    assert complete.message == "worker-0 completed"
+    world.settle_deletions()
+    assert world.condition(Condition.COMPLETE).message == "worker-0 completed"
 
 
 def test_an_evaluator_that_does_not_end_is_stopped_and_the_job_says_so() -> None:
     world = trained(evaluationTimeoutSeconds=60)
-    world.advance(59)
-    world.settle()
+    world.wait(59)
     assert "digits-evaluator-0" in live(world)
-    world.advance(1)
-    world.settle()
+    world.wait(1)
     assert "digits-evaluator-0" not in live(world)
     world.finish_deletions()
     world.settle()
-    complete = world.job.status.condition(Condition.COMPLETE)
-    assert complete is not None
-    assert complete.message == (
+    assert world.condition(Condition.COMPLETE).message == (
         "worker-0 completed; evaluator-0 did not end within 60 s, which is runPolicy.evaluationTimeoutSeconds, "
         "and was stopped"
     )

@@ -33,9 +33,7 @@ def story_of(api: GangApi, *, most: str = "4Gi", **fields: object) -> World:
 def start(story: World) -> None:
     if story.gang is not None and story.gang.api.gang == "Kueue":
         admit(story)
-    story.settle()
-    story.run_all()
-    story.settle()
+    story.start()
 
 
 def run_out_of_memory(story: World, pod: str = "digits-worker-0") -> None:

@@ -34,9 +34,7 @@ def test_a_job_of_many_failed_pods_gets_its_end() -> None:
     world.set_pod("chief-0", Phase.SUCCEEDED)
     world.settle()
     assert world.is_true(Condition.COMPLETE)
-    complete = world.job.status.condition(Condition.COMPLETE)
-    assert complete is not None
-    assert complete.message.endswith("and 997 more failed after that")
+    assert world.condition(Condition.COMPLETE).message.endswith("and 997 more failed after that")
 
 
 def test_a_message_keeps_its_beginning_and_its_end() -> None:

@@ -35,8 +35,7 @@ class TestForeignObjects:
         world = World(owner)
         foreign = pod(owner, "worker-0", owner_uid="somebody-else")
         world.pods[foreign.name] = foreign
-        world.advance(11)
-        world.settle()
+        world.wait(11)
         assert world.pods == {foreign.name: foreign}
         assert not world.taken(DeletePod)
         assert world.job.status.reason == Reason.NAME_TAKEN
@@ -45,16 +44,14 @@ class TestForeignObjects:
     def test_a_service_of_another_owner_is_never_touched_and_is_shown(self) -> None:
         world = World(job())
         world.service = Child("default", "digits", uid="s", owner_uid="")
-        world.advance(11)
-        world.settle()
+        world.wait(11)
         assert not world.pods
         assert 'service "digits"' in world.events[-1].message
 
     def test_the_job_goes_on_when_the_foreign_object_is_gone(self) -> None:
         world = World(job())
         world.service = Child("default", "digits", uid="s", owner_uid="")
-        world.advance(11)
-        world.settle()
+        world.wait(11)
         world.service = None
         world.settle()
         assert len(world.pods) == 2

@@ -37,18 +37,14 @@ def message_of(story: World, condition: Condition) -> str:
 def running(api: GangApi, **arguments: object) -> World:
     """A job whose pods all run."""
     story = World(job(runPolicy={"scheduling": {}}, **arguments), installed=(api,))  # type: ignore[arg-type]
-    story.settle()
-    story.run_all()
-    story.settle()
+    story.start()
     return story
 
 
 def scale(story: World, workers: int) -> None:
     scaled = job(roles={"worker": workers}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": {}})
     story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=story.job.generation + 1)
-    story.settle()
-    story.finish_deletions()
-    story.settle()
+    story.settle_deletions()
 
 
 class TestTheVersions:
@@ -91,8 +87,7 @@ class TestAJobThatGrows:
         story.pods.clear()
         assert story.gang is not None
         story.gang = replace(story.gang, terminating=True)
-        story.advance(60)
-        story.settle()
+        story.wait(60)
         assert not story.pods
         story.gang = None
         story.settle()
@@ -120,8 +115,7 @@ class TestADisruptedGroup:
         self.disrupt(story, status)
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
         story.settle()
-        story.advance(10)
-        story.settle()
+        story.wait(10)
         restarts = story.job.status.restarts
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
 
@@ -132,15 +126,13 @@ class TestADisruptedGroup:
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
         story.settle()
         story.finish_deletions()
-        story.advance(10)
-        story.settle()
+        story.wait(10)
         story.run_all()
         self.created_now(story)
         story.settle()
         story.set_pod("worker-2-r1", Phase.FAILED, exit_code=3)
         story.settle()
-        story.advance(10)
-        story.settle()
+        story.wait(10)
         assert (story.job.status.restarts.disruption, story.job.status.restarts.user) == (1, 1)
 
 
@@ -166,8 +158,7 @@ class TestTheTopologyKey:
     def test_needs_kubernetes_1_37(self) -> None:
         story = world(NATIVE_135, gang="Native", topologyKey=RACK)
         story.settle()
-        condition = story.job.status.condition(Condition.INVALID)
-        assert condition is not None
+        condition = story.condition(Condition.INVALID)
         assert condition.reason == Reason.GANG_UNAVAILABLE
         assert "1.37" in condition.message
 
@@ -177,7 +168,5 @@ class TestTheTopologyKey:
         zone = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native", "topologyKey": "zone"}})
         story.job = replace(story.job, spec=zone.spec, raw_spec=zone.raw_spec, generation=2)
         story.take_away("worker-0")
-        story.settle()
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert dig(spec_of(story), "schedulingConstraints", "topology", 0, "key") == "zone"

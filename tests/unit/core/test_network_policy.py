@@ -10,7 +10,7 @@ import pytest
 
 from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Annotation, Label, Reason
+from dtj.api.names import Label, Reason
 from dtj.app.job_access import job_access
 from dtj.core.actions import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
 from dtj.core.observed import Child, Observed, Phase
@@ -18,10 +18,10 @@ from dtj.core.planner import plan
 from dtj.core.platform import JobAccess, Platform
 from dtj.core.policies.network_policy import network_policy
 from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import JOBS, NETWORK_POLICIES, PODS
+from dtj.kube.gateway import NETWORK_POLICIES, PODS
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
-from support.virtual_time import settled, virtual_time
+from support.virtual_time import virtual_time
 from world import World, running
 
 pytestmark = pytest.mark.unit
@@ -142,9 +142,7 @@ class TestWhenItIsThere:
         there.settle()
         assert there.network_policy is not None
         there.advance(61)
-        there.settle()
-        there.finish_deletions()
-        there.settle()
+        there.settle_deletions()
         assert there.network_policy is None
 
     def test_somebody_elses_is_not_deleted_at_the_end(self) -> None:
@@ -179,29 +177,6 @@ async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
         await asyncio.sleep(100.0)
         assert gateway.names(NETWORK_POLICIES) == ["digits"]
         assert len(gateway.names(PODS)) == 2
-
-
-@virtual_time
-async def test_it_is_updated_where_it_stands_and_found_again_after_a_restart() -> None:
-    gateway = FakeGateway()
-    async with harnessed(planner, gateway=gateway, platform=ON) as harness:
-        harness.submit()
-        await settled()
-    uid = dig(gateway.body(NETWORK_POLICIES, "digits"), "metadata", "uid")
-    other = JobAccess(status=(OPERATOR, {"namespaceSelector": {}}))
-    for platform in (ON, Platform(job_access=other)):
-        async with harnessed(planner, gateway=gateway, platform=platform) as harness:
-            for body in harness.gateway._of(JOBS).values():
-                harness.engine.feed.put(body)
-            await settled()
-    body = gateway.body(NETWORK_POLICIES, "digits")
-    assert dig(body, "metadata", "uid") == uid
-    assert (
-        dig(body, "spec")
-        == network_policy(replace(job(), uid=str(dig(body, "metadata", "ownerReferences", 0, "uid"))), other)["spec"]
-    )
-    assert gateway.writes().count("patch networkpolicies digits") == 1
-    assert dig(body, "metadata", "annotations", Annotation.POLICY_DIGEST)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,7 @@ class TestStatusWrites:
         world.settle()
         for index in range(50):
             world.set_pod(f"worker-{index}", Phase.RUNNING)
-            world.advance(0.1)
-            world.settle()
+            world.wait(0.1)
         assert world.job.status.state == "Running"
         assert len(world.taken(PatchStatus)) == 2
         assert len(world.events) == 1
@@ -85,17 +84,14 @@ class TestTrouble:
         world.step()
         world.obstacle = 'cannot delete resource "pods"'
         world.step()
-        ready = world.job.status.condition(Condition.PODS_READY)
-        assert ready is not None
+        ready = world.condition(Condition.PODS_READY)
         assert (ready.reason, ready.message) == (Reason.API_CALL_FAILED, world.obstacle)
         assert world.job.status.state == "Suspended"
 
     def test_words_of_others_are_printable_in_the_status(self) -> None:
         world = World(job(), obstacle="a webhook says \x1b[2J\x9b2Jno\u202e, twice:\nno\ud800")
         world.step()
-        ready = world.job.status.condition(Condition.PODS_READY)
-        assert ready is not None
-        assert ready.message == "a webhook says no\ufffd, twice:\nno\ufffd"
+        assert world.condition(Condition.PODS_READY).message == "a webhook says no\ufffd, twice:\nno\ufffd"
 
     def test_a_job_that_runs_has_no_obstacle(self) -> None:
         world = running()

@@ -48,13 +48,6 @@ def test_four_workers_and_two_ps_make_six_pods() -> None:
     ]
 
 
-def test_six_pending_pods_are_left_alone() -> None:
-    world = World(job(roles={"worker": 6}))
-    world.settle()
-    assert world.step() == ()
-    assert world.job.status.state == "Starting"
-
-
 def test_exactly_the_missing_pods_are_created() -> None:
     world = World(job(roles={"worker": 4}))
     world.settle()
@@ -71,16 +64,9 @@ def test_one_of_six_running_is_starting_and_says_so() -> None:
     world = World(job(roles={"worker": 6}))
     world.settle()
     world.set_pod("worker-0", Phase.RUNNING)
-    world.advance(30)
-    world.settle()
+    world.wait(30)
     assert (world.job.status.state, world.job.status.ready) == ("Starting", "1/6")
     assert not world.is_true(Condition.PODS_READY)
-
-
-def test_all_pods_ready_is_running() -> None:
-    world = running(roles={"worker": 3})
-    assert world.is_true(Condition.PODS_READY)
-    assert (world.job.status.state, world.job.status.ready) == ("Running", "3/3")
 
 
 def test_a_role_without_replicas_takes_no_part() -> None:

@@ -12,7 +12,7 @@ import pytest
 from builders import NOW, job, pod
 from dtj.api.names import Condition
 from dtj.api.spec import Role
-from dtj.api.status import JobStatus, Progress
+from dtj.api.status import Progress
 from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.platform import ClusterNetwork, Platform
@@ -36,8 +36,7 @@ class TestInTheStatus:
         world.advance(10)
         world.report("worker-0", step=5, totalSteps=50, percent=10, metrics={"loss": "0.41"})
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
+        shown = world.shown_progress()
         assert (shown.step, shown.total_steps, shown.metrics) == (5, 50, {"loss": "0.41"})
         assert shown.updated_at == "2026-01-02T03:04:15Z"
 
@@ -58,8 +57,7 @@ class TestInTheStatus:
         world.advance(10)
         world.report("worker-0", step=5, examplesPerSecond=50.0)
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
+        shown = world.shown_progress()
         assert (shown.examples_per_second, shown.updated_at) == (50.0, "2026-01-02T03:04:15Z")
 
     @pytest.mark.parametrize(
@@ -69,11 +67,8 @@ class TestInTheStatus:
     def test_it_is_also_there_in_words_for_kubectl_get(self, reported: dict[str, object], text: str) -> None:
         world = running(seconds=0)
         world.report("worker-0", **reported)
-        world.advance(10)
-        world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
-        assert shown.text == text
+        world.wait(10)
+        assert world.shown_progress().text == text
 
     def test_of_a_completed_job_it_is_the_last_report_that_its_pod_left(self) -> None:
         world = running(seconds=0)
@@ -83,8 +78,7 @@ class TestInTheStatus:
         last = {"phase": "Done", "step": 225, "totalSteps": 225, "percent": 100, "metrics": {"loss": "0.1"}}
         world.set_pod("worker-0", Phase.SUCCEEDED, message=json.dumps({"progress": last}))
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
+        shown = world.shown_progress()
         assert (shown.text, shown.phase, shown.step, shown.percent) == ("done", "Done", 225, 100)
         assert (shown.eta_seconds, shown.metrics) == (None, {"loss": "0.1"})
         world.remove("worker-0")
@@ -98,8 +92,7 @@ class TestInTheStatus:
         world.settle()
         world.set_pod("worker-0", Phase.SUCCEEDED)
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
+        shown = world.shown_progress()
         assert (shown.text, shown.phase, shown.step) == ("done", "Done", 122)
         assert (shown.percent, shown.eta_seconds) == (None, None)
 
@@ -129,9 +122,7 @@ class TestInTheStatus:
             world.job = replace(world.job, spec=job(runPolicy={"backoffLimit": 0}).spec)
         else:
             world.job = replace(world.job, spec=job(runPolicy={"suspend": True}).spec, generation=2)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.job.status.state == ("Failed" if ends else "Suspended")
         assert world.job.status.progress is None
 
@@ -141,20 +132,6 @@ class TestInTheStatus:
             assert shown is not None
             assert shown.in_words() == words
 
-    def test_of_a_job_that_has_succeeded_it_is_done_whatever_was_reported_last(self) -> None:
-        world = running(seconds=0)
-        world.advance(10)
-        world.report("worker-0", step=44, totalSteps=50, percent=88)
-        world.settle()
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        shown = world.job.status.progress
-        assert world.is_true(Condition.COMPLETE)
-        assert shown is not None
-        assert (shown.text, shown.step) == ("done", 44)
-
     def test_what_a_pod_of_an_older_attempt_reported_does_not_count(self) -> None:
         world = running(seconds=0)
         world.advance(10)
@@ -163,9 +140,7 @@ class TestInTheStatus:
         world.report("worker-0", step=7)
         world.take_away("worker-0")
         world.settle()
-        shown = world.job.status.progress
-        assert shown is not None
-        assert shown.step == 5
+        assert world.shown_progress().step == 5
 
     @pytest.mark.parametrize(
         ("reported", "read"),
@@ -221,9 +196,7 @@ class TestAsking:
         world = running(seconds=0)
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
         world.advance(30)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         assert world.is_true(Condition.PODS_READY)
         state = ClusterState(world.platform)
         state.jobs.put(JobRecord(world.job))
@@ -319,9 +292,3 @@ def test_the_speed_is_a_whole_number_and_only_a_training_that_stands_still_has_n
     progress = Progress.from_object({"step": 3, "examplesPerSecond": reported})
     assert progress is not None
     assert progress.examples_per_second == shown
-
-
-def test_a_speed_with_a_fraction_that_an_older_operator_stored_is_read() -> None:
-    status = JobStatus.from_object({"progress": {"step": 3, "examplesPerSecond": 100.4}})
-    assert status.progress is not None
-    assert status.progress.examples_per_second == 100

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
-from dtj.api.status import JobStatus
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus, RequeueAfter, UpdateService
 from dtj.core.observed import Phase
-from world import World, live, running
+from world import live, running
 
 pytestmark = pytest.mark.unit
 
@@ -86,8 +84,7 @@ class TestCollectives:
         world.settle()
         assert world.job.status.attempt == 1
         assert any(isinstance(action, RequeueAfter) for action in world.step())
-        world.advance(5)
-        world.settle()
+        world.wait(5)
         assert world.job.status.attempt == 2
 
     def test_a_lost_peer_is_not_the_cause_where_a_replica_failed(self) -> None:
@@ -95,11 +92,8 @@ class TestCollectives:
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
         world.advance(2)
         world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="no such flower")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        cause = world.job.status.root_cause
-        assert cause is not None
+        world.settle_deletions()
+        cause = world.root_cause()
         assert (cause.index, cause.exit_code) == (1, 3)
 
     def test_completion_is_of_an_attempt(self) -> None:
@@ -109,28 +103,6 @@ class TestCollectives:
         world.take_away("chief-0")
         world.settle()
         assert "digits-worker-0-r1" in live(world)
-
-    def test_a_restarted_operator_goes_on_with_the_attempt(self) -> None:
-        world = running()
-        world.take_away("worker-1")
-        world.step()
-        world.job = job_again(world)
-        world.verdict = world.status_written_at = None
-        world.settle()
-        assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
-        assert world.job.status.attempt == 2
-
-
-class TestPipelines:
-    @pytest.mark.parametrize("lost", ["chief-0", "worker-1"])
-    def test_all_stages_start_again_with_the_loss_of_one_or_of_the_leader(self, lost: str) -> None:
-        world = running(strategy="Pipeline", roles={"chief": 1, "worker": 2, "evaluator": 1})
-        world.take_away(lost)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        assert world.job.status.attempt == 2
-        assert {"digits-chief-0-r1", "digits-worker-0-r1", "digits-worker-1-r1"} <= live(world)
 
 
 class TestParameterServers:
@@ -150,20 +122,11 @@ class TestParameterServers:
         assert "digits-worker-1-r1" in live(world)
         assert dig(world.manifests["digits-worker-1-r1"], "spec", "hostname") == "worker-1"
 
-    def test_a_pod_that_hangs_on_a_dead_node_is_given_up_after_its_grace_period(self) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.take_away("worker-1")
-        world.settle()
-        world.advance(61)
-        world.settle()
-        assert "digits-worker-1-r1" in live(world)
-
     def test_a_worker_that_failed_is_kept_next_to_its_successor(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         for name in ("worker-0", "worker-0-r1"):
             world.set_pod(name, Phase.FAILED, exit_code=1)
-            world.advance(2)
-            world.settle()
+            world.wait(2)
             world.run_all()
         assert {"digits-worker-0", "digits-worker-0-r1", "digits-worker-0-r2"} <= set(world.pods)
         assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 2)
@@ -172,9 +135,7 @@ class TestParameterServers:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         world.set_pod("worker-0", Phase.FAILED, exit_code=1)
         world.advance(2)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         world.take_away("ps-0")
         world.settle()
         assert live(world) >= {"digits-worker-0-r2", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r1"}
@@ -194,25 +155,9 @@ class TestParameterServers:
         assert world.job.status.replica_statuses["chief"].restarts == {"0": 1}
         world.run_all()
         world.set_pod("chief-0-r1", Phase.SUCCEEDED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.is_true(Condition.COMPLETE)
         assert set(world.pods) == {"digits-chief-0-r1"}
-
-    def test_a_chief_that_fails_comes_back_alone_as_often_as_backoff_limit_allows(self) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES, backoffLimit=2)
-        for name, seconds in (("chief-0", 1), ("chief-0-r1", 2)):
-            world.set_pod(name, Phase.FAILED, exit_code=137)
-            world.settle()
-            world.advance(seconds)
-            world.settle()
-            world.run_all()
-        assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 2)
-        assert len(live(world)) == 6, "those that failed are kept"
-        world.set_pod("chief-0-r2", Phase.FAILED, exit_code=137)
-        world.settle()
-        assert world.is_true(Condition.FAILURE_TARGET)
 
     def test_a_chief_that_saved_and_left_comes_back_alone_and_nobody_pays(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES, backoffLimit=0, disruptionLimit=0)
@@ -221,13 +166,6 @@ class TestParameterServers:
         world.settle()
         assert (world.job.status.attempt, world.job.status.restarts.preemption) == (1, 1)
         assert "digits-chief-0-r1" in live(world)
-
-    def test_all_start_again_when_a_ps_is_lost(self) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.take_away("ps-0")
-        world.settle()
-        assert world.job.status.attempt == 2
-        assert len(live(world)) == 4
 
     @pytest.mark.parametrize("first", ["ps-0", "chief-0"])
     def test_all_start_again_when_chief_and_ps_are_lost_together(self, first: str) -> None:
@@ -256,8 +194,7 @@ class TestParameterServers:
         world.set_pod("chief-0", Phase.FAILED, exit_code=75)
         world.settle()
         assert world.job.status.attempt == 1
-        world.advance(5)
-        world.settle()
+        world.wait(5)
         assert world.job.status.attempt == 2
 
     def test_a_ps_that_failed_pays_where_the_chief_lost_it_as_a_peer(self) -> None:
@@ -266,8 +203,7 @@ class TestParameterServers:
         world.advance(2)
         world.set_pod("ps-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
         world.settle()
-        world.advance(1)
-        world.settle()
+        world.wait(1)
         assert (world.job.status.attempt, world.job.status.restarts.out_of_memory) == (2, 1)
         assert world.job.status.restarts.total == 1
 
@@ -275,40 +211,11 @@ class TestParameterServers:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         world.take_away("chief-0")
         world.settle()
-        world.advance(59)
-        world.settle()
+        world.wait(59)
         assert world.job.status.attempt == 1
-        world.advance(2)
-        world.settle()
+        world.wait(2)
         assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
         assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r2"}
-
-    @pytest.mark.parametrize(("scope", "attempt"), [("Job", 2), ("Pod", 1)])
-    def test_restart_scope_decides_for_the_chief_too(self, scope: str, attempt: int) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES, restartScope=scope)
-        world.set_pod("chief-0", Phase.FAILED, exit_code=75)
-        world.advance(5)
-        world.settle()
-        assert world.job.status.attempt == attempt
-
-    def test_worker_0_comes_back_alone_where_there_is_no_chief(self) -> None:
-        world = running(strategy="ParameterServer", roles={"worker": 2, "ps": 1})
-        world.take_away("worker-0")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        assert world.job.status.attempt == 1
-        assert live(world) == {"digits-worker-0-r1", "digits-worker-1", "digits-ps-0"}
-
-
-def test_an_evaluator_comes_back_alone() -> None:
-    world = running(roles={"chief": 1, "worker": 1, "evaluator": 1})
-    world.take_away("evaluator-0")
-    world.settle()
-    world.finish_deletions()
-    world.settle()
-    assert world.job.status.attempt == 1
-    assert live(world) == {"digits-chief-0", "digits-worker-0", "digits-evaluator-0-r1"}
 
 
 def test_a_collective_whose_member_vanished_without_a_trace_starts_again() -> None:
@@ -320,10 +227,3 @@ def test_a_collective_whose_member_vanished_without_a_trace_starts_again() -> No
     assert "worker-1 (pod digits-worker-1) was taken away" in event.message
     assert live(world) >= {"digits-worker-0-r1", "digits-worker-1-r1"}
     assert world.job.status.restarts.disruption == 1
-
-
-def job_again(world: World) -> Job:
-    """The job as an API server would give it back."""
-    stored = JobStatus.from_object(world.job.status.to_object())
-    assert stored == world.job.status
-    return world.job

@@ -27,28 +27,6 @@ class TestTrainingInOneProcess:
         assert live(world) == {f"digits-{role}-0-r1", "digits-evaluator-0"}
         assert world.pods["digits-evaluator-0"].uid == evaluator
 
-    def test_its_errors_use_the_backoff_limit_up_exactly(self) -> None:
-        world = running(strategy="OneDevice", roles={"worker": 1}, backoffLimit=2)
-        for name, seconds in (("worker-0", 1), ("worker-0-r1", 2)):
-            world.set_pod(name, Phase.FAILED, exit_code=1)
-            world.advance(seconds)
-            world.settle()
-            world.run_all()
-        assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 2)
-        world.set_pod("worker-0-r2", Phase.FAILED, exit_code=1)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        assert world.is_true(Condition.FAILED)
-        assert len(world.pods) == 3, "those that failed are kept"
-
-    def test_restart_scope_may_have_all_start_again(self) -> None:
-        world = running(strategy="Mirrored", roles={"worker": 1, "evaluator": 1}, restartScope="Job")
-        world.take_away("worker-0")
-        world.settle()
-        assert world.job.status.attempt == 2
-        assert live(world) == {"digits-worker-0-r1", "digits-evaluator-0-r1"}
-
 
 class TestCollectivesThatAreMendedPodByPod:
     """``restartScope: Pod``: the others hold in their launchers, and meet the new pod under the old address."""
@@ -71,17 +49,14 @@ class TestCollectivesThatAreMendedPodByPod:
         world = running(roles={"worker": 3}, restartScope="Pod")
         world.take_away("worker-1")
         world.take_away("worker-2")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert live(world) == {"digits-worker-0", "digits-worker-1-r1", "digits-worker-2-r1"}
         assert (world.job.status.attempt, world.job.status.restarts.disruption) == (1, 2)
 
     def test_a_lost_chief_is_replaced_alone_and_the_job_ends_with_it(self) -> None:
         world = running(roles={"chief": 1, "worker": 2}, restartScope="Pod")
         world.set_pod("chief-0", Phase.FAILED, exit_code=137)
-        world.advance(1)
-        world.settle()
+        world.wait(1)
         assert live(world) == {"digits-chief-0", "digits-chief-0-r1", "digits-worker-0", "digits-worker-1"}
         world.run_all()
         world.set_pod("chief-0-r1", Phase.SUCCEEDED)
@@ -92,15 +67,13 @@ class TestCollectivesThatAreMendedPodByPod:
     def test_survivors_that_gave_up_come_back_too_and_are_not_charged(self) -> None:
         world = running(roles={"worker": 3}, restartScope="Pod")
         world.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        world.advance(1)
-        world.settle()
+        world.wait(1)
         world.run_all()
         world.advance(2)
         for survivor in ("worker-0", "worker-2"):
             world.set_pod(survivor, Phase.FAILED, exit_code=75)
         world.settle()
-        world.advance(5)
-        world.settle()
+        world.wait(5)
         assert {name for name, pod in world.pods.items() if not pod.ended} == {
             "digits-worker-0-r1",
             "digits-worker-1-r1",
@@ -115,32 +88,17 @@ class TestCollectivesThatAreMendedPodByPod:
             for index in (0, 1):
                 world.set_pod(f"worker-{index}" + f"-r{number - 1}" * (number > 1), Phase.FAILED, exit_code=75)
             world.settle()
-            world.advance(5)
-            world.settle()
+            world.wait(5)
             world.run_all()
             world.advance(20)
             assert world.job.status.restarts.disruption == number
-
-    @pytest.mark.parametrize("limit", [0, 1, 2])
-    def test_errors_use_the_backoff_limit_up_exactly(self, limit: int) -> None:
-        world = running(roles={"worker": 2}, restartScope="Pod", backoffLimit=limit)
-        for number in range(limit + 1):
-            assert not world.is_true(Condition.FAILURE_TARGET)
-            world.set_pod("worker-1" + f"-r{number}" * (number > 0), Phase.FAILED, exit_code=1)
-            world.settle()
-            world.advance(60)
-            world.settle()
-            world.run_all()
-        assert world.is_true(Condition.FAILURE_TARGET)
-        assert world.job.status.restarts.user == limit
 
     def test_all_start_again_where_a_member_has_completed_that_one_alone_would_wait_for(self) -> None:
         world = running(roles={"chief": 1, "worker": 1}, restartScope="Pod")
         world.set_pod("worker-0", Phase.SUCCEEDED)
         world.settle()
         world.set_pod("chief-0", Phase.FAILED, exit_code=137)
-        world.advance(1)
-        world.settle()
+        world.wait(1)
         assert world.job.status.attempt == 2
         assert {"digits-chief-0-r1", "digits-worker-0-r1"} <= live(world)
 

@@ -31,8 +31,7 @@ def without_owners(before: World) -> World:
 def test_objects_that_came_back_without_owners_are_reported_and_left_alone() -> None:
     world = without_owners(running())
     world.settle()
-    world.advance(60)
-    world.settle()
+    world.wait(60)
     assert world.job.status.reason == Reason.NAME_TAKEN
     assert world.taken(CreatePod) == world.taken(DeletePod) == world.taken(DeleteService) == []
 
@@ -41,8 +40,7 @@ def test_a_job_begins_when_the_objects_without_owners_are_deleted() -> None:
     world = without_owners(running())
     world.settle()
     world.pods, world.service = {}, None
-    world.advance(60)
-    world.settle()
+    world.wait(60)
     assert live(world) == {"digits-worker-0", "digits-worker-1"}
     assert world.job.status.attempt == 1
 
@@ -50,9 +48,7 @@ def test_a_job_begins_when_the_objects_without_owners_are_deleted() -> None:
 def test_a_finished_job_without_its_status_runs_again() -> None:
     world = running()
     world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.COMPLETE)
     again = restored(world, status=False)
     again.settle()
@@ -62,9 +58,7 @@ def test_a_finished_job_without_its_status_runs_again() -> None:
 def test_a_finished_job_with_its_status_stays_finished() -> None:
     world = running()
     world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     after = restored(world, status=True)
     after.settle()
     assert after.is_true(Condition.COMPLETE)
@@ -74,8 +68,7 @@ def test_a_finished_job_with_its_status_stays_finished() -> None:
 def test_a_running_job_with_its_status_goes_on_as_a_new_attempt_that_no_error_pays_for() -> None:
     world = restored(running(), status=True)
     world.settle()
-    world.advance(30)
-    world.settle()
+    world.wait(30)
     assert world.job.status.attempt == 2
     assert world.job.status.restarts.user == 0
     assert world.job.status.restarts.disruption == 1
@@ -89,8 +82,7 @@ def test_a_claim_that_came_back_is_used_as_a_volume_but_not_as_the_jobs_own_clai
     orphan = replace(own.claim, owner_uid="")
 
     template = World(replace(own.job, uid="restored", status=job().status), claim=orphan)
-    template.advance(60)
-    template.settle()
+    template.wait(60)
     assert template.job.status.reason == Reason.NAME_TAKEN
 
     volume = {"volume": {"persistentVolumeClaim": {"claimName": orphan.name}}, "path": "/dtj/checkpoint"}

@@ -36,8 +36,7 @@ def stop_sidecars(world: World) -> None:
     """Their time passes, and the pods that are deleted for it vanish."""
     for _ in range(2):
         world.settle()
-        world.advance(LATER)
-        world.settle()
+        world.wait(LATER)
         world.finish_deletions()
     world.settle()
 
@@ -58,8 +57,7 @@ class TestAJobWhoseSidecarsNeverEnd:
         end_main(world, "worker-1", 137, reason=reason)
         stop_sidecars(world)
         assert world.is_true(Condition.FAILED)
-        assert world.job.status.root_cause is not None
-        assert world.job.status.root_cause.exit_code == 137
+        assert world.root_cause().exit_code == 137
 
     def test_starts_again_when_its_main_container_fails(self) -> None:
         world = running(roles={"worker": 2}, backoffLimit=1)
@@ -84,9 +82,7 @@ class TestAJobWhoseSidecarsNeverEnd:
         plan = world.step()
         assert not any(isinstance(action, DeletePod) for action in plan[:1]), "recorded first"
         assert world.job.status.replica_statuses["worker"].completed_indexes == "1"
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert set(world.pods) == {"digits-worker-0"}
         assert world.job.status.restarts.total == 0, "our own deletion is no disruption"
         world.set_pod("worker-0", Phase.SUCCEEDED)
@@ -96,8 +92,7 @@ class TestAJobWhoseSidecarsNeverEnd:
     def test_replaces_a_replica_alone_only_when_its_sidecars_have_left_the_address(self) -> None:
         world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
         end_main(world, "worker-0", 3)
-        world.advance(LATER)
-        world.settle()
+        world.wait(LATER)
         assert "digits-worker-0-r1" not in world.pods
         world.finish_deletions()
         world.settle()
@@ -119,8 +114,7 @@ def test_native_sidecars_are_left_to_their_kubelet() -> None:
     world = running(roles={"worker": 1}, backoffLimit=0)
     end_main(world, "worker-0", 3, sidecars=False)
     world.settle()
-    world.advance(60)
-    world.settle()
+    world.wait(60)
     assert world.is_true(Condition.FAILED)
     assert live(world) == {"digits-worker-0"}
 
@@ -140,9 +134,7 @@ def test_a_clock_that_is_ahead_keeps_no_sidecar_running() -> None:
     assert end is not None
     late = replace(end, finished_at=world.now + timedelta(hours=2))
     world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], termination=late)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.is_true(Condition.COMPLETE)
 
 

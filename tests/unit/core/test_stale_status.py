@@ -23,9 +23,7 @@ class TestARecordThatIsOlderThanItsPods:
         world = running()
         stale = world.job
         world.take_away("worker-1")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert world.job.status.attempt == 2
         return world, plan(replace(world.observed(), job=stale), world.now)
 
@@ -37,9 +35,7 @@ class TestARecordThatIsOlderThanItsPods:
         world = running(strategy="ParameterServer", roles=PS)
         stale = world.job
         world.take_away("worker-0")
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         wanted = plan(replace(world.observed(), job=stale), world.now)
         assert [type(action) for action in wanted] == [RequeueAfter]
 

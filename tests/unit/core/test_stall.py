@@ -16,8 +16,7 @@ pytestmark = pytest.mark.unit
 
 
 def condition_of(world: World) -> tuple[str, str]:
-    condition = world.job.status.condition(Condition.PROGRESS_STALLED)
-    assert condition is not None
+    condition = world.condition(Condition.PROGRESS_STALLED)
     return condition.status, condition.reason
 
 
@@ -28,8 +27,7 @@ class TestAStall:
         world.report("worker-0", step=120)
         world.settle()
         world.stands_still("worker-0", step=120)
-        condition = world.job.status.condition(Condition.PROGRESS_STALLED)
-        assert condition is not None
+        condition = world.condition(Condition.PROGRESS_STALLED)
         assert condition.status == "True"
         assert "step 120 since 2026-01-02T03:04:15Z" in condition.message
         assert [emit.reason for emit in world.events].count(Reason.STALLED) == 1
@@ -59,8 +57,7 @@ class TestAStall:
     def test_of_a_job_that_is_not_ready_is_none(self) -> None:
         world = World(job(runPolicy={"stallTimeoutSeconds": 60}))
         world.settle()
-        world.advance(600)
-        world.settle()
+        world.wait(600)
         assert not world.is_true(Condition.PROGRESS_STALLED)
 
     @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
@@ -97,9 +94,7 @@ class TestAStall:
         world = running(seconds=0, stallTimeoutSeconds=60)
         world.stands_still("worker-0", step=0)
         world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert not world.is_true(Condition.PROGRESS_STALLED)
 
 
@@ -112,8 +107,7 @@ class TestNoStall:
         world.report("worker-0", step=200)
         world.settle()
         world.operator_restarts()
-        world.advance(600)
-        world.settle()
+        world.wait(600)
         world.report("worker-0", step=200)  # it has trained, was restored, and is there again by chance
         world.settle()
         world.advance(59)
@@ -154,18 +148,14 @@ class TestNoStall:
                 runPolicy={"stallTimeoutSeconds": 60, "onStall": "Fail"},
             )
         )
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         world.report("chief-0", step=5)
         world.settle()
         world.take_away("worker-1")
         world.settle()
         world.finish_deletions()
         world.advance(600)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         world.report("chief-0", step=5)
         world.settle()
         assert world.job.status.state == "Running"
@@ -194,8 +184,7 @@ class TestNoStall:
         world.stands_still("worker-0", step=7)
         before = len(world.taken(PatchStatus)), len(world.events)
         world.operator_restarts()
-        world.advance(20)
-        world.settle()
+        world.wait(20)
         world.report("worker-0", step=7)
         world.settle()
         assert (len(world.taken(PatchStatus)), len(world.events)) == before
@@ -203,3 +192,26 @@ class TestNoStall:
         world.report("worker-0", step=8)
         world.settle()
         assert not world.is_true(Condition.PROGRESS_STALLED)
+
+
+def test_a_stall_fails_the_job_if_the_user_says_so() -> None:
+    world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
+    world.stands_still("worker-0", step=0)
+    world.settle_deletions()
+    assert (world.job.status.state, world.condition(Condition.FAILED).reason) == ("Failed", Reason.STALLED)
+
+
+def test_a_stall_restarts_the_job_if_the_user_says_so_and_the_users_budget_pays() -> None:
+    world = running(seconds=0, stallTimeoutSeconds=60, onStall="Restart", backoffLimit=1)
+    world.stands_still("worker-0", step=0)
+    assert world.job.status.attempt == 2
+    assert world.job.status.restarts.user == 1
+    assert not world.is_true(Condition.PROGRESS_STALLED)
+    world.finish_deletions()
+    world.run_all()
+    world.settle()
+    world.stands_still("worker-0-r1", step=0)
+    world.settle_deletions()
+    failed = world.condition(Condition.FAILED)
+    assert (failed.status, failed.reason) == ("True", Reason.STALLED)
+    assert "runPolicy.backoffLimit" in failed.message

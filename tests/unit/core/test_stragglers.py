@@ -97,9 +97,7 @@ class Pods:
         self.asked: list[str] = []
         self.together = self.most_together = 0
         self.world = World(job(strategy=strategy, roles={"worker": workers}))
-        self.world.settle()
-        self.world.run_all()
-        self.world.settle()
+        self.world.start()
         self.state = ClusterState(self.world.platform)
         self.state.jobs.put(JobRecord(self.world.job))
         for name, there in self.world.pods.items():
@@ -206,27 +204,22 @@ class TestAsking:
 class TestInTheStatus:
     def test_it_is_named_and_reported_once_with_its_node(self) -> None:
         world = World(job(roles={"worker": 3}))
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         world.pods["digits-worker-1"] = replace(world.pods["digits-worker-1"], node="node-7")
         world.stragglers = (Straggler("worker-1", 2.25),)
         for step in range(3):
             world.advance(20)
             world.report("worker-0", step=step)
             world.settle()
-        progress = world.job.status.progress
-        assert progress is not None
+        progress = world.shown_progress()
         assert progress.stragglers == ("worker-1",)
         (answer,) = (event for event in world.events if event.reason == Reason.STRAGGLING)
         assert answer.message == (
             "worker-1 is slower than the others: its steps take 2.2 times as long as the median; look at node node-7"
         )
         world.stragglers = ()
-        world.advance(20)
-        world.settle()
-        progress = world.job.status.progress
-        assert progress is not None
+        world.wait(20)
+        progress = world.shown_progress()
         assert progress.stragglers == ()
         assert world.pods["digits-worker-1"].phase is Phase.RUNNING
 

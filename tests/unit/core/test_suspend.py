@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -54,9 +56,7 @@ def test_what_the_pods_leave_with_is_no_failure_and_no_success(code: int) -> Non
     world = suspended()
     for name in ("worker-0", "worker-1"):
         world.set_pod(name, Phase.FAILED if code else Phase.SUCCEEDED, exit_code=code)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.state == "Suspended"
     assert world.job.status.restarts.total == 0
 
@@ -81,6 +81,37 @@ def test_resuming_begins_an_attempt_and_counts_no_restart() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"template": {"spec": {"containers": [{"name": "trainer", "image": "example/trainer:2"}]}}},
+        {"roles": {"worker": 3}},
+        {"replicaSpecs": {"worker": {"replicas": 2, "nodeSelector": {"pool": "a"}, "args": ["--epochs=9"]}}},
+        {"accelerator": {"profile": "nvidia-l4"}},
+        {"tensorBoard": {}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_job_that_was_changed_meanwhile_goes_on_as_one_that_was_created_so(change: dict[str, object]) -> None:
+    elastic, checkpoint = {"maxReplicas": 4}, {"path": "gs://bucket/c"}
+    changed = job(elastic=elastic, checkpoint=checkpoint, **change)  # type: ignore[arg-type]
+    created, world = running(changed), running(elastic=elastic, checkpoint=checkpoint)
+    set_suspend(world, True)
+    world.settle()
+    world.finish_deletions()
+    world.job = replace(world.job, spec=changed.spec, raw_spec=changed.raw_spec, generation=3)
+    world.start()
+    assert [spec_of(world, name) for name in sorted(world.pods)] == [
+        spec_of(created, name) for name in sorted(created.pods)
+    ]
+
+
+def spec_of(world: World, pod: str) -> str:
+    """What its containers and its place are, whatever attempt it is of."""
+    spec = json.dumps(world.manifests[pod]["spec"], sort_keys=True)
+    return re.sub(r'("name": "DTJ_ATTEMPT", "value": )"\d+"', r"\1", spec)
+
+
 def test_it_can_be_done_again_and_again() -> None:
     world = running()
     for cycle in range(1, 6):
@@ -88,9 +119,7 @@ def test_it_can_be_done_again_and_again() -> None:
         world.settle()
         world.finish_deletions()
         set_suspend(world, False)
-        world.settle()
-        world.run_all()
-        world.settle()
+        world.start()
         assert (world.job.status.state, world.job.status.attempt) == ("Running", cycle + 1)
 
 

@@ -87,9 +87,7 @@ class TestWhenItIsThere:
         there.settle()
         assert not there.pods[POD].terminating
         there.advance(REMADE_AFTER.total_seconds())
-        there.settle()
-        there.finish_deletions()
-        there.settle()
+        there.settle_deletions()
         assert there.pods[POD].phase is Phase.PENDING
 
     def test_it_stays_for_its_time_after_the_end(self) -> None:
@@ -101,32 +99,25 @@ class TestWhenItIsThere:
         there.pods = {name: pod for name, pod in there.pods.items() if name == POD}
         there.settle()
         assert there.is_true(Condition.COMPLETE)
-        there.advance(99)
-        there.settle()
+        there.wait(99)
         assert not there.pods[POD].terminating
         (again,) = (action.seconds for action in there.step() if hasattr(action, "seconds"))
         assert again == 1.0
         there.advance(1)
-        there.settle()
-        there.finish_deletions()
-        there.settle()
+        there.settle_deletions()
         assert (there.pods, there.tensorboard) == ({}, None)
 
     def test_with_no_time_it_goes_with_the_job(self) -> None:
         there = all_running(tensorBoard={"ttlSeconds": 0})
         there.set_pod("worker-0", Phase.SUCCEEDED)
-        there.settle()
-        there.finish_deletions()
-        there.settle()
+        there.settle_deletions()
         there.finish_deletions()
         assert POD not in there.pods
 
     def test_it_can_be_had_back_after_the_end(self) -> None:
         there = all_running(tensorBoard=None)
         there.set_pod("worker-0", Phase.SUCCEEDED)
-        there.settle()
-        there.finish_deletions()
-        there.settle()
+        there.settle_deletions()
         assert there.job.spec is not None
         change(there, tensor_board=TensorBoard())
         there.settle()
@@ -136,18 +127,14 @@ class TestWhenItIsThere:
         there = world(runPolicy={"startDeadlineSeconds": 5})
         there.settle()
         there.advance(6)
-        there.settle()
-        there.finish_deletions()
-        there.settle()
+        there.settle_deletions()
         assert there.is_true(Condition.FAILED)
         assert (there.pods, there.tensorboard) == ({}, None)
 
     def test_a_suspended_job_has_none_until_it_goes_on(self) -> None:
         there = all_running()
         suspend(there, suspended=True)
-        there.settle()
-        there.finish_deletions()
-        there.settle()
+        there.settle_deletions()
         assert (there.pods, there.tensorboard) == ({}, None)
         suspend(there, suspended=False)
         there.settle()
@@ -170,17 +157,14 @@ class TestThatItIsInNobodysWay:
     def test_its_blocker_is_no_blocker_of_the_jobs(self) -> None:
         there = all_running()
         there.block("tensorboard", Reason.IMAGE_PULL_FAILED, "no such image")
-        there.advance(60)
-        there.settle()
+        there.wait(60)
         assert there.is_true(Condition.PODS_READY)
 
     def test_it_stays_while_replicas_start_again_quickly(self) -> None:
         there = all_running()
         there.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        there.advance(1)
-        there.settle()
-        there.advance(ROOM_SECONDS - 1)
-        there.settle()
+        there.wait(1)
+        there.wait(ROOM_SECONDS - 1)
         assert there.job.status.attempt == 2
         assert not there.pods[POD].terminating
         there.run_all()
@@ -190,12 +174,10 @@ class TestThatItIsInNobodysWay:
     def test_it_makes_room_for_a_replica_that_cannot_start(self) -> None:
         there = all_running()
         there.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        there.advance(1)
-        there.settle()
+        there.wait(1)
         waits = [action.seconds for action in there.step() if hasattr(action, "seconds")]
         assert ROOM_SECONDS in waits
-        there.advance(ROOM_SECONDS)
-        there.settle()
+        there.wait(ROOM_SECONDS)
         there.finish_deletions()
         assert POD not in there.pods
 
@@ -315,9 +297,7 @@ class TestWhatItIsMadeOf:
     def test_its_name_fits_where_the_jobs_does(self, roles: dict[str, int], longest: int) -> None:
         name = "d" * longest
         there = World(job(name, roles=roles, tensorBoard={}, checkpoint=CLAIM))
-        there.settle()
-        there.run_all()
-        there.settle()
+        there.start()
         made = {action.action.name for action in there.taken(BestEffort) if creates(action)}  # type: ignore[union-attr]
         assert made == {f"{name}-tensorboard"}
         assert all(len(str(given)) <= names.MAX_NAME_LENGTH for given in made)

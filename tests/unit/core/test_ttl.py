@@ -19,9 +19,7 @@ def next_look(world: World) -> float:
 def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
     world = running(ttlSecondsAfterFinished=30)
     world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.terminal
     assert next_look(world) == 30
     world.advance(30)
@@ -31,7 +29,6 @@ def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
 def test_a_suspended_job_is_kept_however_long() -> None:
     world = World(job(runPolicy={"suspend": True, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 1}))
     world.settle()
-    world.advance(1_000_000)
-    world.settle()
+    world.wait(1_000_000)
     assert world.job.status.state == "Suspended"
     assert not world.job.deleting

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import pytest
 
-from dtj.api.json import JsonObject
-from dtj.api.status import JobStatus
-from dtj.core.actions import CheckPods, DeletePod, PatchStatus, Plan
+from dtj.core.actions import CheckPods, DeletePod, Plan
 from dtj.core.observed import Observed
-from dtj.core.planner import plan
 from dtj.engine.engine import EngineSettings
 from dtj.kube.gateway import JOBS, PODS
 from support.engine_harness import Harness, harnessed, once, pod_manifest, wants_pods
-from support.fake_gateway import NO_ANSWER, FakeGateway
+from support.fake_gateway import FakeGateway
 from support.virtual_time import settled, virtual_time
 
 pytestmark = pytest.mark.unit
@@ -59,35 +55,6 @@ async def test_a_job_is_not_planned_on_a_store_that_shows_what_was_just_deleted(
 
 
 @virtual_time
-async def test_an_event_that_never_comes_stops_a_job_for_half_a_minute_only() -> None:
-    async with harnessed(wants_pods(1)) as harness:
-        harness.gateway.lag()
-        harness.submit()
-        await settled()
-        planned = len(harness.seen)
-        await asyncio.sleep(29.0)
-        assert len(harness.seen) == planned
-        await asyncio.sleep(2.0)
-        assert len(harness.seen) > planned
-
-
-@virtual_time
-async def test_a_job_created_again_under_the_same_name_is_planned_at_once() -> None:
-    async with harnessed(wants_pods(1)) as harness:
-        harness.submit(uid="first")
-        await settled()
-        harness.gateway.lag()
-        harness.gateway.remove(PODS, "digits-worker-0")
-        harness.retract()
-        harness.submit(uid="second")
-        await settled()
-        assert harness.seen[-1].job.uid == "second"
-        harness.gateway.catch_up()
-        await settled()
-        assert [pod.owner_uid for pod in harness.seen[-1].pods] == ["second"]
-
-
-@virtual_time
 async def test_a_job_that_is_being_deleted_or_is_gone_is_not_planned() -> None:
     async with harnessed(wants_pods(1)) as harness:
         harness.submit(deletionTimestamp="2026-01-02T03:04:05Z")
@@ -97,18 +64,6 @@ async def test_a_job_that_is_being_deleted_or_is_gone_is_not_planned() -> None:
         await settled()
         assert harness.seen == []
         assert harness.gateway.calls == []
-
-
-@virtual_time
-async def test_an_old_version_that_a_watch_delivers_late_does_not_replace_a_newer_one() -> None:
-    async with harnessed(once((PatchStatus(JobStatus(state="Starting")),))) as harness:
-        harness.submit()
-        before = harness.gateway.body(JOBS, "digits")
-        await settled()
-        harness.engine.feed.put(before)
-        record = harness.engine.state.jobs.get(("default", "digits"))
-        assert record is not None
-        assert record.job.status.state == "Starting"
 
 
 @virtual_time
@@ -122,14 +77,6 @@ async def test_a_job_that_vanished_unseen_is_forgotten_at_the_next_list_and_a_ne
         await settled()
         assert sorted(record.job.name for record in harness.engine.state.jobs) == ["missed", "stays"]
         assert "missed" in {observed.job.name for observed in harness.seen}
-
-
-@virtual_time
-async def test_a_list_of_one_namespace_forgets_nothing_of_another() -> None:
-    async with harnessed(once()) as harness:
-        harness.submit("here")
-        await harness.engine.feed.relist(harness.gateway, "elsewhere")
-        assert len(harness.engine.state.jobs) == 1
 
 
 @virtual_time
@@ -182,29 +129,6 @@ async def test_a_planner_that_never_stops_learning_does_not_spin() -> None:
 
 
 @virtual_time
-async def test_failing_calls_are_retried_until_the_world_is_as_planned(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    gateway = FakeGateway()
-    gateway.fail("create", PODS, NO_ANSWER, times=5)
-    async with harnessed(wants_pods(3), gateway=gateway) as harness:
-        harness.submit()
-        await asyncio.sleep(60.0)
-        assert len(gateway.names(PODS)) == 3
-    assert "connection refused; trying again in" in caplog.text
-
-
-@virtual_time
-async def test_two_jobs_never_see_each_others_pods() -> None:
-    async with harnessed(wants_pods(2)) as harness:
-        harness.submit("digits")
-        harness.submit("digits-worker")
-        await settled()
-        for name in ("digits", "digits-worker"):
-            last = next(observed for observed in reversed(harness.seen) if observed.job.name == name)
-            assert {pod.job_name for pod in last.pods} == {name}
-
-
-@virtual_time
 async def test_the_engine_stops_within_its_time_even_where_a_call_hangs() -> None:
     gateway = FakeGateway()
     harness = Harness(gateway, wants_pods(1))
@@ -217,25 +141,3 @@ async def test_the_engine_stops_within_its_time_even_where_a_call_hangs() -> Non
     harness.engine.stop()
     await running
     assert asyncio.get_running_loop().time() - started <= 5.0
-
-
-@virtual_time
-async def test_with_the_real_planner_a_job_reaches_running_within_its_budget_of_writes() -> None:
-    workers = 2
-
-    async with harnessed(once()) as harness:
-        harness.planner = lambda observed: plan(observed, harness.now())
-        harness.submit()
-        await asyncio.sleep(1.0)
-        for name in harness.gateway.names(PODS):
-            body = harness.gateway.body(PODS, name)
-            ready: JsonObject = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            harness.gateway.put(PODS, {**body, "status": ready})
-        await asyncio.sleep(60.0)
-        record = harness.engine.state.jobs.get(("default", "digits"))
-        assert record is not None
-        assert record.job.status.state == "Running"
-        assert len(harness.writes()) <= workers + 5
-        harness.gateway.calls.clear()
-        await asyncio.sleep(3600.0)
-        assert harness.gateway.calls == [], "an idle job costs nothing"

@@ -15,15 +15,14 @@ from dtj.core.actions import (
     CreatePod,
     CreateService,
     DeletePod,
-    DeleteService,
     Emit,
     PatchStatus,
     Plan,
     RequeueAfter,
 )
 from dtj.core.observed import Observed
-from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests
-from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES, Resource
+from dtj.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests
+from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
@@ -170,16 +169,6 @@ async def test_a_conflict_stops_the_plan_before_pods_are_touched_and_says_nothin
 
 
 # -- creating -------------------------------------------------------------------------------------------------
-
-
-@virtual_time
-async def test_a_pod_whose_creation_was_not_answered_is_not_created_twice() -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", PODS, NO_ANSWER, takes_effect=True)
-    async with harnessed(wants_pods(2), gateway=gateway) as harness:
-        harness.submit()
-        await asyncio.sleep(5.0)
-        assert harness.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]
 
 
 @virtual_time
@@ -445,26 +434,6 @@ async def test_deleting_a_pod_that_is_gone_or_another_by_now_is_no_error() -> No
         await asyncio.sleep(100.0)
         assert harness.writes() == ["delete pods digits-worker-0"] * 2
         assert gateway.names(PODS) == ["digits-worker-0"]
-
-
-@pytest.mark.parametrize("resource", [PODS, SERVICES], ids=lambda resource: resource.plural)
-@virtual_time
-async def test_a_deletion_that_meets_a_conflict_is_tried_again_soon(resource: Resource) -> None:
-    """The object may be another by now, but a conflict alone does not say so."""
-
-    def planner(observed: Observed) -> Plan:
-        service = observed.service
-        dropped = (DeleteService(service.name, service.uid),) if service is not None else ()
-        return (*(DeletePod(pod.name, pod.uid) for pod in observed.pods), *dropped)
-
-    gateway = FakeGateway()
-    gateway.fail("delete", resource, Conflict("the object has been modified", status=409, reason="Conflict"), times=2)
-    async with harnessed(once(), gateway=gateway) as harness:
-        job = harness.submit()
-        gateway.put(resource, pod_manifest(job) if resource == PODS else service_manifest(job))
-        harness.planner = planner
-        await asyncio.sleep(2.0)
-        assert gateway.names(resource) == []
 
 
 @virtual_time

@@ -54,13 +54,6 @@ async def test_the_end_of_another_pod_of_that_name_does_not_settle_a_deletion() 
 
 
 @virtual_time
-async def test_what_nobody_expected_settles_nothing() -> None:
-    expectations = Expectations()
-    expectations.settle(JOB, POD)
-    assert expectations.remaining(JOB) == 0.0
-
-
-@virtual_time
 async def test_a_job_that_is_gone_leaves_nothing_behind() -> None:
     expectations = Expectations()
     expectations.expect(JOB, POD)

@@ -35,36 +35,6 @@ def known(harness: Harness) -> str | None:
 
 
 @virtual_time
-async def test_a_job_that_was_deleted_while_a_list_was_on_its_way_stays_forgotten() -> None:
-    async with harnessed(wants_pods(2)) as harness:
-        harness.submit(uid="first")
-        harness.gateway.answer_late("list", JOBS, 2.0)
-        relist = asyncio.create_task(harness.engine.feed.relist(harness.gateway, None))
-        await asyncio.sleep(1.0)
-        harness.retract()
-        await relist
-        assert known(harness) is None
-        harness.gateway.calls.clear()
-        for name in harness.gateway.names(PODS):
-            harness.gateway.remove(PODS, name)  # the garbage collector
-        await asyncio.sleep(600.0)
-        assert harness.writes() == []
-
-
-@virtual_time
-async def test_a_job_that_was_replaced_while_a_list_was_on_its_way_stays_the_new_one() -> None:
-    async with harnessed(once()) as harness:
-        harness.submit(uid="first")
-        harness.gateway.answer_late("list", JOBS, 2.0)
-        relist = asyncio.create_task(harness.engine.feed.relist(harness.gateway, None))
-        await asyncio.sleep(1.0)
-        harness.retract()
-        harness.submit(uid="second")
-        await relist
-        assert known(harness) == "second"
-
-
-@virtual_time
 async def test_jobs_that_did_not_change_are_not_read_again_and_a_list_gives_way_to_everything_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

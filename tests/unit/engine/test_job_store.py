@@ -23,16 +23,6 @@ def held(store: JobStore) -> str:
     return f"{record.job.uid} {record.job.resource_version}" if record is not None else ""
 
 
-def test_an_older_version_does_not_replace_a_newer_one() -> None:
-    store = JobStore()
-    assert store.put(version("a", 5)).changed
-    assert not store.put(version("a", 5)).changed
-    assert not store.put(version("a", 4)).changed
-    assert held(store) == "a 5"
-    assert store.put(version("a", 6)).changed
-    assert held(store) == "a 6"
-
-
 def test_late_news_of_a_deleted_job_displaces_no_successor_and_does_not_come_back_after_it() -> None:
     store = JobStore()
     store.put(version("new", 60))
@@ -43,54 +33,6 @@ def test_late_news_of_a_deleted_job_displaces_no_successor_and_does_not_come_bac
     assert not store.put(version("old", 12)).changed
     assert not store.put(version("new", 61)).changed
     assert held(store) == ""
-
-
-def test_a_successor_that_is_reported_first_ends_its_predecessor() -> None:
-    store = JobStore()
-    store.put(version("old", 10))
-    news = store.put(version("new", 60))
-    assert news.changed
-    assert news.over is not None
-    assert news.over.job.uid == "old"
-    assert not store.put(version("old", 11)).changed
-    assert held(store) == "new 60"
-
-
-def test_the_answer_to_a_write_brings_no_job_back() -> None:
-    store = JobStore()
-    assert not store.answer(version("a", 7))
-    store.put(version("a", 5))
-    assert store.answer(version("a", 7))
-    assert held(store) == "a 7"
-    assert store.answer(version("a", 6)), "the job is there, though the answer is late"
-    assert held(store) == "a 7"
-    store.remove(KEY, uid="a")
-    assert not store.answer(version("a", 8))
-    store.put(version("b", 9))
-    assert not store.answer(version("a", 8))
-    assert held(store) == "b 9"
-
-
-def test_a_list_does_not_bring_back_what_ended_while_it_was_on_its_way() -> None:
-    store = JobStore()
-    store.put(version("a", 5))
-    listed_at = store.moment
-    store.remove(KEY, uid="a")
-    assert not store.merge(version("a", 5), listed_at=listed_at).changed
-    store.put(version("b", 9))
-    assert not store.merge(version("a", 5), listed_at=listed_at).changed
-    assert held(store) == "b 9"
-
-
-def test_a_list_does_not_replace_what_came_while_it_was_on_its_way() -> None:
-    store = JobStore()
-    store.put(version("a", 5))
-    listed_at = store.moment
-    store.put(version("a", 8))
-    assert not store.merge(version("a", 6), listed_at=listed_at).changed
-    store.put(version("b", 9))
-    assert not store.merge(version("a", 8), listed_at=listed_at).changed
-    assert held(store) == "b 9"
 
 
 def test_what_a_list_lacks_is_over_unless_it_came_while_the_list_was_on_its_way() -> None:

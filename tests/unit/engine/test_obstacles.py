@@ -8,12 +8,11 @@ import pytest
 
 from dtj.core.actions import DeletePod, Plan
 from dtj.core.observed import Observed
-from dtj.core.planner import plan
-from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, Unavailable
+from dtj.kube.errors import ApiError, Conflict, Forbidden, Unavailable
 from dtj.kube.gateway import PODS
 from support.engine_harness import harnessed, once, pod_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
-from support.virtual_time import settled, virtual_time
+from support.virtual_time import virtual_time
 
 pytestmark = pytest.mark.unit
 
@@ -61,19 +60,3 @@ async def test_what_says_nothing_about_the_job_is_not_reported(error: ApiError) 
         harness.submit()
         await asyncio.sleep(60.0)
         assert {observed.obstacle for observed in harness.seen} == {""}
-
-
-@virtual_time
-async def test_a_template_that_was_rejected_is_checked_again_after_a_minute() -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", PODS, Invalid("a policy refuses it", status=422))
-    async with harnessed(once(), gateway=gateway) as harness:
-        harness.planner = lambda observed: plan(observed, harness.now())
-        harness.submit()
-        await settled()
-        harness.engine.queue.add(("default", "digits"))
-        await settled()
-        assert len([call for call in gateway.calls if call.dry_run]) == 1, "not at every occasion"
-        await asyncio.sleep(60.0)
-        await settled()
-        assert gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]

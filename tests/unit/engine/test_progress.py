@@ -87,7 +87,7 @@ class Story:
 
 class TestWhatIsNoStall:
     @pytest.mark.parametrize("on_stall", ["Fail", "Restart"])
-    @pytest.mark.parametrize("away", [20, 65, 3600])
+    @pytest.mark.parametrize("away", [20, 3600])
     @virtual_time
     async def test_an_operator_that_was_away(self, monkeypatch: pytest.MonkeyPatch, on_stall: str, away: float) -> None:
         story = Story(monkeypatch, moves, on_stall=on_stall)
@@ -99,7 +99,7 @@ class TestWhatIsNoStall:
             assert (story.status.state, story.status.attempt, story.status.restarts.total) == ("Running", 1, 0)
         assert story.asked
 
-    @pytest.mark.parametrize("seconds", [30, 45, 80, 600])
+    @pytest.mark.parametrize("seconds", [30, 600])
     @pytest.mark.parametrize("on_stall", ["Fail", "Restart"])
     @virtual_time
     async def test_pods_that_cannot_be_reached_for_a_while(
@@ -141,13 +141,3 @@ class TestWhatIsOne:
         story.answer = lambda: stands() if loop_time() >= light else None
         await story.operator(seconds=3600 + TIMEOUT + TIMEOUT / 4 + 3 * progress.INTERVAL)
         assert (story.status.state, story.status.reason) == ("Failed", "Stalled")
-
-    @virtual_time
-    async def test_an_operator_that_has_just_come_takes_the_whole_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        story = Story(monkeypatch, stands)
-        await story.begin()
-        for _ in range(3):
-            await story.operator(seconds=TIMEOUT - progress.INTERVAL)
-        assert story.status.state == "Running"
-        await story.operator(seconds=TIMEOUT + 3 * progress.INTERVAL)
-        assert story.status.state == "Failed"

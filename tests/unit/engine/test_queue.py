@@ -48,16 +48,6 @@ async def test_a_key_that_is_added_while_it_is_processed_is_processed_again_afte
 
 
 @virtual_time
-async def test_a_getter_waits_for_the_next_key() -> None:
-    queue = make_queue()
-    getter = asyncio.create_task(queue.get())
-    await settled()
-    assert not getter.done()
-    queue.add("a")
-    assert await getter == "a"
-
-
-@virtual_time
 async def test_a_key_is_not_lost_with_a_getter_that_is_cancelled_just_when_it_is_woken() -> None:
     queue = make_queue()
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
@@ -137,16 +127,6 @@ async def test_a_key_rests_after_a_pass_so_that_a_burst_of_changes_costs_one_mor
     assert loop_time() == 0.5
     await asyncio.sleep(10.0)
     assert len(queue) == 0
-
-
-@virtual_time
-async def test_the_first_pass_over_a_key_starts_at_once() -> None:
-    queue = make_queue(rest=0.5)
-    queue.add("a")
-    await take(queue)
-    queue.add("b")
-    assert await take(queue) == "b"
-    assert loop_time() == 0.0
 
 
 @virtual_time

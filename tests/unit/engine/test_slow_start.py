@@ -70,12 +70,6 @@ async def test_after_a_failure_what_is_in_flight_is_awaited_and_the_first_error_
 
 
 @virtual_time
-async def test_nothing_to_call_is_no_error() -> None:
-    await slow_start([])
-    assert loop_time() == 0.0
-
-
-@virtual_time
 async def test_a_cancelled_batch_leaves_no_call_behind() -> None:
     calls = Calls()
     batch = asyncio.create_task(slow_start(calls.make(10)))

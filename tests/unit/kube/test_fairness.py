@@ -136,19 +136,6 @@ async def test_jobs_of_a_namespace_that_has_all_its_workers_do_not_hold_up_other
         worker.cancel()
 
 
-@virtual_time
-async def test_a_worker_that_waits_is_woken_when_a_place_becomes_free() -> None:
-    queue = make_queue(places=2)
-    queue.add(("a", "1"))
-    queue.add(("a", "2"))
-    first = await queue.get()
-    second = asyncio.create_task(queue.get())
-    await settled()
-    assert not second.done()
-    queue.done(first)
-    assert await second == ("a", "2")
-
-
 # -- calls ------------------------------------------------------------------------------------------------------
 
 

@@ -237,18 +237,6 @@ async def test_a_watch_that_the_server_ends_with_an_error_is_followed_by_a_list(
 
 
 @virtual_time
-async def test_a_server_that_ends_each_watch_with_an_error_is_asked_ever_more_rarely(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    gateway = FakeGateway()
-    gateway.fail("watch", PODS, Unavailable("etcdserver: no leader", status=500), times=1000)
-    async with watching(gateway):
-        await asyncio.sleep(60.0)
-        assert len(gateway.calls) <= 2 * 20, "delays between 0.5 and 8 seconds, each before a list and a watch"
-    assert len(caplog.records) == 1
-
-
-@virtual_time
 async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_reported() -> None:
     gateway = FakeGateway()
     for _ in range(9):

@@ -93,6 +93,36 @@ async def test_what_cannot_be_used_is_one_line_that_names_the_file(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "does not exist: give one with --kubeconfig"),
+        ("", "has no list of clusters"),
+        ("just text", "has no list of clusters"),
+        ("{", ": line 1, column 2: not YAML: "),
+        ("\x00", "cannot be read"),
+        (json.dumps({**BASE, "current-context": "far"}), 'no context "far": choose one with --context: here, there'),
+        (json.dumps({**BASE, "current-context": None}), "current-context is not set: "),
+    ],
+    ids=["missing", "empty", "text", "broken YAML", "binary", "unknown context", "no context"],
+)
+async def test_what_is_no_kubeconfig_is_one_line_too(tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "kubeconfig"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        await ConnectionSource(kubeconfig=str(file)).load()
+    assert words in str(caught.value)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(tmp_path: Path) -> None:
+    here: JsonObject = {"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}
+    configuration = await source(tmp_path, clusters=[here]).load()
+    assert configuration.client_session_kwargs == {"trust_env": False}
+
+
 @pytest.mark.parametrize("field", ["certificate-authority-data", "client-certificate-data"])
 @pytest.mark.parametrize("data", ["bm90aGluZw==", "%", "a", 5])
 async def test_a_certificate_that_is_none_is_one_line(tmp_path: Path, field: str, data: JsonValue) -> None:

@@ -1,17 +1,14 @@
-"""From the API server's words to typed errors, waiting times and configuration."""
+"""From the API server's words to typed errors and waiting times."""
 
 from __future__ import annotations
 
 import json
 import random
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
-from dtj.api.json import JsonObject
 from dtj.kube.backoff import Backoff
-from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -87,54 +84,3 @@ def test_back_off_doubles_up_to_its_cap_with_jitter_and_never_ends() -> None:
     assert all(0.5 * 2**n <= delay <= 2**n for n, delay in enumerate(delays[:5]))
     assert all(15.0 <= delay <= 30.0 for delay in delays[5:])
     assert not hasattr(backoff, "__len__"), "kopf gives up at the end of what has a length"
-
-
-KUBECONFIG: JsonObject = {
-    "apiVersion": "v1",
-    "kind": "Config",
-    "current-context": "here",
-    "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-    "clusters": [{"name": "c", "cluster": {"server": "https://k8s.example:6443"}}],
-    "users": [{"name": "u", "user": {"token": "secret"}}],
-}
-
-
-async def test_a_kubeconfig_gives_server_and_token(tmp_path: Path) -> None:
-    file = tmp_path / "kubeconfig"
-    file.write_text(json.dumps(KUBECONFIG))
-    configuration = await ConnectionSource(kubeconfig=str(file)).load()
-    assert configuration.host == "https://k8s.example:6443"
-    assert await configuration.get_api_key_with_prefix("BearerToken") == "Bearer secret"
-
-
-async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(tmp_path: Path) -> None:
-    file = tmp_path / "kubeconfig"
-    file.write_text(json.dumps(KUBECONFIG).replace("k8s.example", "127.0.0.1"))
-    configuration = await ConnectionSource(kubeconfig=str(file)).load()
-    assert configuration.client_session_kwargs == {"trust_env": False}
-
-
-@pytest.mark.parametrize(
-    ("content", "context", "complaint"),
-    [
-        (None, None, "does not exist: give one with --kubeconfig"),
-        ("", None, "has no list of clusters"),
-        ("just text", None, "has no list of clusters"),
-        ("{", None, r": line 1, column 2: not YAML: "),
-        ("\x00", None, "cannot be read"),
-        (json.dumps(KUBECONFIG), "elsewhere", 'there is no context "elsewhere": choose one with --context: here'),
-        (json.dumps({**KUBECONFIG, "current-context": None}), None, "current-context is not set: .*--context: here"),
-        (json.dumps({**KUBECONFIG, "contexts": "none"}), None, 'there is no context "here": it has none'),
-    ],
-    ids=["missing", "empty", "text", "broken YAML", "binary", "unknown context", "no context", "wrong type"],
-)
-async def test_a_kubeconfig_that_cannot_be_used_is_one_clear_error(
-    tmp_path: Path, content: str | None, context: str | None, complaint: str
-) -> None:
-    file = tmp_path / "kubeconfig"
-    if content is not None:
-        file.write_text(content)
-    with pytest.raises(ConfigError, match=complaint) as caught:
-        await ConnectionSource(kubeconfig=str(file), context=context).load()
-    assert str(file) in str(caught.value)
-    assert "\n" not in str(caught.value)
