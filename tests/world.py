@@ -12,7 +12,7 @@ from typing import Final
 from builders import NOW, ended, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, merge_patch, text
-from dtj.api.kueue_annotations import ADMISSION_GATE
+from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation, Condition, Label, Reason
 from dtj.api.spec import RunPolicy
 from dtj.api.status import ConditionStatus, JobStatus, Progress

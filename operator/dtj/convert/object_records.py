@@ -12,7 +12,7 @@ import msgspec
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject, dig, objects
-from dtj.api.kueue_annotations import ADMISSION_GATE
+from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation
 from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Child, GangApi, GangObject

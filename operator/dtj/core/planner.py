@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from dtj.api.multikueue import is_left_alone
+from dtj.api.kueue import is_left_alone
 from dtj.core.actions import Plan
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
@@ -68,7 +68,7 @@ THEN: Final[tuple[Policy, ...]] = (
     # A copy of a job of another cluster comes with its Workload.
     multikueue.adopt,
     # Kueue says when the job runs, and takes its quota back.
-    queue.queue,
+    queue.hold_until_admitted,
     # An incomplete gang gives back what it holds, before its pods are taken for lost.
     gang.release_incomplete,
     # A new number of workers restarts all: losses of the old attempt do not matter any more.
@@ -118,11 +118,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
         *decision.actions,
         *stall.ask_for_stacks(context, decision),
         # The Service comes last: what becomes of TensorBoard does not wait for one that cannot be deleted.
-        *tensorboard.next_to(context, decision),
+        *tensorboard.alongside(context, decision),
         *network_policy.after_the_end(context),
         *service.after_the_end(context),
         *gang.after_the_end(context),
-        *reporting.next_to(context, decision),
+        *reporting.alongside(context, decision),
     )
 
 

@@ -50,13 +50,14 @@ from dtj.core.actions import (
     UpdateService,
     UpdateWorkloadStatus,
 )
+from dtj.core.kueue import priorities
 from dtj.core.observed import DefaultQueue, DroppedFields, Pod
-from dtj.core.obstacles import priority_class_object, priority_not_followed, tensorboard_failed, worth_reporting
+from dtj.core.policies import tensorboard
 from dtj.engine import job_metrics
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted
 from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.gangs import Gangs
-from dtj.engine.job_cache import JobCaches
+from dtj.engine.job_cache import JobCaches, worth_reporting
 from dtj.engine.job_store import JobStore
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
@@ -327,7 +328,7 @@ class Executor:
         try:
             await self._learn_priority(running.job, action)
         except (Forbidden, NotFound) as error:
-            self._creator.refuse(running.job, priority_class_object(action.name), error)
+            self._creator.refuse(running.job, priorities.priority_class_object(action.name), error)
         raise Replan
 
     async def _learn_priority(self, job: Job, action: ReadPriorityClass) -> None:
@@ -442,11 +443,11 @@ def _failed(
 ) -> Emit:
     """The event that reports an action that was a BestEffort and failed."""
     if isinstance(action, ReadPriorityClass):
-        return priority_not_followed(action.name, error.message)
+        return priorities.not_followed(action.name, error.message)
     if isinstance(action, DeleteGang):
         message = f"the {action.api.kind} {action.name} is not deleted: {error.message}"
         return Emit("Warning", Reason.API_CALL_FAILED, message)
-    return tensorboard_failed(error.message)
+    return tensorboard.failed(error.message)
 
 
 def _wanted(action: Creation) -> Wanted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from dtj.core.messages import cut
 from dtj.core.observed import (
@@ -24,10 +25,17 @@ from dtj.core.observed import (
     Straggler,
     TemplateVerdict,
 )
-from dtj.core.obstacles import worth_reporting
 from dtj.core.policies.stragglers import Reading
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import Resource
+
+MIN_FAILURES: Final = 3
+"""How many passes in a row may fail by an error of the API server before it is reported: two seconds or so."""
+
+
+def worth_reporting(failures: int, *, permanent: bool) -> bool:
+    """Whether this many failures in a row are reported to the user. ``permanent`` ones do not pass by themselves."""
+    return permanent or failures >= MIN_FAILURES
 
 
 @dataclass(frozen=True, slots=True)

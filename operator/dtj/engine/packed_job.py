@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dtj.api.job import SPEC_PROBLEM, SPEC_TEXT, Job
 from dtj.api.json import JsonObject
-from dtj.api.multikueue import PREBUILT_WORKLOAD
+from dtj.api.kueue import PREBUILT_WORKLOAD
 from dtj.engine.packed_json import SMALLEST, packed, unpacked
 from dtj.engine.stores import JobRecord
 

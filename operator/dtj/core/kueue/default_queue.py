@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from dtj.api.kueue_labels import leaves_queue_open
+from dtj.api.kueue import leaves_queue_open
 from dtj.api.names import Reason
 from dtj.api.spec import Gang, Scheduling
 from dtj.core.actions import LookForGangs, ReadDefaultQueue, RequeueAfter
