@@ -42,7 +42,7 @@ from dtj.core.policies import (
 Policy: TypeAlias = Callable[[JobContext], Decision | None]
 """Decides about a job; None if it has nothing to say about it."""
 
-FIRST: Final[tuple[Policy, ...]] = (
+BEFORE_DEADLINES: Final[tuple[Policy, ...]] = (
     # The queue of a job decides most of what follows. It is recorded where the status allows it, and touches no pod.
     default_queue.choose,
     # Touch nothing while pods are newer than the status that we know: another operator may lead by now.
@@ -60,7 +60,7 @@ FIRST: Final[tuple[Policy, ...]] = (
 )
 """Policies before which no deadline need be awaited."""
 
-THEN: Final[tuple[Policy, ...]] = (
+WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     # Kueue takes its quota back whatever became of the manifest of a job that runs.
     queue.take_back,
     # Nothing is created for a job that is wrong; what runs already is left alone.
@@ -127,10 +127,10 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _unfinished(context: JobContext) -> Decision:
-    decision = _first(FIRST, context)
+    decision = _first(BEFORE_DEADLINES, context)
     if decision is not None:
         return decision
-    return (_first(THEN, context) or Decision()).then(*deadlines.wake_ups(context))
+    return (_first(WHILE_RUNNING, context) or Decision()).then(*deadlines.wake_ups(context))
 
 
 def _unreadable(context: JobContext) -> Plan:
