@@ -7,10 +7,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from dtj.api import names
 from dtj.api.json import JsonObject, dig, text
-from dtj.api.managed_by import other_controller
-from dtj.api.names import Label
-from dtj.api.patterns import LABEL_KEY, matches
+from dtj.api.names import LABEL_KEY, Label, matches
 from dtj.api.spec import Gang, JobSpec, Scheduling
 
 _MAX_INT32: Final = 2_147_483_647
@@ -230,6 +229,12 @@ PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 def is_dispatched(spec: JsonObject) -> bool:
     """Whether MultiKueue runs the job with this spec in another cluster."""
     return spec.get("managedBy") == MULTIKUEUE
+
+
+def other_controller(spec: JsonObject) -> str | None:
+    """The controller that runs a job with this spec in place of our operator; None if our operator runs it."""
+    given = spec.get("managedBy")
+    return None if given in (None, names.CONTROLLER) else str(given)
 
 
 def is_left_alone(spec: JsonObject) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dtj.api.claim import ClaimMetadata
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.spec import JobSpec
+from dtj.api.storage import ClaimMetadata
 from dtj.core.manifests.metadata import labels_of, metadata_of
 
 
