@@ -1,6 +1,6 @@
 """Checking a whole manifest offline: the schema's types and ranges first, then the rules, as the API server does.
 
-What else an API server asks of pods, it is asked by a dry run: see :mod:`dtj.kube.dry_run`.
+What else an API server asks of pods, it is asked by a dry run: see :mod:`dtj.kube.gateway`.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from dtj.core.shards import namespaces_of
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
+from dtj.kube.gateway import Keep, everywhere
 from dtj.kube.lease import Lease, LeaseLost, ShardsDiffer
-from dtj.kube.namespaces import Keep, everywhere
 
 log = logging.getLogger("dtj.app")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dtj.api import names
 from dtj.api.profiles import Profile
-from dtj.convert.profile_file import ProfilesError, profiles
 from dtj.core.platform import JobAccess
 from dtj.engine.logs import LogFormat
+from dtj.engine.profile_file import ProfilesError, profiles
 from dtj.kube.config import ConnectionSource
 
 

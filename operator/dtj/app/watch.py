@@ -25,9 +25,9 @@ from dtj.api import names
 from dtj.api.json import JsonObject
 from dtj.app.watch_session import WatchSession
 from dtj.engine.feed import JobFeed
-from dtj.kube.backoff import Backoff
 from dtj.kube.config import ConnectionSource
-from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.gateway import Keep, everywhere
+from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import aiohttp
 import kopf
 
 from dtj.api import names
+from dtj.kube.gateway import Keep, everywhere
 from dtj.kube.job_body import decode_jobs, shortened
-from dtj.kube.namespaces import Keep, everywhere
 
 
 class _Lines:

@@ -16,8 +16,6 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
-from dtj.convert.object_records import claim_from, service_from
-from dtj.convert.pod_records import pod_from
 from dtj.core.actions import CheckPods
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
@@ -26,12 +24,11 @@ from dtj.engine.gangs import seen_gang
 from dtj.engine.job_cache import JobCaches, UnlabelledObject
 from dtj.engine.logs import about
 from dtj.engine.slow_start import slow_start
-from dtj.kube.backoff import Backoff
-from dtj.kube.dry_run import dry_run
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
-from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource
-from dtj.kube.loop_time import loop_time
+from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource, dry_run
+from dtj.kube.observed import claim_from, pod_from, service_from
 from dtj.kube.records import Key, plain_from_object, pod_from_object, service_from_object
+from dtj.kube.waiting import Backoff, loop_time
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Annotation, Reason
 from dtj.api.status import JobStatus
-from dtj.convert.object_records import resource_of
 from dtj.core.actions import (
     Action,
     AskForStacks,
@@ -68,7 +67,8 @@ from dtj.engine.stores import ChildStore, JobRecord
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
-from dtj.kube.loop_time import loop_time
+from dtj.kube.observed import resource_of
+from dtj.kube.waiting import loop_time
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,9 @@ from dtj.engine.progress import is_running, pod_of
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.status_port import fetch, read_step_timing
-from dtj.kube.backoff import Backoff
 from dtj.kube.fairness import FairWork
-from dtj.kube.loop_time import loop_time
 from dtj.kube.records import Key
+from dtj.kube.waiting import Backoff, loop_time
 
 INTERVAL: Final = 30.0
 """Seconds between two questions to a pod."""

@@ -15,7 +15,7 @@ import msgspec
 from dtj.api import kueue, names
 from dtj.api.job import MAX_SPEC_BYTES, SPEC_PROBLEM, SPEC_TEXT, has_many_values, size_problem
 from dtj.api.json import JsonObject
-from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.gateway import Keep, everywhere
 from dtj.kube.records import decode_identity
 
 

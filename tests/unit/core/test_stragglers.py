@@ -19,9 +19,9 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.status_port import read_step_timing
 from dtj.engine.stores import JobRecord, Labelled
-from dtj.kube.backoff import Backoff
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
+from dtj.kube.waiting import Backoff
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.metrics.step_timing import OwnPart
 from support.virtual_time import virtual_time

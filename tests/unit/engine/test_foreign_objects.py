@@ -9,11 +9,11 @@ import pytest
 from dtj.api import kueue
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
-from dtj.convert.object_records import LARGEST_STATUS, gang_from, network_policy_from, service_from
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Child, GangObject
 from dtj.kube.gateway import SERVICES
 from dtj.kube.informer import Informer
+from dtj.kube.observed import LARGEST_STATUS, gang_from, network_policy_from, service_from
 from dtj.kube.records import (
     ServiceRecord,
     decode_service,

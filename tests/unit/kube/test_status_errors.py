@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from dtj.api.json import JsonObject
-from dtj.kube.backoff import Backoff
 from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.errors import (
     AlreadyExists,
@@ -22,8 +21,10 @@ from dtj.kube.errors import (
     NotFound,
     TooManyRequests,
     Unavailable,
+    error_from_reply,
+    error_from_status,
 )
-from dtj.kube.status_errors import error_from_reply, error_from_status
+from dtj.kube.waiting import Backoff
 
 pytestmark = pytest.mark.unit
 

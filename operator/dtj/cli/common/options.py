@@ -103,8 +103,8 @@ def platform_option(command: F) -> F:
 def _platform(context: click.Context, parameter: click.Parameter, value: Path | None) -> Platform | None:
     if context.resilient_parsing:  # a Tab: nothing is checked
         return None
-    from dtj.convert.profile_file import ProfilesError, profiles
     from dtj.core.platform import Platform
+    from dtj.engine.profile_file import ProfilesError, profiles
 
     try:
         return Platform(profiles=profiles(value))
