@@ -24,9 +24,8 @@ from dtj.engine.feed import JobFeed
 from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
 from dtj.engine.pod_events import PodEventReader
-from dtj.engine.progress import ProgressReader
+from dtj.engine.progress import ProgressReader, StackRequests
 from dtj.engine.queue import WorkQueue
-from dtj.engine.stacks import StackRequests
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import ChildStore, Labelled, R, labelled
 from dtj.engine.stragglers import StragglerFinder

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from kubernetes.aio.client import Configuration
 
+from dtj.engine.creation import slow_start
 from dtj.engine.queue import WorkQueue
-from dtj.engine.slow_start import slow_start
 from dtj.kube.client import REQUESTS_IN_FLIGHT, KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.fairness import FairShare, FairSlots, FairWork, TakingTurns
