@@ -20,7 +20,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.core.context import JobContext
 from dtj.core.gang.discovery import APIS
-from dtj.core.manifests.claim import claim_name
+from dtj.core.manifests.metadata import claim_name
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from dtj.core.platform import Platform

@@ -20,7 +20,7 @@ from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Label
 from dtj.api.spec import JobSpec
 from dtj.client.checks import Manifest
-from dtj.core.manifests.claim import claim
+from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import first_pods
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container

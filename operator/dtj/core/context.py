@@ -15,7 +15,7 @@ from dtj.core.gang.discovery import choose, served
 from dtj.core.gang.group import size
 from dtj.core.gang.schedulers import disrupted_at
 from dtj.core.kueue.partial_admission import as_admitted
-from dtj.core.manifests.claim import claim
+from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform

@@ -15,9 +15,8 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from dtj.api.kueue import is_left_alone
-from dtj.core.actions import Plan
+from dtj.core.actions import Decision, Plan
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import default_queue, multikueue, queue, reporting
 from dtj.core.observed import Observed
 from dtj.core.policies import (
@@ -112,7 +111,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if context.dispatched:
         return multikueue.plan_dispatched(context)
     decision = (_first(FINISHED, context) or Decision()) if job.status.terminal else _unfinished(context)
-    if decision.alone:
+    if decision.final:
         return decision.actions
     return (
         *decision.actions,

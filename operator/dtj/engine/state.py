@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from dtj.core.manifests.claim import claim_name
+from dtj.core.manifests.metadata import claim_name
 from dtj.core.messages import cut
 from dtj.core.observed import (
     Blocker,

@@ -8,10 +8,9 @@ from dtj.api import kueue
 from dtj.api.json import JsonObject
 from dtj.api.names import Label, Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Plan, UpdateGang
+from dtj.core.actions import Decision, Plan, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import priorities, reporting, workloads
 from dtj.core.kueue.queue import into_queue, queued_because
 from dtj.core.observed import GangObject

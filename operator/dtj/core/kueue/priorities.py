@@ -10,9 +10,8 @@ from typing import Final
 from dtj.api.kueue import PRIORITY_CLASS, priority_class
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, BestEffort, DeleteGang, Emit, ReadPriorityClass, UpdateGang
+from dtj.core.actions import Action, BestEffort, Decision, DeleteGang, Emit, ReadPriorityClass, UpdateGang
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue.workloads import admitted, holds_quota, priority_class_fields
 from dtj.core.observed import GangApi, GangObject
 

@@ -8,10 +8,9 @@ from dtj.api.json import JsonObject
 from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, DeleteGang, ReadFlavors, UpdateGang
+from dtj.core.actions import Action, Decision, DeleteGang, ReadFlavors, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import priorities, workloads
 from dtj.core.kueue.reporting import fits
 from dtj.core.messages import MAX_NOTE, cut

@@ -15,9 +15,8 @@ from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, Role
-from dtj.core.actions import Action, CreateGang, DeleteGang, UpdateWorkloadStatus
+from dtj.core.actions import Action, CreateGang, Decision, DeleteGang, UpdateWorkloadStatus
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import priorities
 from dtj.core.kueue.workloads import condition, conditions, evicted, holds_quota, is_true
 from dtj.core.messages import cut

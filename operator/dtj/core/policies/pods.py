@@ -7,16 +7,15 @@ from collections.abc import Iterable
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import blockers
-from dtj.core.actions import Action, CreateClaim, DeletePod, Emit, Plan, RequeueAfter
+from dtj.core.actions import Action, CreateClaim, Decision, DeletePod, Emit, Plan, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import queue
-from dtj.core.manifests.claim import claim
+from dtj.core.manifests.metadata import claim
 from dtj.core.observed import Straggler
 from dtj.core.pod_creation import creations
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import cleanup, cluster_config_map, gang, network_policy, service, stall
+from dtj.core.policies import cleanup, gang, network_policy, service, stall
 from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.backoff import seconds_until_due
 from dtj.core.progress import progress
@@ -79,7 +78,6 @@ def _before_pods(context: JobContext) -> tuple[Action, ...]:
     return (
         *network_policy.before_pods(context),
         *_checkpoint_claim(context),
-        *cluster_config_map.before_pods(context),
         *service.before_pods(context),
         *gang.before_pods(context),
     )

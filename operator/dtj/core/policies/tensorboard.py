@@ -24,6 +24,7 @@ from dtj.core.actions import (
     BestEffort,
     CreatePod,
     CreateService,
+    Decision,
     DeletePod,
     DeleteService,
     Emit,
@@ -31,7 +32,6 @@ from dtj.core.actions import (
     RequeueAfter,
 )
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.manifests.pod import apply_security, mount_checkpoint, role_template
 from dtj.core.observed import Phase, Pod

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dtj.api import kueue
 from dtj.api.job import parse_time
-from dtj.core.actions import DeleteJob, RequeueAfter
+from dtj.core.actions import Decision, DeleteJob, RequeueAfter
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.status import time_after
 
 
@@ -19,7 +18,7 @@ def delete_when_expired(context: JobContext) -> Decision | None:
     if due is None:
         return None
     wait = (due - context.now).total_seconds()
-    return Decision.of(RequeueAfter(wait)) if wait > 0 else Decision((DeleteJob(),), alone=True)
+    return Decision.of(RequeueAfter(wait)) if wait > 0 else Decision((DeleteJob(),), final=True)
 
 
 def kept(context: JobContext) -> tuple[RequeueAfter, ...]:
