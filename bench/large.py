@@ -22,12 +22,11 @@ import msgspec
 import figures
 from builders import manifest
 from dtj.api.json import JsonObject, dig
+from dtj.app.shard_leases import namespaces_of
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.core.shards import namespaces_of
 from dtj.engine.engine import Engine, EngineSettings
-from dtj.kube.gateway import JOBS, PODS, SERVICES, Listing, Resource
-from dtj.kube.namespaces import everywhere
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Listing, Resource, everywhere
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import settled, virtual_time

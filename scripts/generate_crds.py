@@ -11,7 +11,7 @@ import sys
 import yaml
 from generated import ROOT, write_or_check
 
-from dtj.api import generated_schema, names
+from dtj.api import names, schema
 from dtj.api.crd import custom_resource_definition, job_schema
 
 TARGET = ROOT / "crds" / f"{names.PLURAL}.yaml"
@@ -79,7 +79,7 @@ def _as_json(value: object) -> str:
 def main() -> int:
     files = {
         TARGET: render(),
-        generated_schema.FILE: render_schema(),
+        schema.GENERATED_FILE: render_schema(),
     }
     return write_or_check(__doc__, files)
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from builders import NOW, ended, job
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, merge_patch, text
-from dtj.api.kueue_annotations import ADMISSION_GATE
+from dtj.api.json import JsonObject, apply_merge_patch, dig, text
+from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation, Condition, Label, Reason
 from dtj.api.spec import RunPolicy
 from dtj.api.status import ConditionStatus, JobStatus, Progress, RootCause
@@ -431,7 +431,7 @@ class World:
         if owner := text(dig(patch, "metadata", "ownerReferences", 0, "uid")):
             self.gang = replace(self.gang, owner_uid=owner)
         else:
-            self.gang_manifests[-1] = merge_patch(self.gang_manifests[-1], patch)
+            self.gang_manifests[-1] = apply_merge_patch(self.gang_manifests[-1], patch)
             self.gang = self._as_shown(self.gang, self.gang_manifests[-1])
 
     def _as_shown(self, gang: GangObject, body: JsonObject) -> GangObject:

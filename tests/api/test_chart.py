@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from dtj.api.json import JsonObject, dig, text
-from dtj.app.job_access import job_access
 from dtj.app.main import main
-from dtj.convert.profile_file import load_profiles
+from dtj.app.settings import job_access
+from dtj.engine.profile_file import load_profiles
 from dtj.kube.rbac import (
     FOR_GANGS,
     FOR_KUEUE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj.core.shards import shard_of
+from dtj.app.shard_leases import shard_of
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess, grant
 

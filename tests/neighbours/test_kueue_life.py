@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from dtj.api import kueue_annotations, kueue_labels
+from dtj.api import kueue
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from support.kueue_queues import ONE_CPU, Queues
@@ -103,12 +103,12 @@ class TestQuota:
         queues.make("gpus", cpus=2)
         queues.submit("before")
         queues.run("before")
-        labels: JsonObject = {kueue_labels.QUEUE: "gpus", kueue_labels.PRIORITY_CLASS: "neighbours-low"}
+        labels: JsonObject = {kueue.QUEUE: "gpus", kueue.PRIORITY_CLASS: "neighbours-low"}
         queues.submit_labelled(labels, "first")
         queues.await_message("QuotaReserved", "insufficient", "first")
-        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-none"}, "second")
+        queues.submit_labelled({**labels, kueue.PRIORITY_CLASS: "neighbours-none"}, "second")
         suspended_because(queues, "create the class, or change the label", "second")
-        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-high"}, "second")
+        queues.submit_labelled({**labels, kueue.PRIORITY_CLASS: "neighbours-high"}, "second")
         queues.await_message("QuotaReserved", "insufficient", "second")
         spec = queues.workload("second") or {}
         assert dig(spec, "spec", "priority") == 1000
@@ -121,12 +121,12 @@ class TestQuota:
         for name, value in ("neighbours-high", 1000), ("neighbours-low", 10), ("neighbours-lowest", 1):
             queues.make_priority_class(name, value)
         queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
-        labels: JsonObject = {kueue_labels.QUEUE: "gpus", kueue_labels.PRIORITY_CLASS: "neighbours-high"}
+        labels: JsonObject = {kueue.QUEUE: "gpus", kueue.PRIORITY_CLASS: "neighbours-high"}
         queues.submit_labelled(labels, "runs")
         queues.run("runs")
-        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-low"}, "waits")
+        queues.submit_labelled({**labels, kueue.PRIORITY_CLASS: "neighbours-low"}, "waits")
         queues.await_message("QuotaReserved", "insufficient", "waits")
-        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-lowest"}, "runs")
+        queues.submit_labelled({**labels, kueue.PRIORITY_CLASS: "neighbours-lowest"}, "runs")
         queues.await_condition("Evicted", "True/Preempted", "runs")
         assert dig(queues.workload("runs") or {}, "spec", "priority") == 1
         queues.run("waits")
@@ -173,12 +173,12 @@ class TestQuota:
         for name, value in ("neighbours-high", 1000), ("neighbours-low", 10):
             queues.make_priority_class(name, value)
         queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
-        labels: JsonObject = {kueue_labels.QUEUE: "gpus", kueue_labels.PRIORITY_CLASS: "neighbours-low"}
+        labels: JsonObject = {kueue.QUEUE: "gpus", kueue.PRIORITY_CLASS: "neighbours-low"}
         queues.submit_labelled(labels, "runs")
         queues.run("runs")
-        changed = f"{kueue_labels.QUEUE}-" if change == "removed" else f"{kueue_labels.QUEUE}=another"
+        changed = f"{kueue.QUEUE}-" if change == "removed" else f"{kueue.QUEUE}=another"
         queues.world.plane.kubectl("label", "-n", queues.world.namespace, "--overwrite", "dtj/runs", changed)
-        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-high"}, "urgent")
+        queues.submit_labelled({**labels, kueue.PRIORITY_CLASS: "neighbours-high"}, "urgent")
         queues.await_condition("Evicted", "True/Preempted", "runs")
         queues.run("urgent")
         queues.world.end_pod("urgent-worker-0", exit_code=0)
@@ -253,18 +253,18 @@ class TestStoppedQueues:
 class TestLabels:
     def test_a_label_names_the_queue(self, queues: Queues) -> None:
         queues.make("gpus", cpus=2)
-        queues.submit_labelled({kueue_labels.QUEUE: "gpus"})
+        queues.submit_labelled({kueue.QUEUE: "gpus"})
         queues.run()
         assert queues.world.job().status.gang == "Kueue"
 
     def test_a_job_that_others_gate_waits_until_they_let_it_go(self, queues: Queues) -> None:
         queues.make("gpus", cpus=2)
-        seconds = f"{kueue_annotations.PROVISIONING_PREFIX}maxRunDurationSeconds"
-        gate: JsonObject = {kueue_annotations.ADMISSION_GATE: "example.com/budget", seconds: "60"}
-        queues.submit_labelled({kueue_labels.QUEUE: "gpus"}, annotations=gate)
+        seconds = f"{kueue.PROVISIONING_PREFIX}maxRunDurationSeconds"
+        gate: JsonObject = {kueue.ADMISSION_GATE: "example.com/budget", seconds: "60"}
+        queues.submit_labelled({kueue.QUEUE: "gpus"}, annotations=gate)
         suspended_because(queues, "gated by: example.com/budget")
         assert dig(queues.workload() or {}, "metadata", "annotations", seconds) == "60"
-        queues.world.annotate({kueue_annotations.ADMISSION_GATE: None})
+        queues.world.annotate({kueue.ADMISSION_GATE: None})
         queues.run()
         labels = dig(queues.world.pods()["digits-worker-0"], "metadata", "labels")
         assert isinstance(labels, dict)
@@ -272,7 +272,7 @@ class TestLabels:
 
     def test_a_job_stops_when_its_time_of_execution_is_over(self, queues: Queues) -> None:
         queues.make("gpus", cpus=2)
-        queues.submit_labelled({kueue_labels.QUEUE: "gpus", kueue_labels.MAX_EXECUTION_SECONDS: "3"})
+        queues.submit_labelled({kueue.QUEUE: "gpus", kueue.MAX_EXECUTION_SECONDS: "3"})
         queues.await_condition("Evicted", "True/Deactivated")
         queues.world.await_pods([])
         suspended_because(queues, "set spec.active of the Workload to true")

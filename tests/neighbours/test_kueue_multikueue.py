@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from dtj.api import multikueue, names
+from dtj.api import kueue, names
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
 from support.job_world import JobWorld
@@ -33,7 +33,7 @@ class Clusters:
 
     def submit(self, *, elastic: JsonObject | None = None, **policy: object) -> None:
         """A job of two pods that MultiKueue runs elsewhere, with these fields of its runPolicy."""
-        self.manager.submit(managedBy=multikueue.CONTROLLER, runPolicy=policy, elastic=elastic)
+        self.manager.submit(managedBy=kueue.MULTIKUEUE, runPolicy=policy, elastic=elastic)
 
     def run(self) -> None:
         """Wait until the copy runs, and the job in the manager cluster reports that."""
@@ -126,7 +126,7 @@ def _connect(queues: Queues, account: Path) -> None:
     cluster = queues.create("MultiKueueCluster", "worker", {"clusterSource": source})
     config = queues.create("MultiKueueConfig", "config", {"clusters": [cluster]})
     reference: JsonObject = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": config}
-    check = queues.create("AdmissionCheck", "check", {"controllerName": multikueue.CONTROLLER, "parameters": reference})
+    check = queues.create("AdmissionCheck", "check", {"controllerName": kueue.MULTIKUEUE, "parameters": reference})
     queues.make("gpus", cpus=2, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
 
 
@@ -197,7 +197,7 @@ class TestMultiKueue:
         clusters.run()
 
     def test_a_job_without_a_queue_is_refused_with_the_remedy(self, clusters: Clusters) -> None:
-        clusters.manager.world.submit(managedBy=multikueue.CONTROLLER)
+        clusters.manager.world.submit(managedBy=kueue.MULTIKUEUE)
         job = clusters.manager.world.await_condition(Condition.INVALID)
         condition = job.status.condition(Condition.INVALID)
         assert condition is not None

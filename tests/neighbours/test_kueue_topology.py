@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dtj.api.json import JsonObject, dig, object_at, text
-from dtj.api.kueue_topology import REQUIRED
+from dtj.api.kueue import TOPOLOGY_REQUIRED
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kueue_queues import ONE_CPU, Queues
 
@@ -65,7 +65,7 @@ class Racks:
 
     def submit(self, workers: int, *, level: str = "", strategy: str | None = None, others: object = None) -> None:
         """A job of pods with a CPU each, which must be in one place of this level."""
-        metadata: JsonObject = {"annotations": {REQUIRED: level}} if level else {}
+        metadata: JsonObject = {"annotations": {TOPOLOGY_REQUIRED: level}} if level else {}
         more = {"strategy": strategy} if strategy is not None else {}
         spec: JsonObject = {**object_at(ONE_CPU, "spec"), "tolerations": [{"key": POOL, "operator": "Exists"}]}
         template: JsonObject = {"spec": spec, "metadata": metadata}

@@ -19,8 +19,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Env, Reason
 from dtj.api.schema import check
-from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
-from dtj.api.tensorboard import TensorBoard
+from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role, TensorBoard
 from dtj.core import blockers
 from dtj.core.actions import BestEffort, CreatePod, DeletePod, PatchStatus
 from dtj.core.gang.discovery import APIS

@@ -18,11 +18,9 @@ from builders import NOW, pod, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
-from dtj.convert.object_records import claim_from, gang_from, service_from
-from dtj.convert.pod_records import pod_from
 from dtj.core.context import JobContext
 from dtj.core.gang.discovery import APIS
-from dtj.core.manifests.claim import claim_name
+from dtj.core.manifests.metadata import claim_name
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
@@ -30,6 +28,7 @@ from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord, Labelled, labelled
 from dtj.kube.informer import Change
+from dtj.kube.observed import claim_from, gang_from, pod_from, service_from
 from dtj.kube.records import decode_gang, decode_plain, decode_pod, decode_service
 from strategies import jobs
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from dtj.api.json import JsonObject, dig, merge_patch, text
+from dtj.api.json import JsonObject, apply_merge_patch, dig, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
 from dtj.kube.gateway import Discovery, Listing, Resource, WatchEvent, one_page
 from dtj.kube.records import Key
@@ -262,7 +262,7 @@ class FakeGateway:
                 expected = dig(patch, "metadata", precondition)
                 if expected is not None and expected != dig(stored, "metadata", precondition):
                     raise Conflict("the object has been modified", status=409, reason="Conflict")
-            merged = merge_patch(stored, patch)
+            merged = apply_merge_patch(stored, patch)
             status = merged.get("status")
             if isinstance(status, dict):
                 merged["status"] = {k: v for k, v in status.items() if k not in self.dropped_status_fields}

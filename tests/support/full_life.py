@@ -9,8 +9,7 @@ from functools import partial
 from builders import CLAIM_TEMPLATE, manifest
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at, objects
-from dtj.api.kueue_labels import PRIORITY_CLASS, QUEUE
-from dtj.api.multikueue import PREBUILT_WORKLOAD
+from dtj.api.kueue import PREBUILT_WORKLOAD, PRIORITY_CLASS, QUEUE
 from dtj.api.names import Annotation, Condition, Label
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, NATIVE, VOLCANO, Groups

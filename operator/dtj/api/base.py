@@ -1,11 +1,12 @@
-"""What all models of the specification have in common."""
+"""What all models of the specification have in common, and fields whose schema is Kubernetes' own."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
 MAX_SETS: Final = 1000
 """This many sets are shared. Users decide which fields there are, and must not fill the memory with sets."""
@@ -37,3 +38,26 @@ class SpecModel(SharedFieldsSet):
     """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class PodTemplateFragment:
+    """Marks a field whose schema is Kubernetes' own: the one at ``path`` below PodTemplateSpec.
+
+    :mod:`dtj.api.crd` puts the schema in. No path means the whole template.
+    """
+
+    def __init__(self, *path: str) -> None:
+        self.path = path
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, JsonValue]:
+        return {POD_TEMPLATE_PATH: list(self.path)}
+
+
+POD_TEMPLATE_PATH: Final = "x-dtj-pod-template-path"
+"""Keyword by which the models' JSON schema refers to Kubernetes' own."""
+
+VOLUME_SOURCE: Final = ("spec", "volumes", "source")
+"""The path that stands for a volume without its name."""
+
+QUANTITY: Final = ("quantity",)
+"""The path that stands for one quantity."""

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from dtj.api import names
-from dtj.api.fragments import POD_TEMPLATE_PATH, QUANTITY, VOLUME_SOURCE
+from dtj.api.base import POD_TEMPLATE_PATH, QUANTITY, VOLUME_SOURCE
 from dtj.api.json import JsonObject, dig
 from dtj.api.pod_schema import QUANTITY_SCHEMA, fragment, pod_template_schema, volume_source_schema
 from dtj.api.rule import ANY_KEY, Path, Rule

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from pydantic import ValidationError
 
-from dtj.api import kueue_annotations, kueue_labels, multikueue, names
+from dtj.api import kueue, names
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
@@ -134,14 +134,14 @@ class Job:
             generation=generation if isinstance(generation, int) else 1,
             resource_version=text(dig(metadata, "resourceVersion")),
             labels=labels,
-            annotations=kueue_annotations.kept(annotations) if isinstance(annotations, dict) else {},
+            annotations=kueue.kept_annotations(annotations) if isinstance(annotations, dict) else {},
             created_at=parse_time(dig(metadata, "creationTimestamp")),
             deleting=dig(metadata, "deletionTimestamp") is not None,
-            spec=kueue_labels.with_queue(spec, labels) if spec is not None else None,
+            spec=kueue.with_queue(spec, labels) if spec is not None else None,
             problems=problems,
             status=JobStatus.from_object(dig(body, "status")),
             raw_spec=raw_spec,
-            prebuilt_workload=multikueue.prebuilt_workload(body),
+            prebuilt_workload=kueue.prebuilt_workload(body),
         )
 
     def owns(self, child: Owned) -> bool:

@@ -55,7 +55,7 @@ def extend(parent: JsonObject, key: str, items: Iterable[JsonObject]) -> None:
     parent[key] = merged
 
 
-def merge_patch(body: JsonObject, patch: JsonObject) -> JsonObject:
+def apply_merge_patch(body: JsonObject, patch: JsonObject) -> JsonObject:
     """The object after a JSON merge patch (RFC 7386). Neither argument is changed."""
     merged = dict(body)
     for key, value in patch.items():
@@ -63,10 +63,24 @@ def merge_patch(body: JsonObject, patch: JsonObject) -> JsonObject:
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, dict):
-            merged[key] = merge_patch(present if isinstance(present, dict) else {}, value)
+            merged[key] = apply_merge_patch(present if isinstance(present, dict) else {}, value)
         else:
             merged[key] = value
     return merged
+
+
+def merge_patch_between(before: JsonObject, after: JsonObject) -> JsonObject:
+    """The smallest patch from ``before`` to ``after``; what ``after`` lacks is removed. ``after`` has no nulls."""
+    patch: JsonObject = {key: None for key in before if key not in after}
+    for key, wanted in after.items():
+        present = before.get(key)
+        if isinstance(wanted, dict) and isinstance(present, dict):
+            nested = merge_patch_between(present, wanted)
+            if nested:
+                patch[key] = nested
+        elif key not in before or present != wanted:
+            patch[key] = wanted
+    return patch
 
 
 def present(fields: JsonObject) -> JsonObject:

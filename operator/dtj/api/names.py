@@ -208,3 +208,36 @@ def job_name_from(words: str) -> str:
     suffix, and for the names of the replicas."""
     name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:32].strip("-")
     return name if name[:1].isalpha() else f"job-{name}".strip("-")
+
+
+DNS_LABEL: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+"""The name of a namespace, a container or a volume, which has 63 characters at most."""
+
+CONFIG_KEY: Final = "^[-._a-zA-Z0-9]+$"
+"""The key of a ConfigMap or a Secret, which has 253 characters at most."""
+
+LABEL_KEY: Final = (
+    "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+)
+"""The key of a label, such as ``topology.kubernetes.io/rack``."""
+
+
+def matches(pattern: str, value: object) -> bool:
+    """Whether the whole text matches; ``pattern`` begins with ``^`` and ends with ``$``.
+
+    To Python ``$`` is also the place before a last line break, to RE2 it is the end of the text.
+    """
+    return re.fullmatch(pattern.removeprefix("^").removesuffix("$"), str(value)) is not None
+
+
+_MAX_NAMESPACE: Final = 63
+
+
+def namespace_problem(name: str) -> str:
+    """Why a text is not the name of a namespace; empty if it is one."""
+    if len(name) <= _MAX_NAMESPACE and matches(DNS_LABEL, name):
+        return ""
+    return (
+        f"\"{name}\" is not the name of a namespace: write up to {_MAX_NAMESPACE} lower-case letters, digits and '-', "
+        "with a letter or digit at both ends"
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.json import JsonObject
-from dtj.api.patterns import CONFIG_KEY, DNS_LABEL
+from dtj.api.names import CONFIG_KEY, DNS_LABEL
 
 PREFIX: Final = "io.k8s.api.core.v1."
 

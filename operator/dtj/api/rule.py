@@ -1,4 +1,4 @@
-"""What a rule is, and the places in a job's schema to which rules are attached."""
+"""What a rule is, where in a job's schema rules are, and numbers of replicas as rules need them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.json import JsonObject
+from dtj.api.spec import Role
 
 Path = tuple[str, ...]
 ANY_KEY: Final = "*"
@@ -46,3 +47,40 @@ class Rule:
     def words(self, value: JsonObject) -> str:
         """The message about ``value``, which breaks this rule."""
         return self.names(value) if self.names is not None else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule: where, and what to do."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def roles_of(spec: JsonObject) -> JsonObject:
+    """``replicaSpecs``; empty if there is none."""
+    value = spec.get("replicaSpecs")
+    return value if isinstance(value, dict) else {}
+
+
+def count(spec: JsonObject, *roles: Role) -> int:
+    """Number of replicas of these roles. A role that is null has none; it breaks a rule of its own."""
+    total = 0
+    for role in roles:
+        role_spec = roles_of(spec).get(role)
+        if isinstance(role_spec, dict):
+            replicas = role_spec.get("replicas", 1)
+            total += replicas if isinstance(replicas, int) else 0
+    return total
+
+
+def cel_count(*roles: Role) -> str:
+    """The same in CEL."""
+    return " + ".join(
+        f"('{role}' in self.replicaSpecs && self.replicaSpecs['{role}'] != null"
+        f" ? self.replicaSpecs['{role}'].replicas : 0)"
+        for role in roles
+    )

@@ -14,13 +14,8 @@ from pydantic import JsonValue
 
 from dtj.api import names, quantities
 from dtj.api.changes import CHANGES
-from dtj.api.claim import CLAIM_RULES
-from dtj.api.claim_rules import SHARING_RULES, VOLUME_RULES
-from dtj.api.counts import cel_count, count, roles_of
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.managed_by import MANAGED_BY_RULES
-from dtj.api.names import Env
-from dtj.api.patterns import matches
+from dtj.api.names import Env, matches
 from dtj.api.rule import (
     ACCELERATORS,
     ANY_KEY,
@@ -34,8 +29,12 @@ from dtj.api.rule import (
     TEMPLATES,
     Path,
     Rule,
+    Violation,
+    cel_count,
+    count,
+    roles_of,
 )
-from dtj.api.run_policy_rules import RUN_POLICY_RULES
+from dtj.api.run_policy_rules import MANAGED_BY_RULES, RUN_POLICY_RULES
 from dtj.api.spec import (
     DATA_SERVICE,
     ELASTIC,
@@ -46,8 +45,7 @@ from dtj.api.spec import (
     Strategy,
     as_role,
 )
-from dtj.api.tensorboard import TENSORBOARD_RULES
-from dtj.api.violation import Violation
+from dtj.api.storage_rules import CLAIM_RULES, SHARING_RULES, TENSORBOARD_RULES, VOLUME_RULES
 
 
 def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:

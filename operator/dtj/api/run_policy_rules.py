@@ -1,13 +1,13 @@
-"""The rules of ``spec.runPolicy``, as the API server and ``dtj validate`` check them."""
+"""The rules of ``spec.runPolicy`` and ``spec.managedBy``."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from dtj.api.counts import cel_count, count
+from dtj.api import names
 from dtj.api.json import JsonObject, dig
-from dtj.api.patterns import LABEL_KEY, matches
-from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule
+from dtj.api.names import LABEL_KEY, matches
+from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule, cel_count, count
 from dtj.api.spec import QUEUEING, Gang, OnNaN, OnStall, Role, Strategy
 
 
@@ -79,5 +79,36 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
         message="onStall needs a time limit: set stallTimeoutSeconds",
         holds=lambda policy: policy.get("onStall", OnStall.NONE) == OnStall.NONE or "stallTimeoutSeconds" in policy,
         field="onStall",
+    ),
+)
+
+
+_CONTROLLER: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/._~%!$&'()*+,;=:-]+$"
+"""A domain and a path, as ``managedBy`` of a batch Job must be (kubernetes, IsDomainPrefixedPath)."""
+
+
+MANAGED_BY_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=(SPEC,),
+        cel=f'!has(self.managedBy) || self.managedBy.matches("{_CONTROLLER}")',
+        message=f"managedBy must name a controller as a domain and a path, such as {names.CONTROLLER}: "
+        "correct it, or remove it",
+        holds=lambda spec: spec.get("managedBy") is None or matches(_CONTROLLER, spec["managedBy"]),
+        field="managedBy",
+    ),
+    Rule(
+        at=(RUN_POLICY,),
+        cel="!has(self.managedBy)",
+        message="managedBy has moved: set spec.managedBy, and remove runPolicy.managedBy",
+        holds=lambda policy: policy.get("managedBy") is None,
+        field="managedBy",
+    ),
+    Rule(
+        at=(SPEC,),
+        # Optional types would cost more than the API server allows.
+        cel="(has(self.managedBy) ? self.managedBy : '') == (has(oldSelf.managedBy) ? oldSelf.managedBy : '')",
+        message="managedBy cannot be changed: delete the job and create it again",
+        holds=None,
+        field="managedBy",
     ),
 )

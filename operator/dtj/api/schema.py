@@ -9,14 +9,16 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue
 
 from dtj.api import pod_limits, quantities
 from dtj.api.json import JsonObject, dig
-from dtj.api.patterns import CONFIG_KEY, DNS_LABEL, matches
-from dtj.api.violation import Violation
+from dtj.api.names import CONFIG_KEY, DNS_LABEL, matches
+from dtj.api.rule import Violation
 
 _PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,),
@@ -251,3 +253,14 @@ def _type_name(value: JsonValue) -> str:
 
 def _show(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+GENERATED_FILE: Final = Path(__file__).with_name("job_schema.json")
+"""``scripts/generate_crds.py`` writes it."""
+
+
+@cache
+def generated_job_schema() -> JsonObject:
+    """What :func:`dtj.api.crd.job_schema` builds. Shared: do not change it."""
+    loaded: JsonObject = json.loads(GENERATED_FILE.read_text(encoding="utf-8"))
+    return loaded

@@ -12,15 +12,13 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from dtj.api import names
-from dtj.api.base import SpecModel
-from dtj.api.fragments import PodTemplateFragment
+from dtj.api.base import PodTemplateFragment, SpecModel
 from dtj.api.json import JsonObject
 from dtj.api.storage import Checkpoint, Export
 from dtj.api.strategies import MAX_REPLICAS as MAX_REPLICAS
 from dtj.api.strategies import SINGLE_PROCESS as SINGLE_PROCESS
 from dtj.api.strategies import Role as Role
 from dtj.api.strategies import Strategy as Strategy
-from dtj.api.tensorboard import TensorBoard
 
 _ROLES: Final = {str(role): role for role in Role}
 
@@ -372,6 +370,32 @@ class RunPolicy(SpecModel):
         default=SuccessPolicy.CHIEF,
         description="successPolicy decides when the job succeeds: Chief (when the chief succeeds, or worker 0 without "
         "a chief) or AllWorkers (when all workers succeed, and the chief if there is one).",
+    )
+
+
+class TensorBoard(SpecModel):
+    """A pod and a Service that show the job's curves."""
+
+    enabled: bool | None = Field(
+        default=None, description="enabled is refused: set tensorBoard to {}, or leave tensorBoard out."
+    )
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="image is an image that has the command tensorboard. Defaults to the trainer's image. A change "
+        "takes effect when the pod is created.",
+    )
+    resources: Annotated[JsonObject, PodTemplateFragment("spec", "containers", "resources")] | None = Field(
+        default=None,
+        description="resources are those of TensorBoard's container. By default it requests 50m of a CPU and 256Mi, "
+        "and its limit is 2Gi. A change takes effect when the pod is created.",
+    )
+    ttl_seconds: int = Field(
+        default=3600,
+        ge=0,
+        le=2_147_483_647,
+        description="ttlSeconds is how long TensorBoard is kept after the job ends, in seconds. 0 removes it at once.",
     )
 
 

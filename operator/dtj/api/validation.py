@@ -1,6 +1,6 @@
 """Checking a whole manifest offline: the schema's types and ranges first, then the rules, as the API server does.
 
-What else an API server asks of pods, it is asked by a dry run: see :mod:`dtj.kube.dry_run`.
+What else an API server asks of pods, it is asked by a dry run: see :mod:`dtj.kube.gateway`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from dtj.api import metadata, names, rules, schema
-from dtj.api.generated_schema import generated_job_schema
+from pydantic import JsonValue
+
+from dtj.api import names, rules, schema
 from dtj.api.json import JsonObject, dig
-from dtj.api.violation import Violation
+from dtj.api.names import namespace_problem
+from dtj.api.rule import Violation
+from dtj.api.schema import generated_job_schema
 
 
 def validate(body: JsonObject) -> tuple[Violation, ...]:
@@ -42,4 +45,41 @@ def _identity(body: JsonObject) -> Iterator[Violation]:
     if given is not None and not isinstance(given, dict):
         yield Violation("metadata", "must be a mapping with a name")
         return
-    yield from metadata.problems(given or {})
+    yield from _metadata(given or {})
+
+
+def _metadata(metadata: JsonObject) -> Iterator[Violation]:
+    """What is wrong with the name, the namespace, the labels and the annotations of a job."""
+    yield from _metadata_name(metadata)
+    namespace = metadata.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        yield Violation("metadata.namespace", _not_text(namespace))
+    elif namespace and (problem := namespace_problem(namespace)):
+        yield Violation("metadata.namespace", problem)
+    for kind in ("labels", "annotations"):
+        found = metadata.get(kind)
+        if found is not None and not isinstance(found, dict):
+            yield Violation(f"metadata.{kind}", "must be a mapping of names to texts")
+        for key, value in found.items() if isinstance(found, dict) else ():
+            if value is not None and not isinstance(value, str):
+                yield Violation(f"metadata.{kind}.{key}", _not_text(value))
+
+
+def _metadata_name(metadata: JsonObject) -> Iterator[Violation]:
+    name = metadata.get("name")
+    if isinstance(name, str) and name:
+        return
+    if name is None and metadata.get("generateName") is not None:
+        words = "Required value: write a name; only kubectl create can make one from generateName"
+    elif name is None or name == "":
+        words = "Required value: name or generateName is required"
+    else:
+        words = _not_text(name)
+    yield Violation("metadata.name", words)
+
+
+def _not_text(value: JsonValue) -> str:
+    """That a value is no text, and how it becomes one."""
+    if isinstance(value, dict | list):
+        return f"must be text, not {'a mapping' if isinstance(value, dict) else 'a list'}"
+    return f"must be text, but YAML reads {json.dumps(value)} here: put the value in quotes"

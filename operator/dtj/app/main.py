@@ -18,11 +18,9 @@ from typing import Any, TypeVar
 import click
 
 from dtj import __version__
-from dtj.app.exit_codes import EXIT_API, EXIT_DEFECT, EXIT_LEASE_LOST, EXIT_USAGE
 from dtj.app.health import HealthPortTaken
-from dtj.app.job_access import job_access
-from dtj.app.run import run
-from dtj.app.settings import OperatorSettings, SettingsError
+from dtj.app.run import EXIT_LEASE_LOST, run
+from dtj.app.settings import OperatorSettings, SettingsError, job_access
 from dtj.app.startup import CredentialsRefused
 from dtj.app.watch import QuietRetries
 from dtj.core.platform import TRAINER_LOG_FORMATS, JobAccess
@@ -31,6 +29,10 @@ from dtj.kube.config import ConfigError
 from dtj.kube.lease import LeaseLost
 
 log = logging.getLogger("dtj.app")
+
+EXIT_DEFECT = 1
+EXIT_USAGE = 2
+EXIT_API = 4
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -18,22 +18,22 @@ from functools import partial
 from typing import Any
 
 from dtj import __version__
-from dtj.app.exit_codes import EXIT_LEASE_LOST
 from dtj.app.health import health_routes, metrics_routes, serving
 from dtj.app.settings import OperatorSettings, SettingsError
-from dtj.app.shard_leases import shard_leases
+from dtj.app.shard_leases import namespaces_of, shard_leases
 from dtj.app.startup import wait_until_served
 from dtj.app.watch import JobWatch, connection_info
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.core.shards import namespaces_of
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
+from dtj.kube.gateway import Keep, everywhere
 from dtj.kube.lease import Lease, LeaseLost, ShardsDiffer
-from dtj.kube.namespaces import Keep, everywhere
 
 log = logging.getLogger("dtj.app")
+
+EXIT_LEASE_LOST = 3
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

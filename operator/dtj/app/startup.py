@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from dtj.api import names
-from dtj.kube.backoff import Backoff
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError
 from dtj.kube.gateway import JOBS
+from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
 

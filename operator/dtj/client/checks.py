@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dtj.api import names, schema
-from dtj.api.claim_rules import note_on_sharing
-from dtj.api.generated_schema import generated_job_schema
 from dtj.api.job import Job, as_stored_text, size_problem
 from dtj.api.json import JsonObject
 from dtj.api.printable import one_line
+from dtj.api.schema import generated_job_schema
 from dtj.api.spec import JobSpec
+from dtj.api.storage_rules import note_on_sharing
 from dtj.api.validation import validate
 from dtj.client.manifest_files import Document, UnreadableFile, read
 from dtj.client.other_objects import is_other, is_tfjob, left_alone, must_be_converted

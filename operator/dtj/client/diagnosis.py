@@ -9,8 +9,7 @@ from typing import Final
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.managed_by import other_controller
-from dtj.api.multikueue import is_left_alone
+from dtj.api.kueue import is_left_alone, other_controller
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus
 from dtj.client.overview import Overview

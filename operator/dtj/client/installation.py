@@ -14,13 +14,13 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.spec import Gang
 from dtj.client.partial_reads import Part, all_of, one, part
 from dtj.client.queues import Queues, read_queues
-from dtj.convert.object_records import resource_of
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.observed import GangApi
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden
 from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
 from dtj.kube.lease import LEASES, THROTTLED
+from dtj.kube.observed import resource_of
 from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
 
 OPERATOR_LABEL: Final = "app.kubernetes.io/name=dtj-operator"

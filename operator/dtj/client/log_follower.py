@@ -17,13 +17,13 @@ from dtj.client.container_log import ContainerLog
 from dtj.client.diagnosis import how_job_ended
 from dtj.client.logs import LogLine, LogNote, LogSelection, has_log, log_of, merged, select, unreadable
 from dtj.client.pods import JobPod, pods_of, selector_of
-from dtj.kube.backoff import Backoff
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.gateway import PODS
 from dtj.kube.informer import Change, Informer
 from dtj.kube.pod_logs import LogQuery
 from dtj.kube.records import PodRecord, decode_pod
+from dtj.kube.waiting import Backoff
 
 _LINES_AHEAD: Final = 1000
 """How many lines wait to be shown before no more are read."""

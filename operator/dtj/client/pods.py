@@ -9,9 +9,9 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.names import Label
 from dtj.api.spec import Role
-from dtj.convert.pod_records import pod_from
 from dtj.core.observed import Pod
 from dtj.kube.gateway import PODS, Gateway
+from dtj.kube.observed import pod_from
 from dtj.kube.records import PodRecord, decode_pod
 
 _ORDER: Final = {str(role): place for place, role in enumerate(Role)}

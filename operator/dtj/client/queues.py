@@ -10,11 +10,11 @@ from typing import Final
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Label
 from dtj.client.partial_reads import Part, all_of, one, part
-from dtj.convert.object_records import resource_of
 from dtj.core.observed import GangApi
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import NotFound
 from dtj.kube.gateway import Resource
+from dtj.kube.observed import resource_of
 
 NAMESPACES: Final = Resource("v1", "Namespace", "namespaces")
 

@@ -20,14 +20,13 @@ from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Label
 from dtj.api.spec import JobSpec
 from dtj.client.checks import Manifest
-from dtj.core.manifests.claim import claim
+from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import first_pods
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
 from dtj.core.policies.service import service
 from dtj.core.policies.tensorboard import tensorboard_pod
-from dtj.kube.dry_run import Verdict, dry_run
-from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource
+from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource, Verdict, dry_run
 
 _UID: Final = "00000000-0000-0000-0000-000000000000"
 """Stands for the UID that the API server will give to the job."""

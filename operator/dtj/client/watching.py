@@ -12,12 +12,11 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final, TypeVar
 
-from dtj.kube.backoff import Backoff
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Gone, TooManyRequests, Unavailable
 from dtj.kube.gateway import Resource, WatchEvent
-from dtj.kube.loop_time import loop_time
 from dtj.kube.records import decode_plain
+from dtj.kube.waiting import Backoff, loop_time
 
 OUTAGE_SECONDS: Final = 300.0
 """How long an API server that has answered before may be silent; managed control planes are upgraded in minutes."""

@@ -1,9 +1,12 @@
-"""What a plan may ask for: an ordered tuple of actions, each a plain value that the engine carries out."""
+"""What a plan may ask for: an ordered tuple of actions, each a plain value that the engine carries out.
+
+A policy returns a :class:`Decision`: the actions that it wants, and the status that they write.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from dtj.api.json import JsonObject, dig, text
@@ -258,3 +261,38 @@ Effect: TypeAlias = (
 
 Action: TypeAlias = Query | Effect
 Plan: TypeAlias = tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Actions in their order. ``status`` is the status that they write; None if they write none, now at least.
+
+    Without actions it is a decision as well: there is nothing to do but to wait.
+    """
+
+    actions: Plan = ()
+    status: JobStatus | None = None
+    final: bool = False
+    """Whether no other action follows: the job is deleted, and with it all that it owns."""
+
+    @classmethod
+    def of(cls, *actions: Action) -> Decision:
+        """These actions, none of which writes the status."""
+        return cls(actions)
+
+    @classmethod
+    def write(cls, status: JobStatus) -> Decision:
+        """Write this status."""
+        return cls((PatchStatus(status),), status)
+
+    def then(self, *actions: Action) -> Decision:
+        """The same, followed by these actions."""
+        return replace(self, actions=(*self.actions, *actions))
+
+    def after(self, *actions: Action) -> Decision:
+        """The same, preceded by these actions."""
+        return replace(self, actions=(*actions, *self.actions))
+
+    def if_written(self, *actions: Action) -> Decision:
+        """The same; followed by these actions if the status is written, as an event that reports a change is."""
+        return self.then(*actions) if self.status is not None else self

@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from dtj.api import kueue_labels, multikueue, names
+from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.core.gang.discovery import choose, served
 from dtj.core.gang.group import size
-from dtj.core.gang.native import disrupted_at
+from dtj.core.gang.schedulers import disrupted_at
 from dtj.core.kueue.partial_admission import as_admitted
-from dtj.core.manifests.claim import claim
+from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
@@ -116,7 +116,7 @@ class JobContext:
     @property
     def dispatched(self) -> bool:
         """Whether the job runs in another cluster, where MultiKueue makes a copy of it."""
-        return multikueue.is_dispatched(self.job.raw_spec)
+        return kueue.is_dispatched(self.job.raw_spec)
 
     def seconds_until(self, moment: datetime) -> float:
         """Seconds from now on; 0 if the moment has passed."""
@@ -274,7 +274,7 @@ class JobContext:
 
 def _forgotten_queue(observed: Observed) -> str:
     job, workload = observed.job, observed.gang
-    if job.spec is None or job.status.queue or not kueue_labels.leaves_queue_open(job.spec):
+    if job.spec is None or job.status.queue or not kueue.leaves_queue_open(job.spec):
         return ""
     kept = workload is not None and job.owns(workload) and workload.api.gang is Gang.KUEUE
     return workload.queue if kept and workload is not None else ""
@@ -284,4 +284,4 @@ def _in_queue(job: Job, queue: str) -> Job:
     """The job as if it had named the queue that it was given; an empty name is none."""
     if not queue or job.spec is None:
         return job
-    return replace(job, spec=kueue_labels.in_queue(job.spec, queue))
+    return replace(job, spec=kueue.in_queue(job.spec, queue))

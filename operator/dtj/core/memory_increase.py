@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from dtj.api import multikueue, quantities
+from dtj.api import kueue, quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
@@ -23,7 +23,7 @@ def raised(job: Job, spec: JobSpec, role: Role, resources: JsonObject) -> dict[s
     policy, counts = spec.run_policy.on_out_of_memory, job.status.replica_statuses.get(role)
     if policy is None or counts is None or counts.memory_increases == 0:
         return {}
-    if job.prebuilt_workload or multikueue.is_dispatched(job.raw_spec):
+    if job.prebuilt_workload or kueue.is_dispatched(job.raw_spec):
         return {}
     most = quantities.parse(policy.max_memory)
     factor = Fraction(100 + policy.increase_percent, 100) ** min(counts.memory_increases, _MAX_INCREASES)

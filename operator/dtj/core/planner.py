@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from dtj.api.multikueue import is_left_alone
-from dtj.core.actions import Plan
+from dtj.api.kueue import is_left_alone
+from dtj.core.actions import Decision, Plan
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import default_queue, multikueue, queue, reporting
 from dtj.core.observed import Observed
 from dtj.core.policies import (
@@ -42,7 +41,7 @@ from dtj.core.policies import (
 Policy: TypeAlias = Callable[[JobContext], Decision | None]
 """Decides about a job; None if it has nothing to say about it."""
 
-FIRST: Final[tuple[Policy, ...]] = (
+BEFORE_DEADLINES: Final[tuple[Policy, ...]] = (
     # The queue of a job decides most of what follows. It is recorded where the status allows it, and touches no pod.
     default_queue.choose,
     # Touch nothing while pods are newer than the status that we know: another operator may lead by now.
@@ -60,7 +59,7 @@ FIRST: Final[tuple[Policy, ...]] = (
 )
 """Policies before which no deadline need be awaited."""
 
-THEN: Final[tuple[Policy, ...]] = (
+WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     # Kueue takes its quota back whatever became of the manifest of a job that runs.
     queue.take_back,
     # Nothing is created for a job that is wrong; what runs already is left alone.
@@ -68,7 +67,7 @@ THEN: Final[tuple[Policy, ...]] = (
     # A copy of a job of another cluster comes with its Workload.
     multikueue.adopt,
     # Kueue says when the job runs, and takes its quota back.
-    queue.queue,
+    queue.hold_until_admitted,
     # An incomplete gang gives back what it holds, before its pods are taken for lost.
     gang.release_incomplete,
     # A new number of workers restarts all: losses of the old attempt do not matter any more.
@@ -112,25 +111,25 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if context.dispatched:
         return multikueue.plan_dispatched(context)
     decision = (_first(FINISHED, context) or Decision()) if job.status.terminal else _unfinished(context)
-    if decision.alone:
+    if decision.final:
         return decision.actions
     return (
         *decision.actions,
         *stall.ask_for_stacks(context, decision),
         # The Service comes last: what becomes of TensorBoard does not wait for one that cannot be deleted.
-        *tensorboard.next_to(context, decision),
+        *tensorboard.alongside(context, decision),
         *network_policy.after_the_end(context),
         *service.after_the_end(context),
         *gang.after_the_end(context),
-        *reporting.next_to(context, decision),
+        *reporting.alongside(context, decision),
     )
 
 
 def _unfinished(context: JobContext) -> Decision:
-    decision = _first(FIRST, context)
+    decision = _first(BEFORE_DEADLINES, context)
     if decision is not None:
         return decision
-    return (_first(THEN, context) or Decision()).then(*deadlines.wake_ups(context))
+    return (_first(WHILE_RUNNING, context) or Decision()).then(*deadlines.wake_ups(context))
 
 
 def _unreadable(context: JobContext) -> Plan:

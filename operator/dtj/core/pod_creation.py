@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dtj.api.json import JsonObject
-from dtj.api.kueue_labels import priority_class
+from dtj.api.kueue import priority_class
 from dtj.api.spec import Gang
 from dtj.core.actions import CreateGang, CreatePod
 from dtj.core.context import JobContext
-from dtj.core.gang import membership
+from dtj.core.gang import schedulers
 from dtj.core.gang.group import Group
 from dtj.core.kueue import workloads
 from dtj.core.manifests.metadata import gang_metadata
@@ -50,13 +50,13 @@ def new_gang(context: JobContext, api: GangApi) -> CreateGang:
     of_pods = verdict.priority if verdict is not None else None
     priority = context.observed.workload_priorities.get(priority_class(context.job.labels), of_pods)
     metadata = gang_metadata(context.job)
-    manifest = membership.manifest(_group(context, api), metadata, FirstPods(context), priority=priority)
+    manifest = schedulers.manifest(_group(context, api), metadata, FirstPods(context), priority=priority)
     return CreateGang(api, manifest)
 
 
 def resize_gang(context: JobContext, api: GangApi) -> JsonObject | None:
     """The merge patch that makes the PodGroup fit the number of pods; None if its API allows no such change."""
-    return membership.resize(_group(context, api))
+    return schedulers.resize(_group(context, api))
 
 
 def _renderer(context: JobContext, platform: Platform) -> Callable[[Replica], JsonObject]:
@@ -79,9 +79,9 @@ def _group(context: JobContext, api: GangApi) -> Group:
 
 def _into_gang(context: JobContext, group: Group, replica: Replica, pod: JsonObject) -> None:
     """A pod that comes back alone joins no group: the gang has started, and some members may have completed."""
-    membership.prepare(group, pod)
+    schedulers.prepare(group, pod)
     if not context.replaced_alone(replica):
-        membership.join(group, pod)
+        schedulers.join(group, pod)
     workload = context.gang_object
     if group.api.gang is Gang.KUEUE and workload is not None:
         workloads.place(pod, replica.role, workload, context.observed.flavors)

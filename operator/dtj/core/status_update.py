@@ -6,10 +6,9 @@ from datetime import timedelta
 from typing import Final
 
 from dtj.api.status import JobStatus
-from dtj.core.actions import RequeueAfter
+from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.conditions import DesiredConditions, with_conditions
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.progress import exported, progress
 from dtj.core.replicas import Replica, worker_selector
 from dtj.core.status import (

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api import kueue_annotations, kueue_labels, kueue_topology, multikueue, names, rules
+from dtj.api import kueue, names, rules
 from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
-from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Scheduling, Strategy
+from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
 from dtj.core.manifests.tf_config import Cluster, Delivery
@@ -39,7 +39,7 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     broken = rules.check(name=job.name, spec=job.raw_spec)
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
-    queued = (*kueue_labels.problems(job.spec, job.labels), *_annotations(job, job.spec))
+    queued = kueue.problems(job.spec, job.labels, job.annotations)
     return (
         *(Problem(Reason.INVALID_SPEC, problem, of_queue=True) for problem in queued),
         *_prebuilt_workload(job),
@@ -52,17 +52,9 @@ def _prebuilt_workload(job: Job) -> Iterator[Problem]:
     if job.prebuilt_workload not in ("", job.name):
         yield Problem(
             Reason.INVALID_SPEC,
-            f"metadata.annotations: {multikueue.PREBUILT_WORKLOAD} names the Workload {job.prebuilt_workload}, but the "
+            f"metadata.annotations: {kueue.PREBUILT_WORKLOAD} names the Workload {job.prebuilt_workload}, but the "
             f"Workload of a job has the name of the job: remove it, or set it to {job.name}",
         )
-
-
-def _annotations(job: Job, spec: JobSpec) -> Iterator[str]:
-    """Problems of Kueue's annotations, if the job is in one of its queues; else they mean nothing."""
-    scheduling = spec.run_policy.scheduling or Scheduling()
-    if scheduling.gang is Gang.KUEUE or (scheduling.gang is Gang.AUTO and scheduling.queue is not None):
-        yield from kueue_topology.problems(spec)
-        yield from kueue_annotations.problems(job.annotations)
 
 
 def _variables(job: Job, spec: JobSpec, platform: Platform) -> tuple[Problem, ...]:

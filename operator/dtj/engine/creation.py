@@ -6,32 +6,71 @@ planner must get to see. Nothing that exists is ever changed here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
-from dtj.convert.object_records import claim_from, service_from
-from dtj.convert.pod_records import pod_from
 from dtj.core.actions import CheckPods
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
 from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.gangs import seen_gang
-from dtj.engine.job_cache import JobCaches, UnlabelledObject
 from dtj.engine.logs import about
-from dtj.engine.slow_start import slow_start
-from dtj.kube.backoff import Backoff
-from dtj.kube.dry_run import dry_run
+from dtj.engine.state import JobCaches, UnlabelledObject
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
-from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource
-from dtj.kube.loop_time import loop_time
+from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource, dry_run
+from dtj.kube.observed import claim_from, pod_from, service_from
 from dtj.kube.records import Key, plain_from_object, pod_from_object, service_from_object
+from dtj.kube.waiting import Backoff, loop_time
+
+MAX_IN_FLIGHT: Final = 50
+"""Calls of one batch at the same time."""
+
+
+async def slow_start(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *, limit: int = MAX_IN_FLIGHT) -> None:
+    """Await all ``calls``, started in order: one first, and with every success one more at a time, up to ``limit``.
+
+    So the number in flight doubles with each round trip, 1-2-4-8…, as in Kubernetes' own Job controller, but no
+    round waits for its slowest call. After the first failure nothing is started any more; what is in flight is
+    awaited, and that first error is raised.
+    """
+    waiting = iter(calls)
+    lanes: list[asyncio.Task[None]] = []
+    failure: BaseException | None = None
+
+    def open_lane() -> None:
+        lanes.append(asyncio.create_task(lane()))
+
+    async def lane() -> None:
+        nonlocal failure
+        for call in waiting:
+            if failure is not None:
+                return
+            try:
+                await call()
+            except BaseException as error:
+                failure = failure or error
+                raise
+            if len(lanes) < limit:
+                open_lane()
+
+    open_lane()
+    try:
+        while running := [task for task in lanes if not task.done()]:
+            await asyncio.gather(*running, return_exceptions=True)
+    finally:
+        for task in lanes:
+            task.cancel()
+    if failure is not None:
+        raise failure
+
 
 log = logging.getLogger(__name__)
 

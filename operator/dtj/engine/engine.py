@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from dtj.api.names import Label
-from dtj.convert.object_records import claim_from, network_policy_from, service_from
-from dtj.convert.pod_records import pod_from
 from dtj.core.observed import Child, GangObject, Pod
 from dtj.core.platform import Platform
 from dtj.engine.controller import Controller, PlanFunction
@@ -26,18 +24,17 @@ from dtj.engine.feed import JobFeed
 from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
 from dtj.engine.pod_events import PodEventReader
-from dtj.engine.progress import ProgressReader
+from dtj.engine.progress import ProgressReader, StackRequests
 from dtj.engine.queue import WorkQueue
-from dtj.engine.stacks import StackRequests
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import ChildStore, Labelled, R, labelled
 from dtj.engine.stragglers import StragglerFinder
-from dtj.kube.backoff import Backoff
 from dtj.kube.events import EventRecorder
-from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
+from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Keep, Resource, everywhere
 from dtj.kube.informer import Change, Informer
-from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.observed import claim_from, network_policy_from, pod_from, service_from
 from dtj.kube.records import Key, decode_plain, decode_pod, decode_service
+from dtj.kube.waiting import Backoff
 
 SELECTOR: Final = Label.JOB_NAME
 """Label selector of everything that belongs to some job."""

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, merge_patch_between, text
 from dtj.api.names import Annotation, Reason
 from dtj.api.status import JobStatus
-from dtj.convert.object_records import resource_of
 from dtj.core.actions import (
     Action,
     AskForStacks,
@@ -50,24 +49,23 @@ from dtj.core.actions import (
     UpdateService,
     UpdateWorkloadStatus,
 )
+from dtj.core.kueue import priorities
 from dtj.core.observed import DefaultQueue, DroppedFields, Pod
-from dtj.core.obstacles import priority_class_object, priority_not_followed, tensorboard_failed, worth_reporting
-from dtj.engine import job_metrics
-from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted
+from dtj.core.policies import tensorboard
+from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
 from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.gangs import Gangs
-from dtj.engine.job_cache import JobCaches
 from dtj.engine.job_store import JobStore
 from dtj.engine.logs import about
-from dtj.engine.metrics import Metrics
-from dtj.engine.patching import status_patch
-from dtj.engine.slow_start import slow_start
-from dtj.engine.stacks import StackRequests
+from dtj.engine.metrics import Metrics, note_status
+from dtj.engine.progress import StackRequests
+from dtj.engine.state import JobCaches, worth_reporting
 from dtj.engine.stores import ChildStore, JobRecord
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
-from dtj.kube.loop_time import loop_time
+from dtj.kube.observed import resource_of
+from dtj.kube.waiting import loop_time
 
 log = logging.getLogger(__name__)
 
@@ -327,7 +325,7 @@ class Executor:
         try:
             await self._learn_priority(running.job, action)
         except (Forbidden, NotFound) as error:
-            self._creator.refuse(running.job, priority_class_object(action.name), error)
+            self._creator.refuse(running.job, priorities.priority_class_object(action.name), error)
         raise Replan
 
     async def _learn_priority(self, job: Job, action: ReadPriorityClass) -> None:
@@ -398,7 +396,8 @@ class Executor:
 
     async def _write_status(self, record: JobRecord, wanted: JobStatus) -> JobRecord:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
-        difference = status_patch(record.raw_status, wanted)
+        ours = {key: value for key, value in record.raw_status.items() if key in _FIELDS_OF_STATUS}
+        difference = merge_patch_between(ours, wanted.to_object())
         if not difference:
             return record
         job = record.job
@@ -412,7 +411,7 @@ class Executor:
         cache, now = self._caches.of(job.uid), self._now()
         cache.status_written_at = now
         cache.dropped = _dropped(cache.dropped, difference, stored.raw_status, now)
-        job_metrics.note(self._metrics, job, wanted, cache=cache, now=now)
+        note_status(self._metrics, job, wanted, cache=cache, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
                 "is %s, was %s",
@@ -425,6 +424,10 @@ class Executor:
     def _emit(self, job: Job, emit: Emit) -> None:
         subject = Subject(namespace=job.namespace, name=job.name, uid=job.uid)
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
+
+
+_FIELDS_OF_STATUS: Final = frozenset(field.alias or name for name, field in JobStatus.model_fields.items())
+"""Fields of a stored status that are not ours are left alone."""
 
 
 def _dropped(
@@ -442,11 +445,11 @@ def _failed(
 ) -> Emit:
     """The event that reports an action that was a BestEffort and failed."""
     if isinstance(action, ReadPriorityClass):
-        return priority_not_followed(action.name, error.message)
+        return priorities.not_followed(action.name, error.message)
     if isinstance(action, DeleteGang):
         message = f"the {action.api.kind} {action.name} is not deleted: {error.message}"
         return Emit("Warning", Reason.API_CALL_FAILED, message)
-    return tensorboard_failed(error.message)
+    return tensorboard.failed(error.message)
 
 
 def _wanted(action: Creation) -> Wanted:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from dtj.kube.loop_time import loop_time
+from dtj.kube.waiting import loop_time
 
 TIME_LIMIT: Final = 30.0
 """Seconds after which an expectation counts as settled, whatever the informer says."""

@@ -22,12 +22,11 @@ from dtj.engine.logs import about
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError
 from dtj.kube.events import EventRecorder
-from dtj.kube.gateway import JOBS, Gateway
-from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.gateway import JOBS, Gateway, Keep, everywhere
 from dtj.kube.records import Key, decode_identity
+from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
 

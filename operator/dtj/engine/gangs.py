@@ -15,18 +15,17 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.convert.object_records import gang_from, resource_of
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import Labelled, labelled
 from dtj.kube.errors import ApiError, Forbidden, NotFound
-from dtj.kube.gateway import Gateway, Resource
+from dtj.kube.gateway import Gateway, Keep, Resource, everywhere
 from dtj.kube.informer import Change, Informer
-from dtj.kube.loop_time import loop_time
-from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.observed import gang_from, resource_of
 from dtj.kube.records import decode_gang, gang_from_object
+from dtj.kube.waiting import loop_time
 
 FRESH_SECONDS: Final = 30.0
 """For how long one answer serves all jobs that ask."""

@@ -13,7 +13,7 @@ began it. So the store believes:
 
 "Began after" is counted in moments of this store: each piece of news that is taken over is a moment of its own.
 
-A finished job for which nothing is left to do is put to rest: it is kept packed (:mod:`dtj.engine.packed_job`) until
+A finished job for which nothing is left to do is put to rest: it is kept packed (:mod:`dtj.engine.job_store`) until
 something wakes it.
 """
 
@@ -24,10 +24,58 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api.job import Job
-from dtj.engine.packed_job import PackedJob
-from dtj.engine.stores import JobRecord
+from dtj.api.job import SPEC_PROBLEM, SPEC_TEXT, Job
+from dtj.api.json import JsonObject
+from dtj.api.kueue import PREBUILT_WORKLOAD
+from dtj.engine.stores import SMALLEST, JobRecord, packed, unpacked
 from dtj.kube.records import Key
+
+
+@dataclass(frozen=True, slots=True)
+class PackedJob:
+    """One finished job, with what is asked of it without unpacking."""
+
+    namespace: str
+    uid: str
+    resource_version: str
+    state: str
+    packed: bytes
+
+    @classmethod
+    def of(cls, record: JobRecord) -> PackedJob:
+        """Pack a record whose spec is kept as text, as :meth:`JobRecord.from_object` makes it."""
+        job = record.job
+        return cls(
+            job.namespace, job.uid, job.resource_version, job.status.state or "", packed(_body(record), level=SMALLEST)
+        )
+
+    def record(self) -> JobRecord:
+        """The job as it was packed."""
+        return JobRecord.from_object(unpacked(self.packed))
+
+
+def _body(record: JobRecord) -> JsonObject:
+    job = record.job
+    body: JsonObject = {"metadata": _metadata(job), "status": record.raw_status, SPEC_TEXT: record.spec}
+    return {**body, SPEC_PROBLEM: job.problems[0]} if record.refused else body
+
+
+def _metadata(job: Job) -> JsonObject:
+    metadata: JsonObject = {
+        "namespace": job.namespace,
+        "name": job.name,
+        "uid": job.uid,
+        "resourceVersion": job.resource_version,
+        "generation": job.generation,
+        "labels": {**job.labels},
+        "annotations": {
+            **job.annotations,
+            **({PREBUILT_WORKLOAD: job.prebuilt_workload} if job.prebuilt_workload else {}),
+        },
+        "creationTimestamp": job.created_at.isoformat() if job.created_at is not None else None,
+    }
+    return {**metadata, "deletionTimestamp": ""} if job.deleting else metadata
+
 
 MAX_TOMBSTONES: Final = 10_000
 """UIDs that are remembered as over. More would have to end between an event of a UID and its deletion."""

@@ -10,6 +10,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
@@ -17,10 +18,14 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dtj import __version__
-from dtj.api.names import Condition, State
+from dtj.api.job import Job
+from dtj.api.names import Condition, Reason, State
+from dtj.api.status import JobStatus
 from dtj.core.pod_failure import PodFailureClass
+from dtj.core.policies import deadlines
 from dtj.engine.job_store import JobStore
 from dtj.engine.queue import QueueObserver, WorkQueue
+from dtj.engine.state import JobCache
 from dtj.kube.gateway import Resource
 from dtj.kube.records import Key
 
@@ -304,3 +309,40 @@ def _running_passes(queues: Sequence[WorkQueue[Key]]) -> Iterable[Metric]:
     yield _family(DEPTH, [((QUEUE_NAME,), float(sum(map(len, queues))))])
     yield _family(UNFINISHED, [((QUEUE_NAME,), sum(queue.unfinished_work() for queue in queues))])
     yield _family(LONGEST, [((QUEUE_NAME,), longest)])
+
+
+def note_status(metrics: Metrics, job: Job, after: JobStatus, *, cache: JobCache, now: datetime) -> None:
+    """``after`` was written in place of ``job``'s status."""
+    before = job.status
+    _note_start(metrics, job, after, now=now)
+    _note_restarts(metrics, before, after, cache=cache, now=now)
+    if after.terminal and not before.terminal:
+        succeeded = after.is_true(Condition.COMPLETE)
+        kind = after.root_cause.kind if after.root_cause is not None and not succeeded else ""
+        metrics.finished_job(State.SUCCEEDED if succeeded else State.FAILED, kind)
+
+
+def _note_start(metrics: Metrics, job: Job, after: JobStatus, *, now: datetime) -> None:
+    begun = deadlines.begun(job, after)
+    if begun is None:
+        return
+    if after.start_time is not None and job.status.start_time is None:
+        metrics.launched("FirstPod", (now - begun).total_seconds())
+    if after.ready_time is not None and job.status.ready_time is None:
+        metrics.launched("AllReady", (now - begun).total_seconds())
+
+
+def _note_restarts(metrics: Metrics, before: JobStatus, after: JobStatus, *, cache: JobCache, now: datetime) -> None:
+    earlier, later = (status.restarts.model_dump(by_alias=True) for status in (before, after))
+    more = {kind: later[kind] - earlier[kind] for kind in RESTART_CLASSES}
+    for kind, number in more.items():
+        if number > 0:
+            metrics.restarted(kind, number)
+    restarting = after.condition(Condition.RESTARTING)
+    waits = restarting is not None and restarting.status == "True" and restarting.reason == Reason.BACKOFF
+    if cache.lost_at is None and (waits or any(number > 0 for number in more.values())):
+        cache.lost_at = now
+    if after.is_true(Condition.PODS_READY) and cache.lost_at is not None:
+        metrics.recovered((now - cache.lost_at).total_seconds())
+    if after.start_time is None or after.terminal or after.is_true(Condition.PODS_READY):
+        cache.lost_at = None

@@ -20,11 +20,10 @@ from dtj.core.blockers import START_TROUBLES, start_trouble, waits_without_a_wor
 from dtj.core.observed import Blocker, Pod
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError
 from dtj.kube.gateway import EVENTS, Gateway
-from dtj.kube.loop_time import loop_time
 from dtj.kube.records import Key
+from dtj.kube.waiting import Backoff, loop_time
 
 INTERVAL: Final = 10.0
 """Seconds between two looks for pods that wait."""

@@ -1,30 +1,73 @@
-"""How far each job is, asked of the pod that knows: the chief, or worker 0.
+"""How far each job is, asked of the pod that knows: the chief, or worker 0. And the port by which pods are asked.
 
 A pod that does not answer is asked at growing intervals, and no pod is waited for while others are asked. Namespaces
-take turns: pods that answer slowly delay those of their own namespace.
+take turns: pods that answer slowly delay those of their own namespace. A pod may lie, hang, flood or be gone: each
+answer has a time limit and a size limit, and what makes no sense in it is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
+import msgspec
+
 from dtj.api.job import Job
+from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.status import Progress
 from dtj.core.observed import Pod, SeenProgress, Silence
+from dtj.core.platform import Platform
 from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name
 from dtj.core.status import is_ready
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.status_port import fetch, read_progress
-from dtj.kube.backoff import Backoff
-from dtj.kube.fairness import FairWork
-from dtj.kube.loop_time import loop_time
+from dtj.kube.fairness import FairSlots, FairWork
 from dtj.kube.records import Key
+from dtj.kube.waiting import Backoff, loop_time
+
+TIMEOUT: Final = 3.0
+"""Seconds that an answer may take."""
+
+MAX_BYTES: Final = 64 * 1024
+"""Size of the largest answer that is read."""
+
+
+async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: float = TIMEOUT) -> bytes | None:
+    """The body of the answer; None if none came in time, or one that is too large."""
+    with suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(timeout):
+            reader, writer = await asyncio.open_connection(host, port, limit=MAX_BYTES)
+            try:
+                writer.write(f"{request} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                answer = bytearray()
+                while len(answer) <= MAX_BYTES and (more := await reader.read(MAX_BYTES)):
+                    answer += more
+            finally:
+                writer.close()
+        head, _, body = bytes(answer).partition(b"\r\n\r\n")
+        if len(answer) <= MAX_BYTES and head.split(b" ", 2)[1:2] == [b"200"]:
+            return body
+    return None
+
+
+def read_progress(body: bytes) -> Progress | None:
+    """What an answer reports of the training; None if there is nothing in it that can be read."""
+    return Progress.from_object(decoded(body))
+
+
+def decoded(body: bytes) -> JsonObject | None:
+    """The JSON object of an answer; None if it is none."""
+    with suppress(msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
+        content = msgspec.json.decode(body)
+        return content if isinstance(content, dict) else None
+    return None
+
 
 INTERVAL: Final = 10.0
 """Seconds between two questions to a pod."""
@@ -152,3 +195,30 @@ def _is_news(job: Job, status: str, lasted: timedelta) -> bool:
 def _stall_timeout(job: Job) -> timedelta | None:
     seconds = job.spec.run_policy.stall_timeout_seconds if job.spec is not None else None
     return timedelta(seconds=seconds) if seconds is not None else None
+
+
+STACKS_AT_ONCE: Final = 16
+"""Pods that are asked at the same time; one namespace has half of them."""
+
+
+class StackRequests:
+    """Asks pods to print the stacks of all their threads."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._slots = FairSlots(STACKS_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, pods: Sequence[Pod]) -> None:
+        """Tell them; returns at once."""
+        for pod in pods:
+            task = asyncio.create_task(self._ask(pod))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, pod: Pod) -> None:
+        replica = replica_of(pod)
+        assert replica is not None
+        port = self._platform.network.status_port(role=replica.role, index=replica.index)
+        async with self._slots.of(pod.namespace):
+            await fetch(pod.ip, port, request="POST /stacks")

@@ -12,9 +12,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dtj.kube.backoff import Backoff
 from dtj.kube.fairness import FairShare, TakingTurns
-from dtj.kube.loop_time import loop_time
+from dtj.kube.waiting import Backoff, loop_time
 
 K = TypeVar("K", bound=Hashable)
 

@@ -1,18 +1,204 @@
-"""The cluster as one value to observe: the stores of all kinds together, and what is cached in addition."""
+"""The cluster as one value to observe: the stores of all kinds together, and what is cached of each job in addition.
+
+All that is cached can be lost: after a restart the API server is simply asked again. What must not be lost is in the
+job's status.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
 
-from dtj.core.manifests.claim import claim_name
-from dtj.core.observed import Child, GangObject, GangsFound, Observed, Pod
+from dtj.core.manifests.metadata import claim_name
+from dtj.core.messages import cut
+from dtj.core.observed import (
+    Blocker,
+    Child,
+    CreationRefusal,
+    DefaultQueue,
+    DroppedFields,
+    Flavor,
+    GangObject,
+    GangsFound,
+    Observed,
+    Pod,
+    SeenProgress,
+    Silence,
+    Straggler,
+    TemplateVerdict,
+)
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import tensorboard_name
-from dtj.engine.job_cache import JobCache, JobCaches
 from dtj.engine.job_store import JobStore
 from dtj.engine.stores import ChildStore, JobRecord
+from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Resource
 from dtj.kube.records import Key
+
+MIN_FAILURES: Final = 3
+"""How many passes in a row may fail by an error of the API server before it is reported: two seconds or so."""
+
+
+def worth_reporting(failures: int, *, permanent: bool) -> bool:
+    """Whether this many failures in a row are reported to the user. ``permanent`` ones do not pass by themselves."""
+    return permanent or failures >= MIN_FAILURES
+
+
+@dataclass(frozen=True, slots=True)
+class UnlabelledObject:
+    """An object that has a name of ours but not our labels, so that no informer shows it.
+
+    It was seen by asking for it, after creating it was answered "already exists". ``checked_at`` is the event
+    loop's time.
+    """
+
+    value: Pod | Child | GangObject
+    checked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a pod reported: ``at`` in seconds of any clock that is the same for all."""
+
+    at: float
+    step: int | None
+    step_seconds: float | None
+
+
+@dataclass(slots=True)
+class StepTimings:
+    """How the steps of a job's replicas went, by host name."""
+
+    readings: dict[str, Reading] = field(default_factory=dict)
+    uids: dict[str, str] = field(default_factory=dict)
+    """The pods that were asked."""
+
+    in_a_row: dict[str, int] = field(default_factory=dict)
+    """Readings in which a replica was slow, up to the latest."""
+
+    stragglers: tuple[Straggler, ...] = ()
+    silences: int = 0
+    """Rounds in a row that brought nothing to compare."""
+
+    ask_after: float = 0.0
+    """Event loop's time."""
+
+
+@dataclass(slots=True)
+class JobCache:
+    """Of one job, by UID."""
+
+    verdict: TemplateVerdict | None = None
+    refusal: CreationRefusal | None = None
+    refusals: int = 0
+    """Refusals in a row, for the back-off."""
+
+    hold_until: float = 0.0
+    """Event loop's time before which nothing is created for this job, after a refusal."""
+
+    failures: int = 0
+    """Passes in a row that the API server's answer to some call has ended."""
+
+    best_effort_failures: int = 0
+    """Failures in a row of what the job can do without."""
+
+    best_effort_hold_until: float = 0.0
+    """Event loop's time before which none of it is tried."""
+
+    obstacle: str = ""
+    """That answer, where it is none that passes by itself within moments."""
+
+    status_written_at: datetime | None = None
+    lost_at: datetime | None = None
+    """When a replica was seen to be lost for which not all are ready again."""
+
+    progress: SeenProgress | None = None
+    still_since: tuple[object, float] = (None, 0.0)
+    """What the latest answers about the progress have in common, and when, by the event loop, it was first heard."""
+
+    silence: Silence | None = None
+    silent_since: float = 0.0
+    """Event loop's time of the first of these questions."""
+
+    silences: int = 0
+    """Times in a row that the pod did not say how far it is."""
+
+    ask_progress_after: float = 0.0
+    """Event loop's time."""
+
+    step_timings: StepTimings = field(default_factory=StepTimings)
+    start_troubles: dict[str, Blocker] = field(default_factory=dict)
+    """What events say of pods that do not start, by UID."""
+
+    flavors: dict[str, Flavor] = field(default_factory=dict)
+    """ResourceFlavors of Kueue that the job was given, by name, as they were when they were read."""
+
+    workload_priorities: dict[str, int] = field(default_factory=dict)
+    """The values of WorkloadPriorityClasses of Kueue that the job has named, by name, until they are written: a value
+    may change until the next time."""
+
+    default_queue: DefaultQueue | None = None
+    """Whether Kueue has a default queue for the job."""
+
+    dropped: DroppedFields | None = None
+    """What the API server did not keep of the latest status that was written."""
+
+    unlabelled: dict[tuple[Resource, str], UnlabelledObject] = field(default_factory=dict)
+
+    @property
+    def obstructed(self) -> bool:
+        """Whether a call for this job failed and is tried again."""
+        return bool(self.failures or self.refusals or self.best_effort_failures or self.obstacle)
+
+    def clear_refusal(self) -> None:
+        """What was to be created is there."""
+        self.refusal = None
+        self.refusals = 0
+        self.hold_until = 0.0
+
+    def failed(self, error: ApiError) -> None:
+        """A call ended a pass. No answer is none to tell of, and a conflict means that we were too slow."""
+        if error.status == 0 or isinstance(error, Conflict):
+            return
+        self.failures += 1
+        if worth_reporting(self.failures, permanent=isinstance(error, Forbidden | Invalid)):
+            self.obstacle = cut(error.message)
+
+    def succeeded(self) -> bool:
+        """A pass was carried out to its end. Returns whether something was in its way until now."""
+        was, self.obstacle, self.failures = self.obstacle, "", 0
+        return bool(was)
+
+    def unlabelled_of(self, resource: Resource) -> dict[str, Pod | Child | GangObject]:
+        """The objects of this kind that no informer shows, by name."""
+        return {name: seen.value for (kind, name), seen in self.unlabelled.items() if kind == resource}
+
+
+class JobCaches:
+    """One cache for each job that is there, by UID."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, JobCache] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def begin(self, uid: str) -> bool:
+        """The job is there. Returns whether that is new."""
+        if uid in self._by_uid:
+            return False
+        self._by_uid[uid] = JobCache()
+        return True
+
+    def of(self, uid: str) -> JobCache:
+        """The job's cache; of one that is gone an empty cache that nobody keeps: answers may come late."""
+        known = self._by_uid.get(uid)
+        return known if known is not None else JobCache()
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._by_uid.pop(uid, None)
 
 
 class ClusterState:
@@ -91,5 +277,5 @@ def _gang(cache: JobCache, name: str) -> GangObject | None:
     return next((value for value in seen if isinstance(value, GangObject)), None)
 
 
-def _child(unlabelled_of: Pod | Child | GangObject | None) -> Child | None:
-    return unlabelled_of if isinstance(unlabelled_of, Child) else None
+def _child(found: Pod | Child | GangObject | None) -> Child | None:
+    return found if isinstance(found, Child) else None

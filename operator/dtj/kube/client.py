@@ -1,7 +1,8 @@
 """The Gateway to a real API server, over the official client's transport.
 
 JSON goes in and comes out as it is: the client's models cost 195 µs and 69 KiB a pod, so none of them is used
-here. Nothing is retried in this module; whoever calls knows what a second attempt would mean.
+here. A call that is refused with 401 is made once more, with a fresh token. Nothing else is retried: whoever calls
+knows what a second attempt would mean.
 """
 
 from __future__ import annotations
@@ -22,14 +23,23 @@ from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.clock import ServerClock
 from dtj.kube.config import ConfigError, ConnectionSource
-from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, NotFound, Unavailable, transport_words
+from dtj.kube.errors import (
+    ApiError,
+    Conflict,
+    Gone,
+    Invalid,
+    NotFound,
+    Unavailable,
+    error_from_reply,
+    error_from_status,
+    transport_words,
+)
 from dtj.kube.gateway import JOBS, PODS, Discovery, Listing, Resource, WatchEvent
 from dtj.kube.job_body import decode_job, kept_of_list
-from dtj.kube.loop_time import loop_time
 from dtj.kube.paging import FIRST_PAGE_SIZE, PageTooLong, limit_after_too_long, next_limit, read_page
 from dtj.kube.pod_logs import LogQuery, split_lines
-from dtj.kube.status_errors import error_from_reply, error_from_status
 from dtj.kube.throttle import PacedSlots
+from dtj.kube.waiting import loop_time
 
 USER_AGENT: Final = f"dtj-operator/{__version__}"
 
@@ -148,18 +158,15 @@ class KubeGateway:
     async def list(
         self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
     ) -> Listing:
-        pages = [page async for page in self._pages(resource, namespace, _selected(selector, field_selector))]
+        listing = self.pages(resource, namespace=namespace, selector=selector, field_selector=field_selector)
+        pages = [page async for page in listing]
         items = tuple(item for page in pages for item in page.items)
         return Listing(items=items, resource_version=pages[-1].resource_version)
 
-    def pages(
+    async def pages(
         self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
-    ) -> AsyncIterator[Listing]:
-        return self._pages(resource, namespace, _selected(selector, field_selector))
-
-    async def _pages(
-        self, resource: Resource, namespace: str | None, selected: Mapping[str, str]
     ) -> AsyncGenerator[Listing, None]:
+        selected = _selected(selector, field_selector)
         limit, next_page, path = FIRST_PAGE_SIZE, "", resource.path(namespace)
         kept: Callable[[msgspec.Raw], bytes] = kept_of_list if resource == JOBS else bytes
         while True:
@@ -231,12 +238,11 @@ class KubeGateway:
         query = {"fieldManager": self._manager}
         query |= {"fieldValidation": "Strict"} if strict or dry_run else {}
         query |= {"dryRun": "All"} if dry_run else {}
-        path = resource.path(namespace)
         accept = _JSON if strict or dry_run else _METADATA
         return await self._call(
             "create",
             resource,
-            path=path,
+            path=resource.path(namespace),
             namespace=namespace,
             query=query,
             body=body,
@@ -467,14 +473,7 @@ class KubeGateway:
 _VERSION: Final = Resource("v1", "Version", "version")
 """A name for functions that count calls."""
 
-_METHODS: Final = {
-    "list": "GET",
-    "watch": "GET",
-    "get": "GET",
-    "create": "POST",
-    "patch": "PATCH",
-    "delete": "DELETE",
-}
+_METHODS: Final = {"list": "GET", "watch": "GET", "get": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
 def _selected(selector: str, field_selector: str) -> dict[str, str]:

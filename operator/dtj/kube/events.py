@@ -18,10 +18,9 @@ from typing import Final, Literal, NoReturn
 from dtj.api import names
 from dtj.api.json import JsonObject
 from dtj.api.printable import printable
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError, NotFound, TooManyRequests, Unavailable
 from dtj.kube.gateway import EVENTS, Gateway
-from dtj.kube.loop_time import loop_time
+from dtj.kube.waiting import Backoff, loop_time
 
 log = logging.getLogger(__name__)
 

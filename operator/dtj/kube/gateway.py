@@ -7,13 +7,14 @@ the fields it needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
 from dtj.api import names
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig
+from dtj.kube.errors import AlreadyExists, Forbidden, Invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +133,40 @@ class Gateway(Protocol):
 async def one_page(listing: Awaitable[Listing]) -> AsyncIterator[Listing]:
     """What :meth:`Gateway.pages` is where a list has no pages."""
     yield await listing
+
+
+Keep: TypeAlias = Callable[[str], bool]
+"""Says of a namespace whether its jobs are ours."""
+
+
+def everywhere(namespace: str) -> bool:
+    """The jobs of all namespaces are ours."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``errors`` are about the manifest, as ``field: what is wrong``.
+
+    ``forbidden`` is a refusal for another reason: a quota, a policy, a missing right. ``wants_restricted`` is whether
+    that is the Pod Security Standard "restricted". ``priority`` is what the cluster makes of a pod's priority class.
+    """
+
+    errors: tuple[str, ...] = ()
+    forbidden: str = ""
+    wants_restricted: bool = False
+    priority: int | None = None
+
+
+async def dry_run(gateway: Gateway, resource: Resource, *, namespace: str, body: JsonObject) -> Verdict:
+    """Ask for an object; that one of its name is there is no error of the manifest. Raises ApiError otherwise."""
+    try:
+        taken = await gateway.create(resource, namespace=namespace, body=body, dry_run=True)
+    except AlreadyExists:
+        return Verdict()
+    except Forbidden as error:
+        return Verdict(forbidden=error.message, wants_restricted=error.wants_restricted)
+    except Invalid as error:
+        return Verdict(error.causes or (error.message,))
+    priority = dig(taken, "spec", "priority")
+    return Verdict(priority=priority if isinstance(priority, int) else None)

@@ -26,11 +26,10 @@ from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError, Gone, NotFound
-from dtj.kube.gateway import Gateway, Resource, WatchEvent
-from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.gateway import Gateway, Keep, Resource, WatchEvent, everywhere
 from dtj.kube.records import Key, PlainRecord, Record, decode_identity, decode_plain
+from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -12,19 +12,19 @@ from typing import Any, Final
 
 import msgspec
 
-from dtj.api import kueue_annotations, kueue_labels, multikueue, names
+from dtj.api import kueue, names
 from dtj.api.job import MAX_SPEC_BYTES, SPEC_PROBLEM, SPEC_TEXT, has_many_values, size_problem
 from dtj.api.json import JsonObject
-from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.gateway import Keep, everywhere
 from dtj.kube.records import decode_identity
 
 
 class _Labels(msgspec.Struct, omit_defaults=True):
-    queue: str = msgspec.field(name=kueue_labels.QUEUE, default="")
-    priority_class: str = msgspec.field(name=kueue_labels.PRIORITY_CLASS, default="")
-    max_execution_seconds: str = msgspec.field(name=kueue_labels.MAX_EXECUTION_SECONDS, default="")
-    origin: str = msgspec.field(name=multikueue.ORIGIN, default="")
-    prebuilt_workload: str = msgspec.field(name=multikueue.PREBUILT_WORKLOAD, default="")
+    queue: str = msgspec.field(name=kueue.QUEUE, default="")
+    priority_class: str = msgspec.field(name=kueue.PRIORITY_CLASS, default="")
+    max_execution_seconds: str = msgspec.field(name=kueue.MAX_EXECUTION_SECONDS, default="")
+    origin: str = msgspec.field(name=kueue.MULTIKUEUE_ORIGIN, default="")
+    prebuilt_workload: str = msgspec.field(name=kueue.PREBUILT_WORKLOAD, default="")
 
 
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -112,8 +112,8 @@ def kept_of_list(item: msgspec.Raw) -> bytes:
 def _kept(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
     """Kueue's annotations. The API server limits all of a job's to 256 KiB."""
     found = annotations or {}
-    prebuilt = {key: found[key] for key in (multikueue.PREBUILT_WORKLOAD,) if key in found}
-    return {**kueue_annotations.kept(found), **prebuilt} or None
+    prebuilt = {key: found[key] for key in (kueue.PREBUILT_WORKLOAD,) if key in found}
+    return {**kueue.kept_annotations(found), **prebuilt} or None
 
 
 def decode_jobs(raw: bytes, keep: Keep = everywhere) -> JsonObject:

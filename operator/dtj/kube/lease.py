@@ -21,10 +21,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeVar
 
 from dtj.api.json import JsonObject, dig, text
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from dtj.kube.gateway import Gateway, Resource
-from dtj.kube.loop_time import loop_time
+from dtj.kube.waiting import Backoff, loop_time
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from dtj.kube.errors import TooManyRequests
 from dtj.kube.fairness import FairSlots
-from dtj.kube.loop_time import loop_time
+from dtj.kube.waiting import loop_time
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from dtj.api.json import JsonObject, dig, merge_patch, text
+from dtj.api.json import JsonObject, apply_merge_patch, dig, text
 from dtj.kube.errors import AlreadyExists, Conflict, NotFound
 from dtj.kube.gateway import Listing, Resource, WatchEvent
 
@@ -86,7 +86,7 @@ class Objects:
             wanted = dig(patch, "metadata", field)
             if wanted is not None and wanted != dig(body, "metadata", field):
                 raise Conflict(f'{key[0].plural} "{key[2]}" has another {field}', status=409, reason="Conflict")
-        merged = merge_patch(body, copy.deepcopy(patch))
+        merged = apply_merge_patch(body, copy.deepcopy(patch))
         return copy.deepcopy(body) if merged == body else self._store(key, merged, "MODIFIED")
 
     def remove(self, key: Key) -> None:

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 
 from dtj.api.status import Progress
 from dtj.core.replicas import Replica
-from dtj.engine import status_port
+from dtj.engine import progress
 from dtj.local.platform import HOST
 
 INTERVAL: Final = 0.5
@@ -41,5 +41,5 @@ class ProgressBoard:
 
 async def fetch(port: int) -> Progress | None:
     """One answer, or None where none came that can be read."""
-    body = await status_port.fetch(HOST, port, timeout=_TIMEOUT)
-    return status_port.read_progress(body) if body is not None else None
+    body = await progress.fetch(HOST, port, timeout=_TIMEOUT)
+    return progress.read_progress(body) if body is not None else None

@@ -30,7 +30,7 @@ from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS
-from dtj.kube.loop_time import loop_time
+from dtj.kube.waiting import loop_time
 from dtj.local.gateway import LocalGateway
 from dtj.local.kubelet import Kubelet
 from dtj.local.log_times import LogTimes

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from dtj.api.json import JsonObject, dig, merge_patch, text
+from dtj.api.json import JsonObject, apply_merge_patch, dig, text
 from dtj.kube.errors import Gone
 from dtj.kube.gateway import EVENTS, JOBS, PODS, Listing, Resource, WatchEvent
 from dtj.kube.records import Key
@@ -172,11 +172,11 @@ class ModelApi(FakeGateway):
     def merge(self, resource: Resource, name: str, change: JsonObject, *, namespace: str = "default") -> JsonObject:
         """What PATCH does, for somebody else; the job's generation counts the changes of its spec."""
         body = copy.deepcopy(self.body(resource, name, namespace=namespace))
-        changed = merge_patch(body, change)
+        changed = apply_merge_patch(body, change)
         if resource == JOBS and dig(changed, "spec") != dig(body, "spec"):
             generation = dig(body, "metadata", "generation")
             assert isinstance(generation, int)
-            changed = merge_patch(changed, {"metadata": {"generation": generation + 1}})
+            changed = apply_merge_patch(changed, {"metadata": {"generation": generation + 1}})
         return self.put(resource, changed)
 
     def _job_of(self, body: JsonObject) -> JsonObject | None:

@@ -9,9 +9,9 @@ from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.api.spec import Gang
-from dtj.convert.object_records import resource_of
 from dtj.core.gang.discovery import APIS
 from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
+from dtj.kube.observed import resource_of
 from support.campaigns.model_api import time_text
 from support.campaigns.model_cluster import ModelCluster
 from support.virtual_time import loop_time

@@ -6,7 +6,7 @@ import pytest
 
 from builders import manifest, stored
 from dtj.api.job import Job
-from dtj.api.kueue_labels import MAX_EXECUTION_SECONDS, QUEUE, max_execution_seconds
+from dtj.api.kueue import MAX_EXECUTION_SECONDS, QUEUE, max_execution_seconds
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
 

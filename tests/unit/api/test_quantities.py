@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from dtj.api import quantities
-from dtj.api.patterns import matches
+from dtj.api.names import matches
 
 pytestmark = pytest.mark.unit
 

@@ -14,9 +14,9 @@ from pydantic import JsonValue
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig
+from dtj.app.shard_leases import namespaces_of, shard_of
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.core.shards import namespaces_of, shard_of
 from dtj.engine.engine import Engine
 from dtj.kube.gateway import JOBS, PODS, SERVICES, Discovery, Gateway, Listing, Resource, WatchEvent
 from support.engine_harness import EPOCH, QUICK

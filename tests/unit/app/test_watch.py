@@ -19,11 +19,11 @@ from dtj.engine.expectations import Expectations
 from dtj.engine.feed import JobFeed
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError, Gone, TooManyRequests, Unavailable
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import JOBS
 from dtj.kube.records import Key
+from dtj.kube.waiting import Backoff
 from patience import PATIENCE_SECONDS
 from support.fake_gateway import FakeGateway
 from support.http_api import HttpApi

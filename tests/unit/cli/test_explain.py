@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from builders import CLAIM_TEMPLATE, manifest, stored
-from dtj.api import kueue_labels
+from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.spec import Strategy
@@ -128,7 +128,7 @@ def test_a_gang_is_shown_as_on_a_cluster_that_has_it(
 
 def test_a_job_with_a_workload_priority_class_is_explained(tmp_path: Path, capsys: Caught) -> None:
     body = manifest()
-    labels: JsonObject = {kueue_labels.QUEUE: "team", kueue_labels.PRIORITY_CLASS: "high"}
+    labels: JsonObject = {kueue.QUEUE: "team", kueue.PRIORITY_CLASS: "high"}
     body["metadata"] = {"name": "digits", "labels": labels}
     assert sorted(kinds(objects_of(body))) == ["Pod", "Pod", "Service", "Workload"]
     assert run("explain", write(tmp_path, body)) == 0

@@ -8,7 +8,7 @@ from builders import CLAIM_TEMPLATE, job
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Label
 from dtj.core.actions import CreateClaim
-from dtj.core.manifests.claim import claim
+from dtj.core.manifests.metadata import claim
 from world import World
 
 pytestmark = pytest.mark.unit

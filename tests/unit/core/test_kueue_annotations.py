@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from builders import job
-from dtj.api import kueue_annotations
+from dtj.api import kueue
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
 from dtj.core.actions import UpdateGang
@@ -16,7 +16,7 @@ from world import World
 
 pytestmark = pytest.mark.unit
 
-GATE = kueue_annotations.ADMISSION_GATE
+GATE = kueue.ADMISSION_GATE
 RUN_SECONDS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 

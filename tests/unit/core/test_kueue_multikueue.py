@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from builders import job
-from dtj.api import multikueue
+from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, UpdateGang
@@ -24,7 +24,7 @@ SIZE = "worker=3;min=3"
 def manager(**policy: object) -> World:
     """A job in the manager cluster, in its queue."""
     story = World(
-        job(managedBy=multikueue.CONTROLLER, roles={"worker": 3}, runPolicy={**QUEUED, **policy}), installed=(KUEUE,)
+        job(managedBy=kueue.MULTIKUEUE, roles={"worker": 3}, runPolicy={**QUEUED, **policy}), installed=(KUEUE,)
     )
     story.settle()
     return story
@@ -77,7 +77,7 @@ def worker(size: str = SIZE, **more: object) -> World:
 def copy_of(**more: object) -> Job:
     memory = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"memory": "1Gi"}}}]}}
     copy = job(roles={"worker": 3}, template=memory, runPolicy={**QUEUED, **more})
-    return replace(copy, labels={multikueue.ORIGIN: "multikueue"})
+    return replace(copy, labels={kueue.MULTIKUEUE_ORIGIN: "multikueue"})
 
 
 class TestManager:
@@ -144,7 +144,7 @@ class TestManager:
 
     @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])
     def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:
-        story = World(job(managedBy=multikueue.CONTROLLER, runPolicy=policy), installed=(KUEUE, NATIVE_137))
+        story = World(job(managedBy=kueue.MULTIKUEUE, runPolicy=policy), installed=(KUEUE, NATIVE_137))
         story.settle()
         assert story.condition(Condition.INVALID).message.startswith(
             "spec.managedBy: kueue.x-k8s.io/multikueue takes jobs from a queue of Kueue"
@@ -228,5 +228,5 @@ class TestWorker:
 
 @pytest.mark.parametrize("field", ["annotations", "labels"])
 def test_the_name_of_the_workload_is_read_from_the_annotation_and_from_the_label_of_older_versions(field: str) -> None:
-    body = {"metadata": {field: {multikueue.PREBUILT_WORKLOAD: "digits"}}}
-    assert multikueue.prebuilt_workload(body) == "digits"  # type: ignore[arg-type]
+    body = {"metadata": {field: {kueue.PREBUILT_WORKLOAD: "digits"}}}
+    assert kueue.prebuilt_workload(body) == "digits"  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 from builders import job
 from dtj.api.job import Job
 from dtj.api.json import dig
-from dtj.api.kueue_labels import PRIORITY_CLASS
+from dtj.api.kueue import PRIORITY_CLASS
 from dtj.api.names import Condition
 from dtj.core.actions import ReadPriorityClass, UpdateGang
 from support.gang_worlds import KUEUE, admit, kueue_condition

@@ -7,14 +7,14 @@ import pytest
 from builders import job, manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
-from dtj.api.kueue_topology import (
-    GROUP,
+from dtj.api.kueue import (
     LAYERS,
-    PREFERRED,
-    REQUIRED,
+    POD_SET_GROUP,
     SLICE_REQUIRED,
     SLICE_SIZE,
-    UNCONSTRAINED,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+    TOPOLOGY_UNCONSTRAINED,
     topology_request,
 )
 from dtj.api.names import Label
@@ -56,10 +56,10 @@ def admit(story: World, *, placed: bool) -> None:
     ("annotations", "asked"),
     [
         ({}, {}),
-        ({REQUIRED: RACK}, {"required": RACK}),
-        ({PREFERRED: RACK}, {"preferred": RACK}),
-        ({UNCONSTRAINED: "true"}, {"unconstrained": True}),
-        ({REQUIRED: RACK, GROUP: "all"}, {"required": RACK, "podSetGroupName": "all"}),
+        ({TOPOLOGY_REQUIRED: RACK}, {"required": RACK}),
+        ({TOPOLOGY_PREFERRED: RACK}, {"preferred": RACK}),
+        ({TOPOLOGY_UNCONSTRAINED: "true"}, {"unconstrained": True}),
+        ({TOPOLOGY_REQUIRED: RACK, POD_SET_GROUP: "all"}, {"required": RACK, "podSetGroupName": "all"}),
         (
             {SLICE_REQUIRED: RACK, SLICE_SIZE: "2"},
             {"podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2},
@@ -74,17 +74,17 @@ def test_the_annotations_of_the_template_are_the_request_of_the_pod_set(
 
 
 def test_the_workload_has_the_request() -> None:
-    (pod_set,) = objects(dig(queued({REQUIRED: RACK}).gang_manifests[0], "spec", "podSets"))
+    (pod_set,) = objects(dig(queued({TOPOLOGY_REQUIRED: RACK}).gang_manifests[0], "spec", "podSets"))
     assert pod_set["topologyRequest"] == {"podIndexLabel": Label.INDEX, "required": RACK}
 
 
 def test_a_pod_waits_until_kueue_has_given_it_its_node() -> None:
-    story = queued({REQUIRED: RACK})
+    story = queued({TOPOLOGY_REQUIRED: RACK})
     admit(story, placed=True)
     pod = story.manifests["digits-worker-1"]
     assert dig(pod, "spec", "schedulingGates") == [{"name": "kueue.x-k8s.io/topology"}]
     assert dig(pod, "metadata", "annotations", "kueue.x-k8s.io/workload") == "digits"
-    assert dig(pod, "metadata", "annotations", UNCONSTRAINED) is None
+    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) is None
     assert dig(pod, "metadata", "labels", "kueue.x-k8s.io/podset") == "worker"
     assert dig(pod, "metadata", "labels", Label.INDEX) == "1"
 
@@ -93,7 +93,7 @@ def test_a_job_without_annotations_in_a_queue_of_such_nodes_is_marked_for_kueue(
     story = queued({})
     admit(story, placed=True)
     pod = story.manifests["digits-worker-0"]
-    assert dig(pod, "metadata", "annotations", UNCONSTRAINED) == "true"
+    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) == "true"
 
 
 def test_pods_of_other_queues_have_no_gate() -> None:
@@ -101,21 +101,30 @@ def test_pods_of_other_queues_have_no_gate() -> None:
     admit(story, placed=False)
     pod = story.manifests["digits-worker-0"]
     assert dig(pod, "spec", "schedulingGates") is None
-    assert dig(pod, "metadata", "annotations", UNCONSTRAINED) is None
+    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) is None
 
 
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [
-        ({REQUIRED: RACK, PREFERRED: RACK}, f"{REQUIRED} and {PREFERRED} exclude each other: remove all but one"),
-        ({REQUIRED: "no level"}, f"{REQUIRED} must be a level of a Topology, which is the key of a label of nodes"),
-        ({UNCONSTRAINED: "maybe"}, f'{UNCONSTRAINED} must be "true" or "false", not \'maybe\''),
+        (
+            {TOPOLOGY_REQUIRED: RACK, TOPOLOGY_PREFERRED: RACK},
+            f"{TOPOLOGY_REQUIRED} and {TOPOLOGY_PREFERRED} exclude each other: remove all but one",
+        ),
+        (
+            {TOPOLOGY_REQUIRED: "no level"},
+            f"{TOPOLOGY_REQUIRED} must be a level of a Topology, which is the key of a label of nodes",
+        ),
+        ({TOPOLOGY_UNCONSTRAINED: "maybe"}, f'{TOPOLOGY_UNCONSTRAINED} must be "true" or "false", not \'maybe\''),
         ({SLICE_REQUIRED: RACK}, f"{SLICE_REQUIRED} and {SLICE_SIZE} belong together: set both, or remove both"),
         ({SLICE_REQUIRED: RACK, SLICE_SIZE: "0"}, f"{SLICE_SIZE} must be a number of pods from 1 to 2,147,483,647"),
-        ({GROUP: "all"}, f"{GROUP} needs {REQUIRED} or {PREFERRED}: set one of them, or remove it"),
         (
-            {REQUIRED: RACK, GROUP: "all", SLICE_REQUIRED: RACK, SLICE_SIZE: "2"},
-            f"{GROUP} and {SLICE_REQUIRED} exclude each other: remove one of them",
+            {POD_SET_GROUP: "all"},
+            f"{POD_SET_GROUP} needs {TOPOLOGY_REQUIRED} or {TOPOLOGY_PREFERRED}: set one of them, or remove it",
+        ),
+        (
+            {TOPOLOGY_REQUIRED: RACK, POD_SET_GROUP: "all", SLICE_REQUIRED: RACK, SLICE_SIZE: "2"},
+            f"{POD_SET_GROUP} and {SLICE_REQUIRED} exclude each other: remove one of them",
         ),
         ({LAYERS: "[]"}, f"{LAYERS} is not supported: remove it, or set {SLICE_REQUIRED} and {SLICE_SIZE}"),
     ],
@@ -128,7 +137,7 @@ def test_annotations_that_kueue_would_refuse_are_named_with_the_remedy(annotatio
 
 
 def test_outside_of_kueue_they_mean_nothing() -> None:
-    body = stored(manifest(template=template({UNCONSTRAINED: "maybe"})))
+    body = stored(manifest(template=template({TOPOLOGY_UNCONSTRAINED: "maybe"})))
     assert problems(Job.from_object(body), Platform()) == ()
 
 

@@ -11,7 +11,7 @@ import pytest
 from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label, Reason
-from dtj.app.job_access import job_access
+from dtj.app.settings import job_access
 from dtj.core.actions import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
 from dtj.core.observed import Child, Observed, Phase
 from dtj.core.planner import plan

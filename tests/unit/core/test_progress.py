@@ -18,8 +18,8 @@ from dtj.core.observed import Phase
 from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
 from dtj.engine.metrics import Metrics
+from dtj.engine.progress import StackRequests
 from dtj.engine.queue import WorkQueue
-from dtj.engine.stacks import StackRequests
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.informer import Change

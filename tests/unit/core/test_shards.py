@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from dtj.core.shards import shard_of, shard_to_ask_for, turns_to_wait
+from dtj.app.shard_leases import shard_of, shard_to_ask_for, turns_to_wait
 
 pytestmark = pytest.mark.unit
 

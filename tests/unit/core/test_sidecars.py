@@ -11,11 +11,11 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation, Condition
-from dtj.convert.pod_records import pod_from
 from dtj.core.actions import DeletePod
 from dtj.core.end_reasons import PodFailureClass
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.pod_failure import terminated_pods
+from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
 from world import World, live, running
 

@@ -13,15 +13,14 @@ from builders import NOW, job
 from dtj.api.names import Reason
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, SeenProgress, Straggler
-from dtj.core.policies.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, Reading, slow
 from dtj.engine import stragglers
 from dtj.engine.queue import WorkQueue
-from dtj.engine.state import ClusterState
-from dtj.engine.status_port import read_step_timing
+from dtj.engine.state import ClusterState, Reading
 from dtj.engine.stores import JobRecord, Labelled
-from dtj.kube.backoff import Backoff
+from dtj.engine.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, read_step_timing, slow
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
+from dtj.kube.waiting import Backoff
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.metrics.step_timing import OwnPart
 from support.virtual_time import virtual_time

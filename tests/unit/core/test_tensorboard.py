@@ -11,8 +11,7 @@ from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Label, Reason
-from dtj.api.spec import Role
-from dtj.api.tensorboard import TensorBoard
+from dtj.api.spec import Role, TensorBoard
 from dtj.core.actions import BestEffort, CreatePod, PatchStatus
 from dtj.core.observed import CreationRefusal, Phase
 from dtj.core.platform import Platform

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from dtj.api import kueue_annotations
+from dtj.api import kueue
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
-from dtj.convert.object_records import LARGEST_STATUS, gang_from, network_policy_from, service_from
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Child, GangObject
 from dtj.kube.gateway import SERVICES
 from dtj.kube.informer import Informer
+from dtj.kube.observed import LARGEST_STATUS, gang_from, network_policy_from, service_from
 from dtj.kube.records import (
     ServiceRecord,
     decode_service,
@@ -48,7 +48,7 @@ def test_a_selector_of_ours_is_kept_and_one_that_cannot_be_ours_is_equal_to_none
 
 
 def test_a_long_annotation_is_cut() -> None:
-    notes = (Annotation.CLUSTER, Annotation.POLICY_DIGEST, Annotation.GANG_SIZE, kueue_annotations.ADMISSION_GATE)
+    notes = (Annotation.CLUSTER, Annotation.POLICY_DIGEST, Annotation.GANG_SIZE, kueue.ADMISSION_GATE)
     metadata: JsonObject = {"annotations": dict.fromkeys(notes, LONG)}
     service = service_from(service_from_object({"metadata": metadata}))
     policy = network_policy_from(plain_from_object({"metadata": metadata}))
@@ -92,12 +92,12 @@ def test_a_status_of_any_shape_is_read(field: str, value: Any) -> None:
 
 
 def test_of_the_parameters_of_a_provisioning_request_no_more_are_kept_than_show_that_they_are_too_many() -> None:
-    prefix = kueue_annotations.PROVISIONING_PREFIX
-    gate = {kueue_annotations.ADMISSION_GATE: "a.b/c"}
+    prefix = kueue.PROVISIONING_PREFIX
+    gate = {kueue.ADMISSION_GATE: "a.b/c"}
     few = {f"{prefix}{number}": "" for number in range(100)}
-    assert kueue_annotations.kept({**few, **gate}) == {**few, **gate}
+    assert kueue.kept_annotations({**few, **gate}) == {**few, **gate}
     many = {f"{prefix}{number}": "" for number in range(10_000)}
-    assert len(kueue_annotations.kept({**many, **gate})) == 102
+    assert len(kueue.kept_annotations({**many, **gate})) == 102
 
 
 @virtual_time

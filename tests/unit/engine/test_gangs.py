@@ -12,11 +12,11 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.api.spec import Gang
-from dtj.convert.object_records import resource_of
 from dtj.core.actions import LookForGangs, Plan
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, GangsFound, Observed
 from dtj.kube.gateway import Resource
+from dtj.kube.observed import resource_of
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time

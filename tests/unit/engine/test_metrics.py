@@ -16,10 +16,9 @@ from dtj.api.names import Condition
 from dtj.api.status import JobStatus
 from dtj.core.actions import Action
 from dtj.core.observed import Phase
-from dtj.engine import job_metrics
-from dtj.engine.job_cache import JobCache
 from dtj.engine.job_store import JobStore
-from dtj.engine.metrics import TABLE, Metrics
+from dtj.engine.metrics import TABLE, Metrics, note_status
+from dtj.engine.state import JobCache
 from dtj.engine.stores import JobRecord
 from world import World
 
@@ -40,7 +39,7 @@ class Counted(World):
         before = self.job
         super()._carry_out(action)
         if self.job.status is not before.status:
-            job_metrics.note(self.metrics, before, self.job.status, cache=self.cache, now=self.now)
+            note_status(self.metrics, before, self.job.status, cache=self.cache, now=self.now)
 
     def value(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -125,7 +124,7 @@ def test_a_class_that_somebody_wrote_into_a_status_makes_no_label() -> None:
     failed = {"type": "Failed", "status": "True"}
     after = JobStatus.from_object({"conditions": [failed], "rootCause": {"class": "of mine"}})
     metrics = Metrics()
-    job_metrics.note(metrics, job(), after, cache=JobCache(), now=World(job()).now + timedelta(seconds=1))
+    note_status(metrics, job(), after, cache=JobCache(), now=World(job()).now + timedelta(seconds=1))
     labels = {"outcome": "Failed", "class": "None"}
     assert metrics.registry.get_sample_value("dtj_jobs_finished_total", labels) == 1
     assert "of mine" not in generate_latest(metrics.registry).decode()

@@ -11,12 +11,12 @@ import pytest
 
 from builders import manifest
 from dtj.api.job import MAX_SPEC_BYTES, Job
-from dtj.api.json import JsonObject, merge_patch
+from dtj.api.json import JsonObject, apply_merge_patch
 from dtj.api.names import Label
 from dtj.core.planner import plan
 from dtj.engine.engine import EngineSettings
+from dtj.engine.job_store import PackedJob
 from dtj.engine.metrics import Metrics
-from dtj.engine.packed_job import PackedJob
 from dtj.engine.stores import JobRecord
 from dtj.kube.errors import Unavailable
 from dtj.kube.gateway import JOBS, PODS, SERVICES
@@ -122,7 +122,7 @@ async def test_a_packed_job_is_deleted_when_its_time_to_live_is_over() -> None:
     cluster = await ended()
     stored = cluster.gateway.body(JOBS, "digits")
     run_policy = {"runPolicy": {"ttlSecondsAfterFinished": 900}}
-    cluster.gateway.put(JOBS, merge_patch(stored, {"spec": run_policy}))  # type: ignore[dict-item]
+    cluster.gateway.put(JOBS, apply_merge_patch(stored, {"spec": run_policy}))  # type: ignore[dict-item]
     async with operating(cluster) as harness:
         assert at_rest(harness)
         await asyncio.sleep(1000.0)

@@ -14,7 +14,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
 from dtj.core.planner import plan
-from dtj.engine import progress, status_port, stragglers
+from dtj.engine import progress, stragglers
 from dtj.kube.gateway import JOBS, PODS
 from support.engine_harness import Harness
 from support.fake_gateway import FakeGateway
@@ -51,7 +51,7 @@ class Story:
         self.asked += 1
         step = self.answer()
         if step is None:
-            await asyncio.sleep(status_port.TIMEOUT)
+            await asyncio.sleep(progress.TIMEOUT)
             return None
         return json.dumps({"phase": "Training", "step": step}).encode()
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from dtj.engine.queue import QueueShutDown, WorkQueue
-from dtj.kube.backoff import Backoff
+from dtj.kube.waiting import Backoff
 from support.virtual_time import loop_time, settled, virtual_time
 
 pytestmark = pytest.mark.unit

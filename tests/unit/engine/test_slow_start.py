@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.core.actions import CreatePod, Plan
 from dtj.core.observed import Observed
-from dtj.engine.slow_start import MAX_IN_FLIGHT, slow_start
+from dtj.engine.creation import MAX_IN_FLIGHT, slow_start
 from dtj.kube.gateway import PODS
 from support.engine_harness import harnessed, pod_manifest
 from support.virtual_time import loop_time, virtual_time

@@ -10,13 +10,12 @@ import pytest
 
 from builders import job, pod
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, merge_patch_between
 from dtj.api.names import Label, Reason
-from dtj.convert.pod_records import pod_from
 from dtj.core.observed import Blocker, Phase, Pod
-from dtj.engine.patching import merge_patch_between
 from dtj.engine.stores import ChildStore, Labelled
 from dtj.kube.informer import Change
+from dtj.kube.observed import pod_from
 from dtj.kube.records import decode_pod
 
 pytestmark = pytest.mark.unit

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from kubernetes.aio.client import Configuration
 
+from dtj.engine.creation import slow_start
 from dtj.engine.queue import WorkQueue
-from dtj.engine.slow_start import slow_start
-from dtj.kube.backoff import Backoff
 from dtj.kube.client import REQUESTS_IN_FLIGHT, KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.fairness import FairShare, FairSlots, FairWork, TakingTurns
 from dtj.kube.gateway import PODS, Resource
 from dtj.kube.records import Key
+from dtj.kube.waiting import Backoff
 from support.virtual_time import loop_time, settled, virtual_time
 
 pytestmark = pytest.mark.unit

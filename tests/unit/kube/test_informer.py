@@ -12,11 +12,11 @@ import pytest
 
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError, Gone, TooManyRequests, Unavailable
 from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.informer import Change, Informer
 from dtj.kube.records import PodRecord, decode_pod
+from dtj.kube.waiting import Backoff
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from builders import NOW, manifest, seen, stored
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at
-from dtj.app.watch_session import WatchSession
+from dtj.app.watch import WatchSession
 from dtj.core.actions import PatchStatus
 from dtj.core.planner import plan
 from dtj.engine.stores import JobRecord

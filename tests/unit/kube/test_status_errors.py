@@ -8,7 +8,6 @@ from itertools import islice
 
 import pytest
 
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -19,8 +18,10 @@ from dtj.kube.errors import (
     NotFound,
     TooManyRequests,
     Unavailable,
+    error_from_reply,
+    error_from_status,
 )
-from dtj.kube.status_errors import error_from_reply, error_from_status
+from dtj.kube.waiting import Backoff
 
 pytestmark = pytest.mark.unit
 

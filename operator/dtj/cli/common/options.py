@@ -37,7 +37,7 @@ class NamespaceName(click.ParamType):  # type: ignore[type-arg]  # generic only 
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name, unchanged."""
-        from dtj.api.metadata import namespace_problem
+        from dtj.api.names import namespace_problem
 
         if problem := namespace_problem(value):
             self.fail(problem, param, ctx)
@@ -103,8 +103,8 @@ def platform_option(command: F) -> F:
 def _platform(context: click.Context, parameter: click.Parameter, value: Path | None) -> Platform | None:
     if context.resilient_parsing:  # a Tab: nothing is checked
         return None
-    from dtj.convert.profile_file import ProfilesError, profiles
     from dtj.core.platform import Platform
+    from dtj.engine.profile_file import ProfilesError, profiles
 
     try:
         return Platform(profiles=profiles(value))

@@ -8,15 +8,15 @@ from typing import Final
 
 from dtj import __version__
 from dtj.api import names, quantities
-from dtj.api.generated_schema import generated_job_schema
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
+from dtj.api.schema import generated_job_schema
 from dtj.cli.common.formatting import counted, listed, short_time
 from dtj.cli.doctor import queues, tested_sizes
 from dtj.cli.doctor.findings import Finding, Verdict
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
-from dtj.convert.profile_file import ProfilesError, read_profiles
 from dtj.core.observed import GangApi
+from dtj.engine.profile_file import ProfilesError, read_profiles
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 
 OLDEST_KUBERNETES: Final = (1, 30)

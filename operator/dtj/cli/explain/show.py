@@ -6,9 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dtj.api.json import JsonObject, dig, object_at
-from dtj.api.kueue_labels import priority_class
-from dtj.api.managed_by import other_controller
-from dtj.api.multikueue import is_dispatched
+from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Label
 from dtj.api.spec import Gang
 from dtj.api.strategies import Role

@@ -28,7 +28,7 @@ from dtj.core.actions import (
     ReadPriorityClass,
 )
 from dtj.core.gang.discovery import APIS
-from dtj.core.manifests.claim import claim_name
+from dtj.core.manifests.metadata import claim_name
 from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform

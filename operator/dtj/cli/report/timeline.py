@@ -18,9 +18,9 @@ from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label, Reason
 from dtj.cli.report.evidence import Evidence, began, event_time, replica_named
-from dtj.convert.pod_records import pod_from
 from dtj.core.outcome import how_pod_ended
 from dtj.core.pod_state import main_container_of, stopped_on_request
+from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
 
 MAX_ROWS: Final = 120

@@ -17,8 +17,8 @@ from dtj.cli.common.terminal import say, write
 from dtj.cli.status.render import change_line, status_view
 from dtj.client import AsyncClient
 from dtj.client.overview import Overview, gather
-from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError, NotFound, Unavailable
+from dtj.kube.waiting import Backoff
 
 _REFRESH_SECONDS: Final = 5.0
 """Seconds after which the job is read again if no change was reported: pods change before the job does."""

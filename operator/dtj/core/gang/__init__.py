@@ -1,5 +1,1 @@
-"""Gang schedulers: one file for what differs between them, behind the protocol of :mod:`dtj.core.gang.group`.
-
-Sources: the Workload and PodGroup API of Kubernetes (KEP-4671, KEP-5832), the PodGroups of Volcano and of the scheduler
-plugins (KEP-42 of kubernetes-sigs), Kueue's Workload API.
-"""
+"""Gang schedulers: which one a job uses, the group that its pods are, and what differs between the schedulers."""

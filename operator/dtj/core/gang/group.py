@@ -1,10 +1,11 @@
-"""The pods of one attempt as one group, and the protocol behind which the gang schedulers differ."""
+"""The pods of one attempt as one group."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Protocol
+from typing import Final
 
 from dtj.api import quantities
 from dtj.api.job import Job
@@ -39,7 +40,7 @@ class Group:
         """How many pods must be schedulable before any starts."""
         return least(self.spec)
 
-    def resources(self, pods: tuple[JsonObject, ...]) -> JsonObject | None:
+    def resources(self, pods: Iterable[JsonObject]) -> JsonObject | None:
         """What the first ``least`` pods request together; ``pods`` are the first ones of each role."""
         total: dict[str, Fraction] = {}
         left = self.least
@@ -48,23 +49,6 @@ class Group:
             left -= count
             total = summed(total, {name: count * quantity for name, quantity in requests(pod).items()})
         return {name: quantities.shown(quantity) for name, quantity in total.items()} or None
-
-
-class GangScheduler(Protocol):
-    """What a gang scheduler has of its own. Each is a module with these names."""
-
-    @property
-    def SCHEDULER_NAME(self) -> str | None:
-        """``schedulerName`` of the pods; None if the default scheduler places them."""
-
-    def group_spec(self, group: Group, pods: tuple[JsonObject, ...], *, priority: int | None) -> JsonObject:
-        """``spec`` of the PodGroup or Workload; ``pods`` are the first ones of each role, in TF_CONFIG's order."""
-
-    def resized(self, group: Group) -> JsonObject | None:
-        """What changes in ``spec`` with the number of pods; None if the object has to be created again for that."""
-
-    def join(self, group: Group, pod: JsonObject) -> None:
-        """Add to a pod's manifest what makes it one of the group."""
 
 
 _TOLD_RESOURCES: Final = frozenset({Gang.KUEUE, Gang.VOLCANO, Gang.COSCHEDULING})

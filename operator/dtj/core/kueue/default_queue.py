@@ -10,12 +10,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from dtj.api.kueue_labels import leaves_queue_open
+from dtj.api.kueue import leaves_queue_open
 from dtj.api.names import Reason
 from dtj.api.spec import Gang, Scheduling
-from dtj.core.actions import LookForGangs, ReadDefaultQueue, RequeueAfter
+from dtj.core.actions import Decision, LookForGangs, ReadDefaultQueue, RequeueAfter
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.gang.discovery import LOOK_AGAIN_SECONDS, looked_long_ago, served
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.validity import Problem

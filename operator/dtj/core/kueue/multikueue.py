@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from dtj.api import multikueue
+from dtj.api import kueue
 from dtj.api.json import JsonObject
 from dtj.api.names import Label, Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Plan, UpdateGang
+from dtj.core.actions import Decision, Plan, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import priorities, reporting, workloads
 from dtj.core.kueue.queue import into_queue, queued_because
 from dtj.core.observed import GangObject
@@ -26,7 +25,7 @@ from dtj.core.validity import Problem
 
 _NO_QUEUE: Final = Problem(
     Reason.GANG_UNAVAILABLE,
-    f"spec.managedBy: {multikueue.CONTROLLER} takes jobs from a queue of Kueue: set runPolicy.scheduling.queue, or "
+    f"spec.managedBy: {kueue.MULTIKUEUE} takes jobs from a queue of Kueue: set runPolicy.scheduling.queue, or "
     "create the job again without managedBy",
 )
 
@@ -34,7 +33,7 @@ _NO_QUEUE: Final = Problem(
 def plan_dispatched(context: JobContext) -> Plan:
     """All that is done about a job in the manager cluster."""
     decision = _dispatch(context)
-    return (*decision.actions, *reporting.next_to(context, decision))
+    return (*decision.actions, *reporting.alongside(context, decision))
 
 
 def _dispatch(context: JobContext) -> Decision:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dtj.api import multikueue
+from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
-from dtj.api.kueue_topology import topology_request
+from dtj.api.kueue import topology_request
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.core.gang.group import size
 from dtj.core.manifests.accelerators import accelerator_of
@@ -24,7 +24,7 @@ def least_workers(job: Job, spec: JobSpec, pod: JsonObject) -> int | None:
     The hosts of a TPU slice and pods that Kueue places in groups are needed all. MultiKueue counts the pods in the
     manager cluster, and another Kueue admits them.
     """
-    if spec.elastic is None or multikueue.is_dispatched(job.raw_spec):
+    if spec.elastic is None or kueue.is_dispatched(job.raw_spec):
         return None
     accelerator, topology = accelerator_of(spec, Role.WORKER), topology_request(pod)
     in_a_slice = accelerator is not None and accelerator.topology is not None

@@ -5,14 +5,23 @@ The duties are those of Kueue's own kinds of jobs (pkg/controller/jobframework/r
 
 from __future__ import annotations
 
-from dtj.api.kueue_labels import priority_class
+from typing import Final
+
+from dtj.api.kueue import PRIORITY_CLASS, priority_class
+from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, BestEffort, DeleteGang, ReadPriorityClass, UpdateGang
+from dtj.core.actions import Action, BestEffort, Decision, DeleteGang, Emit, ReadPriorityClass, UpdateGang
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue.workloads import admitted, holds_quota, priority_class_fields
 from dtj.core.observed import GangApi, GangObject
-from dtj.core.obstacles import OTHER_CLASS, priority_class_object
+
+_OTHER_CLASS: Final = f"create the class, or change the label {PRIORITY_CLASS} of the job"
+"""What to do about a class that cannot be read."""
+
+
+def priority_class_object(name: str) -> str:
+    """How messages name a WorkloadPriorityClass."""
+    return f"WorkloadPriorityClass {name}"
 
 
 def unread(context: JobContext, api: GangApi) -> ReadPriorityClass | None:
@@ -36,7 +45,13 @@ def refused(context: JobContext) -> str:
     refusal, name = context.observed.refusal, priority_class(context.job.labels)
     if refusal is None or not name or refusal.name != priority_class_object(name):
         return ""
-    return f"{refusal.name}: {refusal.message}: {OTHER_CLASS}"
+    return f"{refusal.name}: {refusal.message}: {_OTHER_CLASS}"
+
+
+def not_followed(name: str, message: str) -> Emit:
+    """The event of a job that runs, and whose label now names a class that cannot be read."""
+    words = f"{priority_class_object(name)}: {message}: the job keeps its priority: {_OTHER_CLASS}"
+    return Emit("Warning", Reason.API_CALL_FAILED, words)
 
 
 def follow_label(context: JobContext, workload: GangObject) -> tuple[Action, ...]:
@@ -58,7 +73,7 @@ def follow_label(context: JobContext, workload: GangObject) -> tuple[Action, ...
     return (UpdateGang(workload.api, workload.name, {"metadata": {"uid": workload.uid}, "spec": spec}),)
 
 
-def next_to(context: JobContext, decision: Decision) -> tuple[Action, ...]:
+def alongside(context: JobContext, decision: Decision) -> tuple[Action, ...]:
     """The same for a job that is admitted, next to what is decided. It goes on if the class cannot be read."""
     workload, ended = context.gang_object, context.job.status.terminal
     if ended or context.job.prebuilt_workload or workload is None or workload.api.gang is not Gang.KUEUE:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.json import JsonObject
-from dtj.api.kueue_annotations import ADMISSION_GATE
+from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, DeleteGang, ReadFlavors, UpdateGang
+from dtj.core.actions import Action, Decision, DeleteGang, ReadFlavors, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import priorities, workloads
 from dtj.core.kueue.reporting import fits
 from dtj.core.messages import MAX_NOTE, cut
@@ -29,7 +28,7 @@ _A_MOMENT: Final = 1.0
 """Until a deletion that is called for in this pass is seen, in seconds."""
 
 
-def queue(context: JobContext) -> Decision | None:
+def hold_until_admitted(context: JobContext) -> Decision | None:
     """Hold the job while it is queued, and stop it when Kueue wants its quota back; None once it may run."""
     api, workload = context.gang, context.gang_object
     if api is None or api.gang is not Gang.KUEUE:

@@ -1,30 +1,38 @@
-"""What Kueue learns of an admitted job: whether its pods are ready, which it needs no longer, and how it ended."""
+"""What Kueue learns of an admitted job: whether its pods are ready, which it needs no longer, and how it ended.
+
+The owner of a Workload writes it to the Workload's status: duties that Kueue carries out for the kinds of jobs that it
+knows (`reconciler.go` of its `pkg/controller/jobframework`, version 0.19.2: `ReconcileGenericJob`,
+`generatePodsReadyCondition`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import Final
 
-from dtj.api.json import JsonObject
+from dtj.api.job import parse_time
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, Role
-from dtj.core.actions import Action, CreateGang, DeleteGang, UpdateWorkloadStatus
+from dtj.core.actions import Action, CreateGang, Decision, DeleteGang, UpdateWorkloadStatus
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
-from dtj.core.kueue import priorities, workload_status
-from dtj.core.kueue.workloads import is_true
+from dtj.core.kueue import priorities
+from dtj.core.kueue.workloads import condition, conditions, evicted, holds_quota, is_true
+from dtj.core.messages import cut
 from dtj.core.observed import GangObject
+from dtj.core.status import format_time
 
 _OUT_OF_SYNC: Final = "the Workload does not have the pods of the job"
 
 
-def next_to(context: JobContext, decision: Decision) -> tuple[Action, ...]:
+def alongside(context: JobContext, decision: Decision) -> tuple[Action, ...]:
     """What changes of the Workload next to what is decided about its job: its status, then its priority."""
-    return (*report(context, decision), *priorities.next_to(context, decision))
+    return (*_report(context, decision), *priorities.alongside(context, decision))
 
 
-def report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStatus, ...]:
-    """Next to what is decided: one write of all that has changed, or none."""
+def _report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStatus, ...]:
+    """One write of all that has changed, or none."""
     api, workload = context.gang, context.gang_object
     if api is None or api.gang is not Gang.KUEUE or workload is None or workload.terminating:
         return ()
@@ -43,7 +51,7 @@ def fits(context: JobContext, workload: GangObject) -> bool:
 def _needs_more(context: JobContext, workload: GangObject) -> bool:
     """Whether this attempt needs quota that completed pods of an earlier attempt gave back."""
     released = _given_back(context)
-    return any(released[role] < count for role, count in workload_status.reclaimable(workload).items())
+    return any(released[role] < count for role, count in reclaimable(workload).items())
 
 
 def _changed(context: JobContext, workload: GangObject) -> JsonObject:
@@ -54,16 +62,16 @@ def _changed(context: JobContext, workload: GangObject) -> JsonObject:
         end = status.condition(Condition.COMPLETE if status.is_true(Condition.COMPLETE) else Condition.FAILED)
         message = end.message if end is not None else ""
         reason = "Succeeded" if status.is_true(Condition.COMPLETE) else "Failed"
-        return workload_status.finished(workload, context.now, reason=reason, message=message)
+        return finished(workload, context.now, reason=reason, message=message)
     if status.is_true(Condition.SUCCESS_CRITERIA_MET) or status.is_true(Condition.FAILURE_TARGET):
         return {}  # its pods stop because it ends, which is no loss to recover from
-    if not context.begun and workload_status.must_release(workload):
-        return workload_status.released(workload, context.now)
+    if not context.begun and must_release(workload):
+        return released(workload, context.now)
     if context.job.prebuilt_workload:
         return _of_others(context, workload)
-    conditions = workload_status.pods_ready(workload, context.now, ready=context.all_ready)
+    conditions = pods_ready(workload, context.now, ready=context.all_ready)
     counts = _given_back(context) if is_true(workload, "Admitted") and context.begun else Counter[str]()
-    return {**conditions, **workload_status.with_reclaimable(workload, counts)}
+    return {**conditions, **with_reclaimable(workload, counts)}
 
 
 def _of_a_copy(context: JobContext, workload: GangObject) -> JsonObject:
@@ -71,19 +79,19 @@ def _of_a_copy(context: JobContext, workload: GangObject) -> JsonObject:
     status = context.job.status
     if status.terminal:
         return {}
-    if workload_status.must_release(workload):
-        return workload_status.released(workload, context.now)
-    return workload_status.pods_ready(workload, context.now, ready=status.is_true(Condition.PODS_READY))
+    if must_release(workload):
+        return released(workload, context.now)
+    return pods_ready(workload, context.now, ready=status.is_true(Condition.PODS_READY))
 
 
 def _of_others(context: JobContext, workload: GangObject) -> JsonObject:
     """A Workload that others made is never replaced. So no quota is given back that a restart may need, and one that
     does not fit the job is over: MultiKueue makes another."""
     if fits(context, workload):
-        return workload_status.pods_ready(workload, context.now, ready=context.all_ready)
+        return pods_ready(workload, context.now, ready=context.all_ready)
     if context.begun:
         return {}
-    return workload_status.finished(workload, context.now, reason="OutOfSync", message=_OUT_OF_SYNC)
+    return finished(workload, context.now, reason="OutOfSync", message=_OUT_OF_SYNC)
 
 
 def _given_back(context: JobContext) -> Counter[str]:
@@ -98,3 +106,122 @@ def _completed(context: JobContext) -> Counter[str]:
     """By role, the replicas that have completed and whose pods hold nothing any more, not even for a sidecar."""
     holding = {pod.name for pod in context.current if not pod.stopped}
     return Counter(str(replica.role) for replica in context.completed if context.name_of(replica) not in holding)
+
+
+REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures")
+"""Reasons of an eviction after which the owner puts the job back into its queue.
+
+After any other, Kueue does it: when the back-off is over, the queue is started again or the Workload is active again.
+"""
+
+_NOT_READY: Final = "not all pods are ready or have succeeded"
+_RECOVERING: Final = "a pod was lost; not all pods are ready again"
+_READY: Final = "all pods are ready or have succeeded"
+
+
+def pods_ready(workload: GangObject, now: datetime, *, ready: bool) -> JsonObject:
+    """The fields of the status with the condition PodsReady if it must change; empty if not. ``ready`` is whether each
+    pod is ready or has succeeded.
+
+    Kueue evicts an admitted job that does not have it in time. It distinguishes a start from a recovery, for which it
+    has another limit.
+    """
+    before = condition(workload, "PodsReady")
+    known = (before.get("status"), before.get("reason"))
+    if not is_true(workload, "Admitted"):
+        # Before the first admission, an absent condition has the same meaning.
+        wanted = ("False", "WaitForStart", _NOT_READY) if before else None
+    elif ready:
+        again = known[1] in ("WaitForRecovery", "Recovered")
+        wanted = ("True", "Recovered" if again else "Started", _READY)
+    elif known[0] == "True" or known[1] == "WaitForRecovery":
+        wanted = ("False", "WaitForRecovery", _RECOVERING)
+    else:
+        wanted = ("False", "WaitForStart", _NOT_READY)
+    if wanted is None or known == wanted[:2]:
+        return {}
+    return with_conditions(workload, [_condition("PodsReady", *wanted)], now)
+
+
+def finished(workload: GangObject, now: datetime, *, reason: str, message: str) -> JsonObject:
+    """The fields of the status with the condition Finished; empty if it is there. It gives back all quota, and is never
+    taken back."""
+    if is_true(workload, "Finished"):
+        return {}
+    return with_conditions(workload, [_condition("Finished", "True", reason, message)], now)
+
+
+def released(workload: GangObject, now: datetime) -> JsonObject:
+    """The fields of the status that give the quota back, for a job that was evicted and has no pod left.
+
+    Merge them into the status. The seconds that the job was admitted add up, because the limit
+    of its time in all is Kueue's to keep.
+    """
+    eviction = condition(workload, "Evicted")
+    why = text(eviction.get("message")) or "the job's pods are gone"
+    reason = text(eviction.get("reason")) or "Evicted"
+    requeued = "True" if reason in REQUEUED_AT_ONCE and workload.active else "False"
+    changed = [
+        _condition("QuotaReserved", "False", "Pending", why),
+        _condition("Admitted", "False", "NoReservation", "the quota reservation was given back"),
+        _condition("Requeued", requeued, reason, why),
+    ]
+    fields: JsonObject = {"admission": None, "reclaimablePods": None, **with_conditions(workload, changed, now)}
+    since = parse_time(condition(workload, "Admitted").get("lastTransitionTime"))
+    if is_true(workload, "Admitted") and since is not None:
+        field = _past_seconds_field(workload)
+        past = dig(workload.status, field)
+        before = past if isinstance(past, int) else 0
+        fields[field] = before + max(0, round((now - since).total_seconds()))
+    return fields
+
+
+def _past_seconds_field(workload: GangObject) -> str:
+    """The field of the seconds that the job was admitted before; v1beta1 misspells it."""
+    old = workload.api.api_version.endswith("/v1beta1")
+    return "accumulatedPastExexcutionTimeSeconds" if old else "accumulatedPastExecutionTimeSeconds"
+
+
+def must_release(workload: GangObject) -> bool:
+    """Whether Kueue waits for the quota of a job that it has evicted."""
+    return evicted(workload) and holds_quota(workload)
+
+
+def reclaimable(workload: GangObject) -> dict[str, int]:
+    """How many pods of each pod set need their quota no longer, as it is recorded."""
+    found: dict[str, int] = {}
+    for each in objects(workload.status.get("reclaimablePods")):
+        count = each.get("count")
+        found[text(each.get("name"))] = count if isinstance(count, int) else 0
+    return found
+
+
+def with_reclaimable(workload: GangObject, counts: dict[str, int]) -> JsonObject:
+    """The field of the status that records ``counts``; empty if nothing must change.
+
+    A count never falls while the quota is held: what was given back may be another job's by now.
+    """
+    before = reclaimable(workload)
+    after = {name: max(before.get(name, 0), counts.get(name, 0)) for name in {**before, **counts}}
+    after = {name: count for name, count in after.items() if count > 0}
+    if after == before:
+        return {}
+    return {"reclaimablePods": [{"name": name, "count": count} for name, count in sorted(after.items())]}
+
+
+def with_conditions(workload: GangObject, changed: list[JsonObject], now: datetime) -> JsonObject:
+    """The list of conditions with these, in place of those of the same types."""
+    types = {text(each.get("type")) for each in changed}
+    kept: list[JsonObject] = [each for each in conditions(workload) if each.get("type") not in types]
+    return {"conditions": [*kept, *(_stamped(workload, each, now) for each in changed)]}
+
+
+def _stamped(workload: GangObject, changed: JsonObject, now: datetime) -> JsonObject:
+    """A transition time moves only when the status of its condition does."""
+    before = condition(workload, text(changed.get("type")))
+    since = text(before.get("lastTransitionTime")) if before.get("status") == changed.get("status") else ""
+    return {**changed, "lastTransitionTime": since or format_time(now)}
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> JsonObject:
+    return {"type": kind, "status": status, "reason": reason, "message": cut(message)}

@@ -9,15 +9,18 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject, add, dig, extend, object_at, objects, present, text
-from dtj.api.kueue_labels import max_execution_seconds, priority_class
-from dtj.api.kueue_topology import CHOICES, UNCONSTRAINED, topology_request
+from dtj.api.kueue import (
+    TOPOLOGY_CHOICES,
+    TOPOLOGY_UNCONSTRAINED,
+    max_execution_seconds,
+    priority_class,
+    topology_request,
+)
 from dtj.api.spec import JobSpec, Role, Scheduling
 from dtj.core.gang.group import Group
 from dtj.core.kueue.partial_admission import least_workers
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject
-
-SCHEDULER_NAME: Final = None
 
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 """The label by which ``kueuectl`` finds the Workload of a job."""
@@ -37,7 +40,7 @@ _MAX_LABEL: Final = 63
 """Most characters in the value of a label."""
 
 
-def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | None) -> JsonObject:
+def workload_spec(group: Group, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
     """``spec`` of the Workload: a pod set for each role."""
     sets: list[JsonObject] = [
         present(
@@ -72,15 +75,6 @@ def priority_class_fields(api: GangApi, name: str) -> JsonObject:
     if api.api_version.endswith("/v1beta1"):
         return {"priorityClassName": name, "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass"}
     return {"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}}
-
-
-def resized(group: Group) -> JsonObject | None:
-    """None: a job of another size gets a new object."""
-    return None
-
-
-def join(group: Group, pod: JsonObject) -> None:
-    """Nothing: Kueue counts the pod sets of the Workload, not the pods. See :func:`place`."""
 
 
 def queue_of(spec: JobSpec) -> str:
@@ -214,8 +208,8 @@ def _queue_labels(workload: GangObject) -> JsonObject:
 def _wait_for_node(pod_spec: JsonObject, metadata: JsonObject) -> None:
     """Add the gate that Kueue's topology ungater removes. It finds the pod by one of the annotations."""
     extend(pod_spec, "schedulingGates", [{"name": TOPOLOGY_GATE}])
-    if not any(dig(metadata, "annotations", choice) for choice in CHOICES):
-        add(metadata, "annotations", {UNCONSTRAINED: "true"})
+    if not any(dig(metadata, "annotations", choice) for choice in TOPOLOGY_CHOICES):
+        add(metadata, "annotations", {TOPOLOGY_UNCONSTRAINED: "true"})
 
 
 def _values(mapping: JsonValue) -> Iterable[JsonValue]:

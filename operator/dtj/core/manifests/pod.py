@@ -12,9 +12,8 @@ from dtj.api.names import Annotation, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
 from dtj.core import memory_increase
 from dtj.core.manifests import accelerators
-from dtj.core.manifests.claim import claim_name
 from dtj.core.manifests.environment import environment, merged_environment, with_environment
-from dtj.core.manifests.metadata import labels_of, metadata_of
+from dtj.core.manifests.metadata import claim_name, labels_of, metadata_of
 from dtj.core.manifests.tf_config import Cluster, Variables
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container

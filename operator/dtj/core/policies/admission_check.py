@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dtj.api.names import Reason
-from dtj.core.actions import CheckPods, Emit, RequeueAfter
+from dtj.core.actions import CheckPods, Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import REJECTION_TTL, JobContext
-from dtj.core.decision import Decision
 from dtj.core.pod_creation import FirstPods
 from dtj.core.policies import gang
 from dtj.core.status_update import counted, write

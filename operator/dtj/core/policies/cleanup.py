@@ -11,9 +11,8 @@ from dtj.api.job import Job, parse_time
 from dtj.api.names import Condition
 from dtj.api.spec import CleanPodPolicy
 from dtj.api.status import JobStatus
-from dtj.core.actions import DeletePod, Plan, RequeueAfter
+from dtj.core.actions import Decision, DeletePod, Plan, RequeueAfter
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.observed import Pod
 from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ended_at, terminated_pods
 from dtj.core.pod_state import replica_of

@@ -8,10 +8,9 @@ from dtj.api.job import Job, parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import JobSpec, OnStall
 from dtj.api.status import JobStatus
-from dtj.core.actions import RequeueAfter
+from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.conditions import pods_ready
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.outcome import Failure
 from dtj.core.policies import gang, stall
 from dtj.core.policies.finish import finish

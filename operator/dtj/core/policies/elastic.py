@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dtj.api.spec import Role
-from dtj.core.actions import RequeueAfter
+from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.policies import backoff
 from dtj.core.policies.restart import begin_attempt
 

@@ -1,20 +1,24 @@
-"""How a job ends: the outcome is recorded first, then all that must stop is stopped, then the job has ended."""
+"""How a job ends: the outcome is recorded first, then all that must stop is stopped, then the job has ended.
+
+A job with an evaluator ends when the evaluator has ended, so that the last checkpoint is evaluated.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dtj.api.names import Reason
+from dtj.api.job import parse_time
+from dtj.api.names import Condition, Reason
 from dtj.api.spec import Role
-from dtj.core.actions import Emit, RequeueAfter
+from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, with_conditions
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.messages import first_few
 from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, Success
-from dtj.core.policies import gang, last_evaluation, service, ttl
+from dtj.core.pod_state import replica_of
+from dtj.core.policies import gang, service, ttl
 from dtj.core.policies.cleanup import seconds_until_given_up, stop_pods, to_stop
 from dtj.core.status import format_deadline, format_time, without_a_guess
 from dtj.core.status_update import counted, write
@@ -25,9 +29,9 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
 
     Before that, the evaluator of a job that has succeeded may evaluate the last checkpoint.
     """
-    evaluating = last_evaluation.evaluators(context) if isinstance(outcome, Success) else ()
-    if evaluating and context.now >= (due := last_evaluation.due(context)):
-        outcome = Success(outcome.message + last_evaluation.cut_off(context, evaluating))
+    evaluating = _evaluators(context) if isinstance(outcome, Success) else ()
+    if evaluating and context.now >= (due := _evaluation_due(context)):
+        outcome = Success(outcome.message + _cut_off(context, evaluating))
         evaluating = ()
     stopping = [pod for pod in to_stop(context) if pod not in evaluating]
     waiting = [
@@ -70,3 +74,22 @@ def _now_for(context: JobContext, outcome: Success | Failure, pod: Pod) -> datet
 
 def _place(pod: Pod) -> str:
     return f"{pod.name} on node {pod.node}" if pod.node else pod.name
+
+
+def _evaluators(context: JobContext) -> tuple[Pod, ...]:
+    """The evaluators that are at work: nobody has asked them to stop."""
+    return tuple(pod for pod in context.current if pod.role == Role.EVALUATOR and not pod.ended and not pod.terminating)
+
+
+def _evaluation_due(context: JobContext) -> datetime:
+    """Until when they are waited for. It counts from when the success was recorded, or from now."""
+    met = context.job.status.condition(Condition.SUCCESS_CRITERIA_MET)
+    recorded = parse_time(met.last_transition_time) if met is not None and met.status == "True" else None
+    return (recorded or context.now) + timedelta(seconds=context.spec.run_policy.evaluation_timeout_seconds)
+
+
+def _cut_off(context: JobContext, pods: tuple[Pod, ...]) -> str:
+    """What to say about evaluators that are stopped in the middle."""
+    names = ", ".join(replica.hostname for pod in pods if (replica := replica_of(pod)) is not None)
+    limit = context.spec.run_policy.evaluation_timeout_seconds
+    return f"; {names} did not end within {limit} s, which is runPolicy.evaluationTimeoutSeconds, and was stopped"

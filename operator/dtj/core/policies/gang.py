@@ -7,10 +7,19 @@ from typing import Final
 from dtj.api.json import object_at
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, Scheduling
-from dtj.core.actions import Action, BestEffort, DeleteGang, DeletePod, Emit, LookForGangs, RequeueAfter, UpdateGang
+from dtj.core.actions import (
+    Action,
+    BestEffort,
+    Decision,
+    DeleteGang,
+    DeletePod,
+    Emit,
+    LookForGangs,
+    RequeueAfter,
+    UpdateGang,
+)
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.gang import discovery
 from dtj.core.kueue import default_queue
 from dtj.core.observed import GangApi

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.names import Reason
-from dtj.core.actions import Emit, RequeueAfter
+from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.messages import first_few
 from dtj.core.outcome import CLOCKS_DIFFER
 from dtj.core.policies.backoff import at_most_later

@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import blockers
-from dtj.core.actions import Action, CreateClaim, DeletePod, Emit, Plan, RequeueAfter
+from dtj.core.actions import Action, CreateClaim, Decision, DeletePod, Emit, Plan, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.kueue import queue
-from dtj.core.manifests.claim import claim
+from dtj.core.manifests.metadata import claim
+from dtj.core.observed import Straggler
 from dtj.core.pod_creation import creations
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import cleanup, cluster_config_map, gang, network_policy, service, stall, stragglers
+from dtj.core.policies import cleanup, gang, network_policy, service, stall
 from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.backoff import seconds_until_due
+from dtj.core.progress import progress
 from dtj.core.replicas import Replica
 from dtj.core.status import format_time, recorded_completions
 from dtj.core.status_update import counted, write
@@ -59,7 +60,7 @@ def run(context: JobContext) -> Decision:
         *(DeletePod(pod.name, pod.uid) for pod in outdated),
         *_events(context, wanted, starting=starting, changed=changed),
         *_stall_event(context, stalled, changed=changed),
-        *(stragglers.report_new(context) if changed else ()),
+        *(_straggler_events(context) if changed else ()),
         *_blocked_events(context, ready, changed=changed),
         *((RequeueAfter(min(held.values())),) if held else ()),
     )
@@ -77,7 +78,6 @@ def _before_pods(context: JobContext) -> tuple[Action, ...]:
     return (
         *network_policy.before_pods(context),
         *_checkpoint_claim(context),
-        *cluster_config_map.before_pods(context),
         *service.before_pods(context),
         *gang.before_pods(context),
     )
@@ -136,3 +136,21 @@ def _blocked_events(context: JobContext, ready: DesiredCondition, *, changed: bo
         *((Emit("Warning", ready.reason, ready.message),) if new and changed else ()),
         *((RequeueAfter(wait),) if wait is not None else ()),
     )
+
+
+def _straggler_events(context: JobContext) -> tuple[Emit, ...]:
+    """An event for each slow replica that the status does not list yet, and is about to."""
+    before, now = context.job.status.progress, progress(context)
+    known = before.stragglers if before is not None else ()
+    listed = now.stragglers if now is not None else ()
+    new = (s for s in context.observed.stragglers if s.hostname in listed and s.hostname not in known)
+    return tuple(_straggler_event(context, straggler) for straggler in new)
+
+
+def _straggler_event(context: JobContext, straggler: Straggler) -> Emit:
+    node = next((pod.node for pod in context.current if f"{pod.role}-{pod.index}" == straggler.hostname), "")
+    words = (
+        f"{straggler.hostname} is slower than the others: its steps take {straggler.times:.1f} times as long as "
+        f"the median" + (f"; look at node {node}" if node else "")
+    )
+    return Emit("Warning", Reason.STRAGGLING, words)

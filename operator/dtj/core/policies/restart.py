@@ -13,10 +13,9 @@ from typing import Literal
 
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
-from dtj.core.actions import Emit, RequeueAfter
+from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.observed import Pod
 from dtj.core.outcome import PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodFailureClass, TerminatedPod

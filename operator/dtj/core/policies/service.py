@@ -1,23 +1,33 @@
-"""The Service of a job: it names the pods of one attempt, and goes with the end of the job."""
+"""The Service of a job: it names the pods of one attempt, and goes with the end of the job.
+
+Where the addresses of the replicas are too many for each pod's manifest, a ConfigMap has them. The operator observes no
+ConfigMaps. An annotation of the Service names the one that exists: it is written after the ConfigMap was created, and
+the Service is deleted after it. Each name stands for one content, so that creating a ConfigMap twice changes nothing.
+"""
 
 from __future__ import annotations
 
 from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.names import Annotation, Label
+from dtj.api.names import Annotation, Label, Reason
 from dtj.api.spec import JobSpec
-from dtj.core.actions import Action, CreateService, DeleteService, UpdateService
+from dtj.core.actions import Action, CreateConfigMap, CreateService, DeleteConfigMap, DeleteService, UpdateService
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
-from dtj.core.policies import cleanup, cluster_config_map
+from dtj.core.policies import cleanup
 
 
 def before_pods(context: JobContext) -> tuple[Action, ...]:
-    """Create the Service, or let it select this attempt: then the addresses of the older one vanish.
+    """Create the ConfigMap and the Service, or let the Service select this attempt: then the addresses of the older one
+    vanish.
 
     A Service of somebody else stays as it is.
     """
+    return (*_config_map_before_pods(context), *_service_before_pods(context))
+
+
+def _service_before_pods(context: JobContext) -> tuple[Action, ...]:
     found, config_map = context.observed.service, context.cluster.config_map_name
     if found is None:
         return (CreateService(service(context.job, context.spec, attempt=context.attempt, config_map=config_map)),)
@@ -32,7 +42,8 @@ def drop(context: JobContext) -> tuple[Action, ...]:
     found = context.observed.service
     if found is None or not context.job.owns(found):
         return ()
-    return (*cluster_config_map.drop(context), DeleteService(found.name, found.uid))
+    config_map = (DeleteConfigMap(found.config_map),) if found.config_map else ()
+    return (*config_map, DeleteService(found.name, found.uid))
 
 
 def after_the_end(context: JobContext) -> tuple[Action, ...]:
@@ -67,3 +78,26 @@ def service(job: Job, spec: JobSpec, *, attempt: int, config_map: str = "") -> J
             ],
         },
     }
+
+
+def _config_map_before_pods(context: JobContext) -> tuple[Action, ...]:
+    """Create the ConfigMap that this attempt's pods refer to, and delete the one of another number of replicas."""
+    wanted, found = context.cluster.config_map_name, _config_map_named(context)
+    if wanted == found and not (wanted and _is_missed(context, wanted)):
+        return ()
+    outdated = (DeleteConfigMap(found),) if found and found != wanted else ()
+    return (*((CreateConfigMap(context.cluster.config_map()),) if wanted else ()), *outdated)
+
+
+def _config_map_named(context: JobContext) -> str:
+    """The ConfigMap that the job's Service names; what a Service of somebody else names is theirs."""
+    service = context.observed.service
+    return service.config_map if service is not None and context.job.owns(service) else ""
+
+
+def _is_missed(context: JobContext, name: str) -> bool:
+    """Whether the kubelet reports for one of the pods that the ConfigMap is not there: somebody has deleted it."""
+    return any(
+        pod.blocker is not None and pod.blocker.reason is Reason.CONTAINER_CONFIG_ERROR and name in pod.blocker.message
+        for pod in context.current
+    )

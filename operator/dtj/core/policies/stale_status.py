@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dtj.api.job import Job
-from dtj.core.actions import RequeueAfter
+from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.observed import Pod
 from dtj.core.pod_state import replica_of
 from dtj.core.policies.restart import begin_attempt

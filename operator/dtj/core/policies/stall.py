@@ -13,10 +13,9 @@ from typing import Final
 from dtj.api import names
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import OnStall
-from dtj.core.actions import AskForStacks
+from dtj.core.actions import AskForStacks, Decision
 from dtj.core.conditions import DesiredCondition
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.outcome import Failure
 from dtj.core.pod_failure import PodFailureClass
 from dtj.core.policies import budgets

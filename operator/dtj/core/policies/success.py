@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import JobSpec
+from dtj.core.actions import Decision
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.messages import first_few
 from dtj.core.outcome import CLOCKS_DIFFER, Failure, PodLosses, Success
 from dtj.core.pod_failure import PodFailureClass, TerminatedPod

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.names import Reason
-from dtj.core.actions import DeletePod, Emit, RequeueAfter
+from dtj.core.actions import Decision, DeletePod, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.policies import gang, service
 from dtj.core.replicas import worker_selector
 from dtj.core.status import of_a_new_attempt, ready_text, without_a_guess

@@ -16,7 +16,7 @@ from typing import Final
 from dtj.api import names
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, object_at, objects, text
-from dtj.api.names import Condition, Label
+from dtj.api.names import Condition, Label, Reason
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
 from dtj.core.actions import (
@@ -24,13 +24,14 @@ from dtj.core.actions import (
     BestEffort,
     CreatePod,
     CreateService,
+    Decision,
     DeletePod,
     DeleteService,
+    Emit,
     Plan,
     RequeueAfter,
 )
 from dtj.core.context import JobContext
-from dtj.core.decision import Decision
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.manifests.pod import apply_security, mount_checkpoint, role_template
 from dtj.core.observed import Phase, Pod
@@ -61,7 +62,7 @@ def tensorboard_name(job: str) -> str:
     return f"{job}-{names.TENSORBOARD}"
 
 
-def next_to(context: JobContext, decision: Decision) -> Plan:
+def alongside(context: JobContext, decision: Decision) -> Plan:
     """What is to be done about TensorBoard, once ``decision`` about the job is carried out."""
     wanted, again = _desired(context, decision.status or context.job.status)
     observed, job, name = context.observed, context.job, tensorboard_name(context.job.name)
@@ -82,6 +83,13 @@ def next_to(context: JobContext, decision: Decision) -> Plan:
         made = BestEffort(CreatePod(name, partial(tensorboard_pod, context.job, context.spec, context.platform)))
         actions += _remade(pod, context.now) if pod is not None else [made]
     return tuple(actions)
+
+
+def failed(message: str) -> Emit:
+    """The event that reports one of these actions that failed."""
+    return Emit(
+        "Warning", Reason.TENSORBOARD_FAILED, f"{message}; the job goes on without TensorBoard, which is tried again"
+    )
 
 
 def _remade(pod: Pod, now: datetime) -> list[Action]:

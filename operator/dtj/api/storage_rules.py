@@ -1,4 +1,4 @@
-"""What the volume of the checkpoints needs of the pods: all of them mount it, TensorBoard's too."""
+"""The rules of checkpoints and of the claim that holds them: all pods mount it, TensorBoard's too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api.claim import AccessMode
-from dtj.api.counts import cel_count, count, roles_of
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import CHECKPOINT_MOUNT, CHECKPOINT_VOLUME
-from dtj.api.rule import CLAIM, SPEC, Rule
+from dtj.api.rule import CLAIM, SPEC, TENSORBOARD, Rule, cel_count, count, roles_of
 from dtj.api.spec import JobSpec, Role
+from dtj.api.storage import AccessMode
 
 _MODES: Final = ("checkpoint", "claimTemplate", "spec", "accessModes")
 _CEL_CLAIM: Final = "self.checkpoint.claimTemplate"
@@ -133,3 +132,58 @@ def note_on_sharing(spec: JobSpec, raw_spec: JsonObject) -> str | None:
         f"spec.{'.'.join(_MODES)}: pods on other nodes than the first cannot start with {AccessMode.READ_WRITE_ONCE}: "
         f"use {AccessMode.READ_WRITE_MANY}, unless all pods of the job fit on one node"
     )
+
+
+_FLAT: Final = ("storage", "storageClassName", "accessModes")
+
+CLAIM_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=(CLAIM,),
+        cel=f"!({' || '.join(f'has(self.{field})' for field in _FLAT)})",
+        message="claimTemplate is the template of a PersistentVolumeClaim: write storage as "
+        "spec.resources.requests.storage, and move storageClassName and accessModes into spec",
+        holds=lambda template: not any(template.get(field) is not None for field in _FLAT),
+    ),
+    Rule(
+        at=(CLAIM,),
+        cel="has(self.storage) || has(self.spec)",  # one message about one mistake
+        message="the claim needs a size: set spec.resources.requests.storage, such as 50Gi",
+        holds=lambda template: template.get("storage") is not None or template.get("spec") is not None,
+    ),
+)
+
+
+def _shares_logs(checkpoint: JsonValue) -> bool:
+    """Whether a pod that is no replica finds the checkpoint directory of the others."""
+    if not isinstance(checkpoint, dict):
+        return False
+    volume = checkpoint.get("volume")
+    if "claimTemplate" in checkpoint:
+        return True
+    if isinstance(volume, dict):
+        return not {"emptyDir", "ephemeral"} & volume.keys()
+    return "://" in text(checkpoint.get("path"))
+
+
+TENSORBOARD_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.tensorBoard) || "
+        "(has(self.checkpoint) && (has(self.checkpoint.claimTemplate) || (has(self.checkpoint.volume) ? "
+        "!has(self.checkpoint.volume.emptyDir) && !has(self.checkpoint.volume.ephemeral) : "
+        "has(self.checkpoint.path) && self.checkpoint.path.contains('://'))))",
+        message="TensorBoard reads the logs in the checkpoint directory, so it must share that directory "
+        "with the pods: set checkpoint.claimTemplate, checkpoint.volume (not emptyDir or "
+        "ephemeral), or a URL as checkpoint.path",
+        holds=lambda spec: not isinstance(spec.get("tensorBoard"), dict) or _shares_logs(spec.get("checkpoint")),
+        field="tensorBoard",
+    ),
+    Rule(
+        at=(TENSORBOARD,),
+        cel="!has(self.enabled)",
+        message="tensorBoard.enabled is no longer a switch: remove enabled to turn TensorBoard on, or remove "
+        "tensorBoard to turn it off",
+        holds=lambda board: board.get("enabled") is None,
+        field="enabled",
+    ),
+)

@@ -1,7 +1,8 @@
-"""How long to wait between attempts: exponential, capped, jittered, without end."""
+"""Waiting: how long between two attempts, and the clock that measures it."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import Iterator
@@ -32,3 +33,8 @@ class Backoff:
 
     def __iter__(self) -> Iterator[float]:
         return (self.delay(failures) for failures in itertools.count(1))
+
+
+def loop_time() -> float:
+    """Seconds since an arbitrary moment, by the clock of the running event loop."""
+    return asyncio.get_running_loop().time()

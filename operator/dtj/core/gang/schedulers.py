@@ -1,0 +1,143 @@
+"""What differs between the gang schedulers: the PodGroup or Workload of a job, and what makes its pods members.
+
+Sources: the Workload and PodGroup API of Kubernetes (KEP-4671, KEP-5832), the PodGroups of Volcano and of the scheduler
+plugins (KEP-42 of kubernetes-sigs). Kueue's Workload is in :mod:`dtj.core.kueue.workloads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from dtj.api import kueue, names
+from dtj.api.job import parse_time
+from dtj.api.json import JsonObject, add, object_at, objects, present
+from dtj.api.names import Annotation
+from dtj.api.spec import Gang, Role
+from dtj.core.gang.group import Group
+from dtj.core.kueue import workloads
+from dtj.core.observed import GangObject
+
+_SCHEDULER_NAMES: Final = {Gang.VOLCANO: "volcano", Gang.COSCHEDULING: "scheduler-plugins-scheduler"}
+"""``schedulerName`` of the pods. For the others, the default scheduler places them."""
+
+_POD_GROUP: Final = "job"
+"""Name of the one group within a Workload of Kubernetes 1.35."""
+
+
+def manifest(group: Group, metadata: JsonObject, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
+    """The PodGroup or Workload. ``pods`` are the first pods of each role, in TF_CONFIG's order."""
+    annotations: JsonObject = {Annotation.GANG_SIZE: group.size}
+    match group.api.gang:
+        case Gang.KUEUE:
+            annotations.update(kueue.annotations_of_workload(group.job.annotations))
+            metadata = {**metadata, "labels": {**object_at(metadata, "labels"), workloads.JOB_UID: group.job.uid}}
+            spec = workloads.workload_spec(group, pods, priority=priority)
+        case Gang.VOLCANO:
+            spec = _volcano_spec(group, pods)
+        case Gang.COSCHEDULING:
+            spec = _coscheduling_spec(group, pods)
+        case _:
+            spec = _native_spec(group)
+    return {
+        "apiVersion": group.api.api_version,
+        "kind": group.api.kind,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": spec,
+    }
+
+
+def resize(group: Group) -> JsonObject | None:
+    """The merge patch that makes the PodGroup fit the job's new number of pods.
+
+    None if the object has to be created again for that, as for all but the PodGroups of Kubernetes.
+    """
+    if group.api.gang is not Gang.NATIVE or group.api.kind != "PodGroup":
+        return None
+    return {
+        "metadata": {"annotations": {Annotation.GANG_SIZE: group.size}},
+        "spec": {"schedulingPolicy": _native_policy(group)},
+    }
+
+
+def prepare(group: Group, pod: JsonObject) -> None:
+    """Add to a pod's manifest what all pods of the job need, also one that comes back alone and joins no group."""
+    scheduler = _SCHEDULER_NAMES.get(group.api.gang)
+    if scheduler is not None:
+        object_at(pod, "spec").setdefault("schedulerName", scheduler)
+
+
+def join(group: Group, pod: JsonObject) -> None:
+    """Add to a pod's manifest what makes it one of the group. Kueue counts pod sets instead."""
+    name = group.job.name
+    match group.api.gang:
+        case Gang.VOLCANO:
+            add(object_at(pod, "metadata"), "annotations", {"scheduling.k8s.io/group-name": name})
+        case Gang.COSCHEDULING:
+            add(object_at(pod, "metadata"), "labels", {"scheduling.x-k8s.io/pod-group": name})
+        case Gang.NATIVE if group.api.kind == "PodGroup":
+            object_at(pod, "spec")["schedulingGroup"] = {"podGroupName": name}
+        case Gang.NATIVE:
+            key = f"attempt-{group.attempt}"  # a group of its own for each attempt
+            reference: JsonObject = {"name": name, "podGroup": _POD_GROUP, "podGroupReplicaKey": key}
+            object_at(pod, "spec")["workloadRef"] = reference
+
+
+def disrupted_at(group: GangObject) -> datetime | None:
+    """When the infrastructure began to take a whole group of Kubernetes' own away; None if it does not.
+
+    The condition stays when the group starts again: it concerns the pods that were there at that time.
+    """
+    if group.api.gang is not Gang.NATIVE:
+        return None
+    conditions = objects(group.status.get("conditions"))
+    found = next((c for c in conditions if c.get("type") == "DisruptionTarget" and c.get("status") == "True"), None)
+    return parse_time(found.get("lastTransitionTime")) if found is not None else None
+
+
+def _volcano_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:
+    """Volcano finds the priority by the name of its class."""
+    return present(
+        {
+            "minMember": group.least,
+            "minResources": group.resources(pods),
+            "queue": group.scheduling.queue,
+            "priorityClassName": group.scheduling.priority_class_name,
+        }
+    )
+
+
+def _coscheduling_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:
+    """The PodGroup of the scheduler plugins knows no priority."""
+    return present(
+        {
+            "minMember": group.least,
+            "minResources": group.resources(pods),
+            "scheduleTimeoutSeconds": group.scheduling.timeout_seconds,
+        }
+    )
+
+
+def _native_spec(group: Group) -> JsonObject:
+    """A PodGroup of Kubernetes, or in 1.35 a Workload.
+
+    The replicas of a collective strategy stop when one of them stops: to preempt one of them frees one node and stops
+    all. The workers of a parameter-server job go on without the one that is lost.
+    """
+    if group.api.kind != "PodGroup":
+        owner: JsonObject = {"apiGroup": names.GROUP, "kind": names.KIND, "name": group.job.name}
+        return {"controllerRef": owner, "podGroups": [{"name": _POD_GROUP, "policy": _native_policy(group)}]}
+    key = group.scheduling.topology_key
+    return present(
+        {
+            "schedulingPolicy": _native_policy(group),
+            "priorityClassName": group.scheduling.priority_class_name,
+            "disruptionMode": {"single": {}} if Role.PS in group.spec.roles() else {"all": {}},
+            "schedulingConstraints": {"topology": [{"key": key}]} if key is not None else None,
+        }
+    )
+
+
+def _native_policy(group: Group) -> JsonObject:
+    return {"gang": {"minCount": group.least}}

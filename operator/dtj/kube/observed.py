@@ -1,0 +1,216 @@
+"""The objects of the API server as the planner sees them. The operator, its clients and reports read a pod here alone.
+
+Others may have made these objects, as large as the API server takes them, so that of each is kept only what is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from pydantic import JsonValue
+
+from dtj.api.job import parse_time
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.kueue import ADMISSION_GATE
+from dtj.api.names import Annotation, Label
+from dtj.core.blockers import WaitingContainer, blocker_of
+from dtj.core.messages import MAX_NOTE, cut
+from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
+from dtj.kube.gateway import Resource
+from dtj.kube.records import GangRecord, Metadata, PlainRecord, PodRecord, ServiceRecord
+
+MOST_SELECTED: Final = 8
+LARGEST_STATUS: Final = 512 * 1024
+"""Bounds of what is kept of an object whose owner may be anybody: more than we ever write, or Kueue does. Any tenant
+can create objects of 1.5 MiB with our label, and all that is kept of them is the operator's memory."""
+
+_NOT_OURS: Final = {"": ""}
+"""In place of a selector that cannot be ours. It is equal to none."""
+
+
+def resource_of(api: GangApi) -> Resource:
+    """The API as the Gateway knows it."""
+    return Resource(api.api_version, api.kind, api.plural)
+
+
+def service_from(record: ServiceRecord) -> Child:
+    """A Service as the planner sees it."""
+    selector = record.spec.selector or {}
+    child = _child(record.metadata, selector=selector if _can_be_ours(selector) else _NOT_OURS)
+    return replace(child, config_map=_note(record.metadata, Annotation.CLUSTER))
+
+
+def _note(metadata: Metadata, annotation: str) -> str:
+    """An annotation, as far as it is kept."""
+    return cut(metadata.annotation(annotation), MAX_NOTE)
+
+
+def gang_from(api: GangApi, record: GangRecord) -> GangObject:
+    """A PodGroup or Workload as the planner sees it."""
+    metadata = record.metadata
+    return GangObject(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        owner_uid=metadata.owner_uid,
+        api=api,
+        version=metadata.resource_version,
+        size=_note(metadata, Annotation.GANG_SIZE),
+        topology_key=record.topology_key,
+        queue=record.spec.queue_name,
+        priority_class=record.workload_priority_class,
+        gated_by=_note(metadata, ADMISSION_GATE),
+        active=record.spec.active is not False,
+        terminating=metadata.deletion_timestamp is not None,
+        status=_bounded(_status(record.status or {})),
+    )
+
+
+_STATUS: Final = (
+    "conditions",
+    "reclaimablePods",
+    "accumulatedPastExecutionTimeSeconds",
+    "accumulatedPastExexcutionTimeSeconds",
+)
+"""What is read of a status besides what :func:`_status` takes out of it. Conditions are written back as they are."""
+
+
+def _status(status: JsonObject) -> JsonObject:
+    """What is read of the status of a PodGroup or Workload. The nodes of each pod, which Kueue notes, may be many."""
+    kept = _picked(status, _STATUS)
+    admission = status.get("admission")
+    if isinstance(admission, dict):
+        assignments = [_assignment(each) for each in objects(admission.get("podSetAssignments"))]
+        kept["admission"] = {**_picked(admission, ("clusterQueue",)), "podSetAssignments": [*assignments]}
+    checks = [_picked(check, ("podSetUpdates",)) for check in objects(status.get("admissionChecks"))]
+    return {**kept, "admissionChecks": [*checks]} if any(checks) else kept
+
+
+def _assignment(assignment: JsonObject) -> JsonObject:
+    given: JsonValue = dig(assignment, "topologyAssignment")
+    kept = _picked(assignment, ("name", "flavors", "count"))
+    return kept if given is None else {**kept, "topologyAssignment": {}}
+
+
+def _picked(fields: JsonObject, wanted: tuple[str, ...]) -> JsonObject:
+    return {name: fields[name] for name in wanted if name in fields}
+
+
+def network_policy_from(record: PlainRecord) -> Child:
+    """A NetworkPolicy as the planner sees it."""
+    return replace(_child(record.metadata, selector={}), digest=_note(record.metadata, Annotation.POLICY_DIGEST))
+
+
+def claim_from(record: PlainRecord) -> Child:
+    """A PersistentVolumeClaim as the planner sees it."""
+    return _child(record.metadata, selector={})
+
+
+def _can_be_ours(selector: dict[str, str]) -> bool:
+    return len(selector) <= MOST_SELECTED and all(len(text) <= 253 + 64 for pair in selector.items() for text in pair)
+
+
+def _bounded(status: JsonObject) -> JsonObject:
+    return status if len(msgspec.json.encode(status)) <= LARGEST_STATUS else {}
+
+
+def _child(metadata: Metadata, *, selector: dict[str, str]) -> Child:
+    return Child(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        owner_uid=metadata.owner_uid,
+        selector=selector,
+    )
+
+
+_PHASES: Final = {str(phase): phase for phase in Phase}
+
+
+def pod_from(record: PodRecord) -> Pod:
+    """A pod as the planner sees it."""
+    metadata, status = record.metadata, record.status
+    main = record.main_container
+    phase = _PHASES.get(status.phase, Phase.PENDING)
+    end = _termination(record, main, phase)
+    return Pod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        owner_uid=metadata.owner_uid,
+        job_name=metadata.label(Label.JOB_NAME),
+        role=metadata.label(Label.ROLE),
+        index=_number(metadata.label(Label.INDEX), default=-1),
+        attempt=_number(metadata.label(Label.ATTEMPT), default=1),
+        phase=phase,
+        ready=record.ready,
+        terminating=metadata.deletion_timestamp is not None,
+        deletion_requested_at=_deletion_requested_at(record, ended_at=end.finished_at if end else None),
+        deletion_due=parse_time(metadata.deletion_timestamp),
+        disrupted=record.has_condition("DisruptionTarget"),
+        node=record.spec.node_name,
+        ip=status.pod_ip,
+        reason=status.reason,
+        message=status.message,
+        termination=end,
+        sidecars=phase not in (Phase.SUCCEEDED, Phase.FAILED) and record.sidecars,
+        probed=record.probed,
+        blocker=blocker_of(
+            unschedulable=record.unschedulable,
+            waiting=(WaitingContainer(name, waiting.reason, waiting.message) for name, waiting in record.waiting),
+            main_container=main,
+        ),
+        created_at=parse_time(metadata.creation_timestamp),
+    )
+
+
+def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | None:
+    """How the main container ended; where it never started, how the init container did that kept it from it."""
+    end, init = record.termination(main), ""
+    if end is None and phase is Phase.FAILED and record.failed_init_container is not None:
+        init, end = record.failed_init_container
+    if end is None:
+        return None
+    return Termination(
+        exit_code=end.exit_code,
+        signal=end.signal,
+        reason=end.reason,
+        message=end.message,
+        started_at=parse_time(end.started_at),
+        finished_at=parse_time(end.finished_at),
+        init_container=init,
+    )
+
+
+_KUBELETS_MARGIN: Final = timedelta(seconds=60)
+"""How long after the end of a pod's grace period its kubelet has deleted the object, as a rule."""
+
+
+def _deletion_requested_at(record: PodRecord, *, ended_at: datetime | None) -> datetime | None:
+    """A deletion's timestamp is when its grace period ends.
+
+    A kubelet that has ended a pod deletes it again with a grace period of 0, which moves the timestamp: when it was
+    asked to stop is not known any more, but it was before it ended. The API server also gives a pod that had ended
+    before a grace period of 0; such a pod stays where it has a finalizer, and was not asked to stop while it ran.
+    (kubernetes: staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go, pkg/registry/core/pod/strategy.go)
+    """
+    metadata = record.metadata
+    ends = parse_time(metadata.deletion_timestamp)
+    if ends is None:
+        return None
+    requested = ends - timedelta(seconds=metadata.deletion_grace_period_seconds or 0)
+    if metadata.deletion_grace_period_seconds != 0 or ended_at is None:
+        return requested
+    grace = timedelta(seconds=min(max(record.spec.termination_grace_period_seconds or 0, 0), _LONGEST_GRACE))
+    return min(requested, ended_at) if requested - ended_at <= grace + _KUBELETS_MARGIN else requested
+
+
+_LONGEST_GRACE: Final = 10**8
+"""Seconds that a timedelta holds with ease."""
+
+
+def _number(label: str, *, default: int) -> int:
+    return int(label) if label.isdecimal() else default
