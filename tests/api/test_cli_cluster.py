@@ -309,7 +309,7 @@ def test_a_list_comes_as_a_table_as_names_and_as_whole_objects(world: JobWorld, 
     assert dtj.run("list").stderr == f"No jobs in namespace {world.namespace}.\n"
     dtj.run("submit", write(dtj.folder, manifest("b"), manifest("a")))
     assert [line.split()[0] for line in dtj.run("list").stdout.splitlines()] == ["NAME", "a", "b"]
-    assert dtj.run("list", "-o", "wide").stdout.splitlines()[0].split()[-1] == "REASON"
+    assert dtj.run("list", "-o", "wide").stdout.splitlines()[0].split()[-2:] == ["REASON", "ATTEMPT"]
     assert dtj.run("list", "-o", "name").stdout == f"{KIND}/a\n{KIND}/b\n"
     whole = json.loads(dtj.run("list", "-o", "json").stdout)
     assert [item["spec"]["strategy"] for item in whole["items"]] == ["MultiWorkerMirrored"] * 2

@@ -50,7 +50,7 @@ COMMANDS: Final = (
     Entry("run", Section.LOCAL, "dtj.cli.run.command:run", "Run manifests here, or with --cluster on a cluster."),
     Entry("submit", Section.CLUSTER, "dtj.cli.submit:submit", "Submit jobs to a cluster."),
     Entry("wait", Section.CLUSTER, "dtj.cli.wait:wait", "Wait for a job's end, or for a condition."),
-    Entry("list", Section.LOOK, "dtj.cli.list.command:list_jobs", "List the jobs of a namespace, by name."),
+    Entry("list", Section.LOOK, "dtj.cli.list:list_jobs", "List the jobs of a namespace, by name."),
     Entry("status", Section.LOOK, "dtj.cli.status.command:status", "Show how far a job is, and why it does not run."),
     Entry("logs", Section.LOOK, "dtj.cli.logs.command:logs", "Print the logs of a job's replicas, merged by time."),
     Entry(

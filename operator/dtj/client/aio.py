@@ -133,12 +133,13 @@ class AsyncClient:
                     return
                 yield jobs[uid]
 
-    async def follow_all(
+    async def follow_objects(
         self, *, namespace: str | None = None, all_namespaces: bool = False, selector: str = ""
-    ) -> AsyncGenerator[Mapping[str, Job], None]:
-        """The jobs of a selection by UID: now, and after each change, without end. As :meth:`follow` otherwise."""
+    ) -> AsyncGenerator[Mapping[str, JsonObject], None]:
+        """The jobs of a selection by UID, as the API server has them: now, and after each change, without end. As
+        :meth:`follow` otherwise."""
         where = None if all_namespaces else namespace or self.namespace
-        found = snapshots(self.gateway, JOBS, decode=_job, namespace=where, selector=selector)
+        found = snapshots(self.gateway, JOBS, decode=_decode, namespace=where, selector=selector)
         async with aclosing(found):
             async for jobs in found:
                 yield jobs

@@ -18,9 +18,9 @@ from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RestartCounts, RootCause
 from dtj.cli.common.objects import dumped
 from dtj.cli.common.options import Duration
-from dtj.cli.list.render import job_rows, padded
-from dtj.cli.run.cluster_view import cluster_view, news
-from dtj.cli.run.render_cluster_end import end_of_job, next_commands
+from dtj.cli.list import job_rows, padded
+from dtj.cli.run.on_cluster import cluster_view, news
+from dtj.cli.run.summary import end_of_job, next_commands
 from dtj.core.observed import Blocker, Phase, Pod
 from dtj.local.view import RunView
 
@@ -190,8 +190,8 @@ def test_an_invalid_job_says_what_to_fix() -> None:
 def test_a_job_that_goes_on_can_be_looked_at_again_and_stopped() -> None:
     lines = [line.plain for line in next_commands(job(), again=again)]
     assert [line.split("#")[0].strip() for line in lines[1:]] == [
-        "dtj status digits -n team",
-        "dtj logs -f digits -n team",
+        "dtj logs digits -f -n team",
+        "dtj status digits --watch -n team",
         "dtj wait digits -n team",
         "dtj suspend digits -n team",
     ]
@@ -200,23 +200,33 @@ def test_a_job_that_goes_on_can_be_looked_at_again_and_stopped() -> None:
 # -- lists ----------------------------------------------------------------------------------------------------
 
 
+def listed(name: str = "digits", **status: object) -> JsonObject:
+    """A job that was created five minutes ago."""
+    body = stored(manifest(name))
+    created = {**body["metadata"], "creationTimestamp": "2026-01-02T03:04:05Z"}  # type: ignore[dict-item]
+    return {**body, "metadata": created, "status": status}  # type: ignore[dict-item]
+
+
 def test_the_list_has_kubectls_columns() -> None:
-    progress = Progress(step=10, total_steps=40, percent=25, text="25%", examples_per_second=2543, eta_seconds=62)
-    running = with_status(state="Running", ready="2/2", progress=progress, reason="AllPodsReady")
-    rows = job_rows([running, job("b")], now=LATER, namespaced=True, wide=True)
+    progress = {"step": 10, "totalSteps": 40, "text": "25%", "examplesPerSecond": 2543.4, "etaSeconds": 62}
+    running = listed(
+        state="Running", ready="2/2", progress=progress, reason="AllPodsReady", restarts={"total": 1}, attempt=2
+    )
+    rows = job_rows([running, listed("b")], now=LATER, namespaced=True, wide=True)
     assert padded(rows) == (
-        "NAMESPACE   NAME     STATE     STRATEGY              READY   PROGRESS   RESTARTS   AGE     STEP    EX/S"
-        "   ETA     REASON",
-        "default     digits   Running   MultiWorkerMirrored   2/2     25%        0          5m00s   10/40   2.5k"
-        "   1m02s   AllPodsReady",
-        "default     b                  MultiWorkerMirrored                      0          5m00s",
+        "NAMESPACE   NAME     STATE     STRATEGY              READY   PROGRESS   RESTARTS   AGE     STEP   EX/S"
+        "   ETA(S)   REASON         ATTEMPT",
+        "default     digits   Running   MultiWorkerMirrored   2/2     25%        1          5m00s   10     2543"
+        "   62       AllPodsReady   2",
+        "default     b                  MultiWorkerMirrored                                 5m00s",
     )
     assert job_rows([], now=LATER, namespaced=False, wide=False)[0][0] == "NAME"
 
 
 def test_a_job_on_its_way_out_is_deleting() -> None:
-    rows = job_rows([replace(with_status(state="Running"), deleting=True)], now=LATER, namespaced=False, wide=False)
-    assert rows[1][1] == "Deleting"
+    body = listed(state="Running")
+    going = {**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-02T03:09:05Z"}}  # type: ignore[dict-item]
+    assert job_rows([going], now=LATER, namespaced=False, wide=False)[1][1] == "Deleting"
 
 
 @pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])

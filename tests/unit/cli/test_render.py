@@ -15,9 +15,8 @@ from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RootCause
 from dtj.cli.common.cluster_needs import ClusterNeeds
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
-from dtj.cli.run.render_end import RunPlace, end_lines, fitted
-from dtj.cli.run.render_lines import change_lines, progress_words
-from dtj.cli.run.render_table import run_table
+from dtj.cli.run.live import change_lines, run_table, training_line, warning_lines
+from dtj.cli.run.summary import RunPlace, end_lines, fitted
 from dtj.client.manifest_files import Document
 from dtj.core.hints import hint
 from dtj.core.replicas import Replica
@@ -57,8 +56,8 @@ def test_the_table_at_80_columns() -> None:
         "digits  Running  14s  MultiWorkerMirrored\n"
         "━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━\n"
         "Replica      State                  Step       Loss  Examples/s     ETA\n"
-        "worker-0     Training        120/225 53%     0.1543        2.5k   1m02s\n"
-        "worker-1     Failed (3)      120/225 53%     0.1543        2.5k"
+        "worker-0     Training      120/225 (53%)     0.1543        2.5k   1m02s\n"
+        "worker-1     Failed (3)    120/225 (53%)     0.1543        2.5k"
     )
 
 
@@ -66,9 +65,9 @@ def test_the_table_at_40_columns_keeps_what_matters_most() -> None:
     assert text(run_table(view("Training", "Starting", progress=TRAINING), width=40), 40) == (
         "digits  Running  14s  MultiWorkerMirror…\n"
         "━━━━━━━━━━━━━━━━━━━━━\n"
-        "Replica   State            Step\n"
-        "worker-0  Training  120/225 53%\n"
-        "worker-1  Starting  120/225 53%"
+        "Replica   State              Step\n"
+        "worker-0  Training  120/225 (53%)\n"
+        "worker-1  Starting  120/225 (53%)"
     )
 
 
@@ -89,38 +88,38 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(width: int) -> None:
 
 def test_a_change_is_one_line_for_all_replicas_that_came_to_the_same_state() -> None:
     before, after = view("Starting", "Starting", "Starting"), view("Training", "Failed (1)", "Training")
-    assert change_lines(before, after) == ("   14s  worker-0, worker-2: Training", "   14s  worker-1: Failed (1)")
+    assert [*change_lines(before, after)] == ["   14s  worker-0, worker-2: Training", "   14s  worker-1: Failed (1)"]
 
 
 def test_nothing_is_reported_of_replicas_that_only_wait_or_did_not_change() -> None:
-    assert change_lines(None, view("Pending")) == ()
-    assert change_lines(view("Training"), view("Training", progress=TRAINING)) == ()
+    assert [*change_lines(None, view("Pending"))] == []
+    assert [*change_lines(view("Training"), view("Training", progress=TRAINING))] == []
 
 
 def test_a_warning_is_shown_once_and_when_it_comes() -> None:
     alone = Progress(warning="train.py trains alone")
     before, after = view("Training", "Training"), view("Training", "Training", progress=alone)
-    (line,) = change_lines(before, after)
+    (line,) = warning_lines(before, after)
     assert line.endswith("  warning: train.py trains alone")
-    assert change_lines(after, after) == ()
+    assert [*warning_lines(after, after)] == []
 
 
 def test_progress_is_one_line_of_the_first_replica_that_trains() -> None:
-    assert progress_words(view("Starting", progress=Progress())) is None
-    assert progress_words(view("Training", progress=TRAINING)) == (
-        "step 120/225 (53%)  loss 0.1543  accuracy 0.951  2.5k examples/s  ETA 1m02s"
+    assert training_line(view("Starting", progress=Progress())) is None
+    assert training_line(view("Training", progress=TRAINING)) == (
+        "step 120/225 (53%)  2.5k examples/s  ETA 1m02s  loss 0.1543  accuracy 0.951"
     )
 
 
 def test_steps_without_a_total_are_shown() -> None:
     open_ended = TRAINING.model_copy(update={"total_steps": None, "eta_seconds": None})
-    assert progress_words(view("Training", progress=open_ended)) == (
-        "step 120  loss 0.1543  accuracy 0.951  2.5k examples/s"
+    assert training_line(view("Training", progress=open_ended)) == (
+        "step 120  2.5k examples/s  loss 0.1543  accuracy 0.951"
     )
 
 
 def test_no_progress_is_reported_once_the_first_replica_is_past_its_steps() -> None:
-    assert progress_words(view("Evaluating", "Training", progress=TRAINING)) is None
+    assert training_line(view("Evaluating", "Training", progress=TRAINING)) is None
 
 
 # -- last words -----------------------------------------------------------------------------------------------

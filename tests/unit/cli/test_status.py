@@ -15,7 +15,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.console import Text
 from dtj.cli.common.terminal import MAX_LINE
-from dtj.cli.list.render import job_rows, padded
+from dtj.cli.list import job_rows, padded
 from dtj.cli.status.render import change_line, status_view
 from dtj.client.diagnosis import reasons, suspended_by
 from dtj.client.overview import Event, Overview, aggregated
@@ -117,7 +117,7 @@ def test_words_of_any_length_take_a_bounded_part_of_the_screen() -> None:
         assert max(map(len, lines)) <= width
         assert sum(map(len, lines)) < 100_000
     assert len(Text(change_line(what))) < MAX_LINE + 40
-    assert max(map(len, padded(job_rows([what.job], now=NOW, namespaced=True, wide=True)))) < 500
+    assert max(map(len, padded(job_rows([what.body], now=NOW, namespaced=True, wide=True)))) < 500
 
 
 @pytest.mark.parametrize(("admitted", "words"), [(2, " Kueue\n"), (1, "Kueue, which has admitted 1 of 2 workers")])
@@ -158,8 +158,10 @@ def test_a_running_job_at_80_columns() -> None:
         "  1m30s  PodsCreated  created 2 pods (2 worker)\n"
         "\n"
         "Next\n"
-        "  dtj logs digits -f -n team-a         # follow what it prints\n"
-        "  dtj status digits --watch -n team-a  # watch this"
+        "  dtj logs digits -f -n team-a         # show what its pods print\n"
+        "  dtj status digits --watch -n team-a  # show its progress\n"
+        "  dtj wait digits -n team-a            # wait until it ends\n"
+        "  dtj suspend digits -n team-a         # stop it, to resume it later"
     )
 
 
@@ -193,10 +195,14 @@ def test_a_running_job_at_50_columns() -> None:
         "  1m30s  PodsCreated  created 2 pods (2 worker)\n"
         "\n"
         "Next\n"
-        "  # follow what it prints\n"
+        "  # show what its pods print\n"
         "  dtj logs digits -f -n team-a\n"
-        "  # watch this\n"
-        "  dtj status digits --watch -n team-a"
+        "  # show its progress\n"
+        "  dtj status digits --watch -n team-a\n"
+        "  # wait until it ends\n"
+        "  dtj wait digits -n team-a\n"
+        "  # stop it, to resume it later\n"
+        "  dtj suspend digits -n team-a"
     )
 
 
@@ -222,8 +228,10 @@ def test_a_waiting_job_says_why_and_what_to_do_at_80_columns() -> None:
         "  PodsReady  False  1m00s  Unschedulable\n"
         "\n"
         "Next\n"
-        "  dtj logs digits -f -n team-a         # follow what it prints\n"
-        "  dtj status digits --watch -n team-a  # watch this"
+        "  dtj logs digits -f -n team-a         # show what its pods print\n"
+        "  dtj status digits --watch -n team-a  # show its progress\n"
+        "  dtj wait digits -n team-a            # wait until it ends\n"
+        "  dtj suspend digits -n team-a         # stop it, to resume it later"
     )
 
 
@@ -236,8 +244,7 @@ def test_a_failed_job_names_its_root_cause_at_80_columns() -> None:
         "  age        2m00s\n"
         "\n"
         "Root cause\n"
-        "  worker-1 (pod digits-worker-1) exited with code 1: ValueError: no such flower\n"
-        "  [UserError, on node node-2]\n"
+        "  worker-1 exited with code 1 on node-2  [UserError, pod digits-worker-1]\n"
         "  hint: check the labels\n"
         "  | Traceback (most recent call last):\n"
         "  | ValueError: no such flower\n"
@@ -250,7 +257,9 @@ def test_a_failed_job_names_its_root_cause_at_80_columns() -> None:
         "  Failed  True  30s  BackoffLimitExceeded: worker-1 failed\n"
         "\n"
         "Next\n"
-        "  dtj logs digits --first-error -n team-a  # where it began"
+        "  dtj logs digits --first-error -n team-a  # show the first error\n"
+        "  dtj logs digits -n team-a                # show what its pods printed\n"
+        "  dtj delete digits -n team-a              # delete it and its pods"
     )
 
 

@@ -8,19 +8,20 @@ test checks it. It is apart from :mod:`dtj.cli.common.terminal` because importin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, Generic, TypeVar
 
 import rich.console
 import rich.text
+from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
 
 from dtj.api.printable import one_line, printable
 from dtj.cli.common.terminal import MAX_LINE
 
-if TYPE_CHECKING:
-    from rich.live import Live
+T = TypeVar("T")
 
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;]{0,32}m)")
 """SGR, the one sequence that changes nothing but the looks of what follows."""
@@ -103,23 +104,61 @@ def _cleaned(segment: Segment) -> Segment:
     return Segment(printable(segment.text), style)
 
 
-def can_redraw(console: Console) -> bool:
-    """Whether the console is a terminal that moves its cursor; elsewhere a command prints a line for each change."""
-    return console.is_terminal and not console.is_dumb_terminal
+def _nothing(_before: object, _now: object) -> Iterable[str]:
+    return ()
 
 
-def live(console: Console, *, cropped: bool) -> Live:
-    """A display that is redrawn only by ``update(..., refresh=True)``, not by a thread of its own.
+class Screen(Generic[T]):
+    """Shows something until it ends: drawn again in place on a terminal, elsewhere a line for each change.
 
-    ``cropped`` cuts what is higher than the terminal without a mark. Nothing is redirected: all that a command prints
-    goes through its console.
+    ``drawn`` is what a terminal of some width shows of it, ``lines`` what there is to say of a change where nothing can
+    be drawn, and ``kept`` what is said of it in both places; before the first change there is None. ``cropped`` cuts
+    what is higher than the terminal without a mark.
     """
-    from rich.live import Live
 
-    return Live(
-        console=console,
-        auto_refresh=False,
-        vertical_overflow="crop" if cropped else "ellipsis",
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
+    def __init__(
+        self,
+        console: Console,
+        *,
+        drawn: Callable[[T, int], rich.console.RenderableType],
+        lines: Callable[[T | None, T], Iterable[str]],
+        kept: Callable[[T | None, T], Iterable[str]] = _nothing,
+        cropped: bool = True,
+    ) -> None:
+        self._console = console
+        self._drawn = drawn
+        self._lines = lines
+        self._kept = kept
+        self._before: T | None = None
+        # Drawn by `show` alone, not by a thread of its own, and nothing is redirected: all that a command prints goes
+        # through its console.
+        self._live = (
+            Live(
+                console=console,
+                auto_refresh=False,
+                vertical_overflow="crop" if cropped else "ellipsis",
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            if console.is_terminal and not console.is_dumb_terminal
+            else None
+        )
+
+    def shown(self) -> AbstractContextManager[object]:
+        """The context in which it is shown."""
+        return self._live if self._live is not None else nullcontext()
+
+    def show(self, now: T) -> None:
+        """What it is now."""
+        for line in self._kept(self._before, now):
+            self.say(line)
+        if self._live is not None:
+            self._live.update(self._drawn(now, self._console.width), refresh=True)
+        else:
+            for line in self._lines(self._before, now):
+                self.say(line)
+        self._before = now
+
+    def say(self, line: str) -> None:
+        """A line that stays, above whatever moves."""
+        self._console.print(Text(line), soft_wrap=self._live is None)

@@ -16,8 +16,8 @@ import yaml
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Condition, State
-from dtj.api.status import RootCause
-from dtj.cli.common.formatting import counted, listed, restarts_by_class, short_number, short_time
+from dtj.cli.common.formatting import restarts_by_class, short_number, short_time
+from dtj.cli.common.job_view import CauseView, job_view
 from dtj.cli.report.configuration import configuration
 from dtj.cli.report.curves import Curve, curves
 from dtj.cli.report.drawing import plot, safe, short_value, timeline
@@ -33,8 +33,6 @@ from dtj.cli.report.evidence import (
 )
 from dtj.cli.report.leader_log import SPEED, VALIDATION
 from dtj.cli.report.timeline import History, Look, history
-from dtj.client.diagnosis import explaining_condition
-from dtj.core.outcome import how_replica_ended
 from dtj.core.pod_state import main_container_of
 from dtj.local.run_directory import STOPPED
 
@@ -104,8 +102,8 @@ def clock(moment: datetime) -> str:
 
 
 def _sections(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: History) -> Iterator[tuple[str, str]]:
-    cause, because = job.status.root_cause, explaining_condition(job)
-    why = because.message if because is not None and not job.status.is_true(Condition.COMPLETE) else ""
+    view = job_view(job, now=evidence.taken_at)
+    why, cause = "" if job.status.is_true(Condition.COMPLETE) else view.why, view.cause
     logs, unread = _logs(evidence, job), [*evidence.unread]
     events = [event for part in (*evidence.earlier, evidence) for event in part.events]
     for what, more in (
@@ -163,10 +161,9 @@ def _key(words: str, mark: str) -> str:
 
 
 def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: History) -> Iterator[tuple[str, str]]:
-    status, spec, progress = job.status, job.spec, job.status.progress
-    if spec is not None:
-        yield "strategy", str(spec.strategy)
-        yield "replicas", listed(counted(spec.replicas(role), role) for role in spec.roles())
+    status, progress = job.status, job.status.progress
+    facts = job_view(job, now=evidence.taken_at).facts
+    yield from ((name, facts[name]) for name in ("strategy", "gang") if name in facts)
     images = dict.fromkeys(image for pod in evidence.pods if (image := text(main_container_of(pod).get("image"))))
     if images and not evidence.on_this_machine:  # which pulls none
         yield "image", ", ".join(images)
@@ -187,8 +184,8 @@ def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: Histor
     if speed is not None:
         yield "speed", f"{short_number(speed.points[-1].value)} examples/s at the end"
     yield from _measured_once(evidence)
-    if status.export is not None:
-        yield "model", f"{status.export.path}  ({', '.join(status.export.formats)})"
+    if "model" in facts:
+        yield "model", facts["model"]
 
 
 def _times(evidence: Evidence, job: Job, known: History) -> Iterator[tuple[str, str]]:
@@ -217,15 +214,15 @@ def _measured_once(evidence: Evidence) -> Iterator[tuple[str, str]]:
 # -- sections ---------------------------------------------------------------------------------------------------
 
 
-def _cause(why: str, cause: RootCause | None) -> str:
+def _cause(why: str, cause: CauseView | None) -> str:
     content = f"<p>{safe(why)}</p>" if why else ""
     if cause is not None:
-        where = f"{cause.role}-{cause.index}" + (f" on {cause.node}" if cause.node else "")
-        how = ", ".join(filter(None, (how_replica_ended(cause), cause.kind)))
-        tail = cause.log_tail or cause.message
-        content += f"<p>First to fail: <b>{safe(where)}</b> {_dim(how)}</p>"
+        where = cause.who + (f" on {cause.where}" if cause.where else "")
+        content += (
+            f"<p>First to fail: <b>{safe(where)}</b> {_dim(', '.join(filter(None, (cause.how, cause.kind))))}</p>"
+        )
         content += f'<p class="hint">{safe(cause.hint)}</p>' if cause.hint else ""
-        content += f"<pre>{safe(tail)}</pre>" if tail else ""
+        content += f"<pre>{safe(chr(10).join(cause.lines))}</pre>" if cause.lines else ""
     return _card(content, kind="cause")
 
 

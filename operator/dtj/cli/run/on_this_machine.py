@@ -19,12 +19,12 @@ import yaml
 
 from dtj.api.json import JsonObject
 from dtj.cli.common.cluster_needs import cluster_needs
-from dtj.cli.common.console import Console, Text
+from dtj.cli.common.console import Console, Screen, Text
 from dtj.cli.common.exit_codes import Exit, signals_that_end
-from dtj.cli.common.formatting import counted, listed, shown_path
-from dtj.cli.run.render_end import RunPlace, end_lines
-from dtj.cli.run.render_lines import stamped
-from dtj.cli.run.screen import Screen, print_summary, screen, width_of
+from dtj.cli.common.formatting import listed, shown_path
+from dtj.cli.common.job_view import strategy_words
+from dtj.cli.run.live import screen, stamped
+from dtj.cli.run.summary import RunPlace, end_lines, print_summary, width_of
 from dtj.client.checks import Manifest, check
 from dtj.client.manifest_files import STDIN
 from dtj.core.manifests.accelerators import accelerator_of
@@ -135,7 +135,7 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
 
 
 async def _follow(
-    manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen, *, resumed: bool
+    manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen[RunView], *, resumed: bool
 ) -> tuple[FinishedRun, int]:
     """Run the job and show it; the exit code says how it ended."""
     resume_line = ResumeLine(directory) if resumed else None
@@ -171,7 +171,7 @@ def _again(manifest: Manifest, options: Options) -> tuple[str, ...]:
 class _StopSignals:
     """What stops a run before its end: a signal, or the timeout."""
 
-    def __init__(self, running: LocalRun, shown: Screen) -> None:
+    def __init__(self, running: LocalRun, shown: Screen[RunView]) -> None:
         self._running = running
         self._shown = shown
         self.exit_code = 0
@@ -264,8 +264,7 @@ def _directory(manifest: Manifest, options: Options, stack: ExitStack) -> tuple[
 def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: RunPlace) -> Iterator[str]:
     """What will be run, where, and which fields of the manifest have no effect on this machine."""
     spec = manifest.spec
-    roles = listed(counted(spec.replicas(role), role) for role in spec.roles())
-    yield f"{manifest.job.name}: {spec.strategy} with {roles}, in {place.shown(place.directory.path)}"
+    yield f"{manifest.job.name}: {strategy_words(spec)}, in {place.shown(place.directory.path)}"
     python = shown_path(trainer.python, base=place.base)
     for image in dict.fromkeys(filter(None, map(image_of, pods))):
         yield f"Image {image} is not pulled: the command runs with {python}."

@@ -11,20 +11,18 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from dtj.api.job import Job, parse_time
+from dtj.api.job import parse_time
 from dtj.api.json import dig, text
-from dtj.api.names import Condition, Reason, State
-from dtj.api.spec import Gang, Role
-from dtj.api.status import JobStatus, Progress
+from dtj.api.names import Condition, State
 from dtj.cli.common.console import Text, coloured, coloured_state
-from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
+from dtj.cli.common.formatting import counted, short_time
+from dtj.cli.common.job_view import JobView, job_view, next_words
 from dtj.cli.common.next_steps import Step, step_lines
 from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview
 from dtj.client.partial_reads import Part
 from dtj.client.pods import JobPod
-from dtj.core.outcome import how_it_failed
-from dtj.core.pod_state import main_container, state_text, stopped_on_request
+from dtj.core.pod_state import state_text, stopped_on_request
 from dtj.core.replicas import deciding_replica
 
 Typed = Callable[[Sequence[str]], str]
@@ -46,19 +44,23 @@ _ROOMY: Final = 70
 _WIDEST_BAR: Final = 60
 
 
+_FACTS: Final = ("namespace", "strategy", "image", "age", "attempt", "restarts", "gang", "model")
+
+
 def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
     """All sections that have something to say, in ``width`` columns."""
+    view = job_view(overview.job, now=overview.at)
     sections = (
         ("Why is it not running", _why(overview, typed)),
-        ("Root cause", _root_cause(overview)),
-        ("Progress", _progress(overview, width)),
+        ("Root cause", _root_cause(view)),
+        ("Progress", _progress(overview, view, width)),
         ("Replicas", _replicas(overview, width)),
         ("Volumes", _claims(overview)),
         ("Conditions", _conditions(overview)),
         ("Events", _events(overview)),
         ("Next", _next(overview, width, typed)),
     )
-    parts: list[RenderableType] = [*_summary(overview)]
+    parts: list[RenderableType] = [*_summary(overview, view)]
     for title, lines in sections:
         found = list(lines)
         if found:
@@ -72,94 +74,28 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
 
 def change_line(overview: Overview) -> str:
     """The job in one line, for where no screen can be drawn again."""
-    status = overview.job.status
-    words = [status.state or "Pending", status.ready]
-    if status.state != State.SUCCEEDED:
-        words.append(_reason_text(status))
-    if status.progress is not None:
-        words.append(", ".join(_steps(status.progress)))
-    return "  ".join(filter(None, words))
+    view = job_view(overview.job, now=overview.at)
+    reason = view.reason if view.state != State.SUCCEEDED else ""
+    return "  ".join(filter(None, (view.state, view.ready, reason, ", ".join(view.progress))))
 
 
-def _reason_text(status: JobStatus) -> str:
-    """The reason of a state; that of a job whose pods all run goes without saying."""
-    plain = status.state == State.RUNNING and status.reason == Reason.ALL_PODS_READY
-    return "" if plain else status.reason
-
-
-# -- summary ---------------------------------------------------------------------------------------------------
-
-
-def _summary(overview: Overview) -> Iterator[RenderableType]:
-    job, status = overview.job, overview.job.status
-    state = status.state or "Pending"
-    since = _since(overview)
+def _summary(overview: Overview, view: JobView) -> Iterator[RenderableType]:
+    since = _ago(overview, view.since) if view.since is not None else ""
+    ended = overview.job.status.terminal
     yield Text.assemble(
-        (job.name, "bold"),
+        (view.name, "bold"),
         "  ",
-        coloured_state(state),
-        f" {status.ready}" if status.ready and not status.terminal else "",
-        f" for {since}" if since and not status.terminal else f" {since} ago" if since else "",
-        (f"  {reason}" if (reason := _reason_text(status)) else "", "dim"),
+        coloured_state(view.state),
+        f" {view.ready}" if view.ready else "",
+        (f" {since} ago" if ended else f" for {since}") if since else "",
+        (f"  {view.reason}" if view.reason else "", "dim"),
     )
+    created = overview.job.created_at
+    known = {**view.facts, **({"age": _ago(overview, created)} if created is not None else {})}
     facts = Table.grid(padding=(0, 2, 0, 0))
-    for name, fact in _facts(overview):
-        facts.add_row(Text(name, style="dim"), Text(fact))
+    for name in (name for name in _FACTS if name in known):
+        facts.add_row(Text(name, style="dim"), Text(known[name]))
     yield Padding.indent(facts, 2)
-
-
-def _gang(job: Job) -> str:
-    """The gang scheduler; and of an elastic job in a queue, how many workers it was admitted with, if not all."""
-    status, counts = job.status, job.status.replica_statuses.get(Role.WORKER)
-    wanted = job.spec.replicas(Role.WORKER) if job.spec is not None and job.spec.elastic is not None else 0
-    if status.gang != Gang.KUEUE or status.start_time is None or counts is None or counts.desired >= wanted:
-        return status.gang
-    return f"{status.gang}, which has admitted {counts.desired} of {wanted} workers"
-
-
-def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
-    job, status = overview.job, overview.job.status
-    yield "namespace", job.namespace
-    if job.spec is not None:
-        roles = [counted(job.spec.replicas(role), role) for role in job.spec.roles()]
-        yield "strategy", f"{job.spec.strategy} with {listed(roles)}" if roles else str(job.spec.strategy)
-    if image := _image(overview):
-        yield "image", image
-    if job.created_at is not None:
-        yield "age", _ago(overview, job.created_at)
-    if status.attempt > 1:
-        yield "attempt", str(status.attempt)
-    if status.restarts.total:
-        yield "restarts", restarts(status.restarts)
-    if status.gang and status.gang != "None":
-        yield "gang", _gang(job)
-    if status.export is not None and status.export.path:
-        yield "model", f"{status.export.path} ({', '.join(status.export.formats)})"
-
-
-def _since(overview: Overview) -> str:
-    """How long the job has been in its state, if the status records it."""
-    status = overview.job.status
-    if status.terminal:
-        moment = parse_time(status.completion_time)
-        return _ago(overview, moment) if moment is not None else ""
-    kind = {State.SUSPENDED: Condition.SUSPENDED, State.RESTARTING: Condition.RESTARTING}.get(
-        State(status.state) if status.state in set(State) else State.PENDING, Condition.PODS_READY
-    )
-    condition = status.condition(kind)
-    moment = parse_time(condition.last_transition_time) if condition is not None else None
-    return _ago(overview, moment) if moment is not None else ""
-
-
-def _image(overview: Overview) -> str:
-    job = overview.job
-    if job.spec is None:
-        return ""
-    replica_specs = filter(None, job.spec.replica_specs.values())
-    templates = [job.spec.template, *(replica.template for replica in replica_specs)]
-    specs = (dig(template, "spec") for template in templates if template is not None)
-    images = (text(main_container(spec).get("image")) for spec in specs if isinstance(spec, dict))
-    return ", ".join(dict.fromkeys(filter(None, images)))
 
 
 # -- sections --------------------------------------------------------------------------------------------------
@@ -174,21 +110,19 @@ def _why(overview: Overview, typed: Typed) -> Iterator[RenderableType]:
             yield Text(f"    {typed(command)}")
 
 
-def _root_cause(overview: Overview) -> Iterator[RenderableType]:
-    cause = overview.job.status.root_cause
-    if cause is None or overview.job.status.is_true(Condition.COMPLETE):
+def _root_cause(view: JobView) -> Iterator[RenderableType]:
+    cause = view.cause
+    if cause is None:
         return
-    on = f", on node {cause.node}" if cause.node else ""
-    kind = f"  [{cause.kind}{on}]" if cause.kind or on else ""
-    yield Text.assemble((how_it_failed(cause), "red"), (kind, "dim"))
+    about = ", ".join(filter(None, (cause.kind, f"pod {cause.pod}" if cause.pod else "")))
+    yield Text.assemble((cause.words, "red"), (f"  [{about}]" if about else "", "dim"))
     if cause.hint:
         yield Text.assemble(("hint: ", "bold"), cause.hint)
-    lines = cause.log_tail.splitlines()
-    for line in lines[-_MAX_LOG_LINES:] if len(lines) > 1 else ():
+    for line in cause.lines[-_MAX_LOG_LINES:]:
         yield Text.assemble(("| ", "dim"), coloured(line, _MAX_WORDS))
 
 
-def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
+def _progress(overview: Overview, view: JobView, width: int) -> Iterator[RenderableType]:
     status = overview.job.status
     progress = status.progress
     if progress is None:
@@ -198,9 +132,9 @@ def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
         size = min(width - 2, _WIDEST_BAR)
         bar.add_row(ProgressBar(total=progress.total_steps, completed=progress.step, width=size))
         yield bar
-    yield Text(", ".join(_steps(progress)) or progress.text)
-    if progress.metrics:
-        yield Text(", ".join(f"{name} {value}" for name, value in progress.metrics.items()))
+    yield Text(", ".join(view.progress) or progress.text)
+    if view.metrics:
+        yield Text(", ".join(view.metrics))
     if progress.warning:
         yield Text(f"warning: {progress.warning}", style="yellow", limit=_MAX_WORDS)
     if progress.stragglers:
@@ -215,21 +149,6 @@ def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
         marks.append(f"advanced {_ago(overview, moved)} ago")
     if marks:
         yield Text(", ".join(marks), style="dim")
-
-
-def _steps(progress: Progress) -> Iterator[str]:
-    if progress.phase and progress.phase != "Training":
-        yield progress.phase
-    if progress.step is not None:
-        total = f"/{progress.total_steps}" if progress.total_steps else ""
-        percent = f" ({progress.percent}%)" if progress.percent is not None else ""
-        yield f"step {progress.step}{total}{percent}"
-    if progress.epoch is not None:
-        yield f"epoch {progress.epoch}"
-    if progress.examples_per_second is not None:
-        yield f"{short_number(progress.examples_per_second)} examples/s"
-    if progress.eta_seconds is not None:
-        yield f"ETA {short_time(progress.eta_seconds)}"
 
 
 def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
@@ -355,18 +274,8 @@ def _event_words(overview: Overview, event: Event) -> str:
 
 
 def _next(overview: Overview, width: int, typed: Typed) -> Iterator[RenderableType]:
-    job, status = overview.job, overview.job.status
-    commands: list[tuple[tuple[str, ...], str]] = []
-    if status.is_true(Condition.FAILED):
-        commands = [(("dtj", "logs", job.name, "--first-error"), "where it began")]
-    elif status.is_true(Condition.COMPLETE):
-        commands = [(("dtj", "logs", job.name), "what it printed")]
-    elif not status.is_true(Condition.SUSPENDED):
-        commands = [
-            (("dtj", "logs", job.name, "-f"), "follow what it prints"),
-            (("dtj", "status", job.name, "--watch"), "watch this"),
-        ]
-    steps = [Step(typed(command), purpose) for command, purpose in commands]
+    shown = ("status", overview.job.name)
+    steps = [Step(typed(("dtj", *words)), purpose) for words, purpose in next_words(overview.job) if words != shown]
     yield from step_lines(steps, width=width - _INDENT)
 
 

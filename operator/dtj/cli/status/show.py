@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import yaml
 
 from dtj.cli.common.connection import next_command, next_kubectl
-from dtj.cli.common.console import Console, Text, can_redraw, live
+from dtj.cli.common.console import Console, Screen
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.objects import as_json
 from dtj.cli.common.terminal import say, write
@@ -51,6 +51,17 @@ def _typed(words: Sequence[str]) -> str:
     return next_kubectl(*arguments) if program == "kubectl" else next_command(*arguments)
 
 
+def _screen() -> Screen[Overview]:
+    console = _console()
+    return Screen(console, drawn=lambda seen, width: status_view(seen, width=width, typed=_typed), lines=_changes)
+
+
+def _changes(before: Overview | None, now: Overview) -> Iterator[str]:
+    line = change_line(now)
+    if before is None or line != change_line(before):
+        yield f"{now.at:%H:%M:%S}  {line}"
+
+
 def _console() -> Console:
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
@@ -62,7 +73,7 @@ async def watch(client: AsyncClient, name: str) -> int:
     uid = overview.job.uid
     changed = asyncio.Event()
     following = asyncio.create_task(_follow(client, name, changed))
-    screen = _Screen()
+    screen = _screen()
     try:
         with screen.shown():
             while overview.job.uid == uid:
@@ -112,27 +123,3 @@ async def _gathered(client: AsyncClient, name: str, before: Overview) -> Overvie
         return await gather(client.gateway, name, namespace=client.namespace)
     except Unavailable:
         return before
-
-
-class _Screen:
-    """Redrawn in place on a terminal; elsewhere a line for each change."""
-
-    def __init__(self) -> None:
-        self._console = _console()
-        self._live = live(self._console, cropped=True) if can_redraw(self._console) else None
-        self._shown = ""
-
-    def shown(self) -> AbstractContextManager[object]:
-        """While it is shown."""
-        return self._live if self._live is not None else nullcontext()
-
-    def show(self, overview: Overview) -> None:
-        """The job as it is now."""
-        if self._live is not None:
-            view = status_view(overview, width=self._console.width, typed=_typed)
-            self._live.update(view, refresh=True)
-            return
-        line = change_line(overview)
-        if line != self._shown:
-            self._console.print(Text(f"{overview.at:%H:%M:%S}  {line}"), soft_wrap=True)
-            self._shown = line

@@ -1,24 +1,25 @@
-"""The messages before a run begins and after it has ended: from plain values to lines. Pure."""
+"""How a run ended, here or on a cluster, what it left, and what to type next: from plain values to lines. Pure."""
 
 from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+from dtj.api.job import Job
 from dtj.api.json import dig, text
 from dtj.api.names import Condition
-from dtj.api.status import ExportedModel, RootCause
 from dtj.cli.common.cluster_needs import NOTHING, ClusterNeeds
-from dtj.cli.common.console import Text
+from dtj.cli.common.console import Console, Text
 from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
+from dtj.cli.common.job_view import CauseView, job_view, model_words, next_words
 from dtj.cli.common.next_steps import TERMINAL_WIDTH, Step, next_block
 from dtj.cli.common.run_options import RUNS
 from dtj.client.manifest_files import Document
-from dtj.core.outcome import how_replica_ended
 from dtj.local.platform import is_url
 from dtj.local.run_directory import LATEST, RunDirectory
 from dtj.local.runner import End, FinishedRun, Result
@@ -76,21 +77,21 @@ def end_lines(
     first, *rest = lines[ended.end](ended, place)
     steps = _next_steps(ended, place)
     block = next_block(steps, width=width) if steps else ()
-    return (first, *(field("warning", words) for words in warnings), *rest, *block)
+    return (first, *(_field("warning", words) for words in warnings), *rest, *block)
 
 
 def _succeeded(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
-    yield _headline(ended, "succeeded", "bold green")
+    yield _headline(ended.view.job, "succeeded", "bold green", after=ended.view.elapsed)
     result = ended.result
     if result is not None and (quality := _quality(result)) is not None:
         loss = f"  (loss {result.loss:.4f})" if result.loss is not None else ""
-        yield field(quality[0], f"{quality[1]} on held-out examples{loss}")
+        yield _field(quality[0], f"{quality[1]} on held-out examples{loss}")
     if result is not None and result.examples_per_second is not None:
-        yield field("speed", f"{short_number(result.examples_per_second)} examples/s on average{_duration(result)}")
+        yield _field("speed", f"{short_number(result.examples_per_second)} examples/s on average{_duration(result)}")
     exported = ended.status.export
     if exported is not None:
-        model = exported.path if is_url(exported.path) else place.shown(Path(exported.path))
-        yield field("model", model + measures(exported))
+        path = exported.path if is_url(exported.path) else place.shown(Path(exported.path))
+        yield _field("model", model_words(exported, path=path))
     yield from _folders(ended, place)
 
 
@@ -103,13 +104,6 @@ def _duration(result: Result) -> str:
     return f"  ({result.steps} steps{resumed}; {seconds} with compilation and checkpoints)"
 
 
-def measures(exported: ExportedModel) -> str:
-    """``  (SavedModel, TFLite; 1.9M bytes)``; the digest is for programs, and too long for a line."""
-    size = "" if exported.size is None else f"{short_number(exported.size)} bytes"
-    known = "; ".join(filter(None, (", ".join(exported.formats), size)))
-    return f"  ({known})" if known else ""
-
-
 def _quality(result: Result) -> tuple[str, str] | None:
     """What the trainer measured of the model, if it is one of the two that its tasks measure."""
     if result.accuracy is not None:
@@ -120,14 +114,14 @@ def _quality(result: Result) -> tuple[str, str] | None:
 
 
 def _failed(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
-    yield _headline(ended, "failed", "bold red")
+    yield _headline(ended.view.job, "failed", "bold red", after=ended.view.elapsed)
     cause = ended.status.root_cause
     if cause is not None:
-        yield from cause_lines(cause, how=how_replica_ended(cause))
-        yield field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
+        yield from _cause_lines(replace(CauseView.of(cause), where=""))  # there is one machine
+        yield _field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
     else:
         condition = ended.status.condition(Condition.FAILED)
-        yield field("cause", condition.message if condition is not None else "not known")
+        yield _field("cause", condition.message if condition is not None else "not known")
     yield from _folders(ended, place)
 
 
@@ -137,32 +131,14 @@ def _invalid(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
 
 
 def _stopped(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
-    yield _headline(ended, "stopped", "bold yellow")
+    yield _headline(ended.view.job, "stopped", "bold yellow", after=ended.view.elapsed)
     yield from _folders(ended, place)
-
-
-def headline(job: str, word: str, style: str, *, after: str) -> Text:
-    """``digits succeeded after 14s``."""
-    return Text.assemble((job, "bold"), " ", (word, style), f" after {after}")
-
-
-def _headline(ended: FinishedRun, word: str, style: str) -> Text:
-    return headline(ended.view.job, word, style, after=short_time(ended.view.elapsed))
-
-
-def cause_lines(cause: RootCause, *, how: str) -> Iterator[Text]:
-    """The replica that failed first and ``how``, its last words, and what to do."""
-    yield field("cause", f"{cause.role}-{cause.index} {how}")
-    for line in cause.log_tail.splitlines()[-_CAUSE_LINES:]:
-        yield Text(f"               {line}")
-    if cause.hint:
-        yield field("hint", cause.hint)
 
 
 def _folders(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
     if _has_checkpoint(ended, place):
-        yield field("checkpoints", _checkpoint_url(place) or place.shown(place.directory.checkpoint))
-    yield field("logs", place.shown(place.directory.logs))
+        yield _field("checkpoints", _checkpoint_url(place) or place.shown(place.directory.checkpoint))
+    yield _field("logs", place.shown(place.directory.logs))
 
 
 def _checkpoint_url(place: RunPlace) -> str | None:
@@ -208,7 +184,68 @@ def _on_a_cluster(place: RunPlace, file: str) -> Step:
     return Step(shlex.join(("kubectl", "apply", "-f", file)), purpose)
 
 
-def field(name: str, value: str) -> Text:
+# -- on a cluster -------------------------------------------------------------------------------------------------
+
+CommandLine: TypeAlias = Callable[..., str]
+"""Makes of a command's words the line to type."""
+
+
+def end_of_job(job: Job, *, again: CommandLine, now: datetime, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
+    """How a cluster's job ended, what it left, and what to type next."""
+    view = job_view(job, now=now)
+    if job.status.is_true(Condition.COMPLETE):
+        yield _headline(job.name, "succeeded", "bold green", after=view.lasted)
+        facts = {"metrics": "  ".join(view.metrics), **view.facts}
+        yield from (_field(name, facts[name]) for name in ("metrics", "speed", "model", "restarts") if facts.get(name))
+    elif job.status.is_true(Condition.FAILED):
+        yield _headline(job.name, "failed", "bold red", after=view.lasted)
+        if view.why:
+            yield _field("why", view.why)
+        if view.cause is not None:
+            yield from _cause_lines(view.cause)
+        if "restarts" in view.facts:
+            yield _field("restarts", view.facts["restarts"])
+    else:
+        yield _headline(job.name, "cannot run", "bold red", after=view.lasted)
+        yield _field("cause", view.why or "not known")
+    yield from next_commands(job, again=again, width=width)
+
+
+def next_commands(job: Job, *, again: CommandLine, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
+    """What to type next about a job that is there."""
+    return next_block([Step(again(*words), purpose) for words, purpose in next_words(job)], width=width)
+
+
+# -- lines --------------------------------------------------------------------------------------------------------
+
+
+def print_summary(console: Console, lines: Iterable[Text]) -> None:
+    """The last lines of a run. On a terminal, values are wrapped between words; a pipe gets each line whole."""
+    for line in lines:
+        for part in fitted(line, width=console.width) if console.is_terminal else (line,):
+            console.print(part, soft_wrap=True)
+
+
+def width_of(console: Console) -> int:
+    """The columns that commands and their purposes have; a pipe may be read anywhere."""
+    return console.width if console.is_terminal else TERMINAL_WIDTH
+
+
+def _headline(job: str, word: str, style: str, *, after: float) -> Text:
+    """``digits succeeded after 14s``."""
+    return Text.assemble((job, "bold"), " ", (word, style), f" after {short_time(after)}")
+
+
+def _cause_lines(cause: CauseView) -> Iterator[Text]:
+    """The replica that failed first and how, its last words, and what to do."""
+    yield _field("cause", cause.words)
+    for line in cause.lines[-_CAUSE_LINES:]:
+        yield Text(f"               {line}")
+    if cause.hint:
+        yield _field("hint", cause.hint)
+
+
+def _field(name: str, value: str) -> Text:
     """A line of the summary. Its value may be wrapped (see :func:`fitted`), unlike a command, which is to be copied."""
     return Text.assemble("  ", (f"{name:<13}", "dim"), value, no_wrap=False)
 

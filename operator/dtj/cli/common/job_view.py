@@ -1,0 +1,214 @@
+"""What is worth showing of a job, in words: a job goes in, a :class:`JobView` comes out. Pure.
+
+``dtj status``, ``dtj run`` and ``dtj report`` render the same view, each the parts that it has room for; replicas are
+:mod:`dtj.local.view`'s, and the columns of ``dtj list`` the CRD's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from dtj.api.job import Job, parse_time
+from dtj.api.json import dig, text
+from dtj.api.names import Condition, Reason, State
+from dtj.api.spec import Gang, JobSpec, Role
+from dtj.api.status import ExportedModel, Progress, RootCause
+from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
+from dtj.client.diagnosis import explaining_condition
+from dtj.core.outcome import how_replica_ended
+from dtj.core.pod_state import main_container
+
+
+@dataclass(frozen=True, slots=True)
+class CauseView:
+    """The replica that failed first.
+
+    ``who`` is ``worker-1``, ``how`` how it ended, ``kind`` the class of its failure, ``where`` its node; ``lines`` are
+    its last words, oldest first. What is not known is empty.
+    """
+
+    who: str
+    how: str
+    where: str
+    kind: str
+    pod: str
+    lines: tuple[str, ...]
+    hint: str
+
+    @classmethod
+    def of(cls, cause: RootCause) -> CauseView:
+        """What is shown of a cause."""
+        return cls(
+            who=f"{cause.role}-{cause.index}",
+            how=how_replica_ended(cause),
+            where=cause.node,
+            kind=cause.kind,
+            pod=cause.pod,
+            lines=tuple((cause.log_tail or cause.message).splitlines()),
+            hint=cause.hint,
+        )
+
+    @property
+    def words(self) -> str:
+        """``worker-1 exited with code 137 (OOMKilled) on node-3``."""
+        return f"{self.who} {self.how}" + (f" on {self.where}" if self.where else "")
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job at one moment.
+
+    ``reason`` is empty where it goes without saying, ``why`` where nothing is to be explained. ``facts`` have a line
+    each, by their names; ``progress`` is how far the training is, as parts of one line, and ``metrics`` what it
+    measured last. ``lasted`` is in seconds, from the job's creation to its end or to this moment; ``since`` is when
+    the job came into its state.
+    """
+
+    name: str
+    state: str
+    reason: str
+    ready: str
+    why: str
+    facts: Mapping[str, str]
+    progress: tuple[str, ...]
+    metrics: tuple[str, ...]
+    cause: CauseView | None
+    lasted: float
+    since: datetime | None
+
+
+def job_view(job: Job, *, now: datetime) -> JobView:
+    """What there is to show of a job."""
+    status = job.status
+    explained = explaining_condition(job)
+    failed_before = status.root_cause is not None and not status.is_true(Condition.COMPLETE)
+    # The reason of a job whose pods all run goes without saying.
+    plain = status.state == State.RUNNING and status.reason == Reason.ALL_PODS_READY
+    return JobView(
+        name=job.name,
+        state=status.state or "Pending",
+        reason="" if plain else status.reason,
+        ready="" if status.terminal else status.ready,
+        why=explained.message if explained is not None else "",
+        facts=dict(_facts(job)),
+        progress=tuple(progress_words(status.progress)) if status.progress is not None else (),
+        metrics=tuple(metric_words(status.progress)) if status.progress is not None else (),
+        cause=CauseView.of(status.root_cause) if status.root_cause is not None and failed_before else None,
+        lasted=lasted(job, now=now),
+        since=_since(job),
+    )
+
+
+def lasted(job: Job, *, now: datetime) -> float:
+    """Seconds from the job's creation to its end, or to ``now``; clocks of two machines may differ a little."""
+    end = parse_time(job.status.completion_time) or now
+    return max(0.0, (end - job.created_at).total_seconds()) if job.created_at is not None else 0.0
+
+
+def strategy_words(spec: JobSpec) -> str:
+    """``MultiWorkerMirrored with 2 workers``."""
+    roles = [counted(spec.replicas(role), role) for role in spec.roles()]
+    return f"{spec.strategy} with {listed(roles)}" if roles else str(spec.strategy)
+
+
+def progress_words(progress: Progress) -> Iterator[str]:
+    """How far a training is, in parts: ``step 120/225 (53%)``, ``2.5k examples/s``, ``ETA 1m02s``."""
+    if progress.phase and progress.phase != "Training":
+        yield progress.phase
+    if progress.step is not None:
+        yield f"step {step_words(progress)}"
+    if progress.epoch is not None:
+        yield f"epoch {progress.epoch}"
+    if progress.examples_per_second is not None:
+        yield f"{short_number(progress.examples_per_second)} examples/s"
+    if progress.eta_seconds is not None:
+        yield f"ETA {short_time(progress.eta_seconds)}"
+
+
+def step_words(progress: Progress) -> str:
+    """``120/225 (53%)``; a loop of the user's may not know how many steps there will be."""
+    step, total = progress.step, progress.total_steps
+    return "" if step is None else f"{step}/{total} ({100 * step // total}%)" if total else str(step)
+
+
+def metric_words(progress: Progress) -> Iterator[str]:
+    """``loss 0.41``, for each metric."""
+    return (f"{name} {value}" for name, value in progress.metrics.items())
+
+
+def model_words(exported: ExportedModel, *, path: str = "") -> str:
+    """``/models/1  (SavedModel, TFLite; 1.9M bytes)``; the digest is for programs, and too long for a line."""
+    size = "" if exported.size is None else f"{short_number(exported.size)} bytes"
+    known = "; ".join(filter(None, (", ".join(exported.formats), size)))
+    return (path or exported.path) + (f"  ({known})" if known else "")
+
+
+def next_words(job: Job) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Commands that a person may type next about a job that is there, as words after ``dtj``, each with what for."""
+    name, status = job.name, job.status
+    if status.is_true(Condition.INVALID):
+        yield ("delete", name), "delete it, fix the manifest and submit it again"
+    elif status.terminal:
+        if status.root_cause is not None and status.is_true(Condition.FAILED):
+            yield ("logs", name, "--first-error"), "show the first error"
+        yield ("logs", name), "show what its pods printed"
+        yield ("status", name), "show all details"
+        yield ("delete", name), "delete it and its pods"
+    else:
+        running = not status.is_true(Condition.SUSPENDED)
+        if running:
+            yield ("logs", name, "-f"), "show what its pods print"
+        yield ("status", name, "--watch"), "show its progress"
+        yield ("wait", name), "wait until it ends"
+        if running:
+            yield ("suspend", name), "stop it, to resume it later"
+
+
+def _facts(job: Job) -> Iterator[tuple[str, str]]:
+    status, progress = job.status, job.status.progress
+    yield "namespace", job.namespace
+    if job.spec is not None:
+        yield "strategy", strategy_words(job.spec)
+        if image := _image(job.spec):
+            yield "image", image
+    if status.attempt > 1:
+        yield "attempt", str(status.attempt)
+    if status.restarts.total:
+        yield "restarts", restarts(status.restarts)
+    if status.gang and status.gang != "None":
+        yield "gang", _gang(job)
+    if progress is not None and progress.examples_per_second is not None:
+        yield "speed", f"{short_number(progress.examples_per_second)} examples/s at the end"
+    if status.export is not None and status.export.path:
+        yield "model", model_words(status.export)
+
+
+def _gang(job: Job) -> str:
+    """The gang scheduler; and of an elastic job in a queue, how many workers it was admitted with, if not all."""
+    status, counts = job.status, job.status.replica_statuses.get(Role.WORKER)
+    wanted = job.spec.replicas(Role.WORKER) if job.spec is not None and job.spec.elastic is not None else 0
+    if status.gang != Gang.KUEUE or status.start_time is None or counts is None or counts.desired >= wanted:
+        return status.gang
+    return f"{status.gang}, which has admitted {counts.desired} of {wanted} workers"
+
+
+def _image(spec: JobSpec) -> str:
+    templates = [spec.template, *(role.template for role in spec.replica_specs.values() if role is not None)]
+    specs = (dig(template, "spec") for template in templates if template is not None)
+    images = (text(main_container(found).get("image")) for found in specs if isinstance(found, dict))
+    return ", ".join(dict.fromkeys(filter(None, images)))
+
+
+def _since(job: Job) -> datetime | None:
+    """When the job came into its state, if the status records it."""
+    status = job.status
+    if status.terminal:
+        return parse_time(status.completion_time)
+    kinds: dict[str, Condition] = {
+        State.SUSPENDED: Condition.SUSPENDED,
+        State.RESTARTING: Condition.RESTARTING,
+    }
+    condition = status.condition(kinds.get(status.state, Condition.PODS_READY))
+    return parse_time(condition.last_transition_time) if condition is not None else None

@@ -1,1 +1,0 @@
-"""``dtj list``: the jobs of a namespace, a line each."""
