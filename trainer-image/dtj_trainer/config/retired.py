@@ -10,7 +10,9 @@ _OWN_SCHEDULE = "for another schedule, compile a model of your own with it, and 
 RETIRED: Mapping[str, str] = {
     "--balance": "stages have about as many parameters each; give --stages for others",
     "--callbacks": _FIT,
+    "--data-service": "a job that has data workers reads by them; leave it out",
     "--decay-steps": f"a schedule ends at the last step; {_OWN_SCHEDULE}",
+    "--features": "the first record shows them; for others, or for shapes, parse the records in a function of --data",
     "--input-memory": "TensorFlow limits its buffers to a quarter of the free memory",
     "--loop": _FIT,
     "--metrics": "compile a model of your own with them, and give --model",
@@ -20,6 +22,7 @@ RETIRED: Mapping[str, str] = {
     "--pipeline-replicas": "each worker is a stage; leave it out",
     "--profile-input": _PROFILER,
     "--scale-learning-rate": "multiply the rate by the batch yourself, and give it as --learning-rate",
+    "--shuffle-window": "it is 10,000 examples; shuffle in a function of --data, and give --no-shuffle",
     "--step-time": _PROFILER,
     "--validation-batch-size": "a replica takes as many examples as --batch-size, at most 512; leave it out",
     "--warmup-steps": f"a tenth of the steps warms up; {_OWN_SCHEDULE}",

@@ -137,8 +137,8 @@ def _brought(config: Config, where: str, option: str) -> str:
         if where.startswith("gs://"):
             return where
         raise UsageError(
-            f"{option}={without_credentials(where)}: the tf.data service cannot read s3://; give --data-service=off, "
-            "or mount the files in every pod"
+            f"{option}={without_credentials(where)}: the tf.data service cannot read s3://; mount the files in every "
+            "pod, or leave the service out of the job"
         )
     return data_cache.fetch(where, option=option, store=config.store)
 

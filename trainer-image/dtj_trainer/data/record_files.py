@@ -43,7 +43,6 @@ class RecordFiles(Pipeline):
         self._found, self._validation_files = found, validation
         self._share = None if validation else ValidationShare(float(config.validation))
         self._survey = survey
-        self.window = config.shuffle_window
         self.decodes_batches = reader.decodes_batches
         self.by_files = by_files
         self.name = found.where
