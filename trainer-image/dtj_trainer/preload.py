@@ -11,7 +11,7 @@ from dtj_trainer.process import environment
 from dtj_trainer.registry import DATASETS, TASKS
 
 environment.prepare(os.environ)
-environment.configure(eager=False)
+environment.configure()
 
 import numpy.random  # noqa: E402, F401 - which NumPy itself puts off until it is used
 

@@ -88,7 +88,7 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
 def _train(context: TaskContext) -> None:
     config = context.config
     listener = start_gate.listen(config) if config.strategy == "MultiWorkerMirrored" else None
-    environment.configure(eager=config.run_eagerly)
+    environment.configure()
     from dtj_trainer.distribution import strategies
     from dtj_trainer.training import synchronous
 
@@ -107,7 +107,7 @@ def _train(context: TaskContext) -> None:
 def _coordinate(context: TaskContext) -> None:
     config = context.config
     require_tf_keras("strategy ParameterServer trains models of")
-    environment.configure(eager=config.run_eagerly)
+    environment.configure()
     from dtj_trainer.training import parameter_server
 
     context.startup.lap("import")
@@ -146,7 +146,7 @@ def _pipe(context: TaskContext) -> None:
 
         start_gate.prove_port_free(config)
         worker.serve_stage(config.cluster, context.progress_store, context.termination, job_uid=config.job_uid)
-    environment.configure(eager=config.run_eagerly)
+    environment.configure()
     from dtj_trainer.pipeline_parallel import leader
 
     context.startup.lap("import")
@@ -168,7 +168,7 @@ def _serve(config: Config, progress_store: ProgressStore) -> None:
 
 
 def _evaluate(context: TaskContext) -> None:
-    environment.configure(eager=context.config.run_eagerly)
+    environment.configure()
     from dtj_trainer.data.diagnosis import diagnosing_data_errors
     from dtj_trainer.training import evaluator
 

@@ -282,7 +282,7 @@ class _Training:
             self._strategy.run(self._train_step, args=(next(iterator),))
             return (taken + 1,)
 
-        # Not `for`: with `--run-eagerly` a function within a function is not rewritten.
+        # Not `for`: where functions run eagerly, one within another is not rewritten.
         return tf.while_loop(lambda taken: taken < steps, one, [tf.constant(0, tf.int64)])[0]
 
     def _loss(self, outputs: Any, labels: Any) -> Any:

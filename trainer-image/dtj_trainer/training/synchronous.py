@@ -201,7 +201,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     objective = _objective(run, strategy, model, optimizer, batch=batch)
     inner = SynchronousLoop(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        max_steps=config.steps_per_call, objective=objective, skips=config.on_nan.action == SKIP,
+        max_steps=config.steps_per_call, objective=objective, skips=config.on_nan == SKIP,
     )  # fmt: skip
     actions = load_actions(config.user_code.actions, model, total_steps=course.total_steps)
     validations = None

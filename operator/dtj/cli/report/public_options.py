@@ -10,7 +10,7 @@ from typing import Final
 
 NUMBERS: Final = frozenset({
     "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep",
-    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches", "--on-nan-limit",
+    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches",
     "--per-replica-batch-size", "--progress-every", "--seed",
     "--stall-timeout", "--start-timeout", "--steps-per-call", "--validate-every",
 })  # fmt: skip
