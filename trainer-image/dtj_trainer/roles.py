@@ -169,7 +169,7 @@ def _serve(config: Config, progress_store: ProgressStore) -> None:
 
 def _evaluate(context: TaskContext) -> None:
     environment.configure()
-    from dtj_trainer.data.diagnosis import diagnosing_data_errors
+    from dtj_trainer.data.source import diagnosing_data_errors
     from dtj_trainer.training import evaluator
 
     run = _run(context)
@@ -216,15 +216,15 @@ def _run_in_time(context: TaskContext) -> Run:
 def _fed(run: Run) -> Iterator[None]:
     """While data are needed: says which file is to blame when they fail, and does not wait for a service forever."""
     config = run.config
-    from dtj_trainer.data import diagnosis, service
+    from dtj_trainer.data import service, source
 
     if config.data.service is None:
-        with diagnosis.diagnosing_data_errors(run.data):
+        with source.diagnosing_data_errors(run.data):
             yield
         return
     start_gate.wait_for_dispatcher(config, config.data.service)
     with (
-        diagnosis.diagnosing_data_errors(run.data),
+        source.diagnosing_data_errors(run.data),
         service.stall_watchdog(run.progress_store, config.stall_timeout, end_with=end_with),
     ):
         yield
