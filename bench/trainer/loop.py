@@ -37,14 +37,14 @@ from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.datasets import digits
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
-from dtj_trainer.tasks.image_classification import prepare
+from dtj_trainer.tasks.shipped import image_classification
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.synchronous import train
 
 BATCH = 64
 STEPS_PER_CALL = 20
 FIRST_GUESS = 200
-TASK, DATA = prepare(Arrays(digits.load()))
+TASK, DATA = image_classification(Arrays(digits()))
 
 
 @dataclass(frozen=True)

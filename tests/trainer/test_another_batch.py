@@ -56,7 +56,8 @@ def test_a_run_of_another_number_of_replicas_trains_the_rest_of_its_epochs(folde
 
 @pytest.mark.parametrize("form", ["csv", "images"])
 def test_the_batches_after_a_change_are_the_next_examples(tmp_path: Path, form: str) -> None:
-    source = opened(write(tmp_path / "data", form), "--shuffle-window=20")
+    source = opened(write(tmp_path / "data", form))
+    source.window = 20
     singly = [pair for batch in taken(source.batches(batch=1, seed=3), 150) for pair in batch]
     for before, batch in ((7, 12), (12, 7)):
         course = Course(examples=source.examples, epochs=9, batch=batch).resumed(5, seen=5 * before)

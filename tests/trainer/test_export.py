@@ -1,7 +1,6 @@
 """The model that a run leaves, in each of its forms: loaded by what reads it, and asked the same questions."""
 
 import contextlib
-import importlib
 import json
 import os
 import re
@@ -48,7 +47,7 @@ def validation() -> Any:
     """The digits that were not trained on: inputs [359, 8, 8, 1], labels [359]."""
     from dtj_trainer.datasets import digits
 
-    return digits.load().validation
+    return digits().validation
 
 
 def signature(path: Path) -> Any:
@@ -240,13 +239,14 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
     import tensorflow as tf
 
     from dtj_trainer.data.in_memory import Arrays
+    from dtj_trainer.datasets import LOAD
     from dtj_trainer.export import tflite
     from dtj_trainer.export.saved_model import save
-    from dtj_trainer.registry import DATASETS, TASKS
+    from dtj_trainer.tasks.shipped import PREPARE
     from trainer import rest
 
-    raw = Arrays(importlib.import_module(DATASETS[dataset]).load())
-    fitted, data = importlib.import_module(TASKS[task].module).prepare(raw)
+    raw = Arrays(LOAD[dataset]())
+    fitted, data = PREPARE[task](raw)
     model = fitted.build_model(keras, data)
     path = save(fitted, model, data, tmp_path, job="any")
     serve = signature(path)

@@ -28,9 +28,8 @@ ARGUMENTS = (
     "--epochs=2",
     "--checkpoint-every-steps=10",
     "--checkpoint-keep=2",
-    "--store-retry-seconds=1",
 )
-"""45 steps. A request is repeated for 1 s, and not for 60."""
+"""45 steps."""
 
 
 @pytest.fixture
@@ -62,6 +61,8 @@ def in_bucket(folder: Path, store: Store) -> dict[str, str]:
     """The variables of a task, whose outputs are in the bucket, in the folder of the test."""
     return {
         **store.environ,
+        # A request is repeated for 1 s, and not for 60.
+        "DTJ_STORE_RETRY_SECONDS": "1",
         "DTJ_STORE_CACHE": str(folder / "cache"),
         "DTJ_CHECKPOINT_DIR": store.url(f"{place(folder)}/checkpoints"),
         "DTJ_LOG_DIR": store.url(f"{place(folder)}/logs"),
@@ -82,9 +83,9 @@ def test_a_job_of_several_roles_works_with_a_bucket(
     folder: Path, store: Store, strategy: str, roles: dict[str, int], leader: str
 ) -> None:
     # Training waits for the upload of one checkpoint before it saves the next, for as long as this says.
-    arguments = [*arguments_of(store), "--store-retry-seconds=60"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
-        job.start(environ=in_bucket(folder, store))
+    environ = {**in_bucket(folder, store), "DTJ_STORE_RETRY_SECONDS": "60"}
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments_of(store)) as job:
+        job.start(environ=environ)
         assert job[leader].wait() == 0
         assert job["evaluator-0"].wait() == 0
     found = store.contents.list_keys(place(folder))
@@ -168,7 +169,7 @@ def test_what_a_session_exports_is_in_the_bucket(folder: Path, store: Store) -> 
         "    (s.export_dir / 'labels.txt').write_text('a')\n"
     )
     environ = {**in_bucket(folder, store), "DTJ_CHECKPOINT_DIR": "", "DTJ_LOG_DIR": ""}
-    arguments = [f"--script={script}", "--store-retry-seconds=1"]
+    arguments = [f"--script={script}"]
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, imported=True) as job:
         assert job.start(arguments=arguments, environ=environ)["worker-0"].wait() == 0
     names = [key.partition("/export/")[2] for key in store.contents.list_keys(place(folder))]

@@ -85,7 +85,7 @@ def _served_accuracy(model: Path) -> float:
 
     from dtj_trainer.datasets import digits
 
-    validation = digits.load().validation
+    validation = digits().validation
     loaded = tf.saved_model.load(str(model))
     answer = loaded.signatures["serving_default"](inputs=tf.constant(validation.inputs))
     assert answer.keys() == {"probabilities", "class"}

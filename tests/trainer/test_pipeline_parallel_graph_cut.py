@@ -173,7 +173,7 @@ def test_the_leader_keeps_the_whole_model_on_its_cpu(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(roles, "_run_in_time", lambda _: note("the first look at the model"))
     monkeypatch.setattr(leader, "train", lambda _: note("training, checkpoints, evaluation and export"))
     cluster = SimpleNamespace(task=Task("chief", 0), leads=True)
-    roles._pipe(Mock(config=SimpleNamespace(cluster=cluster, run_eagerly=False)))
+    roles._pipe(Mock(config=SimpleNamespace(cluster=cluster)))
     assert len(found) == 2
     assert set(found.values()) == {"/job:chief/replica:0/task:0/device:CPU:0"}
 

@@ -1,4 +1,4 @@
-"""`--run-eagerly`, to step through with a debugger: every strategy."""
+"""`tf.config.run_functions_eagerly` in the module of a model, to step through with a debugger: every strategy."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,19 @@ from trainer.cluster import Job
 
 pytestmark = pytest.mark.trainer
 
-THREE_STEPS = ("--run-eagerly", "--epochs=1", "--batch-size=480")
+THREE_STEPS = ("--model=mine:model", "--dataset=digits", "--epochs=1", "--batch-size=480", "--logical-cpus=2")
+MINE = """
+import tensorflow as tf
+import keras
+
+tf.config.run_functions_eagerly(True)
+
+
+def model():
+    model = keras.Sequential([keras.layers.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
 
 
 @pytest.mark.parametrize(
@@ -24,8 +36,9 @@ THREE_STEPS = ("--run-eagerly", "--epochs=1", "--batch-size=480")
     ids=str,
 )
 def test_it_trains_without_a_graph(folder: Path, strategy: str, roles: Mapping[str, int]) -> None:
-    arguments = [*THREE_STEPS, "--logical-cpus=2"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+    library = "tf_keras" if strategy == "ParameterServer" else "keras"
+    with Job(folder, strategy=strategy, roles=roles, arguments=THREE_STEPS) as job:
+        (folder / "mine.py").write_text(MINE.replace("import keras", f"import {library} as keras"))
         job.start()
         trains = [name for name in job.replicas if strategy != "ParameterServer" or name == "chief-0"]
         assert {job[name].wait() for name in trains} == {0}

@@ -29,9 +29,9 @@ def test_no_tpu_on_this_host_is_one_line_that_says_what_to_ask_for(folder: Path)
 
 
 def test_a_runtime_that_nobody_listens_at_is_waited_for_no_longer_than_asked(folder: Path) -> None:
-    arguments = ["--tpu-name=grpc://127.0.0.1:9,grpc://127.0.0.2:9", "--start-timeout=4"]
-    with Job(folder, strategy="TPU", roles=ONE, arguments=arguments) as job:
-        worker = job.start()["worker-0"]
+    environ = {"TPU_NAME": "grpc://127.0.0.1:9,grpc://127.0.0.2:9"}
+    with Job(folder, strategy="TPU", roles=ONE, arguments=["--start-timeout=4"]) as job:
+        worker = job.start(environ=environ)["worker-0"]
         assert worker.wait() == 75
     assert re.search(
         r"start gate: 2 of 2 peers missing after \d+ s: TPU 0 at 127.0.0.1:9 \(connection refused\)", worker.last_words
@@ -41,9 +41,8 @@ def test_a_runtime_that_nobody_listens_at_is_waited_for_no_longer_than_asked(fol
 def test_a_runtime_that_accepts_and_never_answers_is_waited_for_no_longer_than_asked(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         name = f"grpc://127.0.0.1:{mute.getsockname()[1]}"
-        arguments = [f"--tpu-name={name}", "--start-timeout=4"]
-        with Job(folder, strategy="TPU", roles=ONE, arguments=arguments) as job:
-            worker = job.start()["worker-0"]
+        with Job(folder, strategy="TPU", roles=ONE, arguments=["--start-timeout=4"]) as job:
+            worker = job.start(environ={"TPU_NAME": name})["worker-0"]
             assert worker.wait(SOON) == 75
     # TensorFlow may hold the interpreter meanwhile: then the stacks are the only words.
     assert f"TPU {name} passed the start gate" in worker.log or "most recent call first" in worker.log

@@ -22,9 +22,9 @@ TUMOURS = ("--task=tabular-classification", "--batch-size=32", "--epochs=10")
 
 def guessed(job: Job, dataset: str) -> dict[str, float]:
     """How good the best constant answer is on the held-out examples, by the names of the result."""
-    from importlib import import_module
+    from dtj_trainer.datasets import LOAD
 
-    data = import_module(f"dtj_trainer.datasets.{dataset}").load()
+    data = LOAD[dataset]()
     labels = data.validation.labels
     if not data.classes:
         return {"loss": float(np.var(labels)), "mean_absolute_error": float(np.abs(labels - np.median(labels)).mean())}
@@ -43,7 +43,7 @@ def served(job: Job, *inputs: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arguments", "dataset", "accuracy"),
     [
-        (TUMOURS, "breast_cancer", 0.93),
+        (TUMOURS, "breast-cancer", 0.93),
         (REVIEWS, "reviews", 0.67),
     ],
     ids=["breast-cancer", "reviews"],
@@ -66,7 +66,7 @@ def test_a_number_is_learned_and_reported_and_served_in_its_own_unit(folder: Pat
     assert re.search(r"  loss \d+\.\d{4}  mean_absolute_error \d+\.\d{3}", job["worker-0"].log)
     assert re.search(r"^held-out: mean absolute error \d+\.\d{4}  loss \d+", job["worker-0"].log, re.M)
 
-    validation = diabetes.load().validation
+    validation = diabetes().validation
     answer = served(job, validation.inputs)["value"]
     assert np.abs(answer - validation.labels).mean() == pytest.approx(job.result["mean_absolute_error"], rel=1e-4)
 
@@ -76,7 +76,7 @@ def test_the_exported_text_model_takes_texts(folder: Path) -> None:
 
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=REVIEWS) as job:
         assert job.start().wait() == {"worker-0": 0}
-    validation = reviews.load().validation
+    validation = reviews().validation
     answer = served(job, validation.inputs.tolist())
     assert answer["probabilities"].shape == (len(validation), 2)
     assert (answer["class"] == validation.labels).mean() == pytest.approx(job.result["accuracy"])
@@ -86,7 +86,7 @@ def test_the_exported_text_model_takes_texts(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "dataset"),
-    [(DIABETES, "diabetes"), (REVIEWS, "reviews"), (TUMOURS, "breast_cancer")],
+    [(DIABETES, "diabetes"), (REVIEWS, "reviews"), (TUMOURS, "breast-cancer")],
     ids=["diabetes", "reviews", "breast-cancer"],
 )
 def test_parameter_servers_learn_it_too(folder: Path, arguments: tuple[str, ...], dataset: str) -> None:

@@ -288,8 +288,8 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(
     from dtj_trainer.data.held_out_examples import HeldOut
     from dtj_trainer.tasks.aggregation import ByExample
     from dtj_trainer.tasks.heads import MultiClass
-    from dtj_trainer.training import validator as of_validator
-    from dtj_trainer.training.validator import Validator
+    from dtj_trainer.training import evaluation
+    from dtj_trainer.training.evaluation import Validator
 
     class Few:
         validation_examples = 5
@@ -298,7 +298,7 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(
             return overfits.dataset()["held_out"].take(5).batch(batch)
 
     # Each batch takes longer than the time between two agreements.
-    monkeypatch.setattr(of_validator, "steps_within", lambda most, pace: 1)
+    monkeypatch.setattr(evaluation, "steps_within", lambda most, pace: 1)
     alive: list[bool] = []
     tf.config.run_functions_eagerly(eager)
     try:

@@ -54,12 +54,12 @@ def test_no_word_of_a_long_text_is_read_beyond_the_length() -> None:
 def test_the_vocabulary_is_of_the_training_examples_alone() -> None:
     from dtj_trainer.data.in_memory import Arrays
     from dtj_trainer.datasets import Dataset, Split
-    from dtj_trainer.tasks import text_classification
+    from dtj_trainer.tasks.shipped import text_classification
 
     training = Split(inputs=np.array([b"good one", b"bad one"], object), labels=np.array([1, 0]))
     validation = Split(inputs=np.array([b"excellent"], object), labels=np.array([1]))
     data = Arrays(Dataset(name="texts", training=training, validation=validation, classes=("bad", "good")))
-    task, source = text_classification.prepare(data)
+    task, source = text_classification(data)
     ((numbers, labels),) = source.validation(batch=8)
     assert set(numbers.numpy().ravel()) == {0, 1}
     assert labels.numpy().tolist() == [1]
@@ -72,7 +72,7 @@ def test_moments_of_a_source_are_those_of_its_training_examples() -> None:
     from dtj_trainer.datasets import diabetes
     from dtj_trainer.tasks.statistics import MomentsOf, training_examples
 
-    data = diabetes.load()
+    data = diabetes()
     columns = MomentsOf()
     for inputs, _ in training_examples(Arrays(data)):
         columns.add(inputs)

@@ -4,20 +4,19 @@ Made after the strategy, since measuring data runs TensorFlow, and MultiWorkerMi
 runs. It comes to the same in every task of a job.
 """
 
-import importlib
 import logging
 
+from dtj_trainer import datasets
 from dtj_trainer.config.cluster import EVALUATOR
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.choice import open_files
-from dtj_trainer.data.diagnosis import diagnosing_data_errors
 from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.service import FromService
-from dtj_trainer.data.source import Source
+from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs, check_labels
-from dtj_trainer.registry import DATASETS, TASKS
-from dtj_trainer.tasks import LearningTask
+from dtj_trainer.registry import TASKS
+from dtj_trainer.tasks import LearningTask, shipped
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ def prepare(config: Config) -> tuple[LearningTask, Source]:
         if config.user_code.data:
             check_inputs(config.task, data.input_spec, data.name)
             check_labels(config.task, data)
-        fitted, source = importlib.import_module(TASKS[config.task].module).prepare(data)
+        fitted, source = shipped.PREPARE[config.task](data)
     return fitted, _served(config, source)
 
 
@@ -64,7 +63,7 @@ def _data(config: Config) -> Source:
         return open_files(
             config, numbers=_predicts_numbers(config), task=None if config.user_code.model else config.task
         )
-    return Arrays(importlib.import_module(DATASETS[config.dataset]).load())
+    return Arrays(datasets.LOAD[config.dataset]())
 
 
 def _predicts_numbers(config: Config) -> bool:

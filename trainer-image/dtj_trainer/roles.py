@@ -88,7 +88,7 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
 def _train(context: TaskContext) -> None:
     config = context.config
     listener = start_gate.listen(config) if config.strategy == "MultiWorkerMirrored" else None
-    environment.configure(eager=config.run_eagerly)
+    environment.configure()
     from dtj_trainer.distribution import strategies
     from dtj_trainer.training import synchronous
 
@@ -107,7 +107,7 @@ def _train(context: TaskContext) -> None:
 def _coordinate(context: TaskContext) -> None:
     config = context.config
     require_tf_keras("strategy ParameterServer trains models of")
-    environment.configure(eager=config.run_eagerly)
+    environment.configure()
     from dtj_trainer.training import parameter_server
 
     context.startup.lap("import")
@@ -146,7 +146,7 @@ def _pipe(context: TaskContext) -> None:
 
         start_gate.prove_port_free(config)
         worker.serve_stage(config.cluster, context.progress_store, context.termination, job_uid=config.job_uid)
-    environment.configure(eager=config.run_eagerly)
+    environment.configure()
     from dtj_trainer.pipeline_parallel import leader
 
     context.startup.lap("import")
@@ -168,8 +168,8 @@ def _serve(config: Config, progress_store: ProgressStore) -> None:
 
 
 def _evaluate(context: TaskContext) -> None:
-    environment.configure(eager=context.config.run_eagerly)
-    from dtj_trainer.data.diagnosis import diagnosing_data_errors
+    environment.configure()
+    from dtj_trainer.data.source import diagnosing_data_errors
     from dtj_trainer.training import evaluator
 
     run = _run(context)
@@ -216,15 +216,15 @@ def _run_in_time(context: TaskContext) -> Run:
 def _fed(run: Run) -> Iterator[None]:
     """While data are needed: says which file is to blame when they fail, and does not wait for a service forever."""
     config = run.config
-    from dtj_trainer.data import diagnosis, service
+    from dtj_trainer.data import service, source
 
     if config.data.service is None:
-        with diagnosis.diagnosing_data_errors(run.data):
+        with source.diagnosing_data_errors(run.data):
             yield
         return
     start_gate.wait_for_dispatcher(config, config.data.service)
     with (
-        diagnosis.diagnosing_data_errors(run.data),
+        source.diagnosing_data_errors(run.data),
         service.stall_watchdog(run.progress_store, config.stall_timeout, end_with=end_with),
     ):
         yield

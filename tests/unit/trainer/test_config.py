@@ -267,11 +267,6 @@ def test_a_script_is_a_file_or_a_module_by_its_name(name: str, is_file: bool) ->
             "--on-nan=rollback: there is no checkpoint to go back to; give --checkpoint-dir",
         ),
         (
-            ("--on-nan-limit=3",),
-            {},
-            "--on-nan-limit=3: the training stops at once; give --on-nan=rollback or --on-nan=skip",
-        ),
-        (
             ("--script=train.py",),
             {"DTJ_ON_NAN": "skip"},
             "DTJ_ON_NAN=skip: --script and sessions can only stop; use --on-nan=fail",
@@ -285,8 +280,8 @@ def test_what_cannot_be_done_about_a_loss_that_is_not_finite_is_refused(
 
 
 def test_a_loss_that_is_not_finite_ends_the_training_unless_more_is_asked_for() -> None:
-    assert configured().on_nan.action == "fail"
-    assert configured("--on-nan=skip", "--on-nan-limit=3").on_nan.limit == 3
+    assert configured().on_nan == "fail"
+    assert configured("--on-nan=skip").on_nan == "skip"
 
 
 @pytest.mark.parametrize(

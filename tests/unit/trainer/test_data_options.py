@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dtj_trainer.config.cluster import Task
-from dtj_trainer.config.data import FeatureSpec, ServiceTask
+from dtj_trainer.config.data import ServiceTask
 from dtj_trainer.config.parsing import Config, parse
 from support.bad_arguments import refusal
 
@@ -26,16 +26,14 @@ def test_files_are_described_by_options() -> None:
     config = parse(
         [
             "--data-dir=gs://bucket/part-*", "--data-format=tfrecord", "--held-out=/judge", "--label-column=y",
-            "--columns=a, b", "--features=a:float:2x3,b:int,y:bytes", "--image-size=32x48", "--shuffle-window=7",
-            "--cache=memory",
+            "--columns=a, b", "--image-size=32x48", "--cache=memory",
         ],
         {},
     )  # fmt: skip
     data = config.data
     assert (data.where, data.format, data.validation, data.label) == ("gs://bucket/part-*", "tfrecord", "/judge", "y")
     assert data.columns == ("a", "b")
-    assert data.features == (FeatureSpec("a", "float", (2, 3)), FeatureSpec("b", "int"), FeatureSpec("y", "bytes"))
-    assert (data.image_size, data.shuffle_window, data.cache) == ((32, 48), 7, "memory")
+    assert (data.image_size, data.cache) == ((32, 48), "memory")
 
 
 def test_held_out_is_a_share_or_a_place() -> None:
@@ -51,10 +49,8 @@ def test_workers_that_divide_the_files_cache_nothing_unless_enabled() -> None:
     assert parse([FILES, "--shard=file"], {}).data.cache == "none"
 
 
-def test_the_service_is_used_where_the_job_has_one_unless_disabled() -> None:
+def test_the_service_is_used_where_the_job_has_one() -> None:
     assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service == SERVICE
-    assert parse(["--data-service=off"], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service is None
-    assert parse(["--data-service=on"], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service == SERVICE
 
 
 def outsider(role: str, **environ: str) -> Config:
@@ -95,13 +91,11 @@ def test_a_worker_is_no_part_of_the_service() -> None:
         ([FILES, "--held-out=0"], {}, "--held-out=0: give a share above 0"),
         ([FILES, "--image-size=32"], {}, "--image-size=32: give HEIGHTxWIDTH in pixels"),
         ([FILES, "--columns=a,,b"], {}, "--columns=a,,b: give names with commas between them"),
-        ([FILES, "--features=a:double"], {}, "--features=a:double: give NAME:KIND or NAME:KIND:SHAPE with a kind"),
-        ([FILES, "--features=a:int:2x"], {}, "--features=a:int:2x: give NAME:KIND"),
         ([FILES, "--cache=/scratch"], {}, "--cache=/scratch: give auto, memory or none; to keep decoded examples"),
         ([FILES, "--shard=rows"], {}, "--shard=rows: no such way to share the data; this trainer knows data, file"),
         ([FILES, "--shard=file", "--cache=memory"], {}, "--shard=file and --cache=memory: what is in memory"),
         ([FILES, "--shard=file", "--data-format=images"], {}, "--shard=file: of images each worker reads"),
-        (["--data-service=on"], {}, "--data-service=on: TF_DATA_SERVICE_ADDRESS is not set; give the job"),
+        (["--data-service=off"], {}, "--data-service=off: this option is gone; a job that has data workers reads"),
         ([], {"TF_DATA_SERVICE_ADDRESS": "here"}, "TF_DATA_SERVICE_ADDRESS=here: not host:port"),
         ([], {"DTJ_ROLE": "dispatcher"}, "dispatcher: TF_DATA_SERVICE_ADDRESS is not set; give the"),
         (

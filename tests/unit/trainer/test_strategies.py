@@ -28,10 +28,8 @@ def test_a_tpu_is_this_hosts_unless_runtimes_are_named() -> None:
 
 @pytest.mark.parametrize("name", ["my-tpu", "grpc://a", "http://a:1", "grpc://a:1,local", "grpc://:1"])
 def test_a_tpu_that_cannot_be_addressed_is_refused(name: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"^--tpu-name=.*: give local, for the chips of this host, or grpc://host:port"
-    ):
-        parse(["--strategy=TPU", f"--tpu-name={name}"], {})
+    with pytest.raises(UsageError, match=r"^TPU_NAME=.*: give local, for the chips of this host, or grpc://host:port"):
+        parse(["--strategy=TPU"], {"TPU_NAME": name})
 
 
 @pytest.mark.parametrize("strategy", ["TPU", "CentralStorage"])

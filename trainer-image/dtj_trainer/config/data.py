@@ -3,10 +3,10 @@
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from dtj_trainer.config.cluster import DATA_WORKER, DISPATCHER, Task
-from dtj_trainer.config.options import Arguments, Options, is_port, names, one_of, option, some_text, whole
+from dtj_trainer.config.options import Arguments, Options, is_port, names, one_of, option, some_text
 from dtj_trainer.errors import UsageError
 
 SERVICE_ADDRESS = "TF_DATA_SERVICE_ADDRESS"
@@ -19,32 +19,6 @@ AUTO, MEMORY, NONE = "auto", "memory", "none"
 CACHES = (AUTO, MEMORY, NONE)
 DATA, FILE = "data", "file"
 SHARDS = (DATA, FILE, AUTO)
-SERVICES = (AUTO, "on", "off")
-
-KINDS = ("float", "int", "bytes")
-
-
-@dataclass(frozen=True)
-class FeatureSpec:
-    """One feature of a tf.train.Example, of fixed length."""
-
-    name: str
-    kind: str
-    shape: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Reads `NAME:KIND` or `NAME:KIND:SHAPE`, the shape as `28x28x1`.
-
-        Raises:
-            ValueError: says what is wanted.
-        """
-        name, _, rest = text.partition(":")
-        kind, _, shape = rest.partition(":")
-        lengths = shape.split("x") if shape else []
-        if not name or kind not in KINDS or not all(length.isdecimal() and int(length) for length in lengths):
-            raise ValueError(f"give NAME:KIND or NAME:KIND:SHAPE with a kind of {', '.join(KINDS)}, not {text}")
-        return cls(name, kind, tuple(int(length) for length in lengths))
 
 
 def _validation(text: str) -> str | float:
@@ -63,10 +37,6 @@ def _image_size(text: str) -> tuple[int, int]:
     if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
         raise ValueError("give HEIGHTxWIDTH in pixels, such as 64x96")
     return int(height), int(width)
-
-
-def _features(text: str) -> tuple[FeatureSpec, ...]:
-    return tuple(FeatureSpec.of(part) for part in names(text))
 
 
 def _cache(text: str) -> str:
@@ -104,17 +74,9 @@ class DataConfig(Options):
         "--columns", parse=names, default=None, metavar="A,B",
         help="csv, tfrecord: the columns to predict it from (default: all other columns)",
     )  # fmt: skip
-    features: tuple[FeatureSpec, ...] | None = option(
-        "--features", parse=_features, default=None, metavar="SPECS",
-        help="tfrecord: NAME:float|int|bytes[:SHAPE],... of inputs and label (default: as in the first record)",
-    )  # fmt: skip
     image_size: tuple[int, int] | None = option(
         "--image-size", parse=_image_size, default=None, metavar="HxW",
         help="resize images to this size (default: the size of the first image)",
-    )  # fmt: skip
-    shuffle_window: int = option(
-        "--shuffle-window", parse=whole(1), default=10_000,
-        help="size of the shuffle buffer in examples, if files are read one after the other",
     )  # fmt: skip
     given_cache: str = option(
         "--cache", parse=_cache, default=AUTO, metavar="WHERE",
@@ -125,16 +87,12 @@ class DataConfig(Options):
         help="data: workers share each batch; file: each worker reads its own files; auto: file if the files divide "
         "evenly",
     )  # fmt: skip
-    with_service: str = option(
-        "--data-service", parse=one_of(SERVICES, "answer"), default=AUTO, metavar="auto|on|off",
-        help=f"let the job's data workers read and decode; auto: if {SERVICE_ADDRESS} is set",
-    )  # fmt: skip
     service: str | None
     """host:port of the tf.data service's dispatcher; None: this process reads by itself."""
 
     def __post_init__(self) -> None:
-        for name, source in self.given.items():
-            if self.where is None and name != "with_service":
+        for source in self.given.values():
+            if self.where is None:
                 raise UsageError(f"{source}: it is about your own files; give --data-dir too, or leave it out")
         if self.shard == FILE and self.given_cache == MEMORY:
             raise UsageError(
@@ -157,8 +115,10 @@ def data_config(args: Arguments, environ: Mapping[str, str]) -> DataConfig:
     Raises:
         UsageError: two options that exclude each other, or one without what it needs.
     """
-    values = args.values(DataConfig)
-    return DataConfig(**values, service=_service(values["with_service"], environ))
+    address = environ.get(SERVICE_ADDRESS) or None
+    if address is not None:
+        _port_of(address)
+    return DataConfig(**args.values(DataConfig), service=address)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,20 +151,6 @@ def service_task(task: Task, environ: Mapping[str, str]) -> ServiceTask | None:
         port = DEFAULT_SERVICE_PORT
     host = environ.get(OWN_HOST) or socket.gethostname()
     return ServiceTask(dispatcher=dispatcher, host=host, port=int(own) if own else port)
-
-
-def _service(wanted: str, environ: Mapping[str, str]) -> str | None:
-    address = environ.get(SERVICE_ADDRESS) or None
-    if wanted == "off":
-        return None
-    if wanted == "on" and address is None:
-        raise UsageError(
-            f"--data-service=on: {SERVICE_ADDRESS} is not set; give the job a dispatcher and data workers, "
-            "or leave it out"
-        )
-    if address is not None:
-        _port_of(address)
-    return address
 
 
 def _port_of(address: str) -> int:

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from dtj_launch import logs
 from dtj_launch.logs import LogOptions
-from dtj_trainer.config.options import Options, is_port, one_of, option, port, positive, whole
+from dtj_trainer.config.nonfinite import FAIL, LIMIT, NAN_POLICIES
+from dtj_trainer.config.options import Options, one_of, option, port, positive, whole
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import TASKS
 
@@ -92,15 +93,6 @@ class BatchSize(Options):
         return self.examples
 
 
-def _tpu_name(text: str) -> str:
-    for runtime in () if text == "local" else text.split(","):
-        scheme, _, address = runtime.partition("://")
-        host, _, port = address.rpartition(":")
-        if scheme != "grpc" or not host or not is_port(port):
-            raise ValueError("give local, for the chips of this host, or grpc://host:port, several with commas")
-    return text
-
-
 @dataclass(frozen=True, kw_only=True)
 class Execution(Options):
     """How the steps are taken."""
@@ -115,17 +107,14 @@ class Execution(Options):
         "--logical-cpus", parse=whole(1), default=1, for_scripts=True,
         help="number of CPU devices for Mirrored and CentralStorage if there is no GPU",
     )  # fmt: skip
-    tpu_name: str = option(
-        "--tpu-name", variable="TPU_NAME", parse=_tpu_name, default="local", metavar="NAME",
-        help="TPU: local, for the chips of this host, or grpc://host:port of its runtime",
-    )  # fmt: skip
     steps_per_call: int = option(
         "--steps-per-call", parse=whole(1), default=20,
         help="largest number of steps in one call of TensorFlow; fewer if a step is slow",
     )  # fmt: skip
-    run_eagerly: bool = option(
-        "--run-eagerly", parse=lambda _: True, default=False, metavar=None,
-        help="run without tf.function, to step through with a debugger",
+    on_nan: str = option(
+        "--on-nan", variable="DTJ_ON_NAN", parse=one_of(NAN_POLICIES, "action"), default=FAIL, metavar="ACTION",
+        help="when the loss is NaN or infinite: fail; rollback to the last checkpoint and leave out the batch; or skip "
+        f"updates whose loss or gradients are not finite; each fails after {LIMIT} times",
     )  # fmt: skip
     start_seconds: float = option(
         "--start-timeout", parse=positive, default=300.0, metavar="S", for_scripts=True,

@@ -68,7 +68,3 @@ class Outputs(Options):
         "--store-cache", variable="DTJ_STORE_CACHE", parse=directory, default=None, metavar="DIR",
         help="URLs: directory of a local disk for their copies (default: one below that for temporary files)",
     )  # fmt: skip
-    store_retry_seconds: float = option(
-        "--store-retry-seconds", variable="DTJ_STORE_RETRY_SECONDS", parse=positive, default=60.0, metavar="S",
-        help="URLs: seconds for which a request that fails is repeated",
-    )  # fmt: skip

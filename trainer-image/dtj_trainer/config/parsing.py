@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from dtj_launch.rendezvous import Peer
-from dtj_trainer.config import cluster, data, options, pipeline_layout
+from dtj_trainer.config import cluster, data, nonfinite, options, pipeline_layout
 from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
 from dtj_trainer.config.data import DataConfig, ServiceTask
 from dtj_trainer.config.entry_points import UserCode
 from dtj_trainer.config.execution import STRATEGIES, BatchSize, Execution, Reporting, Training
 from dtj_trainer.config.export_formats import SAVED_MODEL
-from dtj_trainer.config.nonfinite import NanPolicy
 from dtj_trainer.config.optimizer import Learning
 from dtj_trainer.config.options import Arguments, Options, options_of
 from dtj_trainer.config.outputs import CheckpointPolicy, Outputs
 from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
 from dtj_trainer.config.script import Script, ScriptOptions
-from dtj_trainer.config.store_url import Location, StorePolicy, default_cache
+from dtj_trainer.config.store_url import DEFAULT_RETRY_SECONDS, Location, StorePolicy, default_cache
 from dtj_trainer.config.validation import ValidationPolicy
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import DATASETS, TASKS
@@ -38,7 +37,7 @@ OWN_LEARNING_RATES = {"adam": 0.001, "sgd": 0.01}
 
 
 OWNERS: tuple[type[Options], ...] = (
-    ScriptOptions, Training, BatchSize, Learning, UserCode, DataConfig, Execution, NanPolicy, ValidationPolicy, Layout,
+    ScriptOptions, Training, BatchSize, Learning, UserCode, DataConfig, Execution, ValidationPolicy, Layout,
     CheckpointPolicy, Outputs, Reporting,
 )  # fmt: skip
 """All options, in the order of `--help`."""
@@ -56,13 +55,14 @@ class Config(ScriptOptions, Training, Execution, Reporting):
     """The address that the start gate and the status server listen on; all interfaces where it is empty."""
     attempt: int
     cluster: Cluster
+    tpu_name: str
+    """`local`, for the chips of this host, or `grpc://host:port` of its runtime, several with commas."""
     data: DataConfig
     user_code: UserCode
     batch_size: BatchSize
     pipeline: Layout | None
     """Of strategy Pipeline alone."""
     learning: Learning
-    on_nan: NanPolicy
     validation: ValidationPolicy
     checkpoint: CheckpointPolicy
     export_dir: Path | None
@@ -137,7 +137,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     _check_dataset(own, user_code)
     output = _default_output(script, environ)
     outputs = Outputs(**args.values(Outputs))
-    store = StorePolicy(cache=outputs.store_cache or default_cache(), retry_seconds=outputs.store_retry_seconds)
+    store = StorePolicy(
+        cache=outputs.store_cache or default_cache(),
+        retry_seconds=_number_from(environ, "DTJ_STORE_RETRY_SECONDS", DEFAULT_RETRY_SECONDS),
+    )
     place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task, output)
     export_dir, export_location = place("export", outputs.export)
     log_dir, log_location = place("logs", outputs.log)
@@ -149,6 +152,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         bind_address=environ.get("DTJ_BIND_ADDRESS", ""),
         attempt=_attempt(environ),
         cluster=here,
+        tpu_name=_tpu_name(environ),
         data=input_data,
         user_code=user_code,
         batch_size=BatchSize(**args.values(BatchSize)),
@@ -157,7 +161,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
             **args.values(Learning),
             rates=OWN_LEARNING_RATES if user_code.model else TASKS[own["task"]].learning_rates,
         ),
-        on_nan=NanPolicy(**args.values(NanPolicy)),
         validation=ValidationPolicy(**args.values(ValidationPolicy)),
         checkpoint=_checkpoint(args, place, store),
         export_dir=export_dir,
@@ -187,7 +190,9 @@ def _default_output(script: Script | None, environ: Mapping[str, str]) -> Path |
 def _check(config: Config, outputs: Outputs) -> None:
     """Refuse options that contradict each other."""
     checkpoints = config.checkpoint.directory is not None
-    config.on_nan.check(strategy=config.strategy, checkpoints=checkpoints, script=config.script is not None)
+    if config.on_nan != nonfinite.FAIL:
+        source, script = config.given["on_nan"], config.script is not None
+        nonfinite.check(source, config.on_nan, strategy=config.strategy, checkpoints=checkpoints, script=script)
     config.validation.check(strategy=config.strategy, checkpoints=checkpoints)
     if config.pipeline:
         pipeline_layout.check_batch(config.pipeline, config.batch_size.over(1))
@@ -253,13 +258,26 @@ def _checkpoint(
     return CheckpointPolicy(**values, directory=directory, location=location, store=store)
 
 
+def _tpu_name(environ: Mapping[str, str]) -> str:
+    """By the variable that TensorFlow reads."""
+    name = environ.get("TPU_NAME") or "local"
+    for runtime in () if name == "local" else name.split(","):
+        scheme, _, address = runtime.partition("://")
+        host, _, port = address.rpartition(":")
+        if scheme != "grpc" or not host or not options.is_port(port):
+            raise UsageError(
+                f"TPU_NAME={name}: give local, for the chips of this host, or grpc://host:port, several with commas"
+            )
+    return name
+
+
 def _number_from(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
-    """What the launcher reports a restart in place."""
+    """The number that a variable holds."""
     text = environ.get(variable) or ""
     try:
         return float(text) if text else otherwise
     except ValueError:
-        raise UsageError(f"{variable}={text}: not a number; leave it to the launcher, or unset it") from None
+        raise UsageError(f"{variable}={text}: not a number; unset it") from None
 
 
 def _attempt(environ: Mapping[str, str]) -> int:

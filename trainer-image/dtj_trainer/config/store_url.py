@@ -66,6 +66,9 @@ def place(text: str) -> Path | Location:
     return Location.of(text) if is_url(text) else Path(text)
 
 
+DEFAULT_RETRY_SECONDS = 60.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class StorePolicy:
     """How this task uses object stores."""

@@ -12,7 +12,7 @@ from dtj_trainer.config.data import AUTO, CSV, FILE, IMAGES, NONE, TEXT, TFRECOR
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.store_url import is_url, without_credentials
 from dtj_trainer.data import files
-from dtj_trainer.data.diagnosis import diagnosing_data_errors
+from dtj_trainer.data.chunks import ValidationShare
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.csv import Table, check_words
 from dtj_trainer.data.formats.images import CHANNELS, Images
@@ -23,8 +23,8 @@ from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
+from dtj_trainer.data.source import diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs
-from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.datasets import Dataset, Split
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import data_cache
@@ -137,8 +137,8 @@ def _brought(config: Config, where: str, option: str) -> str:
         if where.startswith("gs://"):
             return where
         raise UsageError(
-            f"{option}={without_credentials(where)}: the tf.data service cannot read s3://; give --data-service=off, "
-            "or mount the files in every pod"
+            f"{option}={without_credentials(where)}: the tf.data service cannot read s3://; mount the files in every "
+            "pod, or leave the service out of the job"
         )
     return data_cache.fetch(where, option=option, store=config.store)
 

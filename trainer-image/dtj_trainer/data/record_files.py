@@ -7,14 +7,13 @@ import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data import labels as label_names
-from dtj_trainer.data.chunks import chunks, selected
+from dtj_trainer.data.chunks import ValidationShare, chunks, selected
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Reader
 from dtj_trainer.data.pipeline import Pipeline, permutation
 from dtj_trainer.data.scan import Survey, find_fault
 from dtj_trainer.data.sharding import Share
 from dtj_trainer.data.source import Stream
-from dtj_trainer.data.validation_split import ValidationShare
 
 _SHUFFLE_SEED = 1_800_997
 
@@ -43,7 +42,6 @@ class RecordFiles(Pipeline):
         self._found, self._validation_files = found, validation
         self._share = None if validation else ValidationShare(float(config.validation))
         self._survey = survey
-        self.window = config.shuffle_window
         self.decodes_batches = reader.decodes_batches
         self.by_files = by_files
         self.name = found.where

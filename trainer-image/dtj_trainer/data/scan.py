@@ -14,11 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.chunks import Take, chunks, selected
+from dtj_trainer.data.chunks import Take, ValidationShare, chunks, selected
 from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.reader import Reader
 from dtj_trainer.data.labels import MAX_CLASSES, check_alike, in_order
-from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.output_directories import write_atomically
 

@@ -1,9 +1,27 @@
-"""What the training loops know of their data: a source of batches whose order is a function of the seed alone."""
+"""What the training loops know of their data: a source of batches whose order is a function of the seed alone.
 
+Imports TensorFlow.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
+
+import tensorflow as tf
+
+from dtj_trainer.errors import UsageError
 
 Stream = Any
 """A tf.data.Dataset of batches (inputs, labels): TensorFlow carries no types."""
+
+_OF_DATA = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.DataLossError,
+    tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnknownError,
+)
 
 
 class Source(Protocol):
@@ -52,3 +70,21 @@ class Source(Protocol):
     def validation(self, *, batch: int) -> Stream:
         """All held-out examples once, always in the same order; the last batch may be smaller."""
         ...
+
+
+@contextmanager
+def diagnosing_data_errors(source: Any) -> Iterator[None]:
+    """Turns an error that a file of the source is to blame for into one line; all others pass.
+
+    TensorFlow's own message names no file.
+
+    Raises:
+        UsageError: the first file that cannot be used, and why.
+    """
+    try:
+        yield
+    except _OF_DATA:
+        diagnose = getattr(source, "diagnose", None)
+        if diagnose is not None and (fault := diagnose()):
+            raise UsageError(fault) from None
+        raise

@@ -57,7 +57,7 @@ def _look_for_chips(patterns: Sequence[str], root: Path) -> None:
         raise UsageError(
             f"TPU not found: this host has none of {', '.join(f'/{pattern}' for pattern in patterns)}; set "
             "spec.accelerator with a TPU's profile and topology, which asks for google.com/tpu and selects its nodes, "
-            "or give --tpu-name=grpc://host:port, or another --strategy"
+            "or set TPU_NAME=grpc://host:port, or another --strategy"
         )
 
 

@@ -5,7 +5,14 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dtj_trainer.config.store_url import SCHEMES, Location, StorePolicy, default_cache, without_credentials
+from dtj_trainer.config.store_url import (
+    DEFAULT_RETRY_SECONDS,
+    SCHEMES,
+    Location,
+    StorePolicy,
+    default_cache,
+    without_credentials,
+)
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.backend import Entry
@@ -16,7 +23,6 @@ log = logging.getLogger(__name__)
 _OPTION = "--logdir"
 _URLS = tuple(f"{scheme}://" for scheme in SCHEMES)
 _EVERY_SECONDS = 15.0
-_RETRY_SECONDS = 60.0
 
 
 class FolderCopy:
@@ -61,7 +67,7 @@ def with_local_copies(arguments: Sequence[str], *, follow: Callable[[FolderCopy]
     Raises:
         TrainerError: a bucket cannot be read.
     """
-    store = StorePolicy(cache=default_cache(), retry_seconds=_RETRY_SECONDS)
+    store = StorePolicy(cache=default_cache(), retry_seconds=DEFAULT_RETRY_SECONDS)
     found = []
     for argument in arguments:
         url = argument.removeprefix(f"{_OPTION}=")

@@ -148,7 +148,7 @@ class _Training:
         ]
         self._pipeline = PipelineStep(
             layout=self._layout, task=run.task, stages=self.stages, step=self.counter,
-            batch=self.batch, skips=config.on_nan.action == SKIP,
+            batch=self.batch, skips=config.on_nan == SKIP,
         )  # fmt: skip
         self.after_restore()
 

@@ -46,18 +46,12 @@ def set_threads(environ: MutableMapping[str, str]) -> None:
         environ.setdefault("TF_NUM_INTEROP_THREADS", str(min(tasks + 1, _MAX_WAITING)))
 
 
-def configure(*, eager: bool) -> None:
-    """Imports TensorFlow and sets what it keeps for the whole process.
-
-    Args:
-        eager: run everything step by step, for a debugger.
-    """
+def configure() -> None:
+    """Imports TensorFlow, and has it and what it imports log no more than is asked for."""
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
         for name in ("absl", "tensorflow", "tf_keras"):
             logging.getLogger(name).setLevel(logging.ERROR)
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(eager)
+    import tensorflow  # noqa: F401
 
 
 def cpu_limit(cgroup: Path = _CGROUP) -> int:

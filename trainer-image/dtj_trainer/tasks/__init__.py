@@ -1,8 +1,7 @@
 """What a model learns: its layers, its loss, its metrics, and what is served of it.
 
-A module of this package offers `prepare(data: Source) -> (LearningTask, Source)`; `dtj_trainer.registry` names it. It
-fits a task to the data (statistics, classes, vocabulary) and returns it with the source that feeds its model. It is
-called once the strategy is made, since it may run TensorFlow, and must come to the same in every process of a job.
+`shipped.PREPARE` fits a task that ships to its data (statistics, classes, vocabulary), once the strategy is made, since
+it may run TensorFlow. It must come to the same in every process of a job.
 """
 
 from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from typing import Any
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint.checkpointing import Checkpointing
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.config.nonfinite import ROLLBACK, SKIP, NotFiniteStep, on_which, workers_of
+from dtj_trainer.config.nonfinite import LIMIT, ROLLBACK, SKIP, NotFiniteStep, on_which, workers_of
 from dtj_trainer.distribution.agreement import Vote, of_each_replica
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.metrics.tensorboard import Summaries
@@ -141,7 +141,7 @@ class Controller:
         Args:
             train: trains from the present step to the last one.
         """
-        goes_back = self._run.config.on_nan.action == ROLLBACK
+        goes_back = self._run.config.on_nan == ROLLBACK
         if goes_back and self._store.last_step is None:
             self.save()
         while True:
@@ -258,15 +258,15 @@ class Controller:
         """
         if result.not_finite_step is None:
             return
-        policy, cluster = self._run.config.on_nan, self._run.config.cluster
+        cluster = self._run.config.cluster
         step, replicas = self.step - result.steps + result.not_finite_step, result.not_finite_replicas
-        if policy.action != SKIP:
+        if self._run.config.on_nan != SKIP:
             raise self._checkpoints.not_finite(
                 "the loss is", step, replicas,
                 workers=result.not_finite_workers, is_exact=result.not_finite_is_exact,
             )  # fmt: skip
         self._skipped += result.skipped
-        if self._skipped > policy.limit:
+        if self._skipped > LIMIT:
             raise self._checkpoints.not_finite(
                 "the loss or a gradient is", step, replicas, workers=result.not_finite_workers
             )
@@ -278,7 +278,7 @@ class Controller:
             more = f", and so {'is that' if later == 1 else 'are those'} of {later} of the next steps" if later else ""
             log.warning(
                 f"the loss or a gradient is not finite at step {step}{on_which(workers)}: its update is "
-                f"skipped{more} ({self._skipped} of at most {policy.limit})"
+                f"skipped{more} ({self._skipped} of at most {LIMIT})"
             )
 
     def _go_back(self, found: NotFiniteStep) -> None:
@@ -288,7 +288,7 @@ class Controller:
             NotFinite: too often.
         """
         run, store = self._run, self._store
-        if self._rolled_back >= run.config.on_nan.limit:
+        if self._rolled_back >= LIMIT:
             raise found
         self._rolled_back += 1
         step = store.last_step or 0
@@ -304,7 +304,7 @@ class Controller:
         if run.config.cluster.leads:
             log.warning(
                 f"{found.where}: back to step {step}, {store.path()}; {then} (rollback {self._rolled_back} of at most "
-                f"{run.config.on_nan.limit})"
+                f"{LIMIT})"
             )
 
 

@@ -29,13 +29,13 @@ from dtj_trainer.distribution.stall_watch import StallWatch, find_silent
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.tasks.aggregation import Measured, means_by_example
 from dtj_trainer.training import optimizers, weight_update
+from dtj_trainer.training.actions import load_actions
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course, steps_within
-from dtj_trainer.training.user_actions import load_actions
 
 log = logging.getLogger(__name__)
 
@@ -283,7 +283,7 @@ class _Training:
             self._strategy.run(self._train_step, args=(next(iterator),))
             return (taken + 1,)
 
-        # Not `for`: with `--run-eagerly` a function within a function is not rewritten.
+        # Not `for`: where functions run eagerly, one within another is not rewritten.
         return tf.while_loop(lambda taken: taken < steps, one, [tf.constant(0, tf.int64)])[0]
 
     def _loss(self, outputs: Any, labels: Any) -> Any:

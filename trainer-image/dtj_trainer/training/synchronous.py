@@ -36,7 +36,7 @@ from dtj_trainer.process.ending import end_with, leave_report
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.tasks.aggregation import ByExample, Objective
 from dtj_trainer.training import optimizers, weight_update
-from dtj_trainer.training.actions import Action
+from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import new_counter
@@ -44,8 +44,7 @@ from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course
 from dtj_trainer.training.synchronous_step import SynchronousLoop
-from dtj_trainer.training.user_actions import load_actions
-from dtj_trainer.training.validations import Validations
+from dtj_trainer.training.validation import Validations
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +202,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     objective = _objective(run, strategy, model, optimizer, batch=batch)
     inner = SynchronousLoop(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        max_steps=config.steps_per_call, objective=objective, skips=config.on_nan.action == SKIP,
+        max_steps=config.steps_per_call, objective=objective, skips=config.on_nan == SKIP,
     )  # fmt: skip
     actions = load_actions(config.user_code.actions, model, total_steps=course.total_steps)
     validations = None

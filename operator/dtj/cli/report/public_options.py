@@ -10,14 +10,14 @@ from typing import Final
 
 NUMBERS: Final = frozenset({
     "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep",
-    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches", "--on-nan-limit",
-    "--per-replica-batch-size", "--progress-every", "--seed", "--shuffle-window",
+    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches",
+    "--per-replica-batch-size", "--progress-every", "--seed",
     "--stall-timeout", "--start-timeout", "--steps-per-call", "--validate-every",
 })  # fmt: skip
 """Options of the trainer that take a number, of epochs too."""
 
 WORDS: Final = frozenset({
-    "--data-format", "--data-service", "--keras-override", "--on-nan", "--optimizer", "--schedule", "--shard",
+    "--data-format", "--keras-override", "--on-nan", "--optimizer", "--schedule", "--shard",
     "--strategy", "--task",
 })  # fmt: skip
 """Options of the trainer that take one of a few words."""

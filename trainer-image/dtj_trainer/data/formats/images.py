@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
+from dtj_trainer.data.chunks import ValidationShare
 from dtj_trainer.data.files import Found, class_folders, first_line
 from dtj_trainer.data.pipeline import Indexed
-from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.errors import UsageError
 
 CHANNELS = 3

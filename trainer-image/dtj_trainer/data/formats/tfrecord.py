@@ -1,12 +1,13 @@
 """TFRecord files of tf.train.Example with features of fixed length. Imports TensorFlow."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.config.data import DataConfig, FeatureSpec
+from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.images import decode_image, size_of
 from dtj_trainer.data.formats.reader import Parsed, compression, shortened
@@ -18,6 +19,15 @@ _KINDS = {"float_list": "float", "int64_list": "int", "bytes_list": "bytes"}
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff")
 
 
+@dataclass(frozen=True)
+class _Feature:
+    """One feature of a tf.train.Example, of fixed length."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...] = ()
+
+
 class Examples:
     """A `dtj_trainer.data.formats.reader.Reader` of TFRecord files.
 
@@ -26,7 +36,7 @@ class Examples:
     """
 
     def __init__(self, config: DataConfig, found: Found, *, numbers: bool) -> None:
-        """Learns what was not given from the first record.
+        """Learns from the first record what all have.
 
         Raises:
             UsageError: it cannot be read, or features are not there or do not go together.
@@ -34,7 +44,7 @@ class Examples:
         self.numbers = numbers
         self._first = found.paths[0]
         first = self._first_record()
-        specs = {spec.name: spec for spec in config.features or _features_of(first)}
+        specs = {spec.name: spec for spec in _features_of(first)}
         self._label = self._label_of(self._feature("--label-column", config.label, specs))
         wanted = config.columns or sorted(name for name in specs if name != config.label)
         self._inputs = [self._feature("--columns", name, specs) for name in wanted]
@@ -89,13 +99,13 @@ class Examples:
     def check(self, paths: Sequence[str]) -> None:
         """Records are checked one by one."""
 
-    def _label_of(self, spec: FeatureSpec) -> FeatureSpec:
+    def _label_of(self, spec: _Feature) -> _Feature:
         if _length(spec) != 1:
             raise UsageError(
                 f"--label-column={spec.name}: a label of {_length(spec)} values in {self._first}; write one value for "
                 "each record, such as the number of its class"
             )
-        return FeatureSpec(spec.name, spec.kind)
+        return spec
 
     def _labels(self, values: Any) -> Any:
         if self.numbers:
@@ -133,7 +143,7 @@ class Examples:
             return tf.TensorSpec(self._picture_size, tf.float32)
         if len(self._inputs) == 1:
             shape = self._inputs[0].shape or (1,)
-            self._inputs = [FeatureSpec(self._inputs[0].name, self._inputs[0].kind, shape)]
+            self._inputs = [_Feature(self._inputs[0].name, self._inputs[0].kind, shape)]
             return tf.TensorSpec(shape, tf.float32)
         return tf.TensorSpec((sum(_length(spec) for spec in self._inputs),), tf.float32)
 
@@ -155,13 +165,13 @@ class Examples:
                 f"{self._first}: record 1 is not a tf.train.Example; write such records, or give another --data-format"
             ) from None
 
-    def _feature(self, option: str, name: str, specs: dict[str, FeatureSpec]) -> FeatureSpec:
+    def _feature(self, option: str, name: str, specs: dict[str, _Feature]) -> _Feature:
         if name not in specs:
             raise UsageError(f"{option}={name}: no such feature in {self._first}; it has {', '.join(sorted(specs))}")
         return specs[name]
 
 
-def _features_of(example: tf.train.Example) -> list[FeatureSpec]:
+def _features_of(example: tf.train.Example) -> list[_Feature]:
     """What an example has, as the specification of all."""
     found = []
     for name, feature in example.features.feature.items():
@@ -171,7 +181,7 @@ def _features_of(example: tf.train.Example) -> list[FeatureSpec]:
         count = len(getattr(feature, feature.WhichOneof("kind")).value)
         if not count:
             continue
-        found.append(FeatureSpec(name, kind, () if count == 1 else (count,)))
+        found.append(_Feature(name, kind, () if count == 1 else (count,)))
     return found
 
 
@@ -185,7 +195,7 @@ def _is_decode_error(error: Exception) -> bool:
     return type(error).__name__ == "DecodeError"
 
 
-def _length(spec: FeatureSpec) -> int:
+def _length(spec: _Feature) -> int:
     length = 1
     for side in spec.shape:
         length *= side

@@ -3,11 +3,13 @@
 Imports TensorFlow.
 """
 
+import json
 import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,21 +17,68 @@ import numpy as np
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.config.validation import VALIDATION
+from dtj_trainer.config.validation import VALIDATION, KeepBest
 from dtj_trainer.distribution.agreement import agree_on_held_out, of_each_replica
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.metrics.formatting import short_time
 from dtj_trainer.metrics.step_timing import EverySteps
 from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.process.output_directories import as_json, write_atomically
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Pause
-from dtj_trainer.training.evaluation import format_metrics
+from dtj_trainer.training.evaluation import BATCH, Validator, format_metrics
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import Course
-from dtj_trainer.training.validation_record import RECORD, Record, read_record
-from dtj_trainer.training.validator import BATCH, Validator
 
 log = logging.getLogger(__name__)
+
+RECORD = "validation.json"
+"""Next to the checkpoints."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What is remembered next to the checkpoints."""
+
+    step: int = 0
+    """Of the newest validation; 0: there was none."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    best_step: int | None = None
+    best_value: float | None = None
+
+    def write(self, directory: Path, keep_best: KeepBest | None) -> None:
+        """Replaces what is there.
+
+        Raises:
+            OSError: the directory does not take it.
+        """
+        document: dict[str, object] = {"step": self.step, "values": dict(self.values)}
+        if keep_best:
+            best = {"metric": keep_best.metric, "mode": keep_best.mode}
+            document["best"] = {**best, "step": self.best_step, "value": self.best_value}
+        write_atomically(directory / RECORD, json.dumps(as_json(document), indent=2) + "\n")
+
+
+def _read_record(directory: Path | None, keep_best: KeepBest | None) -> Record:
+    """What a run before this one has left; an empty record if there is nothing that can be used.
+
+    The best step by another metric is none.
+    """
+    if directory is None:
+        return Record()
+    try:
+        document = json.loads((directory / RECORD).read_text())
+        values = {str(name): math.nan if one is None else float(one) for name, one in document["values"].items()}
+        best, step = document.get("best") or {}, int(document["step"])
+        found = Record(step=step, values=values)
+        if keep_best and (best.get("metric"), best.get("mode")) == (keep_best.metric, keep_best.mode):
+            if best["step"] is None:
+                return found
+            return Record(step=step, values=values, best_step=int(best["step"]), best_value=float(best["value"]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return Record()
+    # The best of what was validated so far is not known.
+    return Record(values=values) if keep_best else found
 
 
 class Validations:
@@ -131,7 +180,7 @@ class Validations:
 
     def _found(self) -> Record:
         directory = self._run.config.checkpoint.directory
-        found = read_record(directory, self._keep_best)
+        found = _read_record(directory, self._keep_best)
         if found.best_step is None or directory is None:
             return found
         problem = None
