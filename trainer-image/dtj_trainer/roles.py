@@ -22,10 +22,10 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.config.script import Script
 from dtj_trainer.process import environment, start_gate, versions
-from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.output_directories import check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
+from dtj_trainer.process.watchdog import unattended
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ def _connecting(context: TaskContext) -> Iterator[None]:
     context.progress_store.update(phase=Phase.BUILDING)
     with (
         start_gate.started_in_time(context.config),
-        context.termination.unattended(),
+        unattended(),
         strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
     ):
         yield
@@ -214,17 +214,10 @@ def _run_in_time(context: TaskContext) -> Run:
 
 @contextmanager
 def _fed(run: Run) -> Iterator[None]:
-    """While data are needed: says which file is to blame when they fail, and does not wait for a service forever."""
-    config = run.config
-    from dtj_trainer.data import diagnosis, service
+    """While data are needed: says which file is to blame when they fail."""
+    from dtj_trainer.data.diagnosis import diagnosing_data_errors
 
-    if config.data.service is None:
-        with diagnosis.diagnosing_data_errors(run.data):
-            yield
-        return
-    start_gate.wait_for_dispatcher(config, config.data.service)
-    with (
-        diagnosis.diagnosing_data_errors(run.data),
-        service.stall_watchdog(run.progress_store, config.stall_timeout, end_with=end_with),
-    ):
+    if run.config.data.service is not None:
+        start_gate.wait_for_dispatcher(run.config, run.config.data.service)
+    with diagnosing_data_errors(run.data):
         yield
