@@ -21,6 +21,7 @@ from dtj_trainer.config.data import ServiceTask
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.config.script import Script
+from dtj_trainer.keras_fit import installation
 from dtj_trainer.process import environment, start_gate, versions
 from dtj_trainer.process.output_directories import check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
@@ -82,6 +83,8 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
     versions.log_versions(config.cluster.common_log_level)
     start_gate.meet_peers(config)
+    if config.keras_override:
+        installation.install_when_imported(config)
     script_runner.run(script, context)
 
 
