@@ -300,9 +300,14 @@ def stopped(replica: Replica) -> Iterator[None]:
         replica.kill(signal.SIGCONT)
 
 
-def image_entrypoint() -> list[str]:
-    """What a task's Python runs in the image: the launcher, as the Dockerfile starts it."""
+def image_entrypoint(*options: str) -> list[str]:
+    """What a task's Python runs in the image: the launcher, as the Dockerfile starts it, with more options."""
     (line,) = [line for line in (SOURCE / "Dockerfile").read_text().splitlines() if line.startswith("ENTRYPOINT ")]
-    program, *options = json.loads(line.partition(" ")[2])
-    assert program == "dtj-launch"
-    return ["-m", "dtj_launch", *options]
+    program, *own, last = json.loads(line.partition(" ")[2])
+    assert (program, last) == ("dtj-launch", "--")
+    return ["-m", "dtj_launch", *own, *options, last]
+
+
+def launched_once() -> list[str]:
+    """The same for a task that may get stuck as a whole, which the launcher ends, and that is not started again."""
+    return image_entrypoint("--max-restarts-in-place=0")

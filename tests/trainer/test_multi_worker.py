@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dtj_launch.rendezvous import OTHERWISE_ENGAGED, ReadinessListener, handshake
-from trainer.cluster import SOON, Job, run_interrupted_twice, stopped
+from trainer.cluster import SOON, Job, launched_once, run_interrupted_twice, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
 
@@ -85,7 +85,7 @@ def test_a_worker_that_never_starts_is_named_and_waited_for_no_longer_than_asked
 
 @pytest.mark.parametrize("waiting", ["worker-0", "worker-1"])
 def test_a_worker_that_dies_behind_the_start_gate_is_not_waited_for_longer(folder: Path, waiting: str) -> None:
-    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=["--start-timeout=4"]) as job:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=["--start-timeout=4"], program=launched_once()) as job:
         other = job.cluster["worker"][1 if waiting == "worker-0" else 0]
         with past_the_gate(int(other.rpartition(":")[2])):
             assert job.start(waiting)[waiting].wait(SOON) == 75
@@ -120,7 +120,7 @@ def test_a_task_that_is_asked_to_stop_at_the_start_gate_stops_at_once(folder: Pa
 
 def test_a_task_that_is_asked_to_stop_while_it_connects_stops_at_once(folder: Path) -> None:
     with (
-        Job(folder, strategy=STRATEGY, roles=TWO) as job,
+        Job(folder, strategy=STRATEGY, roles=TWO, program=launched_once()) as job,
         # The peer is met at the gate, and then never speaks as TensorFlow does: that waits, and lets no Python run.
         closing(ReadinessListener(int(job.cluster["worker"][0].rpartition(":")[2]), name="worker 0")),
     ):

@@ -14,7 +14,7 @@ from tensorflow.python.eager import executor
 from dtj_trainer.compat import tensorflow as compat
 from support.waiting import eventually
 from trainer import endings
-from trainer.cluster import SOON, Job, inherited, stopped
+from trainer.cluster import SOON, Job, inherited, launched_once, stopped
 
 pytestmark = pytest.mark.trainer
 
@@ -145,7 +145,9 @@ def test_silent_workers_end_the_coordinator_when_nothing_moves(folder: Path) -> 
 def test_silent_workers_end_the_coordinator_even_where_tensorflow_blocks_all_of_python(folder: Path) -> None:
     with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=[*ENDLESS, "--stall-timeout=30"]) as job:
         # While it saves: TensorFlow then sends functions to the workers, and holds the interpreter's lock.
-        job.start().wait_for_checkpoint(40)
+        job.start("worker-0", "worker-1", "ps-0")
+        job.program = launched_once()
+        job.start("chief-0").wait_for_checkpoint(40)
         with stopped(job["worker-0"]), stopped(job["worker-1"]):
             assert job["chief-0"].wait(SOON) == 75
 

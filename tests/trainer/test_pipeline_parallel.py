@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import SOON, Job, stopped
+from trainer.cluster import SOON, Job, launched_once, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
 
@@ -98,7 +98,9 @@ def test_a_killed_stage_ends_the_leader_as_peer_lost(folder: Path) -> None:
 
 def test_a_silent_stage_ends_the_leader_as_peer_lost(folder: Path) -> None:
     with Job(folder, strategy=STRATEGY, roles=TWO, arguments=ENDLESS) as job:
-        job.start().wait_for_checkpoint(20)
+        job.start("worker-1")
+        job.program = launched_once()
+        job.start("worker-0").wait_for_checkpoint(20)
         with stopped(job["worker-1"]):
             assert job["worker-0"].wait(SOON) == 75
 

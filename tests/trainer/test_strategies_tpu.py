@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import SOON, Job
+from trainer.cluster import SOON, Job, launched_once
 
 pytestmark = pytest.mark.trainer
 
@@ -41,7 +41,7 @@ def test_a_runtime_that_nobody_listens_at_is_waited_for_no_longer_than_asked(fol
 def test_a_runtime_that_accepts_and_never_answers_is_waited_for_no_longer_than_asked(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         name = f"grpc://127.0.0.1:{mute.getsockname()[1]}"
-        with Job(folder, strategy="TPU", roles=ONE, arguments=["--start-timeout=4"]) as job:
+        with Job(folder, strategy="TPU", roles=ONE, arguments=["--start-timeout=4"], program=launched_once()) as job:
             worker = job.start(environ={"TPU_NAME": name})["worker-0"]
             assert worker.wait(SOON) == 75
     # TensorFlow may hold the interpreter meanwhile: then the stacks are the only words.

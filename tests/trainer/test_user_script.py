@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import DEADLINE, Job, inherited
+from trainer.cluster import DEADLINE, Job, inherited, launched_once
 from trainer.outcome import points
 
 pytestmark = pytest.mark.trainer
@@ -186,7 +186,8 @@ def test_a_strategy_that_another_worker_does_not_make_is_not_waited_for_without_
     folder.mkdir()
     (folder / "train.py").write_text(WAITS)
     arguments = ["--script=train.py", "--start-timeout=15", "--stall-timeout=3"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+    roles = {"worker": 2}
+    with Job(folder, strategy="MultiWorkerMirrored", roles=roles, arguments=arguments, program=launched_once()) as job:
         assert job.start()["worker-0"].wait() == 75
     # TensorFlow holds the interpreter's lock meanwhile, so that the stacks say where the script waits, and no line.
     assert 'File "train.py", line 6 in <module>' in job["worker-0"].log

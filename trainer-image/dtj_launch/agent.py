@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from . import child, logs, options
+from .deadline import Deadlines
 from .errors import LauncherError, NotStarted, UsageError
 from .options import Options
 from .out_of_memory import out_of_memory_kills
@@ -171,17 +172,20 @@ class Launcher:
         killed_before = out_of_memory_kills()
         began = time.monotonic()
         output = Output(self._tail)
-        close = [self._wakeup, *output.sources]
+        deadlines = Deadlines()
+        close = [self._wakeup, *output.sources, *deadlines.sources]
         children: list[int] = []
 
         def started(pid: int) -> None:
             children.append(pid)
             self._relay.aim(pid)
 
-        child.fork(self._program(), started=started, output=output.for_child, close=close)
+        child.fork(self._program(deadlines), started=started, output=output.for_child, close=close)
         output.hand_over()
+        deadlines.hand_over()
         poller = StatusPoller(status_port(os.environ))
-        code = self._follow(children[0], output, poller)
+        code = deadlines.exit_code(self._follow(children[0], output, poller, deadlines))
+        deadlines.close()
         child.signal_group(children[0], signal.SIGKILL)
         child.kill_children()
         self._relay.aim(None)
@@ -197,9 +201,9 @@ class Launcher:
             out_of_memory=killed_before is not None and out_of_memory_kills() != killed_before,
         )
 
-    def _program(self) -> Callable[[], NoReturn]:
+    def _program(self, deadlines: Deadlines) -> Callable[[], NoReturn]:
         given = self._given
-        variables = {"DTJ_RESTARTS_IN_PLACE": str(self._starts)}
+        variables = {"DTJ_RESTARTS_IN_PLACE": str(self._starts), **deadlines.variables}
         if self._starts:
             variables["DTJ_REJOIN_SECONDS"] = f"{self._limit():g}"
         if given.module is not None and self._preloaded:
@@ -210,17 +214,23 @@ class Launcher:
             variables["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED") or "0"
         return child.run_command(command, {**os.environ, **variables})
 
-    def _follow(self, program: int, output: Output, poller: StatusPoller) -> int:
+    def _follow(self, program: int, output: Output, poller: StatusPoller, deadlines: Deadlines) -> int:
         """Passes on what the program says until it has ended; its exit code."""
         while True:
             code = _reaped(program)
             if code is not None:
                 return code
-            waits = [wait for wait in (self._relay.enforce(), output.release(), poller.poll()) if wait is not None]
-            ready, _, _ = select.select([self._wakeup, *output.sources], [], [], min(waits) if waits else None)
+            stuck = deadlines.enforce(program, termination_requested=self._relay.termination_requested)
+            waits = [
+                wait for wait in (self._relay.enforce(), stuck, output.release(), poller.poll()) if wait is not None
+            ]
+            sources = [self._wakeup, *output.sources, *deadlines.sources]
+            ready, _, _ = select.select(sources, [], [], min(waits) if waits else None)
             for source in ready:
                 if source == self._wakeup:
                     os.read(self._wakeup, 512)
+                elif source in deadlines.sources:
+                    deadlines.read()
                 else:
                     output.read(source)
 

@@ -21,11 +21,12 @@ from dtj_trainer.config.data import ServiceTask
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.config.script import Script
+from dtj_trainer.keras_fit import installation
 from dtj_trainer.process import environment, start_gate, versions
-from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.output_directories import check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
+from dtj_trainer.process.watchdog import unattended
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
     versions.log_versions(config.cluster.common_log_level)
     start_gate.meet_peers(config)
+    if config.keras_override:
+        installation.install_when_imported(config)
     script_runner.run(script, context)
 
 
@@ -186,7 +189,7 @@ def _connecting(context: TaskContext) -> Iterator[None]:
     context.progress_store.update(phase=Phase.BUILDING)
     with (
         start_gate.started_in_time(context.config),
-        context.termination.unattended(),
+        unattended(),
         strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
     ):
         yield
@@ -214,17 +217,10 @@ def _run_in_time(context: TaskContext) -> Run:
 
 @contextmanager
 def _fed(run: Run) -> Iterator[None]:
-    """While data are needed: says which file is to blame when they fail, and does not wait for a service forever."""
-    config = run.config
-    from dtj_trainer.data import service, source
+    """While data are needed: says which file is to blame when they fail."""
+    from dtj_trainer.data import source
 
-    if config.data.service is None:
-        with source.diagnosing_data_errors(run.data):
-            yield
-        return
-    start_gate.wait_for_dispatcher(config, config.data.service)
-    with (
-        source.diagnosing_data_errors(run.data),
-        service.stall_watchdog(run.progress_store, config.stall_timeout, end_with=end_with),
-    ):
+    if run.config.data.service is not None:
+        start_gate.wait_for_dispatcher(run.config, run.config.data.service)
+    with source.diagnosing_data_errors(run.data):
         yield

@@ -26,13 +26,13 @@ import tensorflow as tf
 from dtj_launch.progress import DTJCallback
 from dtj_trainer import keras_compat, rng_state
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.compat import google_storage, keras3, keras_override, optimizers, require, version_of
+from dtj_trainer.compat import google_storage, keras3, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.compat import tf_keras as tf_keras_names
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.config.store_url import Location
+from dtj_trainer.keras_fit import installation, override
 from dtj_trainer.object_store.bucket import Bucket
-from dtj_trainer.user_code import keras_import
 
 try:
     import tf_keras
@@ -282,8 +282,8 @@ def _variable_names() -> None:
 
 
 def _fit() -> None:
-    tested = f"the versions that are tested are {', '.join(keras_import.PROVED)}"
-    require(keras_import.is_proved(keras.__version__), tested, library="keras")
+    tested = f"the versions that are tested are {', '.join(installation.PROVED)}"
+    require(installation.is_proved(keras.__version__), tested, library="keras")
     for library in _LIBRARIES:
         batches: list[int] = []
 
@@ -340,9 +340,9 @@ def _fit_of_scripts() -> None:
     lines: list[object] = []
     seen = logging.Handler()
     seen.emit = lines.append  # type: ignore[method-assign, assignment]
-    keras_override.log.addHandler(seen)
-    keras_override.log.setLevel(logging.INFO)
-    keras_import.install(parse((), {}))
+    override.log.addHandler(seen)
+    override.log.setLevel(logging.INFO)
+    installation.install(parse((), {}))
     folder = tempfile.mkdtemp()
     callbacks = [
         keras.callbacks.ModelCheckpoint(f"{folder}/best.keras", monitor="loss", save_best_only=True),

@@ -7,6 +7,7 @@ is. With `Job(patient=True)` nothing has stalled before there is a file "stalls"
 import importlib.util
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -41,33 +42,26 @@ def held_at() -> float:
 def let_watchdogs_wait(watchdog: ModuleType) -> None:
     """Watchdogs begin to count when something stalls."""
     kind = watchdog.Watchdog
-    feed, watch = kind.feed, kind._watch
+    feed, rest = kind.feed, kind.rest
+    waiting: set[Any] = set()
 
     def feed_well(dog: Any, seconds: float | None = None) -> None:
         feed(dog, NEVER if is_patient() else seconds)
+        if is_patient() and dog not in waiting:
+            waiting.add(dog)
+            threading.Thread(target=feed_later, args=(dog,), daemon=True).start()
 
-    def watch_later(dog: Any) -> None:
-        while is_patient():
-            if dog._over.wait(0.1):
-                return
-        feed(dog)
-        watch(dog)
-
-    kind.feed, kind._watch = feed_well, watch_later
-
-
-def let_loop_watches_wait(loop_watch: ModuleType) -> None:
-    """The same for the loops of scripts."""
-    kind = loop_watch.LoopWatch
-    look = kind._look
-
-    def look_later(watch: Any) -> None:
+    def feed_later(dog: Any) -> None:
         while is_patient():
             time.sleep(0.1)
-        watch.moved()
-        look(watch)
+        if dog in waiting:
+            feed(dog)
 
-    kind._look = look_later
+    def rest_well(dog: Any) -> None:
+        waiting.discard(dog)
+        rest(dog)
+
+    kind.feed, kind.rest = feed_well, rest_well
 
 
 def is_patient() -> bool:
@@ -79,7 +73,6 @@ def is_patient() -> bool:
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "dtj_trainer.checkpoint.manager": let_saves_wait,
     "dtj_trainer.process.watchdog": let_watchdogs_wait,
-    "dtj_trainer.user_code.loop_watch": let_loop_watches_wait,
 }
 
 

@@ -1,4 +1,7 @@
-"""Private names of Keras, tf_keras and TensorFlow are in one package of the trainer, each behind a function."""
+"""Private names of Keras, tf_keras and TensorFlow are in one package of the trainer, each behind a function.
+
+Or in the one whose functions take the place of those of Keras.
+"""
 
 import ast
 import re
@@ -25,7 +28,7 @@ def sources() -> dict[str, ast.Module]:
     return {
         str(path.relative_to(TRAINER)): ast.parse(path.read_text())
         for path in sorted(TRAINER.rglob("*.py"))
-        if path.relative_to(TRAINER).parts[:2] != ("dtj_trainer", "compat")
+        if path.relative_to(TRAINER).parts[:2] not in {("dtj_trainer", "compat"), ("dtj_trainer", "keras_fit")}
     }
 
 

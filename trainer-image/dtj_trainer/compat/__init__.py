@@ -3,7 +3,7 @@
 Each name is behind a function. Where a library has renamed it, the function ends the task with one line that gives the
 name and the library's version; nothing is left out silently. `python -m dtj_trainer --self-check` tries them all.
 
-`keras_override` replaces private functions of Keras 3 in the scripts of others.
+`dtj_trainer.keras_fit` replaces private functions of Keras 3 in the scripts of others.
 
 Importing this package imports no library. `lean` imports TensorFlow's servers without TensorFlow, `tensorflow` and
 `keras3` import the libraries of their names, `tf_keras` uses one that is already imported.

@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,6 @@ from dtj_trainer.compat import lean
 from dtj_trainer.config.cluster import DISPATCHER, Task
 from dtj_trainer.config.data import ServiceTask
 from dtj_trainer.errors import PeerLost, TrainerError, UsageError
-from dtj_trainer.process.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +33,6 @@ JOURNAL = "data-service"
 """Below the checkpoint directory: what a restarted dispatcher has to know."""
 _LOST_AFTER_SECONDS = 10
 _HEARTBEAT_MILLISECONDS = 1000
-_LOOK_SECONDS = 1.0
 
 
 def serve_data(
@@ -147,38 +143,3 @@ class FromService:
             service.distribute(service.ShardingPolicy.DYNAMIC, self._address, job_name=f"{self._pass}-{rows}")
         )
         return self._source.finalized(stream)
-
-
-def stall_watchdog(
-    progress_store: ProgressStore, seconds: float, *, end_with: Callable[[BaseException], object]
-) -> AbstractContextManager[object]:
-    """Ends the process when no step is done for so long: a service without a data worker is waited for in silence."""
-    lost = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): the tf.data service gives no data")
-    return _Stalls(progress_store, Watchdog(seconds, lost, end_with=end_with))
-
-
-class _Stalls(nullcontext[None]):
-    """Feeds a watchdog when the board moves on."""
-
-    def __init__(self, progress_store: ProgressStore, watchdog: Watchdog) -> None:
-        super().__init__()
-        self._progress_store, self._watchdog = progress_store, watchdog
-        self._over = threading.Event()
-
-    def __enter__(self) -> None:
-        self._watchdog.__enter__()
-        threading.Thread(target=self._follow, name="data service", daemon=True).start()
-
-    def __exit__(self, *error: Any) -> None:
-        self._over.set()
-        self._watchdog.__exit__(None, None, None)
-
-    def _follow(self) -> None:
-        seen: object = None
-        while not self._over.wait(_LOOK_SECONDS):
-            progress = self._progress_store.progress
-            now = (progress.phase, progress.step)
-            # Before and after the training nothing waits for data.
-            if now != seen or progress.phase is not Phase.TRAINING:
-                seen = now
-                self._watchdog.feed()

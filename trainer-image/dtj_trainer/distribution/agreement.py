@@ -220,7 +220,7 @@ class FitAgreement:
 
     Callbacks see the same values on all workers. One that goes by its worker's own clock, memory or files decides
     alone: the others would wait for a worker that has left the loop, or go on with another learning rate. See
-    `dtj_trainer.compat.fit_listeners.Agreement`.
+    `dtj_trainer.keras_fit.listeners.Agreement`.
     """
 
     def __init__(self, cluster: Cluster, keras: Any) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
-from dtj_trainer.distribution.stall_watch import TALK_SECONDS, Stalled, State, end_stalled
-from dtj_trainer.errors import PeerLost
+from dtj_trainer.distribution.stall_watch import TALK_SECONDS, Stalled, State, TaskWatch, end_stalled
 from dtj_trainer.process import user_call
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.watchdog import Watchdog
@@ -28,25 +27,22 @@ def data_watch(config: Config) -> Watchdog:
     """Watches what this task does alone: it reads its data, and tries the user's functions."""
     limit = limit_seconds(config)
 
-    def end(error: BaseException) -> None:
+    def end() -> None:
         doing = user_call.current()
         what = "the model is" if doing and " --model=" in doing else "the data are"
         end_with(Stalled(f"{what} not ready after {limit:g} s (--stall-timeout){f': {doing}' if doing else ''}"))
 
-    return Watchdog(limit, Stalled(_late("the data are", limit)), end_with=end)
+    return Watchdog(limit, Stalled(_late("the data are", limit)), end=end)
 
 
-class BuildWatch(Watchdog):
+class BuildWatch(TaskWatch):
     """Watches how a model is built, restored and tried; a context manager around that."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
-        self._what = _late("the model is", 2 * limit_seconds(config))
+        limit = 2 * limit_seconds(config)
+        super().__init__(config, _late("the model is", limit), limit)
         self._begun = 0
         self._waits = False
-        alone = len(config.cluster.addresses) < 2
-        error = Stalled(self._what) if alone else PeerLost(f"{self._what}: a task of this job hangs")
-        super().__init__(2 * limit_seconds(config), error, end_with=self._end)
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -66,13 +62,14 @@ class BuildWatch(Watchdog):
         with self.waiting():
             return next_creator(**arguments)
 
-    def _end(self, error: BaseException) -> None:
-        self.feed(TALK_SECONDS)
+    def end_late(self) -> None:
+        """Ends the process, and names the task that all wait for."""
+        self.ends_within(TALK_SECONDS)
         doing = "waits for the others" if self._waits else user_call.current() or "is at work on it"
         state = State(count=self._begun, in_call=self._waits, doing=doing)
-        if self._config.strategy != "MultiWorkerMirrored" and not self._waits:
-            end_with(Stalled(f"{self._what}: {doing}"))
-        end_stalled(self._config, self._what, state, kind="-build")
+        if self.config.strategy != "MultiWorkerMirrored" and not self._waits:
+            end_with(Stalled(f"{self.what}: {doing}"))
+        end_stalled(self.config, self.what, state, kind="-build")
 
 
 def _late(what: str, seconds: float) -> str:

@@ -46,7 +46,25 @@ class State:
     """How it is shown."""
 
 
-class StallWatch(Watchdog):
+class TaskWatch(Watchdog):
+    """Watches what all tasks do together: if this one ends, it names the task that all wait for."""
+
+    def __init__(self, config: Config, what: str, seconds: float) -> None:
+        """Args:
+        what: what did not happen.
+        """
+        self.config = config
+        self.what = what
+        self.alone = len(config.cluster.addresses) < 2
+        error = Stalled(what) if self.alone else PeerLost(f"{what}: a task of this job hangs")
+        super().__init__(seconds, error, end=self.end_late)
+
+    def end_late(self) -> None:
+        """Ends the process, in which nothing moves."""
+        raise NotImplementedError
+
+
+class StallWatch(TaskWatch):
     """Watches the steps of this task; a context manager around the training."""
 
     def __init__(
@@ -62,41 +80,41 @@ class StallWatch(Watchdog):
         waits: whether this task waits for the others outside of its steps.
         find_late: the tasks that all others wait for, and what each does, where this task alone can tell.
         """
-        self._config = config
+        super().__init__(
+            config, f"no step was finished for {config.stall_timeout:g} s (--stall-timeout)", config.stall_timeout
+        )
         self._batches = batches
         self._waits = waits
         self._find_late = find_late
         self.in_call = False
         """Whether this task is in a step, and not in a callback or a checkpoint."""
-        self._what = f"no step was finished for {config.stall_timeout:g} s (--stall-timeout)"
-        self._alone = len(config.cluster.addresses) < 2
-        error = Stalled(self._what) if self._alone else PeerLost(f"{self._what}: a task of this job hangs")
-        # A tf.data service that gives nothing has a watch of its own, which says so.
-        self._patience = config.stall_timeout + (TALK_SECONDS if config.data.service else 0.0)
-        super().__init__(self._patience, error, end_with=self._end)
 
     def begin(self) -> None:
-        """The first step traces and compiles, on all workers."""
-        self.feed(max(self._patience, self._config.start_timeout))
+        """The first step traces and compiles, on all workers. A tf.data service may never give its first batch."""
+        self.feed(self.seconds if self.config.data.service else max(self.seconds, self.config.start_timeout))
 
     @contextmanager
     def saving(self, seconds: float) -> Iterator[None]:
         """While a checkpoint is written, which may take so long."""
-        self.feed(self._patience + seconds)
+        self.feed(self.seconds + seconds)
         yield
         self.feed()
 
-    def _end(self, error: BaseException) -> None:
-        self.feed(TALK_SECONDS)
+    def end_late(self) -> None:
+        """Ends the process, and names the task that all wait for."""
+        self.ends_within(TALK_SECONDS)
         batches, in_call = self._batches(), self.in_call or self._waits()
+        if self.config.data.service and in_call:
+            # A service without a data worker is waited for in silence.
+            end_with(PeerLost(f"{self.what}: the tf.data service gives no data"))
         if self._find_late:
-            here = self._config.cluster.task
+            here = self.config.cluster.task
             late = self._find_late() or ({} if in_call else {here: _doing(None, in_call=False)})
-            _end_for(late, self._what, here=here)
+            _end_for(late, self.what, here=here)
         end_stalled(
-            self._config,
-            self._what,
-            State(count=batches, in_call=in_call, doing=_doing(None if self._alone else batches, in_call=in_call)),
+            self.config,
+            self.what,
+            State(count=batches, in_call=in_call, doing=_doing(None if self.alone else batches, in_call=in_call)),
         )
 
 

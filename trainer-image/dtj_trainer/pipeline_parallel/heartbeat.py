@@ -26,7 +26,7 @@ _LAST_RESORT_SECONDS = SILENT_SECONDS + 2.0
 class Heartbeat:
     """Asks the workers from entering to leaving, and ends the process when one of them does not answer.
 
-    TensorFlow may hold the interpreter's lock while it waits, so that no thread of Python's runs: then the C library
+    TensorFlow may hold the interpreter's lock while it waits, so that no thread of Python's runs: then the launcher
     ends the process, see `dtj_trainer.process.watchdog.LastResort`.
     """
 

@@ -10,22 +10,18 @@ SIGTERM any more; and a handler of its own would never run. There the signals ar
 writes their numbers into a pipe, whatever the main thread is doing, and a thread reads them there.
 
 While TensorFlow connects to its peers it keeps the interpreter's lock, and then no thread of Python's runs either. In
-that time (`unattended`) a thread of the C library reads the signals and ends the process: there is nothing to save.
+that time the launcher ends the process: see `dtj_trainer.process.watchdog.unattended`.
 
 Must not import TensorFlow: it has to be in place before any thread of TensorFlow's starts.
 """
 
-import ctypes
 import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import ClassVar
+from collections.abc import Callable
 
 from dtj_trainer.exit_codes import ExitCode
-from dtj_trainer.process.watchdog import SIGEV_THREAD, SigEvent
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +40,6 @@ class Termination:
         self.saves = False
         self._leave = leave
         self._thread: threading.Thread | None = None
-        self._attended = threading.Event()
-        self._attended.set()
-        self._aside = threading.Semaphore(0)
         self._pipe = -1
         self._held = threading.local()
 
@@ -79,37 +72,12 @@ class Termination:
         signal.signal(signal.SIGTERM, self._open)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
-    @contextmanager
-    def unattended(self) -> Iterator[None]:
-        """The process ends at once at a signal, even where Python is stuck as a whole; without a word, then.
-
-        To be entered where nothing is to be saved. Linux with glibc only; elsewhere the signal waits for Python.
-        """
-        if self._thread is None or self._thread.ident is None:
-            yield
-            return
-        self._attended.clear()
-        # Its wait for signals would take them away from the reader. It must have noticed before this ends again.
-        signal.pthread_kill(self._thread.ident, signal.SIGTERM)
-        self._aside.acquire()
-        reader = _Reader(ExitCode.TERMINATED)
-        try:
-            yield
-        finally:
-            reader.stop()
-            self._attended.set()
-
     def _take(self) -> None:
         while True:
             number = signal.sigwait(_SIGNALS)
             if self._thread is None:
                 return
-            if self._attended.is_set() or signal.sigpending() & _SIGNALS:
-                # One that is pending now is the wake-up of `unattended`, or came next to it.
-                self._on_request(number)
-            else:
-                self._aside.release()
-                self._attended.wait()
+            self._on_request(number)
 
     def _read(self, reader: int) -> None:
         while True:
@@ -146,64 +114,3 @@ class Termination:
         if signal.getsignal(signal.SIGTERM) == self._open:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._release()
-
-
-class _Reader:
-    """Ends the process with an exit code when one of the signals is pending, on a thread of the C library's.
-
-    A read of signalfd(2), queued by aio_read(3): when it is done, SIGEV_THREAD starts a function, which is `_exit`.
-    """
-
-    def __init__(self, code: ExitCode) -> None:
-        self._library = ctypes.CDLL(None, use_errno=True)
-        self._buffer = ctypes.create_string_buffer(_SIGNAL_BYTES)
-        try:
-            self._descriptor = self._library.signalfd(-1, _mask(_SIGNALS), _SFD_CLOEXEC)
-            self._request = _Request(
-                descriptor=self._descriptor,
-                buffer=ctypes.addressof(self._buffer),
-                bytes=_SIGNAL_BYTES,
-                event=SigEvent(
-                    value=code,
-                    notify=SIGEV_THREAD,
-                    function=ctypes.cast(self._library._exit, ctypes.c_void_p),
-                ),
-            )
-            self._reads = self._library.aio_read(ctypes.byref(self._request)) == 0
-        except AttributeError:
-            self._reads = False
-
-    def stop(self) -> None:
-        """Has it wait for no signal at all, and so forever: a read under way cannot be called back."""
-        if self._reads:
-            self._library.signalfd(self._descriptor, _mask(frozenset()), 0)
-            _STOPPED.append(self)
-
-
-_STOPPED: list[_Reader] = []
-"""The C library still holds their memory."""
-
-_SFD_CLOEXEC = os.O_CLOEXEC
-_SIGNAL_BYTES = 128
-
-
-def _mask(numbers: frozenset[signal.Signals]) -> ctypes.Array[ctypes.c_char]:
-    """A `sigset_t` of 1024 bits."""
-    bits = sum(1 << (number - 1) for number in numbers)
-    return ctypes.create_string_buffer(bits.to_bytes(128, "little"), 128)
-
-
-class _Request(ctypes.Structure):
-    """`struct aiocb` of glibc on 64 bits."""
-
-    _fields_: ClassVar = [
-        ("descriptor", ctypes.c_int),
-        ("operation", ctypes.c_int),
-        ("priority", ctypes.c_int),
-        ("buffer", ctypes.c_void_p),
-        ("bytes", ctypes.c_size_t),
-        ("event", SigEvent),
-        ("internal", ctypes.c_char * 32),
-        ("offset", ctypes.c_int64),
-        ("reserved", ctypes.c_char * 32),
-    ]

@@ -11,7 +11,6 @@ from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_f
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import PeerLost, UsageError
-from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.watchdog import Watchdog
 
 
@@ -34,7 +33,7 @@ def started_in_time(config: Config) -> Watchdog:
     """A peer that passes the gate and then dies would be waited for in silence, and without end."""
     who = f"TPU {config.tpu_name}" if config.strategy == "TPU" else "the other tasks"
     lost = PeerLost(f"{who} passed the start gate, but did not connect within {config.start_timeout:g} s")
-    return Watchdog(config.start_timeout, lost, end_with=end_with)
+    return Watchdog(config.start_timeout, lost)
 
 
 def wait_for_dispatcher(config: Config, address: str) -> None:

@@ -22,7 +22,6 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.stall_watch import Stalled
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.object_store.bucket import StoreFailed
-from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Run
@@ -101,7 +100,7 @@ def _watchdog(config: Config) -> Watchdog:
     """Ends the evaluator when no batch is evaluated for too long."""
     what = f"no batch of the held-out examples was evaluated for {config.stall_timeout:g} s (--stall-timeout)"
     error = Stalled(f"{what}: the evaluator waits for its data, or is in the model")
-    return Watchdog(config.stall_timeout, error, end_with=end_with)
+    return Watchdog(config.stall_timeout, error)
 
 
 def _not_judged(mirror: CheckpointMirror | None, directory: Path, judged: set[int]) -> Iterator[int]:

@@ -32,6 +32,7 @@ from dtj_trainer.compat import LOSS
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.keras_fit import installation
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.object_store import exports
@@ -43,7 +44,6 @@ from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.start_gate import meet_peers, started_in_time
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.training.stepping import steps_within
-from dtj_trainer.user_code import keras_import
 
 environment.prepare(os.environ)
 
@@ -55,7 +55,9 @@ from dtj_trainer.checkpoint.state import HEADER  # noqa: E402
 from dtj_trainer.checkpoint.state import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
 from dtj_trainer.distribution.agreement import LoopAgreement, Vote, ending_together, exit_barrier  # noqa: E402
+from dtj_trainer.distribution.loop_watch import LoopWatch  # noqa: E402
 from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
+from dtj_trainer.keras_fit.reported_losses import ReportedLosses  # noqa: E402
 from dtj_trainer.training.inner_loop import new_counter  # noqa: E402
 from dtj_trainer.training.session_state import (  # noqa: E402
     adopt_parts,
@@ -68,8 +70,6 @@ from dtj_trainer.training.session_state import (  # noqa: E402
     trained,
     variables_of,
 )
-from dtj_trainer.user_code.loop_watch import LoopWatch  # noqa: E402
-from dtj_trainer.user_code.reported_losses import ReportedLosses  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def begin() -> Iterator["Session"]:
     try:
         context = TaskContext.current or _context()
         if context.config.keras_override:
-            keras_import.override(context.config)
+            installation.install_when_imported(context.config)
         check_buckets(context.config)
         _remove_older_exports(context.config)
         session = Session(context, _strategy(context))
@@ -442,6 +442,6 @@ class _FitCallback(DTJCallback):
 
     def _report(self, logs: Any) -> None:
         numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
-        override = sys.modules.get("dtj_trainer.compat.keras_override")
+        override = sys.modules.get("dtj_trainer.keras_fit.override")
         not_finite = override.losses.replicas_of(self._model) if override else None
         self._session._report(numbers, epoch=self._epoch, batch_size=self._batch_size, not_finite=not_finite)

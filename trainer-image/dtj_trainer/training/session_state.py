@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.compat.adoption import adopt, owners_of
-from dtj_trainer.compat.replica_losses import several
 from dtj_trainer.errors import UsageError
+from dtj_trainer.keras_fit.adoption import adopt, owners_of
+from dtj_trainer.keras_fit.replica_losses import several
 from dtj_trainer.training import weight_update
 
 

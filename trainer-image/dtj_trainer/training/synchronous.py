@@ -32,7 +32,7 @@ from dtj_trainer.distribution.build_watch import BuildWatch, limit_seconds
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
-from dtj_trainer.process.ending import end_with, leave_report
+from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.tasks.aggregation import ByExample, Objective
 from dtj_trainer.training import optimizers, weight_update
@@ -234,7 +234,7 @@ def _agree_on_data(run: Run, strategy: Any) -> None:
     config = run.config
     limit = 2 * limit_seconds(config)
     late = PeerLost(f"the data of another task are not ready after {limit:g} s (--stall-timeout)")
-    with Watchdog(limit, late, end_with=end_with):
+    with Watchdog(limit, late):
         agree_on_data(config, strategy, run.data)
 
 

@@ -13,7 +13,7 @@ from dtj_trainer.config import cluster as clusters
 from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import PeerLost, UsageError
-from dtj_trainer.process.ending import end_with, place_of_call
+from dtj_trainer.process.ending import place_of_call
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.user_code.imports import when_imported
 
@@ -41,7 +41,7 @@ def _watch(config: Config) -> None:
         resolves = tf.distribute.cluster_resolver.TFConfigClusterResolver
         if cluster_resolver is None or isinstance(cluster_resolver, resolves):
             check_unchanged(config.cluster, os.environ)
-        with Watchdog(seconds, lost, end_with=end_with):
+        with Watchdog(seconds, lost):
             original(strategy, cluster_resolver, *args, **kwargs)
         if not config.cluster.leads and completion.Listener.current is None:
             completion.Listener(config.cluster.leader)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
-from dtj_trainer.compat.loss_of_parts import IGNORED_LABELS
+from dtj_trainer.user_code.loss_of_parts import IGNORED_LABELS
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
-from dtj_trainer.user_code import alone, cluster_watch, keras_import, seeds
+from dtj_trainer.user_code import alone, cluster_watch, seeds
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +113,6 @@ def run(script: Script, context: TaskContext) -> NoReturn:
             "random numbers of Python, NumPy, Keras and TensorFlow begin with the same seed on all tasks: "
             f"--seed={script.seed} gives them again",
         )
-    if context.config.keras_override:
-        keras_import.override(context.config)
     together = alone.watch(context.config, script.name, context.progress_store)
     if together:
         cluster_watch.watch(context.config)

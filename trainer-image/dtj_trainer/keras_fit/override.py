@@ -32,14 +32,24 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import LOSS, adoption, generators, keras_builds, private, replica_losses, unfit, whole_batches
-from dtj_trainer.compat.adoption import adopt, owners_of
-from dtj_trainer.compat.fit_listeners import Agreement, Losses, Models, Watch
-from dtj_trainer.compat.loss_of_parts import Parts
+from dtj_trainer.compat import LOSS, private, unfit
 from dtj_trainer.compat.optimizers import averages_of
-from dtj_trainer.compat.replica_losses import divided, has_scope, here, means_are_whole, several, share_of, step_of_fit
-from dtj_trainer.compat.step_values import Results, shown, update_mean
 from dtj_trainer.errors import UsageError, WorkersDiffer
+from dtj_trainer.keras_fit import adoption, generators, replica_losses, whole_batches
+from dtj_trainer.keras_fit import builds as keras_builds
+from dtj_trainer.keras_fit.adoption import adopt, owners_of
+from dtj_trainer.keras_fit.listeners import Agreement, Losses, Models, Watch
+from dtj_trainer.keras_fit.replica_losses import (
+    divided,
+    has_scope,
+    here,
+    means_are_whole,
+    several,
+    share_of,
+    step_of_fit,
+)
+from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
+from dtj_trainer.user_code.loss_of_parts import Parts
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import private
-from dtj_trainer.compat.adoption import check_made_in_scope, take
 from dtj_trainer.compat.keras3 import sublayers
 from dtj_trainer.compat.optimizers import made_under
-from dtj_trainer.compat.replica_losses import has_scope, several
 from dtj_trainer.errors import UsageError
+from dtj_trainer.keras_fit.adoption import check_made_in_scope, take
+from dtj_trainer.keras_fit.replica_losses import has_scope, several
 
 
 def build(model: Any, strategy: Any, examples: Any) -> None:

@@ -1,4 +1,4 @@
-"""Has `compat.keras_override` installed as soon as a script imports Keras. Must not import TensorFlow or Keras."""
+"""Has the override of Keras' `fit` installed as soon as a script imports Keras. Must not import TensorFlow or Keras."""
 
 import logging
 
@@ -24,17 +24,17 @@ def install(config: Config) -> None:
     """
     import keras
 
-    from dtj_trainer.compat import keras_override
     from dtj_trainer.distribution.agreement import FitAgreement
-    from dtj_trainer.user_code.fit_losses import FitLosses
-    from dtj_trainer.user_code.fit_models import FitModels
-    from dtj_trainer.user_code.fit_watch import FitWatch
+    from dtj_trainer.keras_fit import override
+    from dtj_trainer.keras_fit.losses import FitLosses
+    from dtj_trainer.keras_fit.models import FitModels
+    from dtj_trainer.keras_fit.watch import FitWatch
 
     cluster = config.cluster
-    keras_override.install(FitLosses(cluster), FitWatch(config), FitModels(), FitAgreement(cluster, keras))
+    override.install(FitLosses(cluster), FitWatch(config), FitModels(), FitAgreement(cluster, keras))
 
 
-def override(config: Config) -> None:
+def install_when_imported(config: Config) -> None:
     """Installs the override now, or when Keras is imported.
 
     Args:

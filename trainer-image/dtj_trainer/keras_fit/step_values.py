@@ -15,8 +15,8 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import unfit
-from dtj_trainer.compat.replica_losses import here, is_noted
-from dtj_trainer.compat.sums_of_losses import UnknownSumError, means_of
+from dtj_trainer.keras_fit.replica_losses import here, is_noted
+from dtj_trainer.keras_fit.sums_of_losses import UnknownSumError, means_of
 
 try:
     from keras.src import tree

@@ -13,8 +13,8 @@ import tensorflow as tf
 from dtj_trainer.compat import private
 from dtj_trainer.compat.keras3 import given_metrics, metrics_of
 from dtj_trainer.compat.optimizers import made_under
-from dtj_trainer.compat.replica_losses import has_scope, several
 from dtj_trainer.errors import UsageError
+from dtj_trainer.keras_fit.replica_losses import has_scope, several
 
 _SUMMED = ("sum", "mean")
 """How variables are read that each replica sets by its own examples."""

@@ -12,13 +12,13 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
-from dtj_trainer.compat.loss_of_parts import made_up
 from dtj_trainer.errors import UsageError
+from dtj_trainer.keras_fit.step_means import mixes_examples
 from dtj_trainer.user_code.batch_normalization import synchronize_batch_normalization
 from dtj_trainer.user_code.layers import adds_losses, changed_by_data, losses_that_grow, separate_losses, unsaved_state
 from dtj_trainer.user_code.loss_division import Division, division
+from dtj_trainer.user_code.loss_of_parts import made_up
 from dtj_trainer.user_code.objective import overrides
-from dtj_trainer.user_code.step_means import mixes_examples
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _EXAMPLES = 12
 
 
 class FitModels:
-    """See `dtj_trainer.compat.fit_listeners.Models`."""
+    """See `dtj_trainer.keras_fit.listeners.Models`."""
 
     def synchronize(self, model: Any) -> None:
         """Lets each BatchNormalization of a model take its statistics over all replicas."""

@@ -1,6 +1,6 @@
 """The losses and gradients of one replica's step, so that their sum over the replicas is that of the whole batch.
 
-`keras_override` puts these functions in the place of those of Keras. Imports TensorFlow.
+`override` puts these functions in the place of those of Keras. Imports TensorFlow.
 """
 
 import inspect
@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from dtj_trainer.compat import mentions, private, unfit
 from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
-from dtj_trainer.compat.loss_of_parts import Parts, loss_of_parts
 from dtj_trainer.compat.optimizers import reduced
-from dtj_trainer.compat.sums_of_losses import UnknownSumError, is_whole, mark_whole, means_of, parts_of_replica
 from dtj_trainer.errors import UsageError
+from dtj_trainer.keras_fit.sums_of_losses import UnknownSumError, is_whole, mark_whole, means_of, parts_of_replica
+from dtj_trainer.user_code.loss_of_parts import Parts, loss_of_parts
 
 try:
     from keras.src import tree

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
-from dtj_trainer.compat.replica_losses import noting
+from dtj_trainer.keras_fit.replica_losses import noting
 
 _FIRST = 4
 """Examples of the first part."""

@@ -1,0 +1,1 @@
+"""Repairs of Keras' own `fit`, `evaluate` and `predict` in scripts: what `override` replaces, and what that needs."""
