@@ -58,10 +58,9 @@ def render() -> str:
     status = _schema("status")
     sections = (
         HEAD,
-        "## Spec\n\n" + _table(("Field", "Type", "Default", "Meaning"), _fields(spec, {})),
+        "## Spec\n\n" + _table(("Field", "Type, default", "Meaning"), _fields(spec, {})),
         f"## Rules\n\n{RULES_HEAD}" + _table(("Field", "Message"), _rules()) + f"\n{PODS}",
-        "## Status\n\n"
-        + _table(("Field", "Meaning"), ((field, meaning) for field, *_, meaning in _fields(status, {}))),
+        "## Status\n\n" + _table(("Field", "Meaning"), ((field, meaning) for field, _, meaning in _fields(status, {}))),
         "## Conditions\n\n"
         "Every type is set with the first status write, so `kubectl wait --for=condition=Complete` works at once.\n\n"
         + _table(("Type", "True when"), ((f"`{kind}`", meaning) for kind, meaning in CONDITIONS.items())),
@@ -154,7 +153,7 @@ def _schema(name: str) -> JsonObject:
     return found
 
 
-def _fields(schema: JsonObject, described: dict[str, str], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+def _fields(schema: JsonObject, described: dict[str, str], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """A row for each field below ``schema``, parents first; Kubernetes' own fields are not descended into.
 
     ``described`` maps fields that have rows to the path of their parent: a type that is used twice is listed once.
@@ -166,11 +165,15 @@ def _fields(schema: JsonObject, described: dict[str, str], prefix: str = "") -> 
         if f"{name} is refused" in _description(field):
             continue
         path = f"{prefix}{name}"
-        default = "required" if isinstance(required, list) and name in required else _default(field)
+        needed = isinstance(required, list) and name in required
         inside = json.dumps(field.get("properties"))
         known = described.get(inside) if "properties" in field else None
         same = f" Its fields are those of `{known}`." if known else ""
-        yield f"`{path}`", _type(name, field), default, _meaning(name, field) + same
+        yield (
+            f"`{path}`",
+            _type(name, field) + (", required" if needed else _default(field)),
+            _meaning(name, field) + same,
+        )
         if name in FROM_KUBERNETES or known:
             continue
         described[inside] = path
@@ -194,7 +197,7 @@ def _type(name: str, field: JsonObject) -> str:
 
 def _default(field: JsonObject) -> str:
     default = field.get("default")
-    return f"`{default}`" if default not in (None, "", {}, []) and not isinstance(default, dict) else ""
+    return f", default `{default}`" if default not in (None, "", {}, []) and not isinstance(default, dict) else ""
 
 
 def _description(field: JsonObject) -> str:
