@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from generated import ROOT, write_or_check
 
 from dtj.api import names
-from dtj.api.crd import PRINTER_COLUMNS, job_schema
+from dtj.api.crd import job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.pod_schema import KUBERNETES
 from dtj.api.profiles import SHIPPED_PROFILES
@@ -67,11 +67,6 @@ def render() -> str:
         "## Hints\n\n"
         f"`status.rootCause.hint` has the remedy for {len(HINTS)} known errors, by the last words, the reason or the "
         "exit code of the pod. `dtj status` shows it.\n",
-        "## Printer columns\n\n"
-        + _table(
-            ("Column", "From", "Shown"),
-            ((name, f"`{path}`", "with -o wide" if wide else "always") for name, _, path, wide in PRINTER_COLUMNS),
-        ),
         "## Environment of each container\n\n" + _table(("Variable", "Value"), _pairs(VARIABLES)),
         "## Labels of each object\n\n" + _table(("Label", "Value"), _pairs(LABELS)),
         "## Accelerator profiles\n\n"
