@@ -27,7 +27,7 @@ BELOW = """
 ## Dashboard and alerts
 
 `dashboard.enabled` creates a Grafana dashboard of these metrics. `alerts.enabled` creates a PrometheusRule with these
-alerts:
+alerts, each with its runbook:
 
 """
 
@@ -44,7 +44,7 @@ def render() -> str:
         HEAD
         + _table(("Metric", "Type", "Labels", "What it shows"), metrics)
         + BELOW
-        + _table(("Alert, with what to do", "Severity", "When"), alerts)
+        + _table(("Alert", "Severity", "When"), alerts)
     )
 
 

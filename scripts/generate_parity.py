@@ -21,7 +21,7 @@ Each model has one property that can go wrong in distributed training. The refer
 one device: the same initial weights, the same order of the examples, the same global batch, {parity.EPOCHS} epochs.
 
 - **A figure** is the largest difference of any weight at the end that the test allows. 1e-6 is rounding in float32.
-- **refused** means exit code 2 and one line before the first step: see [Refusals](#refusals).
+- **refused** means exit code 2 and one line before the first step, which names the property.
 - **ends with 1** means that the loss becomes NaN; one line names the step.
 - **-** means not tested.
 
@@ -71,14 +71,12 @@ def render() -> str:
         (f"`{case.name}`", *(_cell(case, cell) for cell in COLUMNS), _session(case)) for case in parity.CASES
     )
     table = [_row(head), _row("---" for _ in head), *map(_row, rows)]
-    refusals = [_row(("models", "where", "the line begins with")), _row(("---",) * 3), *map(_row, _refusals())]
     ends = [
         _row(("run", "where", "task", "exit code", "the line begins with")),
         _row(("---",) * 5),
         *map(_row, _ends()),
     ]
     sections = {
-        "Refusals": refusals,
         "Runs that cannot go on": [ENDS, *ends],
         "Scripts": [SCRIPTS + "\n".join(_scripts())],
     }
@@ -110,15 +108,6 @@ def _merged(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [(", ".join(found), *cells) for cells, found in names.items()]
 
 
-def _refusals() -> Iterable[tuple[str, ...]]:
-    """Models, where they are refused, and the line: one row for each line and places."""
-    places: dict[tuple[str, str], list[str]] = {}
-    for case in parity.CASES:
-        for start, line in case.refused.items():
-            places.setdefault((f"`{case.name}`", f"`{_readable(line)}…`"), []).append(start or "everywhere")
-    return _merged((name, ", ".join(where), line) for (name, line), where in places.items())
-
-
 def _scripts() -> Iterable[str]:
     head = ("made", *scripts.WAYS)
     yield from (_row(head), _row("---" for _ in head))
@@ -139,14 +128,6 @@ def _scripts() -> Iterable[str]:
         )
         + "."
     )
-    lines = {
-        pattern: code
-        for part in scripts.PARTS.values()
-        for ways in part.ends.values()
-        for code, pattern in ways.values()
-    } | {scripts.MORE.format("…"): REFUSED, **{end[1]: end[0] for end in scripts.SERVED.values() if end}}
-    yield from ("", _row(("the line begins with", "exit code")), _row(("---",) * 2))
-    yield from (_row((f"`{_readable(pattern)}…`", str(code))) for pattern, code in lines.items())
 
 
 def _way(cell: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from generated import ROOT, write_or_check
 
 from dtj.api import names
-from dtj.api.crd import PRINTER_COLUMNS, job_schema
+from dtj.api.crd import job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.pod_schema import KUBERNETES
 from dtj.api.profiles import SHIPPED_PROFILES
@@ -58,21 +58,15 @@ def render() -> str:
     status = _schema("status")
     sections = (
         HEAD,
-        "## Spec\n\n" + _table(("Field", "Type", "Default", "Meaning"), _fields(spec, {})),
+        "## Spec\n\n" + _table(("Field", "Type, default", "Meaning"), _fields(spec, {})),
         f"## Rules\n\n{RULES_HEAD}" + _table(("Field", "Message"), _rules()) + f"\n{PODS}",
-        "## Status\n\n"
-        + _table(("Field", "Meaning"), ((field, meaning) for field, *_, meaning in _fields(status, {}))),
+        "## Status\n\n" + _table(("Field", "Meaning"), ((field, meaning) for field, _, meaning in _fields(status, {}))),
         "## Conditions\n\n"
         "Every type is set with the first status write, so `kubectl wait --for=condition=Complete` works at once.\n\n"
         + _table(("Type", "True when"), ((f"`{kind}`", meaning) for kind, meaning in CONDITIONS.items())),
         "## Hints\n\n"
         f"`status.rootCause.hint` has the remedy for {len(HINTS)} known errors, by the last words, the reason or the "
         "exit code of the pod. `dtj status` shows it.\n",
-        "## Printer columns\n\n"
-        + _table(
-            ("Column", "From", "Shown"),
-            ((name, f"`{path}`", "with -o wide" if wide else "always") for name, _, path, wide in PRINTER_COLUMNS),
-        ),
         "## Environment of each container\n\n" + _table(("Variable", "Value"), _pairs(VARIABLES)),
         "## Labels of each object\n\n" + _table(("Label", "Value"), _pairs(LABELS)),
         "## Accelerator profiles\n\n"
@@ -154,7 +148,7 @@ def _schema(name: str) -> JsonObject:
     return found
 
 
-def _fields(schema: JsonObject, described: dict[str, str], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+def _fields(schema: JsonObject, described: dict[str, str], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """A row for each field below ``schema``, parents first; Kubernetes' own fields are not descended into.
 
     ``described`` maps fields that have rows to the path of their parent: a type that is used twice is listed once.
@@ -166,11 +160,15 @@ def _fields(schema: JsonObject, described: dict[str, str], prefix: str = "") -> 
         if f"{name} is refused" in _description(field):
             continue
         path = f"{prefix}{name}"
-        default = "required" if isinstance(required, list) and name in required else _default(field)
+        needed = isinstance(required, list) and name in required
         inside = json.dumps(field.get("properties"))
         known = described.get(inside) if "properties" in field else None
         same = f" Its fields are those of `{known}`." if known else ""
-        yield f"`{path}`", _type(name, field), default, _meaning(name, field) + same
+        yield (
+            f"`{path}`",
+            _type(name, field) + (", required" if needed else _default(field)),
+            _meaning(name, field) + same,
+        )
         if name in FROM_KUBERNETES or known:
             continue
         described[inside] = path
@@ -194,7 +192,7 @@ def _type(name: str, field: JsonObject) -> str:
 
 def _default(field: JsonObject) -> str:
     default = field.get("default")
-    return f"`{default}`" if default not in (None, "", {}, []) and not isinstance(default, dict) else ""
+    return f", default `{default}`" if default not in (None, "", {}, []) and not isinstance(default, dict) else ""
 
 
 def _description(field: JsonObject) -> str:
