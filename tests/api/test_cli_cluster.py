@@ -15,7 +15,6 @@ import yaml
 
 from bad_pods import resources
 from builders import manifest
-from dtj.api.names import Condition
 from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine, Terminal
 from support.job_world import JobWorld
@@ -79,12 +78,6 @@ def test_submitting_has_kubectls_words_and_a_second_time_says_what_to_do(world: 
     assert "delete that job first (" in first
     assert f"delete a -n {world.namespace} --kubeconfig" in first
     assert '"b" already exists' in second
-
-
-def test_a_job_from_standard_input_is_submitted(world: JobWorld, dtj: CommandLine) -> None:
-    done = dtj.run("submit", "-", stdin=yaml.safe_dump(manifest("piped")))
-    assert done.returncode == 0, done.stderr
-    assert world.job("piped").uid
 
 
 def test_what_only_the_api_of_pods_knows_is_found_before_any_job_is_created(
@@ -261,15 +254,6 @@ def test_a_job_is_suspended_resumed_scaled_and_deleted(world: JobWorld, dtj: Com
     assert (world.jobs(), world.pods()) == ([], {})
 
 
-def test_what_cannot_be_scaled_says_why(world: JobWorld, dtj: CommandLine) -> None:
-    world.submit("fixed")
-    world.submit("elastic", elastic=ELASTIC)
-    fixed, far = dtj.run("scale", "fixed", "--replicas", 3), dtj.run("scale", "elastic", "--replicas", 9)
-    assert (fixed.returncode, far.returncode) == (2, 2)
-    assert fixed.stderr.startswith("fixed: spec.elastic: is not set, and without it the number of workers is fixed")
-    assert far.stderr == "elastic: 9 workers are out of the range that spec.elastic allows: 1 to 4\n"
-
-
 def test_one_that_is_not_there_does_not_keep_the_others_from_being_deleted(world: JobWorld, dtj: CommandLine) -> None:
     world.submit("a")
     world.submit("b")
@@ -278,18 +262,6 @@ def test_one_that_is_not_there_does_not_keep_the_others_from_being_deleted(world
     assert done.stdout == f'{KIND} "a" deleted\n{KIND} "b" deleted\n'
     assert done.stderr == 'distributedtrainingjobs.training.dtj.dev "none" not found\n'
     assert world.jobs() == []
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_job_that_has_ended_is_neither_suspended_nor_resumed(world: JobWorld, dtj: CommandLine) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.end_pod("digits-worker-0", exit_code=0)
-    world.await_condition(Condition.COMPLETE)
-    done = dtj.run("suspend", "digits")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "digits: has ended (Succeeded), and cannot be suspended\n"
 
 
 @pytest.mark.parametrize("command", ["list", "wait digits", "suspend digits", "delete digits", "submit -"])

@@ -124,23 +124,6 @@ def test_status_gives_all_that_it_gathered_to_programs(world: JobWorld, person: 
 
 
 @pytest.mark.usefixtures("operator")
-def test_status_says_who_suspended_a_job(world: JobWorld, person: Person) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    patch = '{"spec": {"runPolicy": {"suspend": true}}}'
-    world.plane.kubectl("patch", "-n", world.namespace, "dtj/digits", "--type=merge", "-p", patch)
-    world.await_state("Suspended")
-    text = person.says("status", "digits")
-    assert "runPolicy.suspend is true, set by kubectl-patch at 20" in text
-    assert "dtj resume digits" in text
-
-
-def test_a_job_that_no_operator_sees_is_distinguished_from_one_that_is_new(world: JobWorld, person: Person) -> None:
-    world.submit()
-    assert "the job was created a moment ago" in person.says("status", "digits")
-
-
-@pytest.mark.usefixtures("operator")
 def test_what_a_person_may_not_read_is_reported_in_its_place(world: JobWorld) -> None:
     run(world)
     jobs: JsonObject = {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["get"]}
@@ -386,14 +369,3 @@ def test_the_doctor_is_content_with_a_whole_installation(world: JobWorld, person
         assert {checks(text)[title] for title in ("operator", "leader", "operator's rights")} == {"ok"}, text
 
     world.eventually(is_content)  # the status of a Deployment follows its pods a moment later
-
-
-def test_the_doctor_says_what_it_may_not_ask(world: JobWorld) -> None:
-    someone = limited(world, "nobody-much")
-    text = someone.says("doctor", code=Exit.FAILED)
-    found = checks(text)
-    assert found["operator"] == "not checked"
-    assert found["CRD"] == "not checked"
-    assert found["accelerators"] == "not checked"
-    assert found["your rights"] == "fail"
-    assert "you may not get distributedtrainingjobs (to see jobs)" in text
