@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from dtj.api import kueue_annotations, kueue_labels
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
-from support.kueue_queues import ONE_CPU, Queues
+from support.kueue_queues import Queues
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
 
@@ -34,15 +33,6 @@ class TestEnd:
         queues.world.end_pod("digits-worker-0", exit_code=0)
         queues.world.await_state("Succeeded")
         queues.await_condition("Finished", "True/Succeeded")
-        queues.await_used("gpus", 0)
-
-    def test_a_job_that_failed_leaves_a_finished_workload(self, queues: Queues) -> None:
-        queues.make("gpus", cpus=2)
-        queues.submit(runPolicy={"backoffLimit": 0})
-        queues.run()
-        queues.world.end_pod("digits-worker-0", exit_code=1)
-        queues.world.await_state("Failed")
-        queues.await_condition("Finished", "True/Failed")
         queues.await_used("gpus", 0)
 
     def test_the_workload_goes_with_the_job(self, queues: Queues) -> None:
@@ -147,43 +137,6 @@ class TestQuota:
         queues.world.end_pod("small-worker-0", exit_code=0)
         queues.run("next", workers=3)
 
-    def test_memory_that_a_job_needs_after_it_ran_out_of_it_is_asked_for(self, queues: Queues) -> None:
-        world, template = queues.world, copy.deepcopy(ONE_CPU)
-        resources: JsonObject = {"requests": {"cpu": "1", "memory": "1Gi"}}
-        template["spec"]["containers"][0]["resources"] = resources  # type: ignore[index, call-overload]
-        queues.make("gpus", cpus=2, memory="3Gi")
-        more_memory = {"increasePercent": 100, "maxMemory": "8Gi"}
-        queues.submit(template=template, runPolicy={"onOutOfMemory": more_memory})
-        queues.run()
-        world.end_pod("digits-worker-0", exit_code=137, reason="OOMKilled")
-        queues.await_message("QuotaReserved", "insufficient quota for memory")
-        assert world.pods() == {}
-        queues.make("gpus", cpus=2, memory="4Gi")
-        queues.run(suffix="-r2")  # the restart had a number, and its wait for quota gave it the next
-        requested = {
-            dig(pod, "spec", "containers", 0, "resources", "requests", "memory") for pod in world.pods().values()
-        }
-        assert requested == {"2Gi"}
-        assert world.job().status.restarts.out_of_memory == 1
-
-    @pytest.mark.parametrize("change", ["removed", "changed"])
-    def test_labels_that_change_while_a_job_runs_do_not_keep_its_quota_from_others(
-        self, queues: Queues, change: str
-    ) -> None:
-        for name, value in ("neighbours-high", 1000), ("neighbours-low", 10):
-            queues.make_priority_class(name, value)
-        queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
-        labels: JsonObject = {kueue_labels.QUEUE: "gpus", kueue_labels.PRIORITY_CLASS: "neighbours-low"}
-        queues.submit_labelled(labels, "runs")
-        queues.run("runs")
-        changed = f"{kueue_labels.QUEUE}-" if change == "removed" else f"{kueue_labels.QUEUE}=another"
-        queues.world.plane.kubectl("label", "-n", queues.world.namespace, "--overwrite", "dtj/runs", changed)
-        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-high"}, "urgent")
-        queues.await_condition("Evicted", "True/Preempted", "runs")
-        queues.run("urgent")
-        queues.world.end_pod("urgent-worker-0", exit_code=0)
-        queues.world.await_state("Succeeded", "urgent")
-
     def test_what_a_queue_lent_is_taken_back_by_its_owner(self, queues: Queues) -> None:
         queues.make("lender", cpus=2, cohort="all", preemption={"reclaimWithinCohort": "Any"})
         queues.make("borrower", cpus=0, cohort="all")
@@ -251,12 +204,6 @@ class TestStoppedQueues:
 
 
 class TestLabels:
-    def test_a_label_names_the_queue(self, queues: Queues) -> None:
-        queues.make("gpus", cpus=2)
-        queues.submit_labelled({kueue_labels.QUEUE: "gpus"})
-        queues.run()
-        assert queues.world.job().status.gang == "Kueue"
-
     def test_a_job_that_others_gate_waits_until_they_let_it_go(self, queues: Queues) -> None:
         queues.make("gpus", cpus=2)
         seconds = f"{kueue_annotations.PROVISIONING_PREFIX}maxRunDurationSeconds"
