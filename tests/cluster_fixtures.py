@@ -101,23 +101,14 @@ def _provide_trainer_image(config: pytest.Config) -> None:
 
 
 NEEDS = (
-    Need(
-        fixtures=frozenset({"cluster", "own_control_plane"}),
-        provide=_provide_control_plane,
-    ),
+    Need(fixtures=frozenset({"cluster", "own_control_plane"}), provide=_provide_control_plane),
     Need(fixtures=frozenset({"older_state"}), provide=_provide_older_state),
     Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue")),
     Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters")),
-    Need(
-        fixtures=frozenset({"scheduler_plugins"}),
-        provide=_provide_neighbour("scheduler-plugins"),
-    ),
+    Need(fixtures=frozenset({"scheduler_plugins"}), provide=_provide_neighbour("scheduler-plugins")),
     Need(fixtures=frozenset({"node_cluster"}), provide=_provide_nodes),
     Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image),
-    Need(
-        fixtures=frozenset({"older_operator_image"}),
-        provide=_provide_older_operator_image,
-    ),
+    Need(fixtures=frozenset({"older_operator_image"}), provide=_provide_older_operator_image),
     Need(fixtures=frozenset({"trainer_image"}), provide=_provide_trainer_image),
 )
 SHARED = pytest.StashKey[SharedRun]()

@@ -157,26 +157,8 @@ def test_code_of_the_largest_size_is_taken_by_the_server_and_by_kubectl(world: J
     assert len(config_maps(world)) == 2
 
 
-def grant(world: JobWorld, user: str, *verbs: str) -> None:
-    """Let a user create jobs, and do this to ConfigMaps."""
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
-    rules = [
-        {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["create"]},
-        *([{"apiGroups": [""], "resources": ["configmaps"], "verbs": list(verbs)}] if verbs else []),
-    ]
-    group = "rbac.authorization.k8s.io"
-    world.api.request("POST", f"{rbac}/roles", {"metadata": {"name": user}, "rules": rules})
-    binding: JsonObject = {
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": user},
-        "subjects": [{"kind": "User", "apiGroup": group, "name": user}],
-    }
-    world.api.request("POST", f"{rbac}/rolebindings", binding)
-
-
 def test_without_a_right_to_config_maps_nothing_is_created(world: JobWorld, dtj: CommandLine) -> None:
-    grant(world, "coder")
-    dtj.kubeconfig = world.plane.kubeconfig_for("coder")
+    dtj.kubeconfig = world.user("coder", "create")
     done = submit(dtj, "a")
     assert (done.returncode, done.stdout) == (4, "")
     assert 'User "coder" cannot create resource "configmaps"' in done.stderr.splitlines()[-1]
@@ -184,8 +166,7 @@ def test_without_a_right_to_config_maps_nothing_is_created(world: JobWorld, dtj:
 
 
 def test_a_config_map_that_cannot_be_given_to_its_job_is_named(world: JobWorld, dtj: CommandLine) -> None:
-    grant(world, "coder", "create", "get")
-    dtj.kubeconfig = world.plane.kubeconfig_for("coder")
+    dtj.kubeconfig = world.user("coder", "create", config_maps=("create", "get"))
     done = submit(dtj, "a")
     assert done.returncode == 0, done.stderr
     (name,) = config_maps(world)

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.main import cli
@@ -61,18 +60,6 @@ def person(world: JobWorld) -> Person:
 def reader(world: JobWorld, kubelet: KubeletLogs, log_reader: Path) -> Person:
     """An administrator with permission to read logs: there are no kubelets here to ask."""
     return Person(log_reader, world.namespace, kubelet)
-
-
-def limited(world: JobWorld, user: str, *rules: JsonObject) -> Person:
-    """A user with no other permissions than these in the namespace."""
-    at = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
-    world.api.request("POST", f"{at}/roles", {"metadata": {"name": user}, "rules": [*rules]})
-    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user}
-    world.api.request(
-        "POST", f"{at}/rolebindings", {"metadata": {"name": user}, "roleRef": role, "subjects": [subject]}
-    )
-    return Person(world.plane.kubeconfig_for(user), world.namespace)
 
 
 def run(world: JobWorld, **arguments: object) -> None:
@@ -125,8 +112,7 @@ def test_status_gives_all_that_it_gathered_to_programs(world: JobWorld, person: 
 @pytest.mark.usefixtures("operator")
 def test_what_a_person_may_not_read_is_reported_in_its_place(world: JobWorld) -> None:
     run(world)
-    jobs: JsonObject = {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["get"]}
-    someone = limited(world, "someone", jobs)
+    someone = Person(world.user("someone", "get"), world.namespace)
     text = someone.says("status", "digits")
     assert text.startswith("digits  Running 2/2")
     assert 'Replicas\n  cannot be read: pods is forbidden: User "someone" cannot list' in text

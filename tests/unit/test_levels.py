@@ -102,12 +102,7 @@ tests = ["tests/b.py"]
 
 @pytest.mark.parametrize(("days", "code", "words"), [(0, 0, "KNOWN "), (8, 1, "FAILED ")], ids=["known", "expired"])
 def test_a_failure_of_a_part_that_is_known_fails_nothing_for_a_week(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    days: int,
-    code: int,
-    words: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], days: int, code: int, words: str
 ) -> None:
     since = date.today() - timedelta(days=days)
     known = tmp_path / "known.toml"

@@ -17,11 +17,7 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
 
-FOLDERS = {
-    "dtj-cli": ROOT,
-    "dtj-trainer": ROOT / "trainer-image",
-    "dtj-launch": ROOT / "trainer-image" / "dtj_launch",
-}
+FOLDERS = {"dtj-cli": ROOT, "dtj-trainer": ROOT / "trainer-image", "dtj-launch": ROOT / "trainer-image" / "dtj_launch"}
 PACKAGES = ("dtj", "dtj_trainer", "dtj_launch")
 
 

@@ -45,10 +45,7 @@ def test_a_pod_that_a_server_takes_is_valid(case: str) -> None:
             'spec.template.spec.nodeSelektor: unknown field "spec.template.spec.nodeSelektor"; did you mean '
             '"nodeSelector"?',
         ),
-        (
-            REFUSED_AT_APPLY["a field that is none"],
-            'spec.template.spec.gpus: unknown field "spec.template.spec.gpus"',
-        ),
+        (REFUSED_AT_APPLY["a field that is none"], 'spec.template.spec.gpus: unknown field "spec.template.spec.gpus"'),
         (
             REFUSED_AT_APPLY["two containers of one name"],
             'spec.template.spec.containers[1]: Duplicate value: {"name":"trainer"}',

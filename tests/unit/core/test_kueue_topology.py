@@ -60,10 +60,7 @@ def admit(story: World, *, placed: bool) -> None:
         ({PREFERRED: RACK}, {"preferred": RACK}),
         ({UNCONSTRAINED: "true"}, {"unconstrained": True}),
         ({REQUIRED: RACK, GROUP: "all"}, {"required": RACK, "podSetGroupName": "all"}),
-        (
-            {SLICE_REQUIRED: RACK, SLICE_SIZE: "2"},
-            {"podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2},
-        ),
+        ({SLICE_REQUIRED: RACK, SLICE_SIZE: "2"}, {"podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2}),
     ],
     ids=["none", "required", "preferred", "unconstrained", "group", "slices"],
 )

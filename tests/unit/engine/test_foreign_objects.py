@@ -14,13 +14,7 @@ from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Child, GangObject
 from dtj.kube.gateway import SERVICES
 from dtj.kube.informer import Informer
-from dtj.kube.records import (
-    ServiceRecord,
-    decode_service,
-    gang_from_object,
-    plain_from_object,
-    service_from_object,
-)
+from dtj.kube.records import ServiceRecord, decode_service, gang_from_object, plain_from_object, service_from_object
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
 
@@ -117,12 +111,7 @@ async def test_the_objects_of_a_list_are_not_all_decoded_at_the_same_time() -> N
         return service_from(record)
 
     informer = Informer(
-        gateway,
-        SERVICES,
-        decode=decode,
-        convert=convert,
-        on_change=lambda _: None,
-        selector=Label.JOB_NAME,
+        gateway, SERVICES, decode=decode, convert=convert, on_change=lambda _: None, selector=Label.JOB_NAME
     )
     await informer._list()
     assert order == ["decoded", "converted"] * 5
