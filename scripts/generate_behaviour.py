@@ -86,7 +86,6 @@ CHAPTERS = {
         "api/test_refusals.py",
         "api/test_operator_survival.py",
         "api/test_operator_election.py",
-        "e2e/test_rights.py",
     ),
 }
 LEVELS = {"unit": "model", "api": "API server", "campaigns": "model", "e2e": "pods"}

@@ -17,11 +17,7 @@ CLAIM_TEMPLATE: JsonObject = {"spec": {"resources": {"requests": {"storage": "1G
 
 
 def manifest(
-    name: str = "digits",
-    *,
-    strategy: str = "MultiWorkerMirrored",
-    roles: dict[str, int] | None = None,
-    **spec: object,
+    name: str = "digits", *, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | None = None, **spec: object
 ) -> JsonObject:
     """A manifest as a user would write it.
 

@@ -22,7 +22,7 @@ from support.job_world import JobWorld
 from support.slots import Slots
 from testbed import Cluster, ControlPlane, KubectlError, NodeCluster, Unavailable, binaries, images, packages, runs
 from testbed.fake_nodes import FAKE_NODES, FakeNode
-from testbed.other_clusters import CurrentCluster, KindCluster, kind_works
+from testbed.kind import KindCluster, kind_works
 
 Plane = TypeVar("Plane", bound=ControlPlane)
 NODE_PROGRAMS = (*binaries.CONTROL_PLANE, *binaries.NODE)
@@ -101,23 +101,14 @@ def _provide_trainer_image(config: pytest.Config) -> None:
 
 
 NEEDS = (
-    Need(
-        fixtures=frozenset({"cluster", "own_control_plane"}),
-        provide=_provide_control_plane,
-    ),
+    Need(fixtures=frozenset({"cluster", "own_control_plane"}), provide=_provide_control_plane),
     Need(fixtures=frozenset({"older_state"}), provide=_provide_older_state),
     Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue")),
     Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters")),
-    Need(
-        fixtures=frozenset({"scheduler_plugins"}),
-        provide=_provide_neighbour("scheduler-plugins"),
-    ),
-    Need(fixtures=frozenset({"node_cluster", "own_node_cluster"}), provide=_provide_nodes),
+    Need(fixtures=frozenset({"scheduler_plugins"}), provide=_provide_neighbour("scheduler-plugins")),
+    Need(fixtures=frozenset({"node_cluster"}), provide=_provide_nodes),
     Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image),
-    Need(
-        fixtures=frozenset({"older_operator_image"}),
-        provide=_provide_older_operator_image,
-    ),
+    Need(fixtures=frozenset({"older_operator_image"}), provide=_provide_older_operator_image),
     Need(fixtures=frozenset({"trainer_image"}), provide=_provide_trainer_image),
 )
 SHARED = pytest.StashKey[SharedRun]()
@@ -128,9 +119,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --cluster."""
     parser.addoption(
         "--cluster",
-        choices=("testbed", "kind", "current"),
-        help="the cluster with nodes: made by the testbed (needs root), made by kind, or the one that KUBECONFIG names;"
-        " kind where kind and a Docker engine are, else testbed",
+        choices=("testbed", "kind"),
+        help="the cluster with nodes: by the testbed (needs root), or by kind, which is taken where it and Docker are",
     )
 
 
@@ -193,8 +183,8 @@ def _chosen(config: pytest.Config) -> str:
 
 
 def _in_docker(config: pytest.Config) -> bool:
-    """Whether images are built in Docker: where kind takes them from, or whoever loads them into another cluster."""
-    return _chosen(config) == "kind" or (_chosen(config) == "current" and images.docker_works())
+    """Whether images are built in Docker, where kind takes them from."""
+    return _chosen(config) == "kind"
 
 
 # -- a control plane ----------------------------------------------------------------------------------------------
@@ -211,12 +201,6 @@ def cluster(request: pytest.FixtureRequest) -> ControlPlane:
         return _launch(ControlPlane, shared.name, owner=shared.owner)
 
 
-@pytest.fixture(scope="session")
-def control_plane(cluster: ControlPlane) -> ControlPlane:
-    """The cluster, for tests that need what only the testbed has, such as its audit log."""
-    return cluster
-
-
 @pytest.fixture(scope="class")
 def own_control_plane() -> Iterator[ControlPlane]:
     """A control plane of the test's own (or of its class), to restart and to break. Takes 5 seconds to start."""
@@ -229,12 +213,6 @@ def own_control_plane() -> Iterator[ControlPlane]:
 def older_state() -> Path:
     """The tree of an older state of this project, to upgrade from and to roll back to."""
     return older_release.checkout()
-
-
-@pytest.fixture(scope="session")
-def kubeconfig(cluster: ControlPlane) -> Path:
-    """The path of an administrator's kubeconfig."""
-    return cluster.kubeconfig
 
 
 @pytest.fixture
@@ -259,22 +237,11 @@ def node_cluster(request: pytest.FixtureRequest) -> Cluster:
             if run.exists():
                 return NodeCluster(run, binaries=binaries.ensure(NODE_PROGRAMS))
             return _launch(NodeCluster, shared.with_nodes, owner=shared.owner)
-        kind = KindCluster if chosen == "kind" else CurrentCluster
         if run.exists():
-            return kind(run)
-        other = kind.launch(shared.with_nodes, owner=shared.owner)
+            return KindCluster(run)
+        other = KindCluster.launch(shared.with_nodes, owner=shared.owner)
         other.install_crds()
         return other
-
-
-@pytest.fixture(scope="class")
-def own_node_cluster(request: pytest.FixtureRequest) -> Iterator[NodeCluster]:
-    """A testbed with nodes of the test's own (or of its class), to break and to stop. Takes 10 seconds to start."""
-    if _chosen(request.config) != "testbed":
-        pytest.skip("needs --cluster=testbed")
-    plane = _launch(NodeCluster, f"own-{os.getpid()}-{uuid.uuid4().hex[:6]}", owner=os.getpid())
-    yield plane
-    plane.stop()
 
 
 @pytest.fixture(scope="session")
@@ -306,8 +273,6 @@ def trainer_image(request: pytest.FixtureRequest, node_cluster: Cluster) -> str:
 @pytest.fixture(scope="session")
 def fake_nodes(node_cluster: Cluster) -> tuple[FakeNode, ...]:
     """The nodes with accelerators that stand next to the real one, for scheduling alone: no container runs there."""
-    if isinstance(node_cluster, CurrentCluster):
-        pytest.skip("no fake nodes are added to the current cluster")
     return FAKE_NODES
 
 

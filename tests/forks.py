@@ -90,12 +90,7 @@ class ForkServer:
         self._asking = threading.Lock()  # an answer belongs to the request before it
 
     def fork(
-        self,
-        arguments: Sequence[str],
-        environ: Mapping[str, str],
-        *,
-        folder: Path,
-        streams: tuple[int, int, int],
+        self, arguments: Sequence[str], environ: Mapping[str, str], *, folder: Path, streams: tuple[int, int, int]
     ) -> Forked:
         """A process that is what `python -m` of the program with these arguments in this folder would be.
 

@@ -124,12 +124,7 @@ class LaggingWorld(World):
         """The job, under the same name; what the first one owned is still there."""
         self.lives += 1
         self.job = replace(
-            self.job,
-            uid=f"life-{self.lives}",
-            status=JobStatus(),
-            created_at=self.now,
-            generation=1,
-            deleting=False,
+            self.job, uid=f"life-{self.lives}", status=JobStatus(), created_at=self.now, generation=1, deleting=False
         )
         self.verdict = self.refusal = self.status_written_at = self.progress = None
         self.flavors = {}

@@ -11,7 +11,7 @@ import pytest
 from builders import CLAIM_TEMPLATE, manifest
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at
-from dtj.api.names import Condition, Reason
+from dtj.api.names import Reason
 from support.job_world import JOBS, JobWorld
 from support.operator_process import OperatorProcess
 
@@ -35,21 +35,9 @@ def lose_everything(world: JobWorld) -> None:
     world.plane.kubectl("delete", KINDS, "--all", "--namespace", world.namespace, "--grace-period=0", "--force")
 
 
-def restore(world: JobWorld, job: JsonObject, *, status: bool) -> str:
-    """Create the job again, with its status or without; its new UID."""
-    path = f"{JOBS}/namespaces/{world.namespace}/{names.PLURAL}"
-    created = world.api.request("POST", path, without_identity(job))
-    name = dig(job, "metadata", "name")
-    if status:
-        created["status"] = job["status"]
-        world.api.request("PUT", f"{path}/{name}/status", created)
-    return str(dig(created, "metadata", "uid"))
-
-
-def finish(world: JobWorld) -> None:
-    """The job succeeds."""
-    world.end_pod("digits-worker-0", exit_code=0)
-    world.await_condition(Condition.COMPLETE)
+def restore(world: JobWorld, job: JsonObject) -> None:
+    """Create the job again, without its status."""
+    world.api.request("POST", f"{JOBS}/namespaces/{world.namespace}/{names.PLURAL}", without_identity(job))
 
 
 @pytest.fixture
@@ -62,40 +50,6 @@ def running(world: JobWorld, operator: OperatorProcess) -> JsonObject:
     return world.body()
 
 
-def test_a_running_job_with_its_status_goes_on_as_the_next_attempt_which_counts_as_a_disruption(
-    world: JobWorld, operator: OperatorProcess, running: JsonObject
-) -> None:
-    operator.stop()
-    lose_everything(world)
-    uid = restore(world, running, status=True)
-    assert uid != dig(running, "metadata", "uid")
-    operator.start()
-    world.await_pods(["worker-0-r1", "worker-1-r1"])
-    status = world.job().status
-    assert (status.attempt, status.restarts.disruption, status.restarts.user) == (2, 1, 0)
-    assert {dig(pod, "metadata", "ownerReferences", 0, "uid") for pod in world.pods().values()} == {uid}
-
-
-@pytest.mark.parametrize("status", [True, False], ids=["with its status", "without"])
-def test_a_finished_job_runs_again_only_without_its_status(
-    world: JobWorld, operator: OperatorProcess, running: JsonObject, status: bool
-) -> None:
-    finish(world)
-    operator.stop()
-    finished = world.body()
-    lose_everything(world)
-    restore(world, finished, status=status)
-    operator.start()
-    if status:
-        world.submit("after")  # it begins when the operator has seen all jobs
-        world.await_pods(["worker-0", "worker-1"], "after")
-        assert world.pods() == {}
-        assert world.job().status.is_true(Condition.COMPLETE)
-    else:
-        world.await_pods(["worker-0", "worker-1"])
-        assert world.job().status.attempt == 1
-
-
 def test_objects_without_owners_are_reported_and_the_job_begins_when_they_are_deleted_as_documented(
     world: JobWorld, operator: OperatorProcess, running: JsonObject
 ) -> None:
@@ -106,7 +60,7 @@ def test_objects_without_owners_are_reported_and_the_job_begins_when_they_are_de
     for plural, bodies in saved.items():
         for body in bodies.values():
             world.create(plural, without_identity(body, owners=False))
-    restore(world, running, status=False)
+    restore(world, running)
     before = {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()}
     operator.start()
 

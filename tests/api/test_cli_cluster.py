@@ -15,7 +15,6 @@ import yaml
 
 from bad_pods import resources
 from builders import manifest
-from dtj.api.names import Condition
 from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine, Terminal
 from support.job_world import JobWorld
@@ -33,9 +32,8 @@ def command_line(tmp_path: Path) -> Iterator[Callable[..., CommandLine]]:
     """Makes command lines, and ends what they have left running."""
     made: list[CommandLine] = []
 
-    def make(world: JobWorld, *, user: str = "") -> CommandLine:
-        kubeconfig = world.plane.kubeconfig_for(user) if user else world.plane.kubeconfig
-        made.append(CommandLine(tmp_path, kubeconfig, world.namespace))
+    def make(world: JobWorld, kubeconfig: Path | None = None) -> CommandLine:
+        made.append(CommandLine(tmp_path, kubeconfig or world.plane.kubeconfig, world.namespace))
         return made[-1]
 
     yield make
@@ -81,12 +79,6 @@ def test_submitting_has_kubectls_words_and_a_second_time_says_what_to_do(world: 
     assert '"b" already exists' in second
 
 
-def test_a_job_from_standard_input_is_submitted(world: JobWorld, dtj: CommandLine) -> None:
-    done = dtj.run("submit", "-", stdin=yaml.safe_dump(manifest("piped")))
-    assert done.returncode == 0, done.stderr
-    assert world.job("piped").uid
-
-
 def test_what_only_the_api_of_pods_knows_is_found_before_any_job_is_created(
     world: JobWorld, dtj: CommandLine, command_line: Callable[..., CommandLine]
 ) -> None:
@@ -100,8 +92,8 @@ def test_what_only_the_api_of_pods_knows_is_found_before_any_job_is_created(
     assert (checked.returncode, checked.stdout, checked.stderr) == (2, f"{file}: good: valid\n", words)
     assert (submitted.returncode, submitted.stdout, submitted.stderr) == (2, "", words)
     assert world.jobs() == []
-    allow(world, "trainee", "distributedtrainingjobs", ["create"])
-    unasked = command_line(world, user="trainee").run("validate", "--server", write(dtj.folder, manifest("good")))
+    trainee = command_line(world, world.user("trainee", "create"))
+    unasked = trainee.run("validate", "--server", write(dtj.folder, manifest("good")))
     assert (unasked.returncode, unasked.stdout) == (4, "")
     assert 'good: not all was checked: pods is forbidden: User "trainee" cannot create' in unasked.stderr
 
@@ -191,8 +183,7 @@ def test_a_job_deleted_meanwhile_ends_the_following(world: JobWorld, dtj: Comman
 
 @pytest.mark.usefixtures("operator")
 def test_who_may_not_see_pods_still_sees_the_job(world: JobWorld, command_line: Callable[..., CommandLine]) -> None:
-    allow(world, "trainee", "distributedtrainingjobs", ["create", "get", "list", "watch"])
-    trainee = command_line(world, user="trainee")
+    trainee = command_line(world, world.user("trainee", "create", "get", "list", "watch"))
     running = trainee.start("run", "--cluster", write(trainee.folder, manifest()))
     read_until(running, 'Its pods cannot be shown: pods is forbidden: User "trainee" cannot list resource "pods"')
     world.await_pods(["worker-0", "worker-1"])
@@ -261,15 +252,6 @@ def test_a_job_is_suspended_resumed_scaled_and_deleted(world: JobWorld, dtj: Com
     assert (world.jobs(), world.pods()) == ([], {})
 
 
-def test_what_cannot_be_scaled_says_why(world: JobWorld, dtj: CommandLine) -> None:
-    world.submit("fixed")
-    world.submit("elastic", elastic=ELASTIC)
-    fixed, far = dtj.run("scale", "fixed", "--replicas", 3), dtj.run("scale", "elastic", "--replicas", 9)
-    assert (fixed.returncode, far.returncode) == (2, 2)
-    assert fixed.stderr.startswith("fixed: spec.elastic: is not set, and without it the number of workers is fixed")
-    assert far.stderr == "elastic: 9 workers are out of the range that spec.elastic allows: 1 to 4\n"
-
-
 def test_one_that_is_not_there_does_not_keep_the_others_from_being_deleted(world: JobWorld, dtj: CommandLine) -> None:
     world.submit("a")
     world.submit("b")
@@ -280,23 +262,13 @@ def test_one_that_is_not_there_does_not_keep_the_others_from_being_deleted(world
     assert world.jobs() == []
 
 
-@pytest.mark.usefixtures("operator")
-def test_a_job_that_has_ended_is_neither_suspended_nor_resumed(world: JobWorld, dtj: CommandLine) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.end_pod("digits-worker-0", exit_code=0)
-    world.await_condition(Condition.COMPLETE)
-    done = dtj.run("suspend", "digits")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "digits: has ended (Succeeded), and cannot be suspended\n"
-
-
 @pytest.mark.parametrize("command", ["list", "wait digits", "suspend digits", "delete digits", "submit -"])
 def test_a_missing_right_is_one_line_in_the_servers_words(
     command: str, world: JobWorld, command_line: Callable[..., CommandLine]
 ) -> None:
-    done = command_line(world, user="nobody").run(*command.split(), stdin=yaml.safe_dump(manifest()))
+    done = command_line(world, world.plane.kubeconfig_for("nobody")).run(
+        *command.split(), stdin=yaml.safe_dump(manifest())
+    )
     assert (done.returncode, done.stdout) == (4, "")
     assert 'is forbidden: User "nobody" cannot ' in done.stderr
     assert done.stderr.count("\n") == 1
@@ -341,14 +313,3 @@ def test_a_watched_list_on_a_terminal_is_drawn_in_place(world: JobWorld, dtj: Co
     watching.send_signal(signal.SIGINT)
     assert watching.wait(timeout=PATIENCE_SECONDS) == 130
     terminal.close()
-
-
-def allow(world: JobWorld, user: str, resource: str, verbs: list[str]) -> None:
-    """Give a user some rights to a resource of ours in the namespace."""
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
-    rules = [{"apiGroups": ["training.dtj.dev"], "resources": [resource], "verbs": verbs}]
-    world.api.request("POST", f"{rbac}/roles", {"metadata": {"name": user}, "rules": rules})
-    subjects = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user}
-    binding = {"metadata": {"name": user}, "roleRef": role, "subjects": subjects}
-    world.api.request("POST", f"{rbac}/rolebindings", binding)

@@ -17,7 +17,7 @@ from builders import manifest
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
 from dtj.client import AlreadyExists, Client, CodeError, WaitTimeout, train
-from dtj.client.code_manifest import ARCHIVE, UNPACK, with_code
+from dtj.client.code_manifest import ARCHIVE, with_code
 from dtj.client.code_pack import pack
 from dtj.client.manifests import manifests_of
 from patience import PATIENCE_SECONDS
@@ -26,7 +26,6 @@ from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.local_runs import write
 from support.operator_process import OperatorProcess
-from support.refusals import refuses_pods
 
 pytestmark = pytest.mark.api
 
@@ -158,26 +157,8 @@ def test_code_of_the_largest_size_is_taken_by_the_server_and_by_kubectl(world: J
     assert len(config_maps(world)) == 2
 
 
-def grant(world: JobWorld, user: str, *verbs: str) -> None:
-    """Let a user create jobs, and do this to ConfigMaps."""
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
-    rules = [
-        {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["create"]},
-        *([{"apiGroups": [""], "resources": ["configmaps"], "verbs": list(verbs)}] if verbs else []),
-    ]
-    group = "rbac.authorization.k8s.io"
-    world.api.request("POST", f"{rbac}/roles", {"metadata": {"name": user}, "rules": rules})
-    binding: JsonObject = {
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": user},
-        "subjects": [{"kind": "User", "apiGroup": group, "name": user}],
-    }
-    world.api.request("POST", f"{rbac}/rolebindings", binding)
-
-
 def test_without_a_right_to_config_maps_nothing_is_created(world: JobWorld, dtj: CommandLine) -> None:
-    grant(world, "coder")
-    dtj.kubeconfig = world.plane.kubeconfig_for("coder")
+    dtj.kubeconfig = world.user("coder", "create")
     done = submit(dtj, "a")
     assert (done.returncode, done.stdout) == (4, "")
     assert 'User "coder" cannot create resource "configmaps"' in done.stderr.splitlines()[-1]
@@ -185,8 +166,7 @@ def test_without_a_right_to_config_maps_nothing_is_created(world: JobWorld, dtj:
 
 
 def test_a_config_map_that_cannot_be_given_to_its_job_is_named(world: JobWorld, dtj: CommandLine) -> None:
-    grant(world, "coder", "create", "get")
-    dtj.kubeconfig = world.plane.kubeconfig_for("coder")
+    dtj.kubeconfig = world.user("coder", "create", config_maps=("create", "get"))
     done = submit(dtj, "a")
     assert done.returncode == 0, done.stderr
     (name,) = config_maps(world)
@@ -194,34 +174,6 @@ def test_a_config_map_that_cannot_be_given_to_its_job_is_named(world: JobWorld, 
     assert warning.startswith(f"ConfigMap {name} will stay when the job is deleted (configmaps ")
     assert warning.endswith(f": delete it with kubectl delete configmap -n {world.namespace} {name}")
     assert world.job("a").uid
-
-
-def test_the_pods_are_created_where_the_restricted_standard_is_enforced(
-    world: JobWorld, dtj: CommandLine, operator: OperatorProcess
-) -> None:
-    world.plane.kubectl("label", "namespace", world.namespace, "pod-security.kubernetes.io/enforce=restricted")
-    world.eventually(lambda: refuses_pods(world))
-    assert submit(dtj, "digits").returncode == 0
-    world.await_pods(["worker-0", "worker-1"])
-    for pod in world.pods().values():
-        (unpack,) = objects(dig(pod, "spec", "initContainers"))
-        assert unpack["name"] == UNPACK
-        assert dig(unpack, "securityContext", "capabilities") == {"drop": ["ALL"]}
-
-
-def test_the_pods_are_created_under_a_quota_that_limits_each_container(
-    world: JobWorld, dtj: CommandLine, operator: OperatorProcess
-) -> None:
-    hard: JsonObject = {"requests.cpu": "2", "requests.memory": "2Gi", "limits.cpu": "2", "limits.memory": "2Gi"}
-    world.create("resourcequotas", {"metadata": {"name": "all"}, "spec": {"hard": hard}})
-    body = manifest("digits")
-    (container,) = objects(dig(body, "spec", "template", "spec", "containers"))
-    amounts = {"cpu": "1", "memory": "1Gi"}
-    container["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
-    done = dtj.run("submit", "--code", "code", write(dtj.folder, body))
-    assert done.returncode == 0, done.stderr
-    world.await_pods(["worker-0", "worker-1"])
-    assert {dig(pod, "status", "qosClass") for pod in world.pods().values()} == {"Guaranteed"}
 
 
 def test_the_python_client_submits_code_too(world: JobWorld, dtj: CommandLine) -> None:

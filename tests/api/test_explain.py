@@ -25,11 +25,7 @@ JOBS = {
 
 @pytest.mark.parametrize("which", JOBS)
 def test_kubectl_takes_what_explain_prints(
-    cluster: ControlPlane,
-    namespace: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    which: str,
+    cluster: ControlPlane, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], which: str
 ) -> None:
     body: JsonObject = JOBS[which]
     file = write(tmp_path, body)

@@ -60,12 +60,6 @@ async def test_a_list_of_many_pages_is_whole(
     assert listing.resource_version.isdecimal()
 
 
-async def test_a_list_of_all_namespaces_holds_ours(gateway: KubeGateway, namespace: str) -> None:
-    await gateway.create(PODS, namespace=namespace, body=pod("a"))
-    listing = await gateway.list(PODS, namespace=None, selector=Label.JOB_NAME)
-    assert (namespace, "a") in {decode_pod(item).metadata.key for item in listing.items}
-
-
 async def test_a_watch_reports_what_happens_after_the_list(gateway: KubeGateway, namespace: str) -> None:
     before = await gateway.list(PODS, namespace=namespace)
     created = await gateway.create(PODS, namespace=namespace, body=pod("a"))
@@ -188,13 +182,6 @@ async def test_discovery_knows_what_is_served(gateway: KubeGateway) -> None:
     assert discovery == Discovery(served=(JOBS,), versions=(JOBS.api_version,))
 
 
-async def test_many_calls_at_once_share_a_bounded_number_of_connections(gateway: KubeGateway, namespace: str) -> None:
-    created = await asyncio.gather(
-        *(gateway.create(PODS, namespace=namespace, body=pod(f"pod-{number}")) for number in range(120))
-    )
-    assert len({str(dig(body, "metadata", "uid")) for body in created}) == 120
-
-
 async def test_every_call_is_observed_with_its_outcome(cluster: ControlPlane, namespace: str) -> None:
     seen: list[tuple[str, str, int]] = []
     gateway = await KubeGateway.connect(
@@ -208,15 +195,6 @@ async def test_every_call_is_observed_with_its_outcome(cluster: ControlPlane, na
     finally:
         await gateway.close()
     assert seen == [("create", "pods", 201), ("get", "pods", 404)]
-
-
-async def test_the_audit_log_knows_us_by_our_user_agent(
-    cluster: ControlPlane, gateway: KubeGateway, namespace: str
-) -> None:
-    mark = cluster.audit.mark()
-    await gateway.create(PODS, namespace=namespace, body=pod("a"))
-    (record,) = cluster.audit.writes(since=mark, namespace=namespace, user_agent=client.USER_AGENT)
-    assert (record.verb, record.resource) == ("create", "pods")
 
 
 class TestAServerThatBreaks:

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.main import cli
@@ -23,7 +22,6 @@ from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kubelet_logs import KubeletLogs
-from support.waiting import eventually_true
 
 pytestmark = pytest.mark.api
 
@@ -62,18 +60,6 @@ def person(world: JobWorld) -> Person:
 def reader(world: JobWorld, kubelet: KubeletLogs, log_reader: Path) -> Person:
     """An administrator with permission to read logs: there are no kubelets here to ask."""
     return Person(log_reader, world.namespace, kubelet)
-
-
-def limited(world: JobWorld, user: str, *rules: JsonObject) -> Person:
-    """A user with no other permissions than these in the namespace."""
-    at = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
-    world.api.request("POST", f"{at}/roles", {"metadata": {"name": user}, "rules": [*rules]})
-    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user}
-    world.api.request(
-        "POST", f"{at}/rolebindings", {"metadata": {"name": user}, "roleRef": role, "subjects": [subject]}
-    )
-    return Person(world.plane.kubeconfig_for(user), world.namespace)
 
 
 def run(world: JobWorld, **arguments: object) -> None:
@@ -124,39 +110,14 @@ def test_status_gives_all_that_it_gathered_to_programs(world: JobWorld, person: 
 
 
 @pytest.mark.usefixtures("operator")
-def test_status_says_who_suspended_a_job(world: JobWorld, person: Person) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    patch = '{"spec": {"runPolicy": {"suspend": true}}}'
-    world.plane.kubectl("patch", "-n", world.namespace, "dtj/digits", "--type=merge", "-p", patch)
-    world.await_state("Suspended")
-    text = person.says("status", "digits")
-    assert "runPolicy.suspend is true, set by kubectl-patch at 20" in text
-    assert "dtj resume digits" in text
-
-
-def test_a_job_that_no_operator_sees_is_distinguished_from_one_that_is_new(world: JobWorld, person: Person) -> None:
-    world.submit()
-    assert "the job was created a moment ago" in person.says("status", "digits")
-
-
-@pytest.mark.usefixtures("operator")
 def test_what_a_person_may_not_read_is_reported_in_its_place(world: JobWorld) -> None:
     run(world)
-    jobs: JsonObject = {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["get"]}
-    someone = limited(world, "someone", jobs)
+    someone = Person(world.user("someone", "get"), world.namespace)
     text = someone.says("status", "digits")
     assert text.startswith("digits  Running 2/2")
     assert 'Replicas\n  cannot be read: pods is forbidden: User "someone" cannot list' in text
     assert "Events\n  cannot be read: events.events.k8s.io is forbidden" in text
     assert set(json.loads(someone.says("status", "digits", "-o", "json"))["unread"]) >= {"pods", "events"}
-
-
-def test_a_job_that_is_not_there_is_one_line_and_code_4(world: JobWorld, person: Person) -> None:
-    for command in ("status", "logs"):
-        result = person.types(command, "nothing")
-        assert result.return_value == Exit.API
-        assert result.output == 'distributedtrainingjobs.training.dtj.dev "nothing" not found\n'
 
 
 @pytest.mark.usefixtures("operator")
@@ -219,62 +180,6 @@ def test_logs_of_all_replicas_are_merged_by_time(world: JobWorld, reader: Person
     stamped = reader.says("logs", "digits", "--role=worker", "--index=1", "--timestamps", "--since=5m")
     assert stamped == "2026-01-02T03:04:07.000000000Z second\n"
     assert reader.kubelet.asked[-1][1]["sinceSeconds"] == "300"
-
-
-@pytest.mark.usefixtures("operator")
-def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_of_the_job(
-    world: JobWorld, reader: Person
-) -> None:
-    run(world, runPolicy=ALL_WORKERS)
-    kubelet = reader.kubelet
-    for index in (0, 1):
-        kubelet.say(f"digits-worker-{index}", "begins", second=1 + index)
-        for suffix in ("", "-r1"):
-            kubelet.lines.setdefault(f"digits-worker-{index}{suffix}", [])
-    results: list[Result] = []
-    following = threading.Thread(target=lambda: results.append(reader.types("logs", "digits", "-f")), daemon=True)
-    following.start()
-    eventually_true(lambda: len(kubelet.asked) >= 4)  # read once, and followed
-    kubelet.cut_before["digits-worker-0"] = "trains on"
-    kubelet.say("digits-worker-0", "trains", "trains", "trains on", second=3)
-    world.end_pod("digits-worker-1", exit_code=1, message="lost")
-    kubelet.ended.add("digits-worker-1")
-    world.await_pods(["worker-1", "worker-1-r1", "worker-0-r1"])
-    kubelet.ended.add("digits-worker-0")
-    for pod in ("digits-worker-0-r1", "digits-worker-1-r1"):
-        kubelet.say(pod, "goes on", second=5)
-        world.run_pod(pod)
-    world.await_condition(Condition.PODS_READY)
-    for pod in ("digits-worker-0-r1", "digits-worker-1-r1"):
-        kubelet.say(pod, "is done", second=6)
-        kubelet.ended.add(pod)
-        world.end_pod(pod, exit_code=0)
-    following.join(timeout=PATIENCE_SECONDS)
-    assert results, "it did not end"
-    result = results[0]
-    assert result.return_value == Exit.OK, result.output
-    shown_lines = result.stdout.splitlines()
-    assert shown_lines[:2] == ["worker-0 | begins", "worker-1 | begins"]
-    assert shown_lines.count("worker-0 | trains") == 2
-    assert shown_lines.count("worker-0 | trains on") == 1
-    assert not kubelet.cut_before
-    assert sorted(shown_lines[-4:]) == sorted(
-        f"worker-{index}-r1 | {words}" for index in (0, 1) for words in ("goes on", "is done")
-    )
-    assert len(shown_lines) == 9
-    assert "digits-worker-0-r1 has started, attempt 2" in result.stderr
-    assert result.stderr.splitlines()[-1].startswith("digits has succeeded")
-
-
-@pytest.mark.usefixtures("operator")
-def test_the_pod_before_the_newest_is_kept_where_it_failed(world: JobWorld, reader: Person) -> None:
-    run(world)
-    assert "no earlier pod exists" in reader.says("logs", "digits", "--previous")
-    world.end_pod("digits-worker-1", exit_code=1)
-    world.await_condition(Condition.RESTARTING)
-    reader.kubelet.say("digits-worker-1", "its last words")
-    eventually_true(lambda: "digits-worker-1-r1" in world.pods())
-    assert reader.says("logs", "digits", "--previous", "--role=worker", "--index=1") == "its last words\n"
 
 
 @pytest.mark.usefixtures("operator")
@@ -386,14 +291,3 @@ def test_the_doctor_is_content_with_a_whole_installation(world: JobWorld, person
         assert {checks(text)[title] for title in ("operator", "leader", "operator's rights")} == {"ok"}, text
 
     world.eventually(is_content)  # the status of a Deployment follows its pods a moment later
-
-
-def test_the_doctor_says_what_it_may_not_ask(world: JobWorld) -> None:
-    someone = limited(world, "nobody-much")
-    text = someone.says("doctor", code=Exit.FAILED)
-    found = checks(text)
-    assert found["operator"] == "not checked"
-    assert found["CRD"] == "not checked"
-    assert found["accelerators"] == "not checked"
-    assert found["your rights"] == "fail"
-    assert "you may not get distributedtrainingjobs (to see jobs)" in text

@@ -30,11 +30,7 @@ def test_a_policy_that_denies_the_pods_is_reported_once_in_its_own_words(world: 
     }
     binding: JsonObject = {
         "metadata": {"name": name},
-        "spec": {
-            "policyName": name,
-            "validationActions": ["Deny"],
-            "matchResources": {"namespaceSelector": here},
-        },
+        "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": here}},
     }
     world.api.request("POST", f"{ADMISSION}/validatingadmissionpolicies", policy)
     world.api.request("POST", f"{ADMISSION}/validatingadmissionpolicybindings", binding)
@@ -109,9 +105,7 @@ def test_each_pod_gets_a_device_of_its_own_by_a_claim_template(world: JobWorld) 
         "nodeSelector": {"slots": name},
         "tolerations": [{"operator": "Exists"}],
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
-        "containers": [
-            {"name": "trainer", "image": "example/trainer:1", "resources": {"claims": [{"name": "gpu"}]}},
-        ],
+        "containers": [{"name": "trainer", "image": "example/trainer:1", "resources": {"claims": [{"name": "gpu"}]}}],
     }
     try:
         world.submit(roles={"worker": 2}, template={"spec": spec})

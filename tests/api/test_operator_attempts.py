@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dtj.api.json import dig, objects
-from dtj.api.names import Condition, Label, Reason
+from dtj.api.names import Label, Reason
 from support.job_world import JobWorld
 from support.waiting import eventually
 
@@ -45,17 +45,6 @@ def test_when_a_worker_is_deleted_all_start_again_behind_the_same_addresses(worl
     assert "worker-1 (pod digits-worker-1) was taken away" in str(event["note"])
 
 
-def test_a_data_worker_that_is_deleted_comes_back_alone_and_is_not_waited_for_at_the_end(world: JobWorld) -> None:
-    world.submit(roles={"worker": 1, "dispatcher": 1, "data-worker": 2})
-    run(world, "worker-0", "dispatcher-0", "data-worker-0", "data-worker-1")
-    world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-data-worker-1", "--wait=false")
-    run(world, "worker-0", "dispatcher-0", "data-worker-0", "data-worker-1-r1")
-    assert world.job().status.attempt == 1
-    world.end_pod("digits-worker-0", exit_code=0)
-    world.await_condition(Condition.COMPLETE)
-    assert set(world.pods()) == {"digits-worker-0"}
-
-
 def test_workers_are_scaled_up_and_down_by_one_new_attempt_each(world: JobWorld) -> None:
     world.submit(roles={"chief": 1, "worker": 1}, elastic={"maxReplicas": 3})
     run(world, "chief-0", "worker-0")
@@ -85,16 +74,6 @@ def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld)
         assert sorted(selected.stdout.split()) == ["pod/digits-worker-0", "pod/digits-worker-1"]
 
     eventually(counted)
-
-
-def test_a_worker_of_parameter_servers_comes_back_alone_under_the_same_address(world: JobWorld) -> None:
-    world.submit(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-    run(world, "chief-0", "worker-0", "worker-1", "ps-0")
-    world.end_pod("digits-worker-1", exit_code=1, message="lost my way")
-    run(world, "chief-0", "worker-0", "worker-1", "worker-1-r1", "ps-0")
-    assert dig(world.pods()["digits-worker-1-r1"], "spec", "hostname") == "worker-1"
-    assert world.job().status.attempt == 1
-    assert world.job().status.replica_statuses["worker"].restarts == {"1": 1}
 
 
 def creations(world: JobWorld, mark: int) -> list[str]:

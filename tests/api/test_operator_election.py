@@ -54,12 +54,3 @@ def test_a_leader_that_is_asked_to_stop_hands_over_at_once(
     standby.await_line("leads now")
     world.submit()
     world.await_pods(["worker-0", "worker-1"])
-
-
-def test_whoever_stands_by_touches_nothing(
-    world: JobWorld, candidates: tuple[OperatorProcess, OperatorProcess]
-) -> None:
-    _, standby = candidates
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    assert not [line for line in standby.lines() if "created" in line]

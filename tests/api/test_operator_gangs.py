@@ -15,7 +15,7 @@ from dtj.api.names import Condition, Reason
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
 from support.job_world import JobWorld
-from support.slots import Slots, await_bound, bound, submit_eight_for_six_slots
+from support.slots import Slots, await_bound, submit_eight_for_six_slots
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
@@ -29,18 +29,6 @@ class TestKubernetesOwnGangs:
     def test_without_a_gang_six_of_them_take_what_there_is(self, world: JobWorld, slots: Slots) -> None:
         world.submit(roles={"worker": 8}, template=slots.template)
         await_bound(world, 6)
-
-    def test_a_new_attempt_is_a_gang_again(self, world: JobWorld, slots: Slots) -> None:
-        world.submit(roles={"worker": 3}, template=slots.template, runPolicy={"scheduling": {"gang": "Native"}})
-        await_bound(world, 3)
-        world.run_pods()
-        world.await_state("Running")
-        world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
-
-        def bound_again() -> None:  # the old ones stay, for lack of a kubelet that ends them
-            assert {f"digits-worker-{index}-r1" for index in range(3)} <= set(bound(world))
-
-        eventually(bound_again)
 
     def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(self, world: JobWorld) -> None:
         quota: JsonObject = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
@@ -75,16 +63,6 @@ class TestPodGroupsOfOthers:
         world.end_pod("digits-worker-0", exit_code=0)
         world.await_state("Succeeded")
         groups.await_none()
-
-    def test_somebody_elses_group_of_that_name_is_left_alone(self, world: JobWorld) -> None:
-        gang_schedulers.install(world.plane)
-        groups = Groups(world, VOLCANO, "podgroups")
-        groups.create({"apiVersion": VOLCANO, "kind": "PodGroup", "metadata": {"name": "digits"}, "spec": {}})
-        world.submit(runPolicy={"scheduling": {"gang": "Volcano"}})
-        eventually(lambda: _has_reason(world, Reason.NAME_TAKEN))
-        assert world.pods() == {}
-        groups.delete()
-        world.await_pods(["worker-0", "worker-1"])
 
 
 class TestKueue:
@@ -153,7 +131,3 @@ class TestKueue:
 
         eventually(is_reported)
         assert world.pods() == {}
-
-
-def _has_reason(world: JobWorld, reason: Reason) -> None:
-    assert world.job().status.reason == reason

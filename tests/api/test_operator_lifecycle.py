@@ -7,9 +7,9 @@ import json
 import pytest
 
 from builders import CLAIM_TEMPLATE
-from dtj.api.json import JsonObject, dig, object_at, objects
+from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Label, Reason
-from support.job_world import OF_NO_SCHEDULER, JobWorld
+from support.job_world import JobWorld
 from support.waiting import always, eventually
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
@@ -59,43 +59,12 @@ def test_a_job_gets_exactly_its_pods_with_their_place_in_the_cluster(world: JobW
     assert len(config["cluster"]["worker"]) == 2
 
 
-def test_the_service_that_names_the_replicas_is_made_before_the_first_pod(world: JobWorld) -> None:
-    mark = world.plane.audit.mark()
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    created = [
-        record.resource
-        for record in world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace)
-        if record.verb == "create" and record.resource in ("services", "pods")
-    ]
-    assert created == ["services", "pods", "pods"]
-    (service,) = world.services().values()
-    assert dig(service, "spec", "clusterIP") == "None"
-    assert dig(service, "spec", "publishNotReadyAddresses") is True
-
-
 def test_a_claim_that_the_job_asks_for_is_made_and_mounted(world: JobWorld) -> None:
     job = world.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     world.await_pods(["worker-0", "worker-1"])
     (claim,) = world.claims().values()
     assert owner_uid(claim) == job.uid
     assert environment(world.pods()["digits-worker-0"])["DTJ_CHECKPOINT_DIR"] == "/dtj/checkpoint"
-
-
-def test_a_claim_is_created_with_what_its_template_says(world: JobWorld) -> None:
-    metadata: JsonObject = {"labels": {"team": "a"}, "annotations": {"backup": "daily"}}
-    spec: JsonObject = {
-        "resources": {"requests": {"storage": "1Gi"}},
-        "selector": {"matchLabels": {"disk": "fast"}},
-        "storageClassName": "",
-    }
-    world.submit(checkpoint={"claimTemplate": {"metadata": metadata, "spec": spec}})
-    world.await_pods(["worker-0", "worker-1"])
-    (made,) = world.claims().values()
-    created = object_at(made, "spec")
-    assert {key: created[key] for key in (*spec, "accessModes")} == {**spec, "accessModes": ["ReadWriteMany"]}
-    assert dig(made, "metadata", "labels", "team") == "a"
-    assert dig(made, "metadata", "annotations", "backup") == "daily"
 
 
 def test_a_job_runs_when_all_its_pods_are_ready_and_not_before(world: JobWorld) -> None:
@@ -131,17 +100,6 @@ def test_the_chiefs_success_is_the_jobs_and_what_runs_on_is_stopped(world: JobWo
     world.await_event(Reason.TRAINING_SUCCEEDED)
 
 
-def test_the_model_that_the_deciding_pod_exported_is_in_the_status(world: JobWorld) -> None:
-    model = {"path": "/e/1", "formats": ["SavedModel", "TFLite"], "size": 1902069, "digest": "sha256:" + 64 * "a"}
-    world.submit(roles={"worker": 1}, export={"path": "/e", "formats": ["TFLite"]})
-    world.await_pods(["worker-0"])
-    assert environment(world.pods()["digits-worker-0"])["DTJ_EXPORT_FORMATS"] == "TFLite"
-    world.run_pods()
-    world.end_pod("digits-worker-0", exit_code=0, message=json.dumps({"export": model}))
-    world.await_condition(Condition.COMPLETE)
-    assert dig(world.body(), "status", "export") == model
-
-
 def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_words(world: JobWorld) -> None:
     world.submit(runPolicy={"backoffLimit": 0})
     world.await_pods(["worker-0", "worker-1"])
@@ -173,24 +131,6 @@ def test_all_that_a_job_owns_goes_with_it(world: JobWorld) -> None:
     eventually(lambda: _all_going(world.claims()))
 
 
-def test_a_job_deleted_and_created_again_under_the_same_name_runs(world: JobWorld) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_state("Running")
-    world.delete_job()
-    second = world.submit(roles={"worker": 3})
-
-    def are_of_the_second() -> None:
-        pods = world.pods()
-        assert set(pods) == {"digits-worker-0", "digits-worker-1", "digits-worker-2"}
-        assert {owner_uid(pod) for pod in pods.values()} == {second.uid}
-
-    eventually(are_of_the_second)
-    world.run_pods()
-    assert world.await_state("Running").uid == second.uid
-
-
 # -- what is in the way ---------------------------------------------------------------------------------------
 
 
@@ -209,33 +149,6 @@ def test_a_foreign_pod_that_has_our_name_is_left_alone_and_named_in_the_status(w
     now = world.get("pods", "digits-worker-1")
     assert dig(now, "metadata", "uid") == dig(foreign, "metadata", "uid")
     assert dig(now, "metadata", "ownerReferences") is None
-
-
-def test_when_the_foreign_pod_is_gone_the_job_starts(world: JobWorld) -> None:
-    labels: JsonObject = {Label.JOB_NAME: "digits"}
-    world.create("pods", _foreign("digits-worker-0", {"containers": [{"name": "c", "image": "x"}]}, labels))
-    world.submit()
-    world.await_event(Reason.NAME_TAKEN)
-    world.delete("pods", "digits-worker-0")
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_state("Running")
-
-
-def test_a_foreign_service_that_has_our_name_is_left_alone_and_named_in_the_status(world: JobWorld) -> None:
-    spec: JsonObject = {"selector": {"app": "other"}, "ports": [{"port": 80}]}
-    world.create("services", _foreign("digits", spec))
-    world.submit()
-
-    def is_reported() -> None:
-        ready = world.job().status.condition(Condition.PODS_READY)
-        assert ready is not None
-        assert ready.reason == Reason.NAME_TAKEN
-        assert 'service "digits"' in ready.message
-
-    eventually(is_reported)
-    assert dig(world.get("services", "digits"), "spec", "selector") == {"app": "other"}
-    assert world.pods() == {}
 
 
 def test_what_only_the_api_of_pods_refuses_is_reported_in_its_words_and_nothing_is_created(world: JobWorld) -> None:
@@ -266,32 +179,6 @@ def test_after_a_whole_life_a_job_carries_no_mark_of_the_framework(world: JobWor
     assert dig(after, "metadata", "finalizers") is None
     assert after["spec"] == before["spec"]
     assert "kopf" not in json.dumps(after)
-
-
-def test_a_job_applied_again_unchanged_is_not_touched(world: JobWorld) -> None:
-    world.submit(template=OF_NO_SCHEDULER)
-    world.await_pods(["worker-0", "worker-1"])
-    world.await_event(Reason.PODS_CREATED)
-    world.run_pods()
-    job = world.await_state("Running")
-    mark = world.plane.audit.mark()
-    world.plane.kubectl("label", "--namespace", world.namespace, "dtj", "digits", "team=vision")
-
-    def quiet() -> None:
-        assert world.job().generation == job.generation
-        assert world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace) == []
-
-    always(quiet, seconds=1.0)
-
-
-def test_jobs_whose_names_begin_alike_are_never_mixed(world: JobWorld) -> None:
-    world.submit("digits")
-    world.submit("digits-worker", roles={"worker": 1})
-    world.await_pods(["worker-0", "worker-1"], "digits")
-    world.await_pods(["worker-0"], "digits-worker")
-    world.run_pods("digits-worker")
-    world.await_state("Running", "digits-worker")
-    world.await_state("Starting", "digits")
 
 
 def _foreign(name: str, spec: JsonObject, labels: JsonObject | None = None) -> JsonObject:

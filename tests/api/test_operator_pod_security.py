@@ -37,20 +37,6 @@ def test_a_job_runs_where_the_restricted_standard_is_enforced(restricted: JobWor
     assert world.events(Reason.POD_CREATION_FAILED) == []
 
 
-def test_a_pod_that_an_operator_replaces_after_its_restart_is_restricted_too(
-    restricted: JobWorld, operator: OperatorProcess
-) -> None:
-    world = restricted
-    world.submit(strategy="ParameterServer", roles={"worker": 2, "ps": 1})  # whose workers come back alone
-    world.await_pods(["worker-0", "worker-1", "ps-0"])
-    operator.kill()
-    world.delete("pods", "digits-worker-1")
-    world.await_pods(["worker-0", "ps-0"])
-    operator.start()
-    world.await_pods(["worker-0", "worker-1", "ps-0"])
-    assert_restricted(world.pods()["digits-worker-1"])
-
-
 def test_a_template_that_cannot_be_made_to_fit_is_reported_in_the_servers_words(
     restricted: JobWorld, operator: OperatorProcess
 ) -> None:
@@ -63,9 +49,3 @@ def test_a_template_that_cannot_be_made_to_fit_is_reported_in_the_servers_words(
     assert 'violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)' in invalid.message
     assert "runAsNonRoot" not in invalid.message, "what could be mended is"
     assert world.pods() == {}
-
-
-def test_a_namespace_that_enforces_nothing_gets_pods_as_they_are(world: JobWorld, operator: OperatorProcess) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    assert dig(world.pods()["digits-worker-0"], "spec", "securityContext", "runAsNonRoot") is None

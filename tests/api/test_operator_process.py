@@ -144,14 +144,6 @@ def test_a_setting_that_cannot_be_used_ends_it_with_one_line(
         assert complaint in line
 
 
-def test_a_kubeconfig_that_is_missing_ends_it_with_one_line(tmp_path: Path) -> None:
-    with OperatorProcess(tmp_path / "missing", log=tmp_path / "log") as operator:
-        assert operator.wait() == 2
-        line = operator.lines()[-1]
-        assert len(operator.lines()) == 2, "a greeting, and why it ends"
-        assert f"kubeconfig {tmp_path / 'missing'} does not exist" in line
-
-
 def _is(found: int, wanted: int) -> None:
     assert found == wanted
 

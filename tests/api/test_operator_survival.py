@@ -59,18 +59,6 @@ class TestAKilledOperator:
         writes = world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace)
         assert not [str(record) for record in writes if record.verb == "create" and record.resource != "events"]
 
-    def test_ends_what_ended_while_it_was_away(self, world: JobWorld, operator: OperatorProcess) -> None:
-        world.submit(runPolicy={"backoffLimit": 0})
-        world.await_pods(["worker-0", "worker-1"])
-        world.run_pods()
-        world.await_state("Running")
-        operator.kill()
-        world.end_pod("digits-worker-1", exit_code=1, message="out of luck")
-        operator.start()
-        cause = world.await_condition(Condition.FAILED).status.root_cause
-        assert cause is not None
-        assert cause.message == "out of luck"
-
     def test_completes_what_it_had_begun_to_create(self, world: JobWorld, operator: OperatorProcess) -> None:
         world.submit(roles={"worker": 30})
         eventually(lambda: _at_least(world, 3))

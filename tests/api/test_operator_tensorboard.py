@@ -88,21 +88,3 @@ def test_a_quota_that_has_no_room_for_it_harms_nobody(world: JobWorld) -> None:
     assert job.status.reason == Reason.ALL_PODS_READY
     world.end_pod("digits-worker-0", exit_code=0)
     world.await_state("Succeeded")
-
-
-def test_a_pod_of_somebody_elses_that_has_its_name_is_left_alone_and_harms_nobody(world: JobWorld) -> None:
-    body: JsonObject = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": POD},
-        "spec": {"containers": [{"name": "a", "image": "a"}]},
-    }
-    uid = dig(world.create("pods", body), "metadata", "uid")
-    submit(world)
-    note = world.eventually(note_of(world, Reason.TENSORBOARD_FAILED))
-    assert "already exists" in note
-    world.await_state("Running")
-    world.delete_job()
-    kept = world.get("pods", POD)
-    assert kept is not None
-    assert dig(kept, "metadata", "uid") == uid

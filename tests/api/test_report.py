@@ -106,12 +106,3 @@ def test_what_a_person_may_not_read_is_listed(world: JobWorld, tmp_path: Path) -
         assert f"\n  {what}: " in found["INDEX"]
     assert 'User "ann" cannot list resource "pods"' in found["INDEX"]
     assert "could not be read: its INDEX lists them." in done.output
-
-
-def test_a_job_that_is_not_there_is_one_line_and_exit_code_4(world: JobWorld, tmp_path: Path) -> None:
-    file = tmp_path / "x.html"
-    done = dtj(world, "nobody", "--html", "-o", file, kubeconfig=world.plane.kubeconfig)
-    assert done.return_value == 4
-    assert 'distributedtrainingjobs.training.dtj.dev "nobody" not found' in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not file.exists()

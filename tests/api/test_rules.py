@@ -128,8 +128,7 @@ def test_what_makes_pods_cannot_be_changed_before_a_suspended_job_has_stopped(
 
 @pytest.mark.parametrize("suspend", [False, True])
 @pytest.mark.parametrize(
-    "change",
-    [{"template": TEMPLATE}, {"replicaSpecs": {"worker": {"replicas": 1, "args": ["--epochs=9"]}}}],
+    "change", [{"template": TEMPLATE}, {"replicaSpecs": {"worker": {"replicas": 1, "args": ["--epochs=9"]}}}]
 )
 def test_a_job_that_has_ended_is_to_be_created_again_and_not_to_be_suspended(
     cluster: ControlPlane, namespace: str, suspend: bool, change: dict[str, object]

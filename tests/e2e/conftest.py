@@ -2,7 +2,7 @@
 
 The xdist workers share the cluster and one installation. Each test has a namespace of its own, so most tests do not
 disturb each other. A test that does (`disturbs`: it ends or replaces the operator) has the operator to itself; these
-tests come last. A test that judges the whole run comes after everything else, on all workers.
+tests come last.
 """
 
 from __future__ import annotations
@@ -29,28 +29,10 @@ LOCKED_NAMESPACE = "dtj-e2e-locked"
 """A namespace that enforces the Pod Security Standard "restricted"."""
 
 
-RUNNING = pytest.StashKey[ExitStack]()
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What disturbs others comes late and what judges the whole run last."""
-    items.sort(key=_lateness)
-    # Every worker collects before the first test starts, so from now on this one counts among those that run tests.
-    config.stash[RUNNING] = ExitStack()
-    config.stash[RUNNING].enter_context(locked(_notes(config) / "running", shared=True))
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Nothing is left to do for this worker; its process lives on until all have finished."""
-    if RUNNING in session.config.stash:
-        session.config.stash[RUNNING].close()
-
-
-def _lateness(item: pytest.Item) -> int:
-    if item.get_closest_marker("judges_the_run"):
-        return 2
-    return 1 if item.get_closest_marker("disturbs") else 0
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What disturbs others comes last."""
+    items.sort(key=lambda item: item.get_closest_marker("disturbs") is not None)
 
 
 def _notes(config: pytest.Config) -> Path:
@@ -76,10 +58,8 @@ def installed(
         kubeconfig=node_cluster.kubeconfig,
     )
     notes = _notes(request.config)
-    users, beginning = notes / "users", notes / "audit-mark"
+    users = notes / "users"
     with locked(notes / "installing"):
-        if not beginning.exists():
-            beginning.write_text(str(node_cluster.audit.mark() if isinstance(node_cluster, NodeCluster) else 0))
         release = Installation(
             node_cluster,
             helm,
@@ -88,7 +68,6 @@ def installed(
                 "gangSchedulers": ["Native"],
                 "crds": {"enabled": False},  # they are there, as after `kubectl apply -f crds/`
             },
-            mark=int(beginning.read_text()),
         )
         if not users.exists():
             _make_locked_namespace(node_cluster)
@@ -122,19 +101,10 @@ def accelerators(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def operator(request: pytest.FixtureRequest, installed: Installation) -> Iterator[Installation]:
     """The operator that runs in the cluster. What it has logged is shown where a test fails."""
-    if request.node.get_closest_marker("judges_the_run"):
-        _await_end_of_all_other_tests(request.config)
     alone = request.node.get_closest_marker("disturbs") is not None
     with locked(_notes(request.config) / "operator", shared=not alone):
         yield installed
     print(installed.logs())
-
-
-def _await_end_of_all_other_tests(config: pytest.Config) -> None:
-    """xdist ends the session of a worker when nothing is left for it to do."""
-    config.stash[RUNNING].close()
-    with locked(_notes(config) / "running"):
-        pass
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from dtj.api.json import JsonObject
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, example, tiny
 from support.programs import SOURCES
+from support.waiting import eventually
 from testbed import NodeCluster
 from testbed.fake_nodes import FakeNode
 from testbed.processes import wait_until
@@ -57,6 +58,20 @@ def test_a_replica_that_fails_is_named_with_its_code_and_last_words(
     assert cause["message"].strip() == "no such flower"
     kept = {"fails-worker-1", "fails-worker-1-r1"}
     wait_until(lambda: set(jobs.pods()) == kept, what="the end of the other pods")
+
+
+def test_a_volume_that_cannot_be_mounted_is_said_in_the_words_of_the_kubelets_event(jobs: ClusterJobs) -> None:
+    absent: JsonObject = {"volume": {"secret": {"secretName": "absent"}}}
+    jobs.submit(tiny("unmounted", "sleep 300", roles={"worker": 1}, checkpoint=absent))
+
+    def is_said() -> None:
+        conditions = jobs.job("unmounted")["status"].get("conditions", [])
+        ready = next((c for c in conditions if c["type"] == "PodsReady"), {"reason": "none yet"})
+        assert ready["reason"] == "PodStartFailed", ready
+        assert "unmounted-worker-0: " in ready["message"]
+        assert ready["message"].endswith("(FailedMount)")
+
+    eventually(is_said)
 
 
 @pytest.mark.takes_accelerators

@@ -64,8 +64,7 @@ def test_sidecars_that_are_injected_first_decide_no_end_and_hold_no_job(
     # An endless sidecar is stopped, and its pod's log goes with it; a pod that ends by itself is kept.
     ends = {"late-0-worker-0": "Failed", "native-0-worker-0": "Succeeded"}
     wait_until(
-        lambda: {name: pod["status"]["phase"] for name, pod in jobs.pods().items()} == ends,
-        what=f"the pods {ends}",
+        lambda: {name: pod["status"]["phase"] for name, pod in jobs.pods().items()} == ends, what=f"the pods {ends}"
     )
     first = {name: dig(pod, "spec", "containers", 0, "name") for name, pod in jobs.pods().items()}
     assert first["late-0-worker-0"] == "istio-proxy", "injected before the container that trains"

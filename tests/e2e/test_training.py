@@ -7,13 +7,10 @@ from datetime import datetime
 import pytest
 
 from builders import CLAIM_TEMPLATE
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, example, training
 from support.installation import Installation
-from support.waiting import eventually
-from testbed import NodeCluster
-from testbed.audit import AuditRecord
 from testbed.processes import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -135,66 +132,11 @@ class TestDisturbances:
         after = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
         assert before.items() >= after.items()
 
-    @pytest.mark.disturbs
-    def test_the_other_operator_takes_over_within_20_seconds_and_creates_nothing_twice(
-        self, operator: Installation, node_testbed: NodeCluster, jobs: ClusterJobs, trainer_image: str
-    ) -> None:
-        wait_until(lambda: operator.leader() != "", what="a leader")
-        mark = node_testbed.audit.mark()
-        jobs.submit(training("handed-over", "--epochs=2", image=trainer_image, roles={"worker": 2}))
-        leader = operator.leader()
-        operator.kill(leader)
-        wait_until(lambda: operator.leader() not in ("", leader), what="another leader")
-        complete(jobs, "handed-over")
-        created = [call for call in _creations(node_testbed, mark, jobs.namespace) if call.code == 201]
-        assert sorted(call.name for call in created) == ["handed-over-worker-0", "handed-over-worker-1"]
-
-    def test_deletion_leaves_nothing(self, jobs: ClusterJobs, trainer_image: str) -> None:
-        jobs.submit(training("gone", LONG, image=trainer_image, roles={"worker": 1}, checkpoint=CHECKPOINT))
-        jobs.await_condition("gone", "PodsReady")
-        jobs.delete("gone")
-        # The garbage collector of a young cluster looks for new kinds of owners every 30 seconds.
-        wait_until(lambda: jobs.left() == "", what="the garbage collector")
-
-
-def test_pods_that_start_long_after_each_other_meet_at_the_start_gate(jobs: ClusterJobs, trainer_image: str) -> None:
-    """The large proof, with 100 jobs, is bench/start_gate.py; here names come from the job's Service."""
-    late = "import random, time; time.sleep(random.uniform(0, 10))"
-    names = ("gate-a", "gate-b")
-    for name in names:
-        body = training(name, image=trainer_image, roles={"worker": 3})
-        (container,) = objects(dig(body, "spec", "template", "spec", "containers"))
-        container["command"] = ["sh", "-ec", f"python -c '{late}'; exec python -m dtj_trainer --epochs=1"]
-        container["args"] = []
-        jobs.submit(body)
-    for name in names:
-        complete(jobs, name)
-        assert jobs.job(name)["status"]["attempt"] == 1
-
-
-def test_a_job_that_no_node_has_room_for_says_so(jobs: ClusterJobs, trainer_image: str) -> None:
-    body = example("digits-gpu", image=trainer_image)
-    body["spec"]["accelerator"] = {"profile": "nvidia", "count": 64}  # type: ignore[index,call-overload]
-    jobs.submit(body)
-
-    def is_reported() -> None:
-        status = jobs.job("digits-gpu").get("status", {})
-        messages = [c["message"] for c in status.get("conditions", ()) if c["type"] == "PodsReady"]
-        assert status.get("reason") == "Unschedulable"
-        assert any("Insufficient nvidia.com/gpu" in message for message in messages), messages
-
-    eventually(is_reported)
-
 
 def test_helm_test_gets_the_operators_answer(operator: Installation) -> None:
     assert "Succeeded" in operator.helm.run(
         "test", "dtj", "--namespace=dtj-system", f"--timeout={PATIENCE_SECONDS:.0f}s"
     )
-
-
-def _creations(testbed: NodeCluster, mark: int, namespace: str) -> list[AuditRecord]:
-    calls = testbed.audit.writes(since=mark, namespace=namespace)
-    return [call for call in calls if call.verb == "create" and call.resource == "pods" and not call.subresource]
 
 
 def _accuracy(log: str) -> float:

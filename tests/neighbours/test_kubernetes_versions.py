@@ -13,7 +13,6 @@ from contextlib import suppress
 import pytest
 
 from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
-from builders import manifest
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.validation import validate
 from support.job_world import JobWorld
@@ -68,12 +67,6 @@ def test_the_crd_is_served_with_its_rules(cluster: ControlPlane, namespace: str)
         if missing or not answer:
             wrong[case] = {"missing": missing, "answer": answer or "accepted"}
     assert not wrong, json.dumps(wrong, indent=1)
-
-
-def test_a_field_that_is_fixed_cannot_be_changed(cluster: ControlPlane, namespace: str) -> None:
-    assert refusal(cluster, namespace, manifest(roles={"worker": 1})) == ""
-    answer = refusal(cluster, namespace, manifest(roles={"worker": 1}, strategy="OneDevice"))
-    assert "strategy cannot be changed: delete the job and create it again" in answer
 
 
 def test_a_job_lives_its_whole_life(world: JobWorld, operator: OperatorProcess, trainer: StatusPort) -> None:

@@ -113,10 +113,6 @@ class TestTopology:
         racks.queues.await_message("QuotaReserved", "topology")
         assert racks.queues.world.pods() == {}
 
-    def test_a_queue_of_nodes_with_a_topology_places_jobs_that_ask_for_none(self, racks: Racks) -> None:
-        racks.submit(5)
-        assert set(racks.await_nodes(5).values()) <= set(racks.rack_of)
-
     def test_a_pod_that_comes_back_gets_the_node_of_its_rank(self, racks: Racks) -> None:
         racks.submit(2, level=RACK, strategy="ParameterServer", others={"chief": 1, "ps": 1})
         before = racks.await_nodes(4)

@@ -10,8 +10,7 @@ import pytest
 from dtj.api.json import JsonObject, dig
 from support.gang_schedulers import COSCHEDULING, VOLCANO, Groups
 from support.job_world import JobWorld
-from support.slots import Slots, await_bound, bound, submit_eight_for_six_slots
-from support.waiting import eventually
+from support.slots import Slots, submit_eight_for_six_slots
 from testbed import ControlPlane, runs
 from testbed.scheduler_plugins import SchedulerPlugins
 
@@ -39,18 +38,6 @@ class TestCoscheduling:
         submit_eight_for_six_slots(world, slots, self.SCHEDULING)
         assert world.job().status.gang == "Coscheduling"
         assert dig(Groups(world, COSCHEDULING, "podgroups").await_one(), "spec", "minMember") == 8
-
-    def test_a_new_attempt_is_a_gang_again(self, world: JobWorld, slots: Slots) -> None:
-        world.submit(roles={"worker": 3}, template=slots.template, runPolicy={"scheduling": self.SCHEDULING})
-        await_bound(world, 3)
-        world.run_pods()
-        world.await_state("Running")
-        world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
-
-        def bound_again() -> None:
-            assert {f"digits-worker-{index}-r1" for index in range(3)} <= set(bound(world))
-
-        eventually(bound_again)
 
 
 class TestVolcano:

@@ -40,12 +40,7 @@ class Harness:
 
     def __post_init__(self) -> None:
         self.engine = Engine(
-            self.gateway,
-            plan=self._plan,
-            platform=self.platform,
-            instance="test",
-            settings=self.settings,
-            now=self.now,
+            self.gateway, plan=self._plan, platform=self.platform, instance="test", settings=self.settings, now=self.now
         )
 
     def now(self) -> datetime:

@@ -18,9 +18,5 @@ def gang_of(manifest: JsonObject) -> str | None:
 
 def members_needed(gang: JsonObject) -> int:
     """How many members a PodGroup or Workload waits for."""
-    ways = (
-        ("minMember",),
-        ("schedulingPolicy", "gang", "minCount"),
-        ("podGroups", 0, "policy", "gang", "minCount"),
-    )
+    ways = (("minMember",), ("schedulingPolicy", "gang", "minCount"), ("podGroups", 0, "policy", "gang", "minCount"))
     return next(found for way in ways if isinstance(found := dig(gang, "spec", *way), int))

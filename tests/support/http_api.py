@@ -192,13 +192,7 @@ def _group(group_version: str) -> JsonObject:
 def _resource(plural: str) -> JsonObject:
     kind = _KINDS.get(plural, plural.title())
     verbs: list[JsonValue] = ["create", "delete", "get", "list", "patch", "watch"]
-    return {
-        "name": plural,
-        "singularName": kind.lower(),
-        "kind": kind,
-        "namespaced": plural in _KINDS,
-        "verbs": verbs,
-    }
+    return {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": plural in _KINDS, "verbs": verbs}
 
 
 def _cause(sentence: str) -> JsonObject:

@@ -16,12 +16,11 @@ NAMESPACE = "dtj-system"
 
 @dataclass(frozen=True)
 class Installation:
-    """One release of the chart in a cluster; ``mark`` is where the testbed's audit log was before it."""
+    """One release of the chart in a cluster."""
 
     cluster: Cluster
     helm: Helm
     values: JsonObject
-    mark: int = 0
 
     def install(self, chart: Path = CHART, values: JsonObject | None = None) -> None:
         """``helm install``, with the values of this installation if none are given; returns when the operator is ready.
@@ -47,26 +46,11 @@ class Installation:
         """``helm uninstall``, if it is installed."""
         self.helm.run("uninstall", RELEASE, f"--namespace={NAMESPACE}", "--ignore-not-found")
 
-    @property
-    def user(self) -> str:
-        """Who the operator is to the API server."""
-        return f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
-
-    def objects(self) -> list[JsonObject]:
-        """The chart's objects, rendered as they were installed."""
-        return self.helm.objects(self.values, namespace=NAMESPACE)
-
     def pods(self) -> dict[str, Json]:
         """The operator's pods that are not on their way out, by name."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io%2Fname%3Ddtj-operator"
         found = self.cluster.api.request("GET", path)["items"]
         return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
-
-    def leader(self) -> str:
-        """The pod that leads; empty where none does."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
-        holder: str = self.cluster.api.request("GET", path)["spec"].get("holderIdentity") or ""
-        return next((name for name in self.pods() if holder.startswith(name)), "")
 
     def kill(self, pod: str) -> None:
         """End one of its pods at once, without letting it step down."""

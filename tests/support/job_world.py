@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -55,6 +56,23 @@ class JobWorld:
             assert any(call.verb == "watch" for call in calls)
 
         self.eventually(watches)
+
+    def user(self, name: str, *verbs: str, config_maps: tuple[str, ...] = ()) -> Path:
+        """The kubeconfig of a user who may do this to jobs, and to ConfigMaps, of the namespace, and nothing else."""
+        group = "rbac.authorization.k8s.io"
+        at = f"/apis/{group}/v1/namespaces/{self.namespace}"
+        rights = [("training.dtj.dev", "distributedtrainingjobs", verbs), ("", "configmaps", config_maps)]
+        rules: list[JsonValue] = [
+            {"apiGroups": [its_group], "resources": [resource], "verbs": [*allowed]}
+            for its_group, resource, allowed in rights
+            if allowed
+        ]
+        role: JsonObject = {"apiGroup": group, "kind": "Role", "name": name}
+        subject: JsonObject = {"apiGroup": group, "kind": "User", "name": name}
+        self.api.request("POST", f"{at}/roles", {"metadata": {"name": name}, "rules": rules})
+        binding: JsonObject = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
+        self.api.request("POST", f"{at}/rolebindings", binding)
+        return self.plane.kubeconfig_for(name)
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 

@@ -28,11 +28,7 @@ _CLUSTER_WIDE = {
 }
 
 ONE_CPU: JsonObject = {
-    "spec": {
-        "containers": [
-            {"name": "trainer", "image": "example/trainer:1", "resources": {"requests": {"cpu": "1"}}},
-        ]
-    }
+    "spec": {"containers": [{"name": "trainer", "image": "example/trainer:1", "resources": {"requests": {"cpu": "1"}}}]}
 }
 """Pods of which each needs one CPU of the quota."""
 

@@ -78,10 +78,7 @@ def fake_trainer(folder: Path) -> Path:
 
 
 async def run_locally(
-    body: JsonObject,
-    runs: Path,
-    *,
-    show: Callable[[RunView, LocalRun], None] = lambda view, running: None,
+    body: JsonObject, runs: Path, *, show: Callable[[RunView, LocalRun], None] = lambda view, running: None
 ) -> FinishedRun:
     """Run a job with this interpreter. ``show`` sees each view and may stop the run."""
     name = body["metadata"]["name"]  # type: ignore[index, call-overload]

@@ -47,11 +47,7 @@ class Slots:
     @property
     def template(self) -> JsonObject:
         """Pods of which each needs a slot of this node, or of the nodes of its group."""
-        container: JsonObject = {
-            "name": "trainer",
-            "image": "example/trainer:1",
-            "resources": {"limits": {SLOT: "1"}},
-        }
+        container: JsonObject = {"name": "trainer", "image": "example/trainer:1", "resources": {"limits": {SLOT: "1"}}}
         return {
             "spec": {
                 "nodeSelector": {"slots": self._group},

@@ -20,10 +20,7 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    "rules": [
-        {"level": "Metadata", "verbs": sorted(WRITES)},
-        {"level": "Metadata", "omitStages": ["RequestReceived"]},
-    ],
+    "rules": [{"level": "Metadata", "verbs": sorted(WRITES)}, {"level": "Metadata", "omitStages": ["RequestReceived"]}],
 }
 
 

@@ -13,7 +13,6 @@ import levels
 import pytest
 
 from support.snippets import ROOT
-from support.waiting import eventually
 
 pytestmark = pytest.mark.unit
 
@@ -75,15 +74,6 @@ def test_a_level_of_the_gate_has_all_its_cases_within_its_budget_and_skips_none(
     assert words in capfd.readouterr().out
 
 
-def test_one_test_that_takes_too_much_of_the_processor_fails_the_gate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(levels, "SECONDS_OF_ONE_TEST", 0.05)
-    computes = "def test_b():\n    while time.process_time() < 3: pass"
-    assert run(tmp_path, monkeypatch, of_file(tmp_path, computes)) == 1
-    assert "test_small.py::test_b took" in capfd.readouterr().out
-
-
 def test_levels_after_one_that_failed_still_run_and_a_need_that_cannot_be_made_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,14 +92,6 @@ command = ["sh", "-c", "echo b was run"]
     assert "b was run" in printed
 
 
-@pytest.mark.parametrize("name", ["e3e", "trainer,api"])
-def test_a_name_that_stands_for_nothing_is_answered_with_the_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
-) -> None:
-    assert run(tmp_path, monkeypatch, levels.TABLE.read_text(), name) == 2
-    assert f"no level or part has the name '{name}': use gate, all, for-change, lint, unit" in capfd.readouterr().err
-
-
 PART = """
 gate = ["b"]
 [levels.b]
@@ -120,12 +102,7 @@ tests = ["tests/b.py"]
 
 @pytest.mark.parametrize(("days", "code", "words"), [(0, 0, "KNOWN "), (8, 1, "FAILED ")], ids=["known", "expired"])
 def test_a_failure_of_a_part_that_is_known_fails_nothing_for_a_week(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    days: int,
-    code: int,
-    words: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], days: int, code: int, words: str
 ) -> None:
     since = date.today() - timedelta(days=days)
     known = tmp_path / "known.toml"
@@ -138,43 +115,12 @@ def test_a_failure_of_a_part_that_is_known_fails_nothing_for_a_week(
     assert run(tmp_path, monkeypatch, table, "known-failures") == code
 
 
-def test_a_run_that_broke_is_not_excused_by_a_failure_that_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    known = tmp_path / "known.toml"
-    test = f"{os.path.relpath(tmp_path, ROOT)}/test_small.py::test_b"
-    known.write_text(f'[[known]]\nid = "{test}"\nsince = {date.today()}\nwhat = "a race"\n')
-    monkeypatch.setattr(levels, "KNOWN_FAILURES", known)
-    breaks = "def test_b(): assert 1 == 2\ndef test_c(): pytest.exit('broken', returncode=3)"
-    table = PART + of_file(tmp_path, breaks).partition("\n")[2]
-    assert run(tmp_path, monkeypatch, table, "a") == 1
-    assert "ended with 3" in capfd.readouterr().out
-
-
 def test_what_is_left_out_of_a_level_of_the_trainer_is_named_as_its_own_pytest_names_it() -> None:
     """tests/trainer has a pytest.ini: ids that begin at the root of the project would leave out nothing."""
     level = levels.Table(levels.TABLE.read_text()).levels["trainer"]
     left_out = [word for word in levels._pytest(level, Path("record"), strict=True) if word.startswith("--deselect=")]
     assert left_out
     assert [word for word in left_out if not word.startswith("--deselect=test_")] == []
-
-
-def test_a_test_of_the_gate_cannot_be_known_to_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    known = tmp_path / "known.toml"
-    known.write_text('[[known]]\nid = "tests/b.py::test_b"\nsince = 2026-01-01\nwhat = "a race"\n')
-    monkeypatch.setattr(levels, "KNOWN_FAILURES", known)
-    assert run(tmp_path, monkeypatch, PART, "b") == 2
-    assert "tests/b.py::test_b is a test of the gate: repair it" in capfd.readouterr().err
-
-
-def test_a_full_disk_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(levels, "FREE_BYTES", 10**18)
-    assert run(tmp_path, monkeypatch, levels.TABLE.read_text(), "lint") == 2
-    assert "are free on the disk of" in capfd.readouterr().err
 
 
 def test_a_change_is_tested_by_the_gate_and_the_parts_whose_paths_it_touches(
@@ -200,23 +146,3 @@ def test_the_table_names_files_that_are_there_and_a_target_for_each_part() -> No
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
     makefile = (ROOT / "Makefile").read_text()
     assert [name for name in table.parts if f"\ntest-{name}: ##" not in makefile] == []
-
-
-def test_ctrl_c_ends_what_runs_and_begins_nothing_else(tmp_path: Path) -> None:
-    waits = f'["sh", "-c", "touch {tmp_path}/runs; exec sleep 600"]'
-    touches = f'["touch", "{tmp_path}/next"]'
-    (tmp_path / "levels.toml").write_text(
-        f"gate = []\n[levels.a]\ncommand = {waits}\n[levels.b]\ncommand = {touches}\n"
-    )
-    code = f"import levels, pathlib, sys; levels.TABLE = pathlib.Path({str(tmp_path / 'levels.toml')!r}); "
-    code += "sys.exit(levels.main(['a', 'b']))"
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
-    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True, env=environment) as process:
-
-        def begun() -> None:
-            assert (tmp_path / "runs").exists()
-
-        eventually(begun)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait() == 130
-    assert not (tmp_path / "next").exists()

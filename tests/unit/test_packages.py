@@ -13,17 +13,11 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from dtj.local.trainer import how_to_install
-
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
 
-FOLDERS = {
-    "dtj-cli": ROOT,
-    "dtj-trainer": ROOT / "trainer-image",
-    "dtj-launch": ROOT / "trainer-image" / "dtj_launch",
-}
+FOLDERS = {"dtj-cli": ROOT, "dtj-trainer": ROOT / "trainer-image", "dtj-launch": ROOT / "trainer-image" / "dtj_launch"}
 PACKAGES = ("dtj", "dtj_trainer", "dtj_launch")
 
 
@@ -73,12 +67,6 @@ def test_what_the_images_lock_is_in_the_ranges_that_pip_takes(lock: str, librari
     lines = (FOLDERS["dtj-trainer"] / lock).read_text().splitlines()
     locked = dict(line.split()[0].lower().replace("_", "-").split("==") for line in lines if "==" in line)
     assert {name for name in libraries if locked[name] not in ranges[name]} == set()
-
-
-def test_what_dtj_recommends_to_install_is_this_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dtj.local.trainer._checkout", lambda: None)
-    monkeypatch.setattr("dtj.local.trainer._installed_from", lambda: None)
-    assert how_to_install() == "type `pip install 'dtj-cli[local]'`"
 
 
 @pytest.mark.parametrize("name", PACKAGES)

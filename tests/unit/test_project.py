@@ -36,19 +36,6 @@ def test_each_example_is_valid_on_a_platform_with_the_shipped_profiles(path: Pat
         assert problems(Job.from_object({**body, "metadata": {**body["metadata"], "uid": "u"}}), Platform()) == ()
 
 
-def test_owners_are_compared_in_one_place_that_knows_the_namespace() -> None:
-    """A comparison of UIDs alone takes the object of another namespace for the job's own."""
-    operator = ROOT / "operator" / "dtj"
-    compared = [
-        f"{path.relative_to(operator)}: {line.strip()}"
-        for room in ("core", "engine", "kube", "client")
-        for path in sorted((operator / room).glob("*.py"))
-        for line in path.read_text().splitlines()
-        if re.search(r"owner_uid\s*(==|!=)|(==|!=)\s*\S*owner_uid", line)
-    ]
-    assert compared == []
-
-
 def test_the_crd_is_small_enough_for_a_plain_kubectl_apply() -> None:
     """kubectl keeps it as JSON in an annotation; all annotations of an object may have 262,144 bytes."""
     (path,) = (ROOT / "crds").glob("*.yaml")

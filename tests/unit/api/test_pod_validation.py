@@ -25,7 +25,7 @@ def test_a_pod_that_a_server_refuses_is_refused_with_the_field(case: str) -> Non
     assert all(violation.field.startswith("spec.template") for violation in violations)
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", ["a misspelt field", "two variables of one name"])
 def test_the_template_of_a_role_is_checked_as_the_shared_one(case: str) -> None:
     violations = validate(manifest(replicaSpecs={"worker": {"template": {"spec": REFUSED[case]}}}))
     assert violations
@@ -45,10 +45,7 @@ def test_a_pod_that_a_server_takes_is_valid(case: str) -> None:
             'spec.template.spec.nodeSelektor: unknown field "spec.template.spec.nodeSelektor"; did you mean '
             '"nodeSelector"?',
         ),
-        (
-            REFUSED_AT_APPLY["a field that is none"],
-            'spec.template.spec.gpus: unknown field "spec.template.spec.gpus"',
-        ),
+        (REFUSED_AT_APPLY["a field that is none"], 'spec.template.spec.gpus: unknown field "spec.template.spec.gpus"'),
         (
             REFUSED_AT_APPLY["two containers of one name"],
             'spec.template.spec.containers[1]: Duplicate value: {"name":"trainer"}',

@@ -6,11 +6,7 @@ import pytest
 
 from builders import job
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import (
-    CheckPods,
-    PatchStatus,
-    RequeueAfter,
-)
+from dtj.core.actions import CheckPods, PatchStatus, RequeueAfter
 from world import World
 
 pytestmark = pytest.mark.unit

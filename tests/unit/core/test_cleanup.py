@@ -8,9 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dtj.api.names import Condition
-from dtj.core.actions import (
-    RequeueAfter,
-)
+from dtj.core.actions import RequeueAfter
 from dtj.core.observed import Phase
 from world import World, running
 

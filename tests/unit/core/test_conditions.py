@@ -27,33 +27,17 @@ READY = Wanted("True", Reason.ALL_PODS_READY)
         (DesiredConditions(pods_ready=NOT_READY), "Running", "Running"),
         (DesiredConditions(pods_ready=NOT_READY), "Suspended", "Starting"),
         (DesiredConditions(pods_ready=NOT_READY), "Restarting", "Starting"),
-        (
-            DesiredConditions(pods_ready=NOT_READY, restarting=Wanted("True", Reason.BACKOFF)),
-            "Running",
-            "Restarting",
-        ),
-        (
-            DesiredConditions(pods_ready=NOT_READY, suspended=Wanted("True", Reason.SUSPENDED)),
-            "Running",
-            "Suspended",
-        ),
+        (DesiredConditions(pods_ready=NOT_READY, restarting=Wanted("True", Reason.BACKOFF)), "Running", "Restarting"),
+        (DesiredConditions(pods_ready=NOT_READY, suspended=Wanted("True", Reason.SUSPENDED)), "Running", "Suspended"),
         (DesiredConditions(pods_ready=NOT_READY, invalid=Wanted("True", Reason.INVALID_SPEC)), "", "Pending"),
-        (
-            DesiredConditions(pods_ready=NOT_READY, invalid=Wanted("True", Reason.INVALID_SPEC)),
-            "Running",
-            "Running",
-        ),
+        (DesiredConditions(pods_ready=NOT_READY, invalid=Wanted("True", Reason.INVALID_SPEC)), "Running", "Running"),
         (DesiredConditions(pods_ready=READY), "Starting", "Running"),
         (
             DesiredConditions(pods_ready=NOT_READY, complete=Wanted("True", Reason.TRAINING_SUCCEEDED)),
             "Running",
             "Succeeded",
         ),
-        (
-            DesiredConditions(pods_ready=NOT_READY, failed=Wanted("True", Reason.REPLICA_FAILED)),
-            "Starting",
-            "Failed",
-        ),
+        (DesiredConditions(pods_ready=NOT_READY, failed=Wanted("True", Reason.REPLICA_FAILED)), "Starting", "Failed"),
         (DesiredConditions(pods_ready=NOT_READY), "what somebody wrote", "Starting"),
     ],
 )

@@ -13,11 +13,7 @@ pytestmark = pytest.mark.unit
 POINTS = points()
 BY_STATUS = {"Current": ("True", "False", "False"), "Failed": ("False", "False", "True")}
 NOBODY_WORKS_ON_IT = ("it is being suspended", "it is suspended", "it waits in a queue", "it is invalid")
-NOT_THE_CONDITIONS = (
-    "nobody has seen it",
-    "it was changed, and the operator has not seen it",
-    "it is being deleted",
-)
+NOT_THE_CONDITIONS = ("nobody has seen it", "it was changed, and the operator has not seen it", "it is being deleted")
 """Points that kstatus finds out by the metadata."""
 
 

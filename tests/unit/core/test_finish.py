@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import (
-    Emit,
-)
+from dtj.core.actions import Emit
 from dtj.core.observed import Phase
 from world import running
 

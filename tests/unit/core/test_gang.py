@@ -14,9 +14,9 @@ from dtj.core.actions import BestEffort, CreateGang, CreatePod, DeleteGang, Look
 from dtj.core.gang.discovery import APIS
 from dtj.core.gang.requests import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
-from support.gang_manifests import gang_of, members_needed
+from support.gang_manifests import gang_of
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_137, VOLCANO, admit, world
-from world import World, live
+from world import World
 
 pytestmark = pytest.mark.unit
 
@@ -288,56 +288,6 @@ class TestThroughTheLifeOfAJob:
         story.wait(2)
         assert dig(story.manifests["digits-worker-1-r1"], "spec", "workloadRef") is None
 
-    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_137], ids=lambda api: api.api_version)
-    def test_a_replica_that_came_back_alone_joins_the_gang_of_the_next_attempt(self, api: GangApi) -> None:
-        body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
-        story = World(body, installed=(api,))
-        for lost in (None, "worker-0", "ps-0"):
-            if lost is not None:
-                story.take_away(lost)
-            story.settle_deletions()
-            story.run_all()
-            story.settle()
-        assert story.job.status.attempt == 2
-        assert len([pod for pod in story.pods.values() if pod.node and pod.attempt == 2]) == members_needed(
-            story.gang_manifests[-1]
-        )
-
-    def test_a_replica_that_came_back_alone_joins_the_gang_after_a_suspension(self) -> None:
-        def suspend(suspended: bool) -> None:
-            policy = {"scheduling": {}, "suspend": suspended}
-            changed = job(roles={"worker": 2, "evaluator": 1}, runPolicy=policy)
-            story.job = replace(story.job, spec=changed.spec, generation=story.job.generation + 1)
-            story.settle_deletions()
-
-        story = world(VOLCANO, roles={"worker": 2, "evaluator": 1})
-        story.start()
-        story.take_away("evaluator-0")
-        suspend(False)
-        suspend(True)
-        suspend(False)
-        assert {gang_of(story.manifests[name]) for name in live(story)} == {"digits"}
-
-    def test_a_replica_that_is_lost_before_the_gang_is_placed_leaves_its_place_to_the_next(self) -> None:
-        story = world(VOLCANO, roles={"worker": 2, "evaluator": 1})
-        story.settle()
-        story.take_away("evaluator-0")
-        story.advance(11)
-        story.settle_deletions()
-        assert gang_of(story.manifests["digits-evaluator-0-r1"]) == "digits"
-        story.run_all()
-        story.settle()
-        assert story.job.status.state == "Running"
-
-    def test_another_number_of_workers_is_another_gang(self) -> None:
-        story = world(VOLCANO, elastic={"maxReplicas": 5})
-        story.start()
-        scaled = job(roles={"worker": 5}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": {}})
-        story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
-        story.settle_deletions()
-        assert [dig(body, "spec", "minMember") for body in story.gang_manifests] == [3, 5]
-        assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 5
-
     def test_a_suspended_job_holds_nothing(self) -> None:
         story = world(VOLCANO)
         story.settle()
@@ -408,17 +358,6 @@ class TestAnIncompleteGang:
         assert (story.job.status.state, story.job.status.attempt) == ("Starting", 1)
         assert story.job.status.restarts.total == 0
         assert len(story.pods) == 3
-
-    def test_gives_back_what_it_holds_in_every_attempt(self) -> None:
-        story = world(VOLCANO)
-        story.start()
-        story.take_away("worker-1")
-        story.settle_deletions()
-        del story.pods["digits-worker-2-r1"]
-        story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
-        story.settle()
-        assert story.job.status.attempt == 2
-        assert all(pod.terminating for pod in story.pods.values())
 
     def test_that_is_placed_already_goes_on_without_the_refused(self) -> None:
         story = world(VOLCANO, minAvailable=2)

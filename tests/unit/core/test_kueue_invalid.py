@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from pydantic import JsonValue
 
 from builders import manifest, stored
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, objects
 from dtj.api.names import Condition, Reason
-from dtj.core.gang.discovery import APIS
+from support.gang_worlds import KUEUE_BETA_2, admit, evict
 from world import World, live
 
 pytestmark = pytest.mark.unit
@@ -25,26 +23,18 @@ LABELS = {
 
 
 def made(labels: Mapping[str, str] = {}, **spec: object) -> Job:  # it is only read
-    body = stored(manifest(roles={"worker": 2}, **spec))  # type: ignore[arg-type]
+    body = stored(manifest(roles={"worker": 3}, **spec))  # type: ignore[arg-type]
     metadata = body["metadata"]
     assert isinstance(metadata, dict)
     metadata["labels"] = dict(labels)
     return Job.from_object(body)
 
 
-def condition(kind: str, reason: str = "Any") -> JsonObject:
-    since = "2026-01-02T03:04:05Z"
-    return {"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": since}
-
-
-def admitted(job: Job, **world: object) -> World:
+def admitted(job: Job) -> World:
     """The job as it runs after Kueue has admitted it."""
-    kueue = next(api for api in APIS if api.api_version == "kueue.x-k8s.io/v1beta2")
-    there = World(job, installed=(kueue,), **world)  # type: ignore[arg-type]
+    there = World(job, installed=(KUEUE_BETA_2,))
     there.settle()
-    pod_sets: list[JsonValue] = [{"name": "worker", "flavors": {}}]
-    admission: JsonObject = {"clusterQueue": "shared", "podSetAssignments": pod_sets}
-    there.kueue_says({"conditions": [condition("QuotaReserved"), condition("Admitted")], "admission": admission})
+    admit(there)
     there.start()
     assert there.is_true(Condition.PODS_READY)
     return there
@@ -56,18 +46,11 @@ def become(world: World, job: Job) -> None:
     world.settle()
 
 
-def evict(world: World) -> None:
-    assert world.gang is not None
-    before = objects(world.gang.status.get("conditions"))
-    world.kueue_says({**world.gang.status, "conditions": [*before, condition("Evicted", "Preempted")]})
-    world.settle_deletions()
-
-
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 def test_a_job_whose_labels_cannot_be_followed_is_evicted_all_the_same(labels: dict[str, str]) -> None:
     world = admitted(made(runPolicy=QUEUE))
     become(world, made(labels, runPolicy=QUEUE))
-    evict(world)
+    evict(world, "Preempted")
     assert live(world) == set()
     assert world.gang is not None
     assert "admission" not in world.gang.status, "the quota is given back"
@@ -83,7 +66,7 @@ def test_meanwhile_a_lost_pod_is_replaced_and_the_condition_invalid_says_what_is
     world.finish_deletions()
     world.advance(11)
     world.start()
-    assert len(live(world)) == 2
+    assert len(live(world)) == 3
     assert world.is_true(Condition.PODS_READY)
     invalid = world.condition(Condition.INVALID)
     assert (invalid.status, invalid.reason) == ("True", Reason.INVALID_SPEC)
@@ -93,7 +76,7 @@ def test_meanwhile_a_lost_pod_is_replaced_and_the_condition_invalid_says_what_is
 def test_a_job_whose_queue_label_is_removed_stays_in_its_queue() -> None:
     world = admitted(made({"kueue.x-k8s.io/queue-name": "team-a"}))
     become(world, made())
-    evict(world)
+    evict(world, "Preempted")
     assert live(world) == set()
     assert world.job.status.state == "Suspended"
 
@@ -104,13 +87,12 @@ def test_a_job_whose_accelerator_profile_was_removed_is_evicted() -> None:
     world.platform = replace(world.platform, profiles={})
     world.settle()
     assert world.is_true(Condition.INVALID)
-    evict(world)
+    evict(world, "Preempted")
     assert live(world) == set()
 
 
 def test_a_job_that_has_not_begun_is_not_queued_by_labels_that_cannot_be_followed() -> None:
-    kueue = next(api for api in APIS if api.api_version == "kueue.x-k8s.io/v1beta2")
-    world = World(made(LABELS["another queue"], runPolicy=QUEUE), installed=(kueue,))
+    world = World(made(LABELS["another queue"], runPolicy=QUEUE), installed=(KUEUE_BETA_2,))
     world.settle()
     assert world.is_true(Condition.INVALID)
     assert world.gang is None

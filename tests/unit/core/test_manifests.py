@@ -91,16 +91,6 @@ class TestEnvironment:
         for place in (("initContainers", 0), ("containers", 0), ("containers", 1)):
             assert {"TF_CONFIG", "DTJ_ROLE", "DTJ_INDEX", "DTJ_STATUS_PORT"} <= environment(made, *place).keys()
 
-    def test_an_evaluator_sees_the_cluster_of_the_others_and_is_not_in_it(self) -> None:
-        made = pod(job(roles={"chief": 1, "worker": 1, "evaluator": 1}), Replica(Role.EVALUATOR, 0))
-        config = json.loads(environment(made)["TF_CONFIG"])
-        assert config["cluster"].keys() == {"chief", "worker"}
-        assert config["task"] == {"type": "evaluator", "index": 0}
-
-    def test_a_single_worker_has_a_tf_config_too(self) -> None:
-        config = json.loads(environment(pod(job(roles={"worker": 1})))["TF_CONFIG"])
-        assert config["cluster"] == {"worker": ["worker-0.digits.default.svc:2222"]}
-
     def test_port_and_cluster_domain_show_in_the_addresses(self) -> None:
         platform = Platform(network=ClusterNetwork(domain="k8s.example"))
         config = json.loads(environment(pod(job(port=4444), platform=platform))["TF_CONFIG"])

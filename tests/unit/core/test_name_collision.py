@@ -8,10 +8,7 @@ import pytest
 
 from builders import job, pod
 from dtj.api.names import Reason
-from dtj.core.actions import (
-    DeletePod,
-    RequeueAfter,
-)
+from dtj.core.actions import DeletePod, RequeueAfter
 from dtj.core.observed import Child
 from world import World, running
 

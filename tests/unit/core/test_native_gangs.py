@@ -10,7 +10,6 @@ from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreateGang, DeleteGang, UpdateGang
-from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, Phase
 from dtj.core.status import format_time
 from support.gang_worlds import NATIVE_135, NATIVE_137, VOLCANO, world
@@ -48,13 +47,6 @@ def scale(story: World, workers: int) -> None:
 
 
 class TestTheVersions:
-    def test_the_newest_version_that_is_served_is_used(self) -> None:
-        native = tuple(api for api in APIS if api.gang == "Native")
-        story = world(*native)
-        story.settle()
-        assert story.gang is not None
-        assert story.gang.api == NATIVE_137
-
     def test_replicas_of_a_collective_are_disrupted_together_and_those_of_a_parameter_server_alone(self) -> None:
         collective = world(NATIVE_137)
         collective.settle()
@@ -119,22 +111,6 @@ class TestADisruptedGroup:
         restarts = story.job.status.restarts
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
 
-    def test_of_the_pods_of_the_next_attempt_their_own_ends_count(self) -> None:
-        story = running(NATIVE_137, roles={"worker": 3})
-        self.created_now(story)
-        self.disrupt(story)
-        story.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        story.settle()
-        story.finish_deletions()
-        story.wait(10)
-        story.run_all()
-        self.created_now(story)
-        story.settle()
-        story.set_pod("worker-2-r1", Phase.FAILED, exit_code=3)
-        story.settle()
-        story.wait(10)
-        assert (story.job.status.restarts.disruption, story.job.status.restarts.user) == (1, 1)
-
 
 class TestTheTopologyKey:
     def test_is_a_constraint_of_the_group(self) -> None:
@@ -161,12 +137,3 @@ class TestTheTopologyKey:
         condition = story.condition(Condition.INVALID)
         assert condition.reason == Reason.GANG_UNAVAILABLE
         assert "1.37" in condition.message
-
-    def test_another_key_is_another_group(self) -> None:
-        story = world(NATIVE_137, gang="Native", topologyKey=RACK)
-        story.settle()
-        zone = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native", "topologyKey": "zone"}})
-        story.job = replace(story.job, spec=zone.spec, raw_spec=zone.raw_spec, generation=2)
-        story.take_away("worker-0")
-        story.settle_deletions()
-        assert dig(spec_of(story), "schedulingConstraints", "topology", 0, "key") == "zone"

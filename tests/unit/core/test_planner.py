@@ -8,10 +8,7 @@ import pytest
 
 from builders import NOW, job, seen
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import (
-    PatchStatus,
-    RequeueAfter,
-)
+from dtj.core.actions import PatchStatus, RequeueAfter
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from world import World, running

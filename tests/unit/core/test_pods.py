@@ -9,10 +9,7 @@ import pytest
 
 from builders import NOW, job, seen
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import (
-    CreatePod,
-    Emit,
-)
+from dtj.core.actions import CreatePod, Emit
 from dtj.core.observed import CreationRefusal, Phase, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
@@ -54,10 +51,7 @@ def test_exactly_the_missing_pods_are_created() -> None:
     world.remove("worker-1")
     world.remove("worker-3")
     created = [action for action in world.step() if isinstance(action, CreatePod)]
-    assert [action.name for action in created] == [
-        "digits-worker-1",
-        "digits-worker-3",
-    ]
+    assert [action.name for action in created] == ["digits-worker-1", "digits-worker-3"]
 
 
 def test_one_of_six_running_is_starting_and_says_so() -> None:

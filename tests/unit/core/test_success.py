@@ -31,12 +31,7 @@ CASES: Final = {
     "a worker has failed": ("Chief", WITH_CHIEF, {"worker-0": 3}, "loss of worker-0"),
     "the chief has failed": ("Chief", WITH_CHIEF, {"chief-0": 3}, "loss of chief-0"),
     "one has completed and one has failed": ("AllWorkers", WORKERS, {"worker-0": 0, "worker-1": 3}, "loss of worker-1"),
-    "an evaluator's success decides nothing": (
-        "Chief",
-        {"worker": 1, "evaluator": 1},
-        {"evaluator-0": 0},
-        "nothing",
-    ),
+    "an evaluator's success decides nothing": ("Chief", {"worker": 1, "evaluator": 1}, {"evaluator-0": 0}, "nothing"),
 }
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from builders import job, manifest, stored
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig
 from dtj.api.names import Env
 from dtj.api.spec import Role
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.manifests.tf_config import Cluster, Delivery
-from dtj.core.platform import ClusterNetwork, Platform
+from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 from dtj_launch import tf_config
 from support.pod_environment import environment_of
@@ -65,21 +65,6 @@ def test_a_pod_has_at_most_four_kilobytes_besides_the_template_whatever_the_numb
     owner = Job.from_object(stored(body, namespace="n" * 63))
     made = pod(owner, Replica(Role.WORKER, workers - 1))
     assert len(json.dumps(made, separators=(",", ":"))) <= 4096
-
-
-@pytest.mark.parametrize("roles", [{"worker": 1}, {"chief": 1, "worker": 101}, {"worker": 1_234, "ps": 10}])
-@pytest.mark.parametrize("network", [ClusterNetwork(), ClusterNetwork(domain="cluster.local")], ids=["short", "whole"])
-def test_the_length_is_known_to_the_byte_before_tf_config_is_made(
-    roles: dict[str, int], network: ClusterNetwork
-) -> None:
-    strategy = "ParameterServer" if "ps" in roles else "MultiWorkerMirrored"
-    roles = {"chief": 1, **roles} if "ps" in roles else roles
-    made = cluster(job(strategy=strategy, roles=roles), Platform(network=network, inline_addresses=None))
-    assert made.delivery is Delivery.INLINE
-    longest = max(
-        len(text(made.variables(Replica(Role(role), count - 1))[Env.TF_CONFIG])) for role, count in roles.items()
-    )
-    assert made.longest == longest
 
 
 def test_addresses_are_inline_up_to_the_limit_and_one_more_makes_a_config_map() -> None:

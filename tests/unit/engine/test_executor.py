@@ -10,16 +10,7 @@ import pytest
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
-from dtj.core.actions import (
-    CheckPods,
-    CreatePod,
-    CreateService,
-    DeletePod,
-    Emit,
-    PatchStatus,
-    Plan,
-    RequeueAfter,
-)
+from dtj.core.actions import CheckPods, CreatePod, CreateService, DeletePod, Emit, PatchStatus, Plan, RequeueAfter
 from dtj.core.observed import Observed
 from dtj.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests
 from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES
@@ -104,12 +95,7 @@ async def test_a_job_is_planned_again_when_its_plan_asks_for_it() -> None:
 
 @virtual_time
 async def test_only_what_differs_is_written_and_what_is_not_ours_stays() -> None:
-    before: JsonObject = {
-        "state": "Starting",
-        "ready": "0/2",
-        "startTime": "2026-01-01T00:00:00Z",
-        "foreign": {"x": 1},
-    }
+    before: JsonObject = {"state": "Starting", "ready": "0/2", "startTime": "2026-01-01T00:00:00Z", "foreign": {"x": 1}}
     after = JobStatus(state="Running", ready="0/2", replica_statuses={"worker": ReplicaStatus(desired=2)})
     async with harnessed(once((PatchStatus(after),))) as harness:
         job = harness.submit()

@@ -117,12 +117,7 @@ async def test_the_objects_of_a_list_are_not_all_decoded_at_the_same_time() -> N
         return service_from(record)
 
     informer = Informer(
-        gateway,
-        SERVICES,
-        decode=decode,
-        convert=convert,
-        on_change=lambda _: None,
-        selector=Label.JOB_NAME,
+        gateway, SERVICES, decode=decode, convert=convert, on_change=lambda _: None, selector=Label.JOB_NAME
     )
     await informer._list()
     assert order == ["decoded", "converted"] * 5

@@ -33,12 +33,7 @@ def pod(name: str, *, phase: str = "Pending", namespace: str = "default", uid: s
 class Watched:
     """An informer at work, and what it reported: ``+name phase``, ``~name phase``, ``-name``."""
 
-    def __init__(
-        self,
-        gateway: FakeGateway,
-        *,
-        on_turned_back: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, gateway: FakeGateway, *, on_turned_back: Callable[[], None] = lambda: None) -> None:
         self.reports: list[str] = []
         self.informer: Informer[PodRecord, tuple[str, str]] = Informer(
             gateway,

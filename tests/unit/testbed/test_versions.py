@@ -1,13 +1,11 @@
-"""The testbed's pure parts: versions, cache keys, and what the audit log says."""
+"""The testbed's pure parts: versions and cache keys."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from support import kubernetes_versions
 from testbed import binaries
-from testbed.audit import AuditLog
 from testbed.binaries import Module
 from testbed.errors import Unavailable
 from testbed.versions import VERSIONS
@@ -42,71 +40,6 @@ def test_kubebuilder_assets_of_another_minor_version_are_refused(
     wanted = binaries.KUBERNETES.version.rpartition(".")[0]
     with pytest.raises(Unavailable, match=rf"kube-apiserver is Kubernetes v1\.20\.3, and the tests need {wanted}"):
         binaries.ensure(("kube-apiserver",))
-
-
-class LogBuilder:
-    """Builds an audit log, event by event."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.path.touch()
-        self._calls = 0
-
-    def received(
-        self, verb: str = "create", *, uri: str = "/api/v1/namespaces/n/pods", agent: str = "operator/1"
-    ) -> str:
-        """A write arrives. Returns its id."""
-        self._calls += 1
-        key = f"id-{self._calls}"
-        self._append({"auditID": key, "stage": "RequestReceived", "verb": verb, "requestURI": uri, "userAgent": agent})
-        return key
-
-    def answered(self, key: str, code: int, *, verb: str = "create", uri: str = "/api/v1/namespaces/n/pods") -> None:
-        """A call is answered."""
-        self._append(
-            {
-                "auditID": key,
-                "stage": "ResponseComplete",
-                "verb": verb,
-                "requestURI": uri,
-                "userAgent": "operator/1",
-                "objectRef": {"resource": "pods", "namespace": "n", "name": "p", "subresource": "status"},
-                "user": {"username": "someone"},
-                "responseStatus": {"code": code},
-            }
-        )
-
-    def _append(self, event: dict[str, object]) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps(event | {"stageTimestamp": "2026-01-02T03:04:05.678901Z"}) + "\n")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> LogBuilder:
-    return LogBuilder(tmp_path / "audit.log")
-
-
-def test_a_write_is_one_record_with_its_answer(log: LogBuilder) -> None:
-    log.answered(log.received(), 201)
-    [record] = AuditLog(log.path).writes()
-    assert str(record) == "create pods/n/p/status -> 201"
-    assert (record.user, record.user_agent, record.group) == ("someone", "operator/1", "")
-
-
-def test_writes_come_in_order_of_arrival_and_not_of_answer(log: LogBuilder) -> None:
-    first, second = log.received(), log.received()
-    log.answered(second, 409)
-    log.answered(first, 201)
-    assert [record.code for record in AuditLog(log.path).writes()] == [201, 409]
-
-
-def test_a_write_received_before_the_mark_is_left_out_though_answered_after_it(log: LogBuilder) -> None:
-    audit = AuditLog(log.path)
-    early = log.received()
-    mark = audit.mark()
-    log.answered(early, 201)
-    log.answered(log.received(), 200)
-    assert [record.code for record in audit.writes(since=mark)] == [200]
 
 
 def test_the_matrix_runs_the_oldest_and_the_newest_version_unless_it_is_asked_for_others() -> None:

@@ -1,13 +1,10 @@
-"""Clusters that the testbed did not make: kind's, in Docker, and whatever KUBECONFIG names.
+"""A cluster that the testbed did not make: kind's, in Docker.
 
-Used as their users would use them, by kind and kubectl. A run's directory holds what is needed besides: a kubeconfig of
-the tests' own, and the processes that end with the run.
+Used as its users would use it, by kind and kubectl. A run's directory holds what is needed besides: a kubeconfig of the
+tests' own, and the processes that end with the run.
 """
 
-import os
-import shlex
 import shutil
-from abc import abstractmethod
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -15,15 +12,16 @@ from typing import Self
 from loopback import free_ports
 from testbed import binaries, runs
 from testbed.cluster import Cluster, Image
-from testbed.errors import Unavailable
 from testbed.fake_nodes import FakeNodes
 from testbed.images import docker_works
 from testbed.processes import Process, output, wait_until
 from testbed.rest import RestClient
 
 
-class OtherCluster(Cluster):
-    """A cluster that is reached through `kubectl proxy`, with whatever credentials its kubeconfig has."""
+class KindCluster(Cluster):
+    """A cluster made by kind, in Docker, for this run, with the fake nodes; it is reached through `kubectl proxy`."""
+
+    NAME = "dtj-tests"
 
     def __init__(self, run: Path) -> None:
         self.run = run
@@ -50,70 +48,23 @@ class OtherCluster(Cluster):
         """Make the cluster ready for use in a new run called `name`; it ends with `owner`, or at `stop`."""
         cluster = cls(runs.create(name, owner=owner))
         try:
-            cluster.join()
+            cluster._create()
             [port] = free_ports(1)
             (cluster.run / "proxy-port").write_text(str(port))
             command = [str(cluster.kubectl_path), "proxy", f"--kubeconfig={cluster.kubeconfig}", f"--port={port}"]
             cluster._proxy.start(command, owner=owner)
             cluster._proxy.await_ready(cluster._answers)
-            cluster.furnish()
+            FakeNodes(cluster, run=cluster.run, kwok=binaries.ensure(("kwok",))["kwok"]).start()
+            wait_until(cluster.nodes_are_ready, what="all nodes to be ready")
         except BaseException:
             cluster.stop()
             raise
         return cluster
 
-    @abstractmethod
-    def join(self) -> None:
-        """Bring the cluster into being if need be, and write its kubeconfig."""
-
-    def furnish(self) -> None:
-        """Put into the cluster what tests expect there."""
-
-    def stop(self) -> None:
-        """Leave the cluster."""
-        runs.remove(self.run)
-
-    def _answers(self) -> bool:
-        try:
-            return self.api.text("GET", "/readyz") == "ok"
-        except OSError:
-            return False
-
-
-class CurrentCluster(OtherCluster):
-    """The cluster that KUBECONFIG or ~/.kube/config names. Nothing is added to it but what tests make."""
-
-    def join(self) -> None:
-        """Copy the current context."""
-        shown = output(str(self.kubectl_path), "config", "view", "--raw", "--minify", "--flatten")
-        self.kubeconfig.touch(mode=0o600)
-        self.kubeconfig.write_text(shown)
-
-    def load_image(self, image: Image) -> None:
-        """Run the command in DTJ_LOAD_IMAGE, in which {} is the image's name, `minikube image load {}` for instance.
-
-        Raises `Unavailable` where there is none: nothing can be known of where this cluster gets its images.
-        """
-        command = os.environ.get("DTJ_LOAD_IMAGE")
-        if not command:
-            raise Unavailable(f"set DTJ_LOAD_IMAGE to the command that puts the image {image.name} onto the nodes")
-        output(*shlex.split(command.replace("{}", image.name)))
-
-
-class KindCluster(OtherCluster):
-    """A cluster made by kind, in Docker, for this run; with the fake nodes."""
-
-    NAME = "dtj-tests"
-
-    def join(self) -> None:
+    def _create(self) -> None:
         """`kind create cluster`, after deleting what a crashed run left."""
         output("kind", "delete", "cluster", f"--name={self.NAME}")
         output("kind", "create", "cluster", f"--name={self.NAME}", f"--kubeconfig={self.kubeconfig}", "--wait=180s")
-
-    def furnish(self) -> None:
-        """Add the fake nodes."""
-        FakeNodes(self, run=self.run, kwok=binaries.ensure(("kwok",))["kwok"]).start()
-        wait_until(self.nodes_are_ready, what="all nodes to be ready")
 
     def load_image(self, image: Image) -> None:
         """`kind load docker-image`."""
@@ -122,7 +73,13 @@ class KindCluster(OtherCluster):
     def stop(self) -> None:
         """`kind delete cluster`."""
         output("kind", "delete", "cluster", f"--name={self.NAME}")
-        super().stop()
+        runs.remove(self.run)
+
+    def _answers(self) -> bool:
+        try:
+            return self.api.text("GET", "/readyz") == "ok"
+        except OSError:
+            return False
 
 
 def kind_works() -> bool:
