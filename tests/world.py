@@ -211,7 +211,7 @@ class World:
         Members that have ended count no more, as for the scheduler plugins and Kubernetes' own gangs.
         """
         for name, pod in self.pods.items():
-            if not pod.node and not pod.ended and not pod.terminating and self._may_be_placed(name):
+            if not pod.node and not pod.main_container_ended and not pod.terminating and self._may_be_placed(name):
                 self.pods[name] = replace(pod, node="node-1")
 
     def _may_be_placed(self, name: str) -> bool:
@@ -221,7 +221,7 @@ class World:
         members = [
             other
             for other, pod in self.pods.items()
-            if gang_of(self.manifests[other]) == gang and not pod.ended and not pod.terminating
+            if gang_of(self.manifests[other]) == gang and not pod.main_container_ended and not pod.terminating
         ]
         return self.gang is not None and len(members) >= members_needed(self.gang_manifests[-1])
 
@@ -229,7 +229,7 @@ class World:
         """All pods that can be scheduled run, and are ready."""
         self.schedule()
         for name, pod in self.pods.items():
-            if pod.node and not pod.ended:
+            if pod.node and not pod.main_container_ended:
                 self.pods[name] = replace(pod, phase=Phase.RUNNING, ready=True)
 
     def take_away(self, replica: str) -> None:

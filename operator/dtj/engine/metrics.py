@@ -323,7 +323,7 @@ def note_status(metrics: Metrics, job: Job, after: JobStatus, *, cache: JobCache
 
 
 def _note_start(metrics: Metrics, job: Job, after: JobStatus, *, now: datetime) -> None:
-    begun = deadlines.begun(job, after)
+    begun = deadlines.could_begin_at(job, after)
     if begun is None:
         return
     if after.start_time is not None and job.status.start_time is None:

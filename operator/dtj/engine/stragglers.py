@@ -85,7 +85,7 @@ class StragglerFinder:
         found = {}
         for replica in training_replicas(spec)[:MAX_ASKED]:
             pod = pod_of(self._state, job, replica)
-            if pod is not None and not pod.ended and not pod.terminating:
+            if pod is not None and not pod.main_container_ended and not pod.terminating:
                 found[replica] = pod
         return found
 

@@ -52,7 +52,9 @@ class TestPodsOfTheDead:
         for _ in range(times):
             world.advance(900)
             world.settle()
-            there = sorted(name for name, found in world.pods.items() if not found.ended and not found.terminating)
+            there = sorted(
+                name for name, found in world.pods.items() if not found.main_container_ended and not found.terminating
+            )
             world.take_away(there[1].removeprefix("digits-"))
             world.step()
             for name in there:

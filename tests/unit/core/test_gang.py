@@ -136,7 +136,7 @@ class TestWhoIsTold:
         foreign.settle()
         condition = foreign.job.status.condition(Condition.PODS_READY)
         assert condition is not None
-        assert 'podgroup "digits" exists and belongs to something else' in condition.message
+        assert 'podgroup "digits" already exists and is not owned by this job' in condition.message
         assert not foreign.pods
 
     def test_a_group_of_that_name_is_nobodys_business_where_the_job_wants_none(self) -> None:

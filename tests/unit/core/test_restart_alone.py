@@ -101,7 +101,7 @@ class TestCollectivesThatAreMendedPodByPod:
         world.settle()
         world.advance(5)
         world.settle()
-        assert {name for name, pod in world.pods.items() if not pod.ended} == {
+        assert {name for name, pod in world.pods.items() if not pod.main_container_ended} == {
             "digits-worker-0-r1",
             "digits-worker-1-r1",
             "digits-worker-2-r1",

@@ -78,7 +78,11 @@ def _place(pod: Pod) -> str:
 
 def _evaluators(context: JobContext) -> tuple[Pod, ...]:
     """The evaluators that are at work: nobody has asked them to stop."""
-    return tuple(pod for pod in context.current if pod.role == Role.EVALUATOR and not pod.ended and not pod.terminating)
+    return tuple(
+        pod
+        for pod in context.current
+        if pod.role == Role.EVALUATOR and not pod.main_container_ended and not pod.terminating
+    )
 
 
 def _evaluation_due(context: JobContext) -> datetime:

@@ -18,10 +18,10 @@ SUSPENDED_BY_USER: Final = DesiredCondition("True", Reason.SUSPENDED, "set runPo
 
 def suspend(context: JobContext) -> Decision | None:
     """Stop what runs while ``runPolicy.suspend`` is set. A manifest with problems that never ran is reported first."""
-    if not context.spec.run_policy.suspend or not (context.begun or not context.problems):
+    if not context.spec.run_policy.suspend or not (context.has_something_to_stop or not context.problems):
         return None
     stopping = stop_all(context, SUSPENDED_BY_USER)
-    return stopping if context.begun else stopping.then(*gang.drop(context))
+    return stopping if context.has_something_to_stop else stopping.then(*gang.drop(context))
 
 
 def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
@@ -47,7 +47,7 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
     ready = DesiredCondition("False", why.reason)
     changed = write(context, status, DesiredConditions(pods_ready=ready, suspended=why))
     if started:
-        words = f"stopping {len([pod for pod in context.own if not pod.stopped])} pods"
+        words = f"stopping {len([pod for pod in context.own if not pod.all_containers_ended])} pods"
         return changed.then(Emit("Normal", why.reason, words), RequeueAfter(0.0))
     stop = (DeletePod(pod.name, pod.uid) for pod in context.own if not pod.terminating)
     return changed.then(*stop, *service.drop(context))
