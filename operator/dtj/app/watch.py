@@ -265,7 +265,7 @@ class _Kopf:
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
 
-def make_registry(deliver: Deliver, connect: Connect, keep: Keep = everywhere) -> kopf.OperatorRegistry:
+def make_registry(deliver: Deliver, connect: Connect, keep: Keep) -> kopf.OperatorRegistry:
     """The handlers, in a registry of their own: kopf's global one would outlive us."""
     registry = kopf.OperatorRegistry()
 

@@ -119,14 +119,12 @@ class Creator:
         caches: JobCaches,
         shown: Callable[[Resource, Key], Pod | Child | GangObject | None],
         now: Callable[[], datetime],
-        backoff: Backoff = REFUSAL_BACKOFF,
     ) -> None:
         self._gateway = gateway
         self._expectations = expectations
         self._caches = caches
         self._shown = shown
         self._now = now
-        self._backoff = backoff
 
     def held(self, job: Job) -> float:
         """Seconds for which nothing may be created for this job, after a refusal."""
@@ -252,7 +250,7 @@ class Creator:
         )
         if isinstance(error, Forbidden) and error.wants_restricted:
             cache.verdict = None  # the namespace enforces it since the check: the next one will find out
-        delay = max(self._backoff.delay(cache.refusals), error.retry_after or 0.0)
+        delay = max(REFUSAL_BACKOFF.delay(cache.refusals), error.retry_after or 0.0)
         cache.hold_until = loop_time() + delay
         log.warning(
             "%s was refused: %s; next attempt in %.0f s",
