@@ -20,14 +20,14 @@ from dtj.api.names import Label
 from dtj.core.actions import CheckPods
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
-from dtj.engine.expectations import Expectation, Expectations, Operation
+from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.gangs import seen_gang
 from dtj.engine.logs import about
-from dtj.engine.state import JobCaches, UnlabelledObject
+from dtj.engine.state import ClusterState, UnlabelledObject
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource, dry_run
 from dtj.kube.observed import claim_from, pod_from, service_from
-from dtj.kube.records import Key, plain_from_object, pod_from_object, service_from_object
+from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
 from dtj.kube.waiting import Backoff, loop_time
 
 MAX_IN_FLIGHT: Final = 50
@@ -115,20 +115,16 @@ class Creator:
         self,
         gateway: Gateway,
         *,
-        expectations: Expectations,
-        caches: JobCaches,
-        shown: Callable[[Resource, Key], Pod | Child | GangObject | None],
+        state: ClusterState,
         now: Callable[[], datetime],
     ) -> None:
         self._gateway = gateway
-        self._expectations = expectations
-        self._caches = caches
-        self._shown = shown
+        self._state = state
         self._now = now
 
     def held(self, job: Job) -> float:
         """Seconds for which nothing may be created for this job, after a refusal."""
-        return max(0.0, self._caches.of(job.uid).hold_until - loop_time())
+        return max(0.0, self._state.caches.of(job.uid).hold_until - loop_time())
 
     async def create(self, job: Job, wanted: Sequence[Wanted]) -> None:
         """Create all, in parallel with a slow start; the first refusal stops the batch.
@@ -152,11 +148,11 @@ class Creator:
         """Create one object that the job can do without. Raises ApiError, AlreadyExists too."""
         body = wanted.render()
         expectation = Expectation(Operation.CREATED, wanted.resource.plural, wanted.name)
-        self._expectations.expect(job.identity, expectation)
+        self._state.expectations.expect(job.identity, expectation)
         try:
             await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
         except ApiError:
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise
         log.info("created %s %s", wanted.resource.kind, wanted.name, extra=about(job, action="create"))
 
@@ -185,7 +181,7 @@ class Creator:
 
     async def look_again(self, job: Job) -> None:
         """Refresh what was learned long ago: the object may be gone by now."""
-        unlabelled = self._caches.of(job.uid).unlabelled
+        unlabelled = self._state.caches.of(job.uid).unlabelled
         for (resource, name), seen in list(unlabelled.items()):
             if loop_time() - seen.checked_at < UNLABELLED_TTL:
                 continue
@@ -199,18 +195,18 @@ class Creator:
     async def _create(self, job: Job, wanted: Wanted, *, created: list[str], taken: list[str]) -> None:
         name, body = wanted.name, wanted.render()
         expectation = Expectation(Operation.CREATED, wanted.resource.plural, name)
-        self._expectations.expect(job.identity, expectation)
+        self._state.expectations.expect(job.identity, expectation)
         try:
             await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
         except AlreadyExists:
             taken.append(name)
             await self._identify(job, wanted, expectation)
         except (Forbidden, Invalid) as error:
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise _Refused(name, error) from error
         except ApiError:
             # Whether it was created is not known: the next attempt finds out.
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise
         else:
             created.append(name)
@@ -221,26 +217,26 @@ class Creator:
         try:
             body = await self._gateway.get(resource, namespace=job.namespace, name=expectation.name)
         except ApiError:
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise
         metadata = plain_from_object(body).metadata
         labelled = dig(body, "metadata", "labels", Label.JOB_NAME) is not None
         if job.owns(metadata) and labelled:
-            shown = self._shown(resource, (job.namespace, expectation.name))
+            shown = self._state.shown(resource, (job.namespace, expectation.name))
             if shown is not None and shown.uid == metadata.uid:
                 # It was shown while an earlier call of this plan was on its way: no event will follow.
-                self._expectations.settle(job.identity, expectation)
+                self._state.expectations.settle(job.identity, expectation)
             return
-        self._expectations.settle(job.identity, expectation)
+        self._state.expectations.settle(job.identity, expectation)
         if labelled:
             raise Conflict(f'{resource.kind} "{expectation.name}" exists and is not in the store yet')
-        self._caches.of(job.uid).unlabelled[resource, expectation.name] = _unlabelled(
+        self._state.caches.of(job.uid).unlabelled[resource, expectation.name] = _unlabelled(
             resource, body, instead_of=_seen(resource, wanted.render())
         )
 
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
         """The API server refuses this: the status reports it, and it is tried again after a while."""
-        cache = self._caches.of(job.uid)
+        cache = self._state.caches.of(job.uid)
         cache.refusals += 1
         cache.refusal = CreationRefusal(
             name=name,

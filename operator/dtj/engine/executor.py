@@ -50,17 +50,16 @@ from dtj.core.actions import (
     UpdateWorkloadStatus,
 )
 from dtj.core.kueue import priorities
-from dtj.core.observed import DefaultQueue, DroppedFields, Pod
+from dtj.core.observed import DefaultQueue, DroppedFields
 from dtj.core.policies import tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
-from dtj.engine.expectations import Expectation, Expectations, Operation
+from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.gangs import Gangs
-from dtj.engine.job_store import JobStore
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics, note_status
 from dtj.engine.progress import StackRequests
-from dtj.engine.state import JobCaches, worth_reporting
-from dtj.engine.stores import ChildStore, JobRecord
+from dtj.engine.state import ClusterState, worth_reporting
+from dtj.engine.stores import JobRecord
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
@@ -102,11 +101,8 @@ class Executor:
         self,
         gateway: Gateway,
         *,
-        jobs: JobStore,
-        pods: ChildStore[Pod],
-        caches: JobCaches,
+        state: ClusterState,
         creator: Creator,
-        expectations: Expectations,
         gangs: Gangs,
         recorder: EventRecorder,
         metrics: Metrics,
@@ -114,11 +110,8 @@ class Executor:
         now: Callable[[], datetime],
     ) -> None:
         self._gateway = gateway
-        self._jobs = jobs
-        self._pods = pods
-        self._caches = caches
+        self._state = state
         self._creator = creator
-        self._expectations = expectations
         self._gangs = gangs
         self._recorder = recorder
         self._metrics = metrics
@@ -132,7 +125,7 @@ class Executor:
         """
         running = _Pass(record)
         held = self._creator.held(record.job)
-        cache = self._caches.of(record.job.uid)
+        cache = self._state.caches.of(record.job.uid)
         try:
             for _, actions in groupby(plan, key=type):
                 await self._step(running, tuple(actions), held=held)
@@ -204,7 +197,7 @@ class Executor:
                     running.come_back(action.seconds)
         await self._create(running, creations, held=held)
         if any(isinstance(action, CreateGang) for action in actions):
-            self._caches.of(running.job.uid).workload_priorities.clear()
+            self._state.caches.of(running.job.uid).workload_priorities.clear()
         await self._delete_pods(running.job, deletions)
 
     async def _create(self, running: _Pass, wanted: Sequence[Wanted], *, held: float) -> None:
@@ -223,7 +216,7 @@ class Executor:
         action: CreateService | CreatePod | DeletePod | DeleteService | DeleteGang | ReadPriorityClass,
     ) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
-        job, cache = running.job, self._caches.of(running.job.uid)
+        job, cache = running.job, self._state.caches.of(running.job.uid)
         held = cache.best_effort_hold_until - loop_time()
         if held > 0.0:
             running.come_back(held)
@@ -251,7 +244,7 @@ class Executor:
                 running.come_back(0.0)
 
     async def _check(self, job: Job, check: CheckPods) -> NoReturn:
-        self._caches.of(job.uid).verdict = await self._creator.check(check, job)
+        self._state.caches.of(job.uid).verdict = await self._creator.check(check, job)
         raise Replan
 
     async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
@@ -265,22 +258,22 @@ class Executor:
 
     async def _delete_pod(self, job: Job, deletion: DeletePod, deleted: list[str]) -> None:
         expectation = Expectation(Operation.DELETED, PODS.plural, deletion.uid)
-        self._expectations.expect(job.identity, expectation)
+        self._state.expectations.expect(job.identity, expectation)
         try:
             await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
         except NotFound:
             # Perhaps the informer showed it during an earlier call of this plan: then no event will follow.
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             return
         except ApiError:
             # Also a conflict: most likely the name is another pod's by now, but nothing says so.
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise
         deleted.append(deletion.name)
-        shown = self._pods.get((job.namespace, deletion.name))
+        shown = self._state.pods.get((job.namespace, deletion.name))
         if shown is None or shown.uid != deletion.uid or shown.terminating:
             # It was shown before: a pod that is already being deleted does not change by another delete.
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
 
     async def _delete_object(
         self, job: Job, action: DeleteConfigMap | DeleteGang | DeleteJob | DeleteNetworkPolicy | DeleteService
@@ -315,7 +308,7 @@ class Executor:
         log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))
 
     async def _read_flavors(self, job: Job, action: ReadFlavors) -> NoReturn:
-        flavors = self._caches.of(job.uid).flavors
+        flavors = self._state.caches.of(job.uid).flavors
         for name in action.names:
             try:
                 flavors[name] = await self._gangs.flavor(action.api, name)
@@ -333,14 +326,14 @@ class Executor:
 
     async def _learn_priority(self, job: Job, action: ReadPriorityClass) -> None:
         value = await self._gangs.workload_priority(action.api, action.name)
-        self._caches.of(job.uid).workload_priorities[action.name] = value
+        self._state.caches.of(job.uid).workload_priorities[action.name] = value
 
     async def _read_default_queue(self, job: Job, action: ReadDefaultQueue) -> NoReturn:
         try:
             found, denied = await self._gangs.has_default_queue(action.api, job.namespace), ""
         except Forbidden as error:
             found, denied = False, error.message
-        self._caches.of(job.uid).default_queue = DefaultQueue(found, self._now(), denied)
+        self._state.caches.of(job.uid).default_queue = DefaultQueue(found, self._now(), denied)
         raise Replan
 
     async def _patched(self, resource: Resource, job: Job, name: str, patch: JsonObject) -> bool:
@@ -354,7 +347,7 @@ class Executor:
     async def _update_gang(self, job: Job, action: UpdateGang) -> None:
         resource = resource_of(action.api)
         if await self._patched(resource, job, action.name, action.patch):
-            self._caches.of(job.uid).workload_priorities.clear()
+            self._state.caches.of(job.uid).workload_priorities.clear()
             log.info("changed %s %s", resource.kind, action.name, extra=about(job, action="update"))
 
     async def _update_workload(self, job: Job, action: UpdateWorkloadStatus) -> None:
@@ -403,9 +396,9 @@ class Executor:
             JOBS, namespace=job.namespace, name=job.name, patch=patch, subresource="status"
         )
         stored = JobRecord.from_object(body)
-        if not self._jobs.answer(stored):
+        if not self._state.jobs.answer(stored):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
-        cache, now = self._caches.of(job.uid), self._now()
+        cache, now = self._state.caches.of(job.uid), self._now()
         cache.status_written_at = now
         cache.dropped = _dropped(cache.dropped, difference, stored.raw_status, now)
         note_status(self._metrics, job, wanted, cache=cache, now=now)
