@@ -30,6 +30,8 @@ from dtj.kube.observed import claim_from, pod_from, service_from
 from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
 from dtj.kube.waiting import Backoff, loop_time
 
+log = logging.getLogger(__name__)
+
 MAX_IN_FLIGHT: Final = 50
 """Calls of one batch at the same time."""
 
@@ -71,8 +73,6 @@ async def slow_start(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *
     if failure is not None:
         raise failure
 
-
-log = logging.getLogger(__name__)
 
 REFUSAL_BACKOFF: Final = Backoff(base=1.0, cap=60.0)
 """How long nothing is created for a job after a refusal: a used-up quota is asked once a minute at most."""
