@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.names import Reason
+from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, DeletePod, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
@@ -32,12 +33,23 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
     """
     status = without_a_guess(context.job.status)
     started = status.start_time is not None
+    if started:
+        status = status.model_copy(update={"attempt": context.attempt + 1})
+    changed = hold(context, status, why)
+    if started:
+        words = f"stopping {len([pod for pod in context.own if not pod.all_containers_ended])} pods"
+        return changed.then(Emit("Normal", why.reason, words), RequeueAfter(0.0))
+    stop = (DeletePod(pod.name, pod.uid) for pod in context.own if not pod.terminating)
+    return changed.then(*stop, *service.drop(context))
+
+
+def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decision:
+    """Write that the job does not run: ``status`` as before an attempt, and ``why`` as the condition Suspended."""
     counts = of_a_new_attempt(context.spec, status.replica_statuses)
-    status = status.model_copy(
+    held = status.model_copy(
         update={
             "start_time": None,
             "ready_time": None,
-            "attempt": context.attempt + 1 if started else status.attempt,
             "pending_restart": None,
             "replica_statuses": counts,
             "ready": ready_text(context.spec, counts),
@@ -45,9 +57,4 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
         }
     )
     ready = DesiredCondition("False", why.reason)
-    changed = write(context, status, DesiredConditions(pods_ready=ready, suspended=why))
-    if started:
-        words = f"stopping {len([pod for pod in context.own if not pod.all_containers_ended])} pods"
-        return changed.then(Emit("Normal", why.reason, words), RequeueAfter(0.0))
-    stop = (DeletePod(pod.name, pod.uid) for pod in context.own if not pod.terminating)
-    return changed.then(*stop, *service.drop(context))
+    return write(context, held, DesiredConditions(pods_ready=ready, suspended=why))
