@@ -12,7 +12,7 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import BestEffort, CreateGang, CreatePod, DeleteGang, LookForGangs
 from dtj.core.gang.discovery import APIS
-from dtj.core.gang.requests import requests
+from dtj.core.gang.group import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
 from support.gang_manifests import gang_of, members_needed
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_137, VOLCANO, admit, world
