@@ -105,7 +105,7 @@ def ready_text(spec: JobSpec, counts: dict[str, ReplicaStatus]) -> str:
     return f"{ready}/{sum(spec.replicas(role) for role in spec.roles())}"
 
 
-def without_a_guess(status: JobStatus) -> JobStatus:
+def without_unreported_progress(status: JobStatus) -> JobStatus:
     """``status`` of a job whose pods do not run: what they wait for is no progress. What they reported stays."""
     is_reported = status.progress is not None and status.progress.reported
     return status if is_reported else status.model_copy(update={"progress": None})

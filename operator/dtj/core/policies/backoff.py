@@ -94,7 +94,7 @@ def next_attempt(status: JobStatus, now: datetime) -> datetime:
 
 
 def pending(ended: PodEnd, why: str, due: datetime) -> PendingRestart:
-    """The restart of all that this end will have been the cause of, to be recorded before it is waited for."""
+    """The restart of all replicas that this end causes, as it is recorded before the wait for it."""
     restart = PendingRestart(not_before=format_deadline(due), message=cut(why), role=ended.pod.role, pod=ended.pod.name)
     return restart.model_copy(update={"kind": str(ended.failure_class)})
 

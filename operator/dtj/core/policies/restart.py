@@ -171,7 +171,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
 
 
 def _wait(context: JobContext, why: str, due: datetime, noted: JobStatus) -> Decision:
-    """Until a new attempt may begin, only what is seen is recorded, and what is ``noted`` of who will pay."""
+    """Wait for the next attempt: record what is seen, and what ``noted`` says about who will pay."""
     update = {"pending_restart": noted.pending_restart, "root_cause": noted.root_cause}
     status = counted(context).model_copy(update=update)
     message = f"{why}; the next attempt begins at {format_deadline(due)}"

@@ -11,7 +11,7 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.policies import gang, service
 from dtj.core.replicas import worker_selector
-from dtj.core.status import of_a_new_attempt, ready_text, without_a_guess
+from dtj.core.status import of_a_new_attempt, ready_text, without_unreported_progress
 from dtj.core.status_update import write
 
 SUSPENDED_BY_USER: Final = DesiredCondition("True", Reason.SUSPENDED, "set runPolicy.suspend to false to go on")
@@ -31,7 +31,7 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
     The next attempt's number is recorded first, so that the pods of a job that goes on need not wait for the names of
     these.
     """
-    status = without_a_guess(context.job.status)
+    status = without_unreported_progress(context.job.status)
     started = status.start_time is not None
     if started:
         status = status.model_copy(update={"attempt": context.attempt + 1})
