@@ -204,13 +204,9 @@ class JobContext:
         """Whether a lost pod had been placed. If it is gone without a trace, only the other pods can tell."""
         return bool(pod.node) or pod.phase is not Phase.PENDING or self.any_pod_scheduled
 
-    @cached_property
-    def _current_uids(self) -> frozenset[str]:
-        return frozenset(pod.uid for pod in self.current)
-
     def is_current_uid(self, uid: str) -> bool:
         """Whether this is the UID of a current pod."""
-        return uid in self._current_uids
+        return any(pod.uid == uid for pod in self.current)
 
     # -- what the cluster answered ---------------------------------------------------------------------------
 
