@@ -222,7 +222,7 @@ class World:
 
         Members that have ended count no more, as for the scheduler plugins and Kubernetes' own gangs.
         """
-        alive = {name: pod for name, pod in self.pods.items() if not pod.ended and not pod.terminating}
+        alive = {name: pod for name, pod in self.pods.items() if not pod.main_container_ended and not pod.terminating}
         gangs = Counter(gang_of(self.manifests[name]) for name in alive)
         for name, pod in alive.items():
             gang = gang_of(self.manifests[name])
@@ -233,7 +233,7 @@ class World:
         """All pods that can be scheduled run, and are ready."""
         self.schedule()
         for name, pod in self.pods.items():
-            if pod.node and not pod.ended:
+            if pod.node and not pod.main_container_ended:
                 self.pods[name] = replace(pod, phase=Phase.RUNNING, ready=True)
 
     def take_away(self, replica: str) -> None:

@@ -5,8 +5,8 @@ The package is layered; imports go downwards only (``lint-imports`` checks it)::
     app | cli       composition root of the operator; the command line
     client | local  jobs of a cluster from Python; the local runner, whose pods are processes of this machine
     engine          work queue, expectations, executor, controller loop
-    convert         objects and files as the planner reads them
-    core | kube     pure decisions; the API server
+    kube            the API server, and its objects as the planner reads them
+    core            pure decisions
     api             the contract with users
 """
 

@@ -84,5 +84,5 @@ def test_whatever_its_members_went_through_a_gang_is_complete_again(data: st.Dat
     _settle(world)
     world.run_all()
     world.settle()
-    running = {f"{pod.role}-{pod.index}" for pod in world.pods.values() if pod.node and not pod.ended}
+    running = {f"{pod.role}-{pod.index}" for pod in world.pods.values() if pod.node and not pod.main_container_ended}
     assert running == set(names), f"{world.job.status.state}: {world.job.status.replica_statuses}"

@@ -193,7 +193,7 @@ class Monkey(RuleBasedStateMachine):
         phase = {None: Phase.RUNNING, 0: Phase.SUCCEEDED}.get(code, Phase.FAILED)
         self.world.schedule()
         pod_ = self.world.pods[f"{self.world.job.name}-{replica}"]
-        if pod_.node and not pod_.ended:
+        if pod_.node and not pod_.main_container_ended:
             self.world.set_pod(replica, phase, exit_code=code)
 
     @precondition(lambda self: self.world.pods)
@@ -339,7 +339,7 @@ class Monkey(RuleBasedStateMachine):
                 replica = Replica(Role(role), index)
                 name = pod_name(self.world.job.name, replica, incarnation(self.world.job.status, replica))
                 running = self.world.pods.get(name)
-                assert running is None or running.ended
+                assert running is None or running.main_container_ended
 
     def teardown(self) -> None:
         """When the monkey stops and all pods do their work, the job ends in a bounded number of passes."""
@@ -357,7 +357,7 @@ class Monkey(RuleBasedStateMachine):
             self.world.finish_deletions()
             self.world.schedule()
             for name, pod_ in list(self.world.pods.items()):
-                if pod_.node and not pod_.ended:
+                if pod_.node and not pod_.main_container_ended:
                     self.world.set_pod(name.removeprefix(f"{self.world.job.name}-"), Phase.SUCCEEDED)
         assert self.world.job.status.terminal
         self._outlive_tensorboard()

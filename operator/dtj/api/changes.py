@@ -45,7 +45,7 @@ def _cel_makes_same_pods() -> str:
 
 _ENDED: Final = "has(oldSelf.status) && has(oldSelf.status.completionTime)"
 _NOT_WHILE_IT_RUNS: Final = f"oldSelf.spec.runPolicy.suspend || ({_ENDED})"
-"""What a change is no matter of: a suspended job, and one that has ended, of which another rule speaks."""
+"""Where these fields may change: in a suspended job. One that has ended is the matter of another rule."""
 
 _TEMPLATE_MESSAGE: Final = (
     "cannot be changed while the job runs: suspend the job first, or delete it and create it again"

@@ -155,7 +155,6 @@ class Reason(StrEnum):
     VALID = "Valid"
     NOT_FINISHED = "NotFinished"
     NOT_FAILED = "NotFailed"
-    UNKNOWN = "Unknown"
     INVALID_SPEC = "InvalidSpec"
     UNKNOWN_ACCELERATOR_PROFILE = "UnknownAcceleratorProfile"
     TOPOLOGY_MISMATCH = "TopologyMismatch"

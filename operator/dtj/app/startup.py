@@ -33,13 +33,13 @@ class _Missing:
         return f"{self.what}: {self.detail}"
 
 
-async def wait_until_served(gateway: KubeGateway, *, backoff: Backoff | None = None) -> None:
+async def wait_until_served(gateway: KubeGateway) -> None:
     """Return as soon as the API server serves our jobs; until then log what is missing, once.
 
     Raises CredentialsRefused.
     """
     reported = ""
-    for delay in backoff or Backoff(base=0.5, cap=5.0):
+    for delay in Backoff(base=0.5, cap=5.0):
         missing = await _find_missing(gateway)
         if missing is None:
             break

@@ -311,7 +311,7 @@ class AsyncClient:
             job = await self.wait(name, Condition.SUSPENDED, namespace=namespace)
             async with aclosing(self.follow_pods(job)) as changes:
                 async for pods in changes:
-                    if all(pod.stopped for pod in pods):
+                    if all(pod.all_containers_ended for pod in pods):
                         break
         return job
 

@@ -167,7 +167,7 @@ def _not_ready(overview: Overview, condition: ConditionStatus) -> Iterator[Diagn
     blocked: dict[tuple[str, str], list[JobPod]] = {}
     for each in overview.current_pods:
         blocker = each.pod.blocker
-        if blocker is not None and not (each.pod.ready or each.pod.ended or each.pod.terminating):
+        if blocker is not None and not (each.pod.ready or each.pod.main_container_ended or each.pod.terminating):
             blocked.setdefault((blocker.reason, blocker.message), []).append(each)
     for (reason, message), pods in blocked.items():
         if reason not in covered:
@@ -209,7 +209,7 @@ def _nodes(overview: Overview) -> Iterator[Diagnosis]:
 def _waiting(overview: Overview) -> Iterator[Diagnosis]:
     """Nothing is known to be wrong."""
     missing = overview.missing_pods
-    waiting = [each for each in overview.current_pods if not (each.pod.ready or each.pod.ended)]
+    waiting = [each for each in overview.current_pods if not (each.pod.ready or each.pod.main_container_ended)]
     if missing:
         words = f"{len(missing)} pods do not exist yet: {', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}"
         yield Diagnosis(Reason.WAITING_FOR_PODS, words, "nothing: the operator creates them within seconds")

@@ -143,7 +143,7 @@ class _Follower:
             self._streams[each.uid] = self._spawn(stream, name=f"log of {each.pod.name}")
         elif each.pod.blocker is not None:
             self._note(each, f"has not started: {each.pod.blocker.message}")
-        elif each.pod.ended:
+        elif each.pod.main_container_ended:
             self._note(each, f"ended before it started ({each.pod.message or each.pod.reason or each.pod.phase})")
 
     def _stir(self, uid: str) -> None:
@@ -192,7 +192,11 @@ class _Follower:
     def _is_over(self, each: JobPod) -> bool:
         """Whether the container is known to have ended: the next read is the last."""
         now = self._pods.get(each.uid)
-        return now is None or now.pod.stopped or now.record.termination(self._selection.container_of(now)) is not None
+        return (
+            now is None
+            or now.pod.all_containers_ended
+            or now.record.termination(self._selection.container_of(now)) is not None
+        )
 
     async def _pause(self, changed: asyncio.Event, failures: int) -> None:
         """Wait before another reading: until the pod is seen to have changed, most likely to have ended."""

@@ -122,7 +122,7 @@ async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview
         part(all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={job.uid}"))),
     )
     mine = owned((JobPod.of(pod_from_object(item)) for item in pods.items), job)
-    waiting = [each for each in mine if not (each.pod.ready or each.pod.ended)][:_MAX_PODS_ASKED]
+    waiting = [each for each in mine if not (each.pod.ready or each.pod.main_container_ended)][:_MAX_PODS_ASKED]
     asked = (
         all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={each.uid}"))
         for each in waiting
@@ -159,7 +159,7 @@ def aggregated(events: Iterable[Event]) -> tuple[Event, ...]:
 async def _nodes(gateway: KubeGateway, pods: Iterable[JobPod]) -> Part[JsonObject]:
     """The nodes of pods that should run, and are not ready: they may be the reason."""
     suspects = dict.fromkeys(
-        each.pod.node for each in pods if each.pod.node and not each.pod.ready and not each.pod.ended
+        each.pod.node for each in pods if each.pod.node and not each.pod.ready and not each.pod.main_container_ended
     )
     found: list[JsonObject] = []
     for name in list(suspects)[:_MAX_NODES_ASKED]:

@@ -86,7 +86,7 @@ class DeleteGang:
 
 @dataclass(frozen=True, slots=True)
 class UpdateWorkloadStatus:
-    """Merge ``status`` into that of the job's Workload, if it is still this version; a newer one is planned with."""
+    """Merge ``status`` into that of the job's Workload, if it is still this version; else the next pass decides."""
 
     api: GangApi
     name: str

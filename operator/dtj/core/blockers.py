@@ -50,7 +50,11 @@ REASONS: Final = frozenset(
 
 def blocked(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Those of ``pods`` that something keeps from starting, in the same order."""
-    return tuple(pod for pod in pods if pod.blocker is not None and not (pod.ready or pod.ended or pod.terminating))
+    return tuple(
+        pod
+        for pod in pods
+        if pod.blocker is not None and not (pod.ready or pod.main_container_ended or pod.terminating)
+    )
 
 
 def named(blocked: Iterable[Pod], now: datetime) -> Pod | None:
@@ -110,7 +114,7 @@ pkg/kubelet/events and pkg/controller/volume/events)."""
 
 def waits_without_a_word(pod: Pod, now: datetime) -> bool:
     """Whether a pod has a node and does not start, for as long as is worth a word, and its status does not say why."""
-    goes_on = pod.ready or pod.ended or pod.terminating or pod.phase is not Phase.PENDING
+    goes_on = pod.ready or pod.main_container_ended or pod.terminating or pod.phase is not Phase.PENDING
     return bool(pod.node) and not goes_on and pod.blocker is None and _due(pod, now) <= now
 
 

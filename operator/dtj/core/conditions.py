@@ -75,7 +75,7 @@ class DesiredConditions:
         return replace(ready, status="False" if waits or ready.status == "True" else "True")
 
     def _stalled(self) -> DesiredCondition:
-        """Whether the job cannot become ready any more. A failure that a restart may help is none."""
+        """Whether the job cannot become ready any more. A failure that a restart may repair does not count."""
         return self.failed if self.failed.status == "True" else DesiredCondition("False", Reason.NOT_FAILED)
 
 

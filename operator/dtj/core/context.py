@@ -19,7 +19,7 @@ from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
-from dtj.core.pod_failure import PodFailureClass, TerminatedPod, terminated_pods
+from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of
 from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica, incarnation, pod_name, replicas
 from dtj.core.status import is_ready, recorded_completions, recorded_replacements
@@ -92,7 +92,9 @@ class JobContext:
     @cached_property
     def tolerated(self) -> tuple[Problem, ...]:
         """What is wrong with the manifest, and changes nothing for a job that has begun."""
-        return tuple(problem for problem in self._all_problems if problem.of_queue) if self.begun else ()
+        if not self.has_something_to_stop:
+            return ()
+        return tuple(problem for problem in self._all_problems if problem.of_queue)
 
     @cached_property
     def _all_problems(self) -> tuple[Problem, ...]:
@@ -109,7 +111,7 @@ class JobContext:
         return max(self.job.status.attempt, 1)
 
     @property
-    def begun(self) -> bool:
+    def has_something_to_stop(self) -> bool:
         """Whether there is something of the job that could be stopped."""
         return bool(self.own) or self.job.status.start_time is not None
 
@@ -130,13 +132,13 @@ class JobContext:
         return tuple(pod for pod in self.own if self.is_current(pod))
 
     @cached_property
-    def terminated(self) -> tuple[TerminatedPod, ...]:
+    def pod_ends(self) -> tuple[PodEnd, ...]:
         """The current pods that have ended or are being taken away, and why; the earliest first."""
         group = self.gang_object
         disrupted = disrupted_at(group) if group is not None else None
         if disrupted is None:
-            return terminated_pods(self.current)
-        return terminated_pods(
+            return ends_of(self.current)
+        return ends_of(
             replace(pod, disrupted=True) if pod.created_at is not None and pod.created_at <= disrupted else pod
             for pod in self.current
         )
@@ -144,7 +146,7 @@ class JobContext:
     @cached_property
     def completed(self) -> frozenset[Replica]:
         """The replicas that have completed in this attempt. Recorded ones stay so even if their pods are gone."""
-        now_done = (replica_of(e.pod) for e in self.terminated if e.failure_class is PodFailureClass.COMPLETED)
+        now_done = (replica_of(e.pod) for e in self.pod_ends if e.failure_class is PodFailureClass.COMPLETED)
         recorded = recorded_completions(self.job.status)
         return recorded | {replica for replica in now_done if replica is not None}
 
@@ -194,21 +196,17 @@ class JobContext:
         return self.job.status.ready_attempt == self.attempt or self.job.status.is_true(Condition.PODS_READY)
 
     @property
-    def has_started(self) -> bool:
+    def any_pod_scheduled(self) -> bool:
         """Whether the scheduler has placed pods of this attempt: of a gang it places none before it places enough."""
         return self.was_ready or bool(self.completed) or any(pod.node for pod in self.current)
 
-    def had_started(self, pod: Pod) -> bool:
+    def was_scheduled(self, pod: Pod) -> bool:
         """Whether a lost pod had been placed. If it is gone without a trace, only the other pods can tell."""
-        return bool(pod.node) or pod.phase is not Phase.PENDING or self.has_started
-
-    @cached_property
-    def _current_uids(self) -> frozenset[str]:
-        return frozenset(pod.uid for pod in self.current)
+        return bool(pod.node) or pod.phase is not Phase.PENDING or self.any_pod_scheduled
 
     def is_current_uid(self, uid: str) -> bool:
         """Whether this is the UID of a current pod."""
-        return uid in self._current_uids
+        return any(pod.uid == uid for pod in self.current)
 
     # -- what the cluster answered ---------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How the main container ended; of a pod that failed before that started, how its init container did.
+    """How the main container ended, or the init container that kept it from starting.
 
     ``init_container`` is the name of that init container, empty for the main one.
     """
@@ -85,15 +85,16 @@ class Pod:
     created_at: datetime | None = None
 
     @property
-    def ended(self) -> bool:
+    def main_container_ended(self) -> bool:
         """Whether its main container has ended, for good: a replica's pod restarts none of its containers.
 
-        What other containers do, now or later, decides nothing. See :attr:`stopped` for what holds resources.
+        What other containers do, now or later, decides nothing. What holds resources is another matter: see
+        :attr:`all_containers_ended`.
         """
-        return self.stopped or self.termination is not None
+        return self.all_containers_ended or self.termination is not None
 
     @property
-    def stopped(self) -> bool:
+    def all_containers_ended(self) -> bool:
         """Whether all its containers have ended for good."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
 
@@ -107,7 +108,7 @@ class Pod:
     @property
     def failed(self) -> bool:
         """Whether its main container has ended otherwise, or never starts."""
-        return self.ended and not self.succeeded
+        return self.main_container_ended and not self.succeeded
 
 
 @dataclass(frozen=True, slots=True)

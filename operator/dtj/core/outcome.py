@@ -13,7 +13,7 @@ from dtj.api.status import RootCause
 from dtj.core.hints import hint
 from dtj.core.messages import MAX_LOG_TAIL, cut
 from dtj.core.observed import Pod
-from dtj.core.pod_failure import PodFailureClass, TerminatedPod, by_its_own_fault
+from dtj.core.pod_failure import PodEnd, PodFailureClass, by_its_own_fault
 
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
 """By how much the clocks of two nodes differ that are in order, and more."""
@@ -40,10 +40,10 @@ class Failure:
 class PodLosses:
     """Replicas have ended, or are being taken away, before their work was done; the first of them is the cause."""
 
-    ends: tuple[TerminatedPod, ...]
+    ends: tuple[PodEnd, ...]
 
     @property
-    def first(self) -> TerminatedPod:
+    def first(self) -> PodEnd:
         """The cause."""
         return self.ends[0]
 
@@ -61,7 +61,7 @@ class PodLosses:
         return f"{pod.role}-{pod.index} (pod {pod.name}) {how}" + (f" ({words})" if words else "") + note
 
 
-def root_cause(ended: TerminatedPod) -> RootCause:
+def root_cause(ended: PodEnd) -> RootCause:
     """What is known of the end of a pod."""
     pod = ended.pod
     end = pod.termination

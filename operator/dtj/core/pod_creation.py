@@ -14,7 +14,6 @@ from dtj.core.context import JobContext
 from dtj.core.gang import schedulers
 from dtj.core.gang.group import Group
 from dtj.core.kueue import workloads
-from dtj.core.manifests.metadata import gang_metadata
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.observed import GangApi
 from dtj.core.platform import Platform
@@ -49,9 +48,7 @@ def new_gang(context: JobContext, api: GangApi) -> CreateGang:
     verdict = context.template_verdict
     of_pods = verdict.priority if verdict is not None else None
     priority = context.observed.workload_priorities.get(priority_class(context.job.labels), of_pods)
-    metadata = gang_metadata(context.job)
-    manifest = schedulers.manifest(_group(context, api), metadata, FirstPods(context), priority=priority)
-    return CreateGang(api, manifest)
+    return CreateGang(api, schedulers.manifest(_group(context, api), FirstPods(context), priority=priority))
 
 
 def resize_gang(context: JobContext, api: GangApi) -> JsonObject | None:
@@ -60,14 +57,22 @@ def resize_gang(context: JobContext, api: GangApi) -> JsonObject | None:
 
 
 def _renderer(context: JobContext, platform: Platform) -> Callable[[Replica], JsonObject]:
-    """What makes a replica's manifest, its place in the gang included."""
+    """What makes a replica's manifest, its place in the gang included.
+
+    A pod that comes back alone joins no group: the gang has started, and some members may have completed.
+    """
     pods = PodRenderer(context.job, context.spec, platform)
-    group = _group(context, context.gang) if context.gang is not None else None
+    group, workload = _group(context, context.gang) if context.gang is not None else None, context.gang_object
 
     def render(replica: Replica) -> JsonObject:
         pod = pods.render(replica)
-        if group is not None:
-            _into_gang(context, group, replica, pod)
+        if group is None:
+            return pod
+        schedulers.prepare(group, pod)
+        if not context.replaced_alone(replica):
+            schedulers.join(group, pod)
+        if group.api.gang is Gang.KUEUE and workload is not None:
+            workloads.place(pod, replica.role, workload, context.observed.flavors)
         return pod
 
     return render
@@ -75,13 +80,3 @@ def _renderer(context: JobContext, platform: Platform) -> Callable[[Replica], Js
 
 def _group(context: JobContext, api: GangApi) -> Group:
     return Group(api, context.asked, context.asked.spec or context.spec, context.attempt)
-
-
-def _into_gang(context: JobContext, group: Group, replica: Replica, pod: JsonObject) -> None:
-    """A pod that comes back alone joins no group: the gang has started, and some members may have completed."""
-    schedulers.prepare(group, pod)
-    if not context.replaced_alone(replica):
-        schedulers.join(group, pod)
-    workload = context.gang_object
-    if group.api.gang is Gang.KUEUE and workload is not None:
-        workloads.place(pod, replica.role, workload, context.observed.flavors)

@@ -38,8 +38,8 @@ _OWN_LIMIT: Final = re.compile(r"exceed(s|ed) (the|its)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class TerminatedPod:
-    """A pod that has ended or is being taken away, why, and since when."""
+class PodEnd:
+    """The end of a pod, or its removal that goes on: why, and since when."""
 
     pod: Pod
     failure_class: PodFailureClass
@@ -58,7 +58,7 @@ def by_infrastructure(failure_class: PodFailureClass) -> bool:
     return failure_class in (PodFailureClass.PREEMPTION, PodFailureClass.DISRUPTION, PodFailureClass.PEER_LOST)
 
 
-def terminated_pods(pods: Iterable[Pod]) -> tuple[TerminatedPod, ...]:
+def ends_of(pods: Iterable[Pod]) -> tuple[PodEnd, ...]:
     """The pods of one attempt that have ended or are being taken away by others, the earliest first.
 
     Where one pod was asked to stop, its peers may save and leave with it: their 42 or 143 is believed at once.
@@ -66,7 +66,7 @@ def terminated_pods(pods: Iterable[Pod]) -> tuple[TerminatedPod, ...]:
     pods = tuple(pods)
     together = any(was_taken_away(pod) for pod in pods)
     found = (
-        TerminatedPod(pod, failure_class, _at(pod, failure_class))
+        PodEnd(pod, failure_class, _at(pod, failure_class))
         for pod in pods
         if (failure_class := _class_of(pod, together=together)) is not None
     )
@@ -87,7 +87,7 @@ def by_its_own_fault(pod: Pod) -> bool:
 
 
 def _class_of(pod: Pod, *, together: bool) -> PodFailureClass | None:
-    if not pod.ended:
+    if not pod.main_container_ended:
         return PodFailureClass.DISRUPTION if pod.terminating else None
     requested = _requested_before_end(pod)
     if by_its_own_fault(pod) and not requested:
@@ -110,7 +110,7 @@ def _class_of(pod: Pod, *, together: bool) -> PodFailureClass | None:
 
 def was_taken_away(pod: Pod) -> bool:
     """Whether the infrastructure took the pod away, or does so now."""
-    if not pod.ended:
+    if not pod.main_container_ended:
         return pod.terminating
     if _requested_before_end(pod):
         return True
@@ -149,7 +149,7 @@ def _at(pod: Pod, failure_class: PodFailureClass) -> datetime:
     ended before its peers, which lost it: they are not the cause."""
     requested, end = _requested_before_end(pod), pod.termination
     lost = end is None or class_of_container_reason(end.reason, end.exit_code) is PodFailureClass.DISRUPTION
-    if failure_class is PodFailureClass.DISRUPTION and pod.ended and lost and not requested:
+    if failure_class is PodFailureClass.DISRUPTION and pod.main_container_ended and lost and not requested:
         return pod.created_at or EARLIEST
     known = (pod.deletion_requested_at if requested else None, ended_at(pod))
     return min(moment for moment in known if moment is not None)

@@ -15,7 +15,7 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Annotation
 from dtj.api.spec import as_role
 from dtj.core.observed import Phase, Pod
-from dtj.core.pod_failure import PodFailureClass, terminated_pods
+from dtj.core.pod_failure import PodFailureClass, ends_of
 from dtj.core.replicas import Replica
 
 
@@ -77,8 +77,8 @@ def stopped_on_request(pods: Iterable[Pod]) -> frozenset[str]:
     return frozenset(
         terminated.pod.name
         for attempt in attempts.values()
-        for terminated in terminated_pods(attempt)
-        if terminated.pod.ended
+        for terminated in ends_of(attempt)
+        if terminated.pod.main_container_ended
         and (
             terminated.failure_class is PodFailureClass.PREEMPTION
             or (terminated.pod.disrupted and terminated.pod.failed)

@@ -70,7 +70,7 @@ def replica_statuses(
         before = recorded.get(role, ReplicaStatus())
         statuses[str(role)] = ReplicaStatus(
             desired=spec.replicas(role),
-            active=sum(not pod.ended and not pod.terminating for pod in own)
+            active=sum(not pod.main_container_ended and not pod.terminating for pod in own)
             + sum(replica.role is role for replica in starting),
             ready=sum(is_ready(pod) for pod in own),
             succeeded=len(indexes),
@@ -96,7 +96,7 @@ def all_together(counts: dict[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
 
 def is_ready(pod: Pod) -> bool:
     """Whether a pod counts as ready: running, its probes passed, and not on its way out."""
-    return pod.ready and not pod.ended and not pod.terminating
+    return pod.ready and not pod.main_container_ended and not pod.terminating
 
 
 def ready_text(spec: JobSpec, counts: dict[str, ReplicaStatus]) -> str:
@@ -105,7 +105,7 @@ def ready_text(spec: JobSpec, counts: dict[str, ReplicaStatus]) -> str:
     return f"{ready}/{sum(spec.replicas(role) for role in spec.roles())}"
 
 
-def without_a_guess(status: JobStatus) -> JobStatus:
+def without_unreported_progress(status: JobStatus) -> JobStatus:
     """``status`` of a job whose pods do not run: what they wait for is no progress. What they reported stays."""
     is_reported = status.progress is not None and status.progress.reported
     return status if is_reported else status.model_copy(update={"progress": None})

@@ -1,4 +1,4 @@
-"""Why a job cannot be planned: rules that its manifest breaks, and configuration that it names and is not there.
+"""Why a job cannot be planned: rules that its manifest breaks, and configuration that it names and that does not exist.
 
 The API server enforces the rules of :mod:`dtj.api.rules` at apply time; they are checked again here because a
 cluster's CRD may be older than its operator. What needs the operator's configuration is checked here alone.

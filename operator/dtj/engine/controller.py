@@ -16,7 +16,6 @@ from dtj.core.actions import Plan, RequeueAfter
 from dtj.core.observed import Observed
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
-from dtj.engine.expectations import Expectations
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import QueueShutDown, WorkQueue
@@ -47,7 +46,6 @@ class Controller:
         plan: PlanFunction,
         executor: Executor,
         creator: Creator,
-        expectations: Expectations,
         metrics: Metrics,
         now: Callable[[], datetime],
         in_doubt: Callable[[], None],
@@ -58,7 +56,6 @@ class Controller:
         self._plan = plan
         self._executor = executor
         self._creator = creator
-        self._expectations = expectations
         self._metrics = metrics
         self._now = now
         self._in_doubt = in_doubt
@@ -120,7 +117,7 @@ class Controller:
         """A job that went while it was worked on leaves nothing behind."""
         now = self._state.jobs.get(record.job.key)
         if now is None or now.job.uid != record.job.uid:
-            self._expectations.forget(record.job.identity)
+            self._state.expectations.forget(record.job.identity)
 
     async def _reconcile(self, key: Key) -> bool:
         """Plan and act until nothing new is learned. Returns False if that took suspiciously long."""
@@ -129,7 +126,7 @@ class Controller:
             record = self._state.jobs.get(key)
             if record is None or record.job.deleting:
                 return True
-            unsettled = self._expectations.remaining(record.job.identity)
+            unsettled = self._state.expectations.remaining(record.job.identity)
             if unsettled > 0.0:
                 # The informer's event comes first as a rule, and wakes the key itself.
                 self._queue.add_after(key, unsettled)
@@ -138,7 +135,7 @@ class Controller:
             result = await self._executor.execute(record, plan)
             if result.after is not None:
                 self._queue.add_after(key, result.after)
-            if not result.again and self._expectations.remaining(record.job.identity) == 0.0:
+            if not result.again and self._state.expectations.remaining(record.job.identity) == 0.0:
                 if record.job.status.terminal and _only_waits(plan):
                     self._state.rest(record)
                 return True

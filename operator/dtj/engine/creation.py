@@ -20,59 +20,18 @@ from dtj.api.names import Label
 from dtj.core.actions import CheckPods
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
-from dtj.engine.expectations import Expectation, Expectations, Operation
+from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.gangs import seen_gang
 from dtj.engine.logs import about
-from dtj.engine.state import JobCaches, UnlabelledObject
+from dtj.engine.state import ClusterState, UnlabelledObject
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource, dry_run
 from dtj.kube.observed import claim_from, pod_from, service_from
-from dtj.kube.records import Key, plain_from_object, pod_from_object, service_from_object
+from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
 from dtj.kube.waiting import Backoff, loop_time
 
-MAX_IN_FLIGHT: Final = 50
-"""Calls of one batch at the same time."""
-
-
-async def slow_start(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *, limit: int = MAX_IN_FLIGHT) -> None:
-    """Await all ``calls``, started in order: one first, and with every success one more at a time, up to ``limit``.
-
-    So the number in flight doubles with each round trip, 1-2-4-8…, as in Kubernetes' own Job controller, but no
-    round waits for its slowest call. After the first failure nothing is started any more; what is in flight is
-    awaited, and that first error is raised.
-    """
-    waiting = iter(calls)
-    lanes: list[asyncio.Task[None]] = []
-    failure: BaseException | None = None
-
-    def open_lane() -> None:
-        lanes.append(asyncio.create_task(lane()))
-
-    async def lane() -> None:
-        nonlocal failure
-        for call in waiting:
-            if failure is not None:
-                return
-            try:
-                await call()
-            except BaseException as error:
-                failure = failure or error
-                raise
-            if len(lanes) < limit:
-                open_lane()
-
-    open_lane()
-    try:
-        while running := [task for task in lanes if not task.done()]:
-            await asyncio.gather(*running, return_exceptions=True)
-    finally:
-        for task in lanes:
-            task.cancel()
-    if failure is not None:
-        raise failure
-
-
 log = logging.getLogger(__name__)
+
 
 REFUSAL_BACKOFF: Final = Backoff(base=1.0, cap=60.0)
 """How long nothing is created for a job after a refusal: a used-up quota is asked once a minute at most."""
@@ -115,22 +74,16 @@ class Creator:
         self,
         gateway: Gateway,
         *,
-        expectations: Expectations,
-        caches: JobCaches,
-        shown: Callable[[Resource, Key], Pod | Child | GangObject | None],
+        state: ClusterState,
         now: Callable[[], datetime],
-        backoff: Backoff = REFUSAL_BACKOFF,
     ) -> None:
         self._gateway = gateway
-        self._expectations = expectations
-        self._caches = caches
-        self._shown = shown
+        self._state = state
         self._now = now
-        self._backoff = backoff
 
     def held(self, job: Job) -> float:
         """Seconds for which nothing may be created for this job, after a refusal."""
-        return max(0.0, self._caches.of(job.uid).hold_until - loop_time())
+        return max(0.0, self._state.caches.of(job.uid).hold_until - loop_time())
 
     async def create(self, job: Job, wanted: Sequence[Wanted]) -> None:
         """Create all, in parallel with a slow start; the first refusal stops the batch.
@@ -154,11 +107,11 @@ class Creator:
         """Create one object that the job can do without. Raises ApiError, AlreadyExists too."""
         body = wanted.render()
         expectation = Expectation(Operation.CREATED, wanted.resource.plural, wanted.name)
-        self._expectations.expect(job.identity, expectation)
+        self._state.expectations.expect(job.identity, expectation)
         try:
             await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
         except ApiError:
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise
         log.info("created %s %s", wanted.resource.kind, wanted.name, extra=about(job, action="create"))
 
@@ -187,7 +140,7 @@ class Creator:
 
     async def look_again(self, job: Job) -> None:
         """Refresh what was learned long ago: the object may be gone by now."""
-        unlabelled = self._caches.of(job.uid).unlabelled
+        unlabelled = self._state.caches.of(job.uid).unlabelled
         for (resource, name), seen in list(unlabelled.items()):
             if loop_time() - seen.checked_at < UNLABELLED_TTL:
                 continue
@@ -201,18 +154,18 @@ class Creator:
     async def _create(self, job: Job, wanted: Wanted, *, created: list[str], taken: list[str]) -> None:
         name, body = wanted.name, wanted.render()
         expectation = Expectation(Operation.CREATED, wanted.resource.plural, name)
-        self._expectations.expect(job.identity, expectation)
+        self._state.expectations.expect(job.identity, expectation)
         try:
             await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
         except AlreadyExists:
             taken.append(name)
             await self._identify(job, wanted, expectation)
         except (Forbidden, Invalid) as error:
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise _Refused(name, error) from error
         except ApiError:
             # Whether it was created is not known: the next attempt finds out.
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise
         else:
             created.append(name)
@@ -223,26 +176,26 @@ class Creator:
         try:
             body = await self._gateway.get(resource, namespace=job.namespace, name=expectation.name)
         except ApiError:
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise
         metadata = plain_from_object(body).metadata
         labelled = dig(body, "metadata", "labels", Label.JOB_NAME) is not None
         if job.owns(metadata) and labelled:
-            shown = self._shown(resource, (job.namespace, expectation.name))
+            shown = self._state.shown(resource, (job.namespace, expectation.name))
             if shown is not None and shown.uid == metadata.uid:
                 # It was shown while an earlier call of this plan was on its way: no event will follow.
-                self._expectations.settle(job.identity, expectation)
+                self._state.expectations.settle(job.identity, expectation)
             return
-        self._expectations.settle(job.identity, expectation)
+        self._state.expectations.settle(job.identity, expectation)
         if labelled:
             raise Conflict(f'{resource.kind} "{expectation.name}" exists and is not in the store yet')
-        self._caches.of(job.uid).unlabelled[resource, expectation.name] = _unlabelled(
+        self._state.caches.of(job.uid).unlabelled[resource, expectation.name] = _unlabelled(
             resource, body, instead_of=_seen(resource, wanted.render())
         )
 
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
         """The API server refuses this: the status reports it, and it is tried again after a while."""
-        cache = self._caches.of(job.uid)
+        cache = self._state.caches.of(job.uid)
         cache.refusals += 1
         cache.refusal = CreationRefusal(
             name=name,
@@ -252,7 +205,7 @@ class Creator:
         )
         if isinstance(error, Forbidden) and error.wants_restricted:
             cache.verdict = None  # the namespace enforces it since the check: the next one will find out
-        delay = max(self._backoff.delay(cache.refusals), error.retry_after or 0.0)
+        delay = max(REFUSAL_BACKOFF.delay(cache.refusals), error.retry_after or 0.0)
         cache.hold_until = loop_time() + delay
         log.warning(
             "%s was refused: %s; next attempt in %.0f s",
@@ -298,3 +251,45 @@ def _seen(resource: Resource, body: JsonObject) -> Pod | Child | GangObject:
     if resource == SERVICES:
         return service_from(service_from_object(body))
     return seen_gang(resource, body) or claim_from(plain_from_object(body))
+
+
+MAX_IN_FLIGHT: Final = 50
+"""Calls of one batch at the same time."""
+
+
+async def slow_start(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *, limit: int = MAX_IN_FLIGHT) -> None:
+    """Await all ``calls``, started in order: one first, and with every success one more at a time, up to ``limit``.
+
+    So the number in flight doubles with each round trip, 1-2-4-8…, as in Kubernetes' own Job controller, but no
+    round waits for its slowest call. After the first failure nothing is started any more; what is in flight is
+    awaited, and that first error is raised.
+    """
+    waiting = iter(calls)
+    lanes: list[asyncio.Task[None]] = []
+    failure: BaseException | None = None
+
+    def open_lane() -> None:
+        lanes.append(asyncio.create_task(lane()))
+
+    async def lane() -> None:
+        nonlocal failure
+        for call in waiting:
+            if failure is not None:
+                return
+            try:
+                await call()
+            except BaseException as error:
+                failure = failure or error
+                raise
+            if len(lanes) < limit:
+                open_lane()
+
+    open_lane()
+    try:
+        while running := [task for task in lanes if not task.done()]:
+            await asyncio.gather(*running, return_exceptions=True)
+    finally:
+        for task in lanes:
+            task.cancel()
+    if failure is not None:
+        raise failure

@@ -19,7 +19,7 @@ from dtj.core.platform import Platform
 from dtj.engine.controller import Controller, PlanFunction
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
-from dtj.engine.expectations import Expectation, Expectations, Operation
+from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.feed import JobFeed
 from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
@@ -83,7 +83,6 @@ class Engine:
         self._namespaces = tuple(namespaces)
         self._settings = settings or EngineSettings()
         self._stopping = asyncio.Event()
-        self._expectations = Expectations()
         self._recorder = EventRecorder(gateway, instance=instance, now=now)
         self.state = ClusterState(platform)
         self.queue: WorkQueue[Key] = WorkQueue(
@@ -96,7 +95,6 @@ class Engine:
         self.feed = JobFeed(
             state=self.state,
             queue=self.queue,
-            expectations=self._expectations,
             recorder=self._recorder,
             keep=keep,
         )
@@ -170,20 +168,11 @@ class Engine:
         await self._controller.run(2 * self._settings.workers)
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
-        creator = Creator(
-            self._gateway,
-            expectations=self._expectations,
-            caches=self.state.caches,
-            shown=self.state.shown,
-            now=now,
-        )
+        creator = Creator(self._gateway, state=self.state, now=now)
         executor = Executor(
             self._gateway,
-            jobs=self.state.jobs,
-            pods=self.state.pods,
-            caches=self.state.caches,
+            state=self.state,
             creator=creator,
-            expectations=self._expectations,
             gangs=self._gangs,
             recorder=self._recorder,
             metrics=metrics,
@@ -196,7 +185,6 @@ class Engine:
             plan=plan,
             executor=executor,
             creator=creator,
-            expectations=self._expectations,
             metrics=metrics,
             now=now,
             in_doubt=self.feed.relist_soon,
@@ -243,4 +231,4 @@ class Engine:
             self.queue.add(key)
 
     def _settle(self, child: Pod | Child | GangObject, expectation: Expectation) -> None:
-        self._expectations.settle((child.namespace, child.owner_uid), expectation)
+        self.state.expectations.settle((child.namespace, child.owner_uid), expectation)

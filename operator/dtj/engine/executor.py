@@ -50,17 +50,16 @@ from dtj.core.actions import (
     UpdateWorkloadStatus,
 )
 from dtj.core.kueue import priorities
-from dtj.core.observed import DefaultQueue, DroppedFields, Pod
+from dtj.core.observed import DefaultQueue, DroppedFields
 from dtj.core.policies import tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
-from dtj.engine.expectations import Expectation, Expectations, Operation
+from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.gangs import Gangs
-from dtj.engine.job_store import JobStore
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics, note_status
 from dtj.engine.progress import StackRequests
-from dtj.engine.state import JobCaches, worth_reporting
-from dtj.engine.stores import ChildStore, JobRecord
+from dtj.engine.state import ClusterState, worth_reporting
+from dtj.engine.stores import JobRecord
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
@@ -102,11 +101,8 @@ class Executor:
         self,
         gateway: Gateway,
         *,
-        jobs: JobStore,
-        pods: ChildStore[Pod],
-        caches: JobCaches,
+        state: ClusterState,
         creator: Creator,
-        expectations: Expectations,
         gangs: Gangs,
         recorder: EventRecorder,
         metrics: Metrics,
@@ -114,11 +110,8 @@ class Executor:
         now: Callable[[], datetime],
     ) -> None:
         self._gateway = gateway
-        self._jobs = jobs
-        self._pods = pods
-        self._caches = caches
+        self._state = state
         self._creator = creator
-        self._expectations = expectations
         self._gangs = gangs
         self._recorder = recorder
         self._metrics = metrics
@@ -132,7 +125,7 @@ class Executor:
         """
         running = _Pass(record)
         held = self._creator.held(record.job)
-        cache = self._caches.of(record.job.uid)
+        cache = self._state.caches.of(record.job.uid)
         try:
             for _, actions in groupby(plan, key=type):
                 await self._step(running, tuple(actions), held=held)
@@ -155,29 +148,33 @@ class Executor:
         return PassResult(after=running.after)
 
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
-        """Carry out neighbours of one kind: creations, and deletions of pods, at the same time."""
+        """Carry out neighbours of one kind: creations, and deletions of pods, at the same time.
+
+        While ``held``, which is some seconds after a refusal, nothing is created, nor read or changed for what would be
+        created next.
+        """
         creations: list[Wanted] = []
         deletions: list[DeletePod] = []
         for action in actions:
             match action:
+                case ReadFlavors() | ReadPriorityClass() | CreateConfigMap() | UpdateService() if held > 0.0:
+                    running.come_back(held)
                 case CheckPods():
                     await self._check(running.job, action)
                 case LookForGangs():
                     await self._look_for_gangs()
                 case ReadFlavors():
-                    await self._read_flavors(running, action, held=held)
+                    await self._read_flavors(running.job, action)
                 case ReadPriorityClass():
-                    await self._read_priority_class(running, action, held=held)
+                    await self._read_priority_class(running.job, action)
                 case ReadDefaultQueue():
                     await self._read_default_queue(running.job, action)
                 case CreateService() | CreateClaim() | CreateGang() | CreateNetworkPolicy() | CreatePod():
                     creations.append(_wanted(action))
                 case CreateConfigMap():
-                    await self._create_config_map(running, action, held=held)
-                case DeleteConfigMap():
-                    await self._delete(CONFIG_MAPS, running.job, name=action.name)
+                    await self._create_config_map(running.job, action)
                 case UpdateService():
-                    await self._update_service(running, action, held=held)
+                    await self._update_service(running.job, action)
                 case UpdateNetworkPolicy():
                     await self._update_network_policy(running.job, action)
                 case UpdateGang():
@@ -186,14 +183,8 @@ class Executor:
                     await self._update_workload(running.job, action)
                 case DeletePod():
                     deletions.append(action)
-                case DeleteGang():
-                    await self._delete(resource_of(action.api), running.job, name=action.name, uid=action.uid)
-                case DeleteNetworkPolicy():
-                    await self._delete(NETWORK_POLICIES, running.job, name=action.name, uid=action.uid)
-                case DeleteService():
-                    await self._delete(SERVICES, running.job, name=action.name, uid=action.uid)
-                case DeleteJob():
-                    await self._delete_job(running.job)
+                case DeleteConfigMap() | DeleteGang() | DeleteJob() | DeleteNetworkPolicy() | DeleteService():
+                    await self._delete_object(running.job, action)
                 case AskForStacks():
                     self._stacks.ask(action.pods)
                 case BestEffort():
@@ -206,7 +197,7 @@ class Executor:
                     running.come_back(action.seconds)
         await self._create(running, creations, held=held)
         if any(isinstance(action, CreateGang) for action in actions):
-            self._caches.of(running.job.uid).workload_priorities.clear()
+            self._state.caches.of(running.job.uid).workload_priorities.clear()
         await self._delete_pods(running.job, deletions)
 
     async def _create(self, running: _Pass, wanted: Sequence[Wanted], *, held: float) -> None:
@@ -225,7 +216,7 @@ class Executor:
         action: CreateService | CreatePod | DeletePod | DeleteService | DeleteGang | ReadPriorityClass,
     ) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
-        job, cache = running.job, self._caches.of(running.job.uid)
+        job, cache = running.job, self._state.caches.of(running.job.uid)
         held = cache.best_effort_hold_until - loop_time()
         if held > 0.0:
             running.come_back(held)
@@ -234,10 +225,8 @@ class Executor:
             match action:
                 case DeletePod():
                     await self._delete_pods(job, [action])
-                case DeleteService():
-                    await self._delete(SERVICES, job, name=action.name, uid=action.uid)
-                case DeleteGang():
-                    await self._delete(resource_of(action.api), job, name=action.name, uid=action.uid)
+                case DeleteGang() | DeleteService():
+                    await self._delete_object(job, action)
                 case CreateService() | CreatePod():
                     await self._creator.create_best_effort(job, _wanted(action))
                 case ReadPriorityClass():
@@ -255,7 +244,7 @@ class Executor:
                 running.come_back(0.0)
 
     async def _check(self, job: Job, check: CheckPods) -> NoReturn:
-        self._caches.of(job.uid).verdict = await self._creator.check(check, job)
+        self._state.caches.of(job.uid).verdict = await self._creator.check(check, job)
         raise Replan
 
     async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
@@ -269,30 +258,43 @@ class Executor:
 
     async def _delete_pod(self, job: Job, deletion: DeletePod, deleted: list[str]) -> None:
         expectation = Expectation(Operation.DELETED, PODS.plural, deletion.uid)
-        self._expectations.expect(job.identity, expectation)
+        self._state.expectations.expect(job.identity, expectation)
         try:
             await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
         except NotFound:
             # Perhaps the informer showed it during an earlier call of this plan: then no event will follow.
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             return
         except ApiError:
             # Also a conflict: most likely the name is another pod's by now, but nothing says so.
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
             raise
         deleted.append(deletion.name)
-        shown = self._pods.get((job.namespace, deletion.name))
+        shown = self._state.pods.get((job.namespace, deletion.name))
         if shown is None or shown.uid != deletion.uid or shown.terminating:
             # It was shown before: a pod that is already being deleted does not change by another delete.
-            self._expectations.settle(job.identity, expectation)
+            self._state.expectations.settle(job.identity, expectation)
 
-    async def _delete_job(self, job: Job) -> None:
-        """Delete the job in the version that was observed: what we know of it may be old, and the user may have given
-        it more time since. With it goes what it owns, also its checkpoints.
+    async def _delete_object(
+        self, job: Job, action: DeleteConfigMap | DeleteGang | DeleteJob | DeleteNetworkPolicy | DeleteService
+    ) -> None:
+        """Delete what the action names.
 
-        Kubernetes' own TTL controller reads a job afresh for the same reason (pkg/controller/ttlafterfinished).
+        A job is deleted in the version that was observed: what we know of it may be old, and the user may have given it
+        more time since. With it goes what it owns, also its checkpoints. Kubernetes' own TTL controller reads a job
+        afresh for the same reason (pkg/controller/ttlafterfinished).
         """
-        await self._delete(JOBS, job, name=job.name, uid=job.uid, resource_version=job.resource_version)
+        match action:
+            case DeleteConfigMap():
+                await self._delete(CONFIG_MAPS, job, name=action.name)
+            case DeleteGang():
+                await self._delete(resource_of(action.api), job, name=action.name, uid=action.uid)
+            case DeleteJob():
+                await self._delete(JOBS, job, name=job.name, uid=job.uid, resource_version=job.resource_version)
+            case DeleteNetworkPolicy():
+                await self._delete(NETWORK_POLICIES, job, name=action.name, uid=action.uid)
+            case DeleteService():
+                await self._delete(SERVICES, job, name=action.name, uid=action.uid)
 
     async def _delete(
         self, resource: Resource, job: Job, *, name: str, uid: str = "", resource_version: str = ""
@@ -305,49 +307,48 @@ class Executor:
             return  # the informer is about to show it
         log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))
 
-    async def _read_flavors(self, running: _Pass, action: ReadFlavors, *, held: float) -> None:
-        if held > 0.0:
-            running.come_back(held)
-            return
-        flavors = self._caches.of(running.job.uid).flavors
+    async def _read_flavors(self, job: Job, action: ReadFlavors) -> NoReturn:
+        flavors = self._state.caches.of(job.uid).flavors
         for name in action.names:
             try:
                 flavors[name] = await self._gangs.flavor(action.api, name)
             except (Forbidden, NotFound) as error:
-                self._creator.refuse(running.job, f"resourceflavor {name}", error)
+                self._creator.refuse(job, f"resourceflavor {name}", error)
                 break
         raise Replan
 
-    async def _read_priority_class(self, running: _Pass, action: ReadPriorityClass, *, held: float) -> None:
-        if held > 0.0:
-            running.come_back(held)
-            return
+    async def _read_priority_class(self, job: Job, action: ReadPriorityClass) -> NoReturn:
         try:
-            await self._learn_priority(running.job, action)
+            await self._learn_priority(job, action)
         except (Forbidden, NotFound) as error:
-            self._creator.refuse(running.job, priorities.priority_class_object(action.name), error)
+            self._creator.refuse(job, priorities.priority_class_object(action.name), error)
         raise Replan
 
     async def _learn_priority(self, job: Job, action: ReadPriorityClass) -> None:
         value = await self._gangs.workload_priority(action.api, action.name)
-        self._caches.of(job.uid).workload_priorities[action.name] = value
+        self._state.caches.of(job.uid).workload_priorities[action.name] = value
 
     async def _read_default_queue(self, job: Job, action: ReadDefaultQueue) -> NoReturn:
         try:
             found, denied = await self._gangs.has_default_queue(action.api, job.namespace), ""
         except Forbidden as error:
             found, denied = False, error.message
-        self._caches.of(job.uid).default_queue = DefaultQueue(found, self._now(), denied)
+        self._state.caches.of(job.uid).default_queue = DefaultQueue(found, self._now(), denied)
         raise Replan
+
+    async def _patched(self, resource: Resource, job: Job, name: str, patch: JsonObject) -> bool:
+        """Change an object. Returns False if it is gone, which the informer is about to show."""
+        try:
+            await self._gateway.patch(resource, namespace=job.namespace, name=name, patch=patch)
+        except NotFound:
+            return False
+        return True
 
     async def _update_gang(self, job: Job, action: UpdateGang) -> None:
         resource = resource_of(action.api)
-        try:
-            await self._gateway.patch(resource, namespace=job.namespace, name=action.name, patch=action.patch)
-        except NotFound:
-            return  # the informer is about to show it
-        self._caches.of(job.uid).workload_priorities.clear()
-        log.info("changed %s %s", resource.kind, action.name, extra=about(job, action="update"))
+        if await self._patched(resource, job, action.name, action.patch):
+            self._state.caches.of(job.uid).workload_priorities.clear()
+            log.info("changed %s %s", resource.kind, action.name, extra=about(job, action="update"))
 
     async def _update_workload(self, job: Job, action: UpdateWorkloadStatus) -> None:
         patch: JsonObject = {"metadata": {"resourceVersion": action.version}, "status": action.status}
@@ -359,11 +360,8 @@ class Executor:
             return  # Kueue writes as well, and the informer is about to show it
         log.info("wrote the status of Workload %s", action.name, extra=about(job, action="update"))
 
-    async def _create_config_map(self, running: _Pass, action: CreateConfigMap, *, held: float) -> None:
-        if held > 0.0:
-            running.come_back(held)
-            return
-        job, name = running.job, text(dig(action.manifest, "metadata", "name"))
+    async def _create_config_map(self, job: Job, action: CreateConfigMap) -> None:
+        name = text(dig(action.manifest, "metadata", "name"))
         try:
             await self._gateway.create(CONFIG_MAPS, namespace=job.namespace, body=action.manifest)
         except AlreadyExists:
@@ -373,25 +371,17 @@ class Executor:
             raise Replan from error
         log.info("created ConfigMap %s", name, extra=about(job, action="create"))
 
-    async def _update_service(self, running: _Pass, action: UpdateService, *, held: float) -> None:
-        if held > 0.0:  # what it would name may not be there
-            running.come_back(held)
-            return
+    async def _update_service(self, job: Job, action: UpdateService) -> None:
         # By the UID: somebody else's Service may have the name by now.
         patch: JsonObject = {
             "metadata": {"uid": action.uid, "annotations": {Annotation.CLUSTER: action.config_map or None}},
             "spec": {"selector": dict(action.selector)},
         }
-        try:
-            await self._gateway.patch(SERVICES, namespace=running.job.namespace, name=action.name, patch=patch)
-        except NotFound:
-            return  # the informer is about to show it
+        await self._patched(SERVICES, job, action.name, patch)
 
     async def _update_network_policy(self, job: Job, action: UpdateNetworkPolicy) -> None:
-        try:
-            await self._gateway.patch(NETWORK_POLICIES, namespace=job.namespace, name=action.name, patch=action.patch)
-        except NotFound:
-            raise Replan from None  # no pod is created before there is one again
+        if not await self._patched(NETWORK_POLICIES, job, action.name, action.patch):
+            raise Replan  # no pod is created before there is one again
         log.info("updated NetworkPolicy %s", action.name, extra=about(job, action="update"))
 
     async def _write_status(self, record: JobRecord, wanted: JobStatus) -> JobRecord:
@@ -406,9 +396,9 @@ class Executor:
             JOBS, namespace=job.namespace, name=job.name, patch=patch, subresource="status"
         )
         stored = JobRecord.from_object(body)
-        if not self._jobs.answer(stored):
+        if not self._state.jobs.answer(stored):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
-        cache, now = self._caches.of(job.uid), self._now()
+        cache, now = self._state.caches.of(job.uid), self._now()
         cache.status_written_at = now
         cache.dropped = _dropped(cache.dropped, difference, stored.raw_status, now)
         note_status(self._metrics, job, wanted, cache=cache, now=now)

@@ -39,7 +39,7 @@ class Expectation:
     before the call, since the event may overtake the call's own answer.
     """
 
-    deed: Operation
+    operation: Operation
     plural: str
     name: str
 

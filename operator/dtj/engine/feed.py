@@ -16,7 +16,6 @@ from typing import Final, NoReturn
 import msgspec
 
 from dtj.api.json import JsonObject, dig, text
-from dtj.engine.expectations import Expectations
 from dtj.engine.job_store import News
 from dtj.engine.logs import about
 from dtj.engine.queue import WorkQueue
@@ -50,14 +49,12 @@ class JobFeed:
         *,
         state: ClusterState,
         queue: WorkQueue[Key],
-        expectations: Expectations,
         recorder: EventRecorder,
         keep: Keep = everywhere,
     ) -> None:
         """``keep`` says of a namespace whether its jobs are ours."""
         self._state = state
         self._queue = queue
-        self._expectations = expectations
         self._recorder = recorder
         self._keep = keep
         self._wanted = asyncio.Event()
@@ -147,6 +144,6 @@ class JobFeed:
             return
         job = record.job
         self._state.caches.forget(job.uid)
-        self._expectations.forget(job.identity)
+        self._state.expectations.forget(job.identity)
         self._recorder.forget(job.uid)
         log.info("is gone", extra=about(job, action="forget"))

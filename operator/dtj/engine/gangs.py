@@ -21,7 +21,7 @@ from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import Labelled, labelled
 from dtj.kube.errors import ApiError, Forbidden, NotFound
-from dtj.kube.gateway import Gateway, Keep, Resource, everywhere
+from dtj.kube.gateway import Gateway, Keep, Resource
 from dtj.kube.informer import Change, Informer
 from dtj.kube.observed import gang_from, resource_of
 from dtj.kube.records import decode_gang, gang_from_object
@@ -52,7 +52,7 @@ class Gangs:
         selector: str,
         on_change: Callable[[Resource, Change[Labelled[GangObject]]], None],
         now: Callable[[], datetime],
-        keep: Keep = everywhere,
+        keep: Keep,
     ) -> None:
         self._gateway = gateway
         self._state = state

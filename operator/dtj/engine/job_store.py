@@ -13,8 +13,8 @@ began it. So the store believes:
 
 "Began after" is counted in moments of this store: each piece of news that is taken over is a moment of its own.
 
-A finished job for which nothing is left to do is put to rest: it is kept packed (:mod:`dtj.engine.job_store`) until
-something wakes it.
+A finished job for which nothing is left to do is put to rest: it is kept as a :class:`PackedJob` until something
+wakes it.
 """
 
 from __future__ import annotations
@@ -29,53 +29,6 @@ from dtj.api.json import JsonObject
 from dtj.api.kueue import PREBUILT_WORKLOAD
 from dtj.engine.stores import SMALLEST, JobRecord, packed, unpacked
 from dtj.kube.records import Key
-
-
-@dataclass(frozen=True, slots=True)
-class PackedJob:
-    """One finished job, with what is asked of it without unpacking."""
-
-    namespace: str
-    uid: str
-    resource_version: str
-    state: str
-    packed: bytes
-
-    @classmethod
-    def of(cls, record: JobRecord) -> PackedJob:
-        """Pack a record whose spec is kept as text, as :meth:`JobRecord.from_object` makes it."""
-        job = record.job
-        return cls(
-            job.namespace, job.uid, job.resource_version, job.status.state or "", packed(_body(record), level=SMALLEST)
-        )
-
-    def record(self) -> JobRecord:
-        """The job as it was packed."""
-        return JobRecord.from_object(unpacked(self.packed))
-
-
-def _body(record: JobRecord) -> JsonObject:
-    job = record.job
-    body: JsonObject = {"metadata": _metadata(job), "status": record.raw_status, SPEC_TEXT: record.spec}
-    return {**body, SPEC_PROBLEM: job.problems[0]} if record.refused else body
-
-
-def _metadata(job: Job) -> JsonObject:
-    metadata: JsonObject = {
-        "namespace": job.namespace,
-        "name": job.name,
-        "uid": job.uid,
-        "resourceVersion": job.resource_version,
-        "generation": job.generation,
-        "labels": {**job.labels},
-        "annotations": {
-            **job.annotations,
-            **({PREBUILT_WORKLOAD: job.prebuilt_workload} if job.prebuilt_workload else {}),
-        },
-        "creationTimestamp": job.created_at.isoformat() if job.created_at is not None else None,
-    }
-    return {**metadata, "deletionTimestamp": ""} if job.deleting else metadata
-
 
 MAX_TOMBSTONES: Final = 10_000
 """UIDs that are remembered as over. More would have to end between an event of a UID and its deletion."""
@@ -259,3 +212,56 @@ def _is_older(version: str, than: str) -> bool:
 
 def _number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
+
+
+# -- jobs at rest --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PackedJob:
+    """One finished job as compressed JSON, with what is asked of it without unpacking.
+
+    Nothing is left to do for most jobs that a cluster holds. `bench/finished.py` measures what such a job takes. To
+    read it again from the API server would cost a call for each late event.
+    """
+
+    namespace: str
+    uid: str
+    resource_version: str
+    state: str
+    packed: bytes
+
+    @classmethod
+    def of(cls, record: JobRecord) -> PackedJob:
+        """Pack a record whose spec is kept as text, as :meth:`JobRecord.from_object` makes it."""
+        job = record.job
+        return cls(
+            job.namespace, job.uid, job.resource_version, job.status.state or "", packed(_body(record), level=SMALLEST)
+        )
+
+    def record(self) -> JobRecord:
+        """The job as it was packed."""
+        return JobRecord.from_object(unpacked(self.packed))
+
+
+def _body(record: JobRecord) -> JsonObject:
+    job = record.job
+    body: JsonObject = {"metadata": _metadata(job), "status": record.raw_status, SPEC_TEXT: record.spec}
+    return {**body, SPEC_PROBLEM: job.problems[0]} if record.refused else body
+
+
+def _metadata(job: Job) -> JsonObject:
+    metadata: JsonObject = {
+        "namespace": job.namespace,
+        "name": job.name,
+        "uid": job.uid,
+        "resourceVersion": job.resource_version,
+        "generation": job.generation,
+        "labels": {**job.labels},
+        "annotations": {
+            **job.annotations,
+            **({PREBUILT_WORKLOAD: job.prebuilt_workload} if job.prebuilt_workload else {}),
+        },
+        "creationTimestamp": job.created_at.isoformat() if job.created_at is not None else None,
+    }
+    return {**metadata, "deletionTimestamp": ""} if job.deleting else metadata

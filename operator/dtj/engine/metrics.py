@@ -242,11 +242,11 @@ class Metrics(QueueObserver):
         self._restarts.labels(kind).inc(number)
 
     def launched(self, until: Literal["FirstPod", "AllReady"], seconds: float) -> None:
-        """A job came so far, so long after its creation or resumption."""
+        """A job reached this stage of its start, this many seconds after its creation or resumption."""
         self._launch.labels(until).observe(max(seconds, 0.0))
 
     def recovered(self, seconds: float) -> None:
-        """All replicas are ready again, so long after a loss."""
+        """All replicas are ready again, this many seconds after a loss."""
         self._recovery.observe(max(seconds, 0.0))
 
     def asked_for_progress(self, *, answered: bool) -> None:
@@ -270,7 +270,7 @@ class Metrics(QueueObserver):
         self._queues.append(queue)
 
     def unwatch(self, jobs: JobStore, queue: WorkQueue[Key]) -> None:
-        """The engine with these has ended."""
+        """Report nothing more of these: their engine has ended."""
         self._job_stores = [store for store in self._job_stores if store is not jobs]
         self._queues = [each for each in self._queues if each is not queue]
 
@@ -323,7 +323,7 @@ def note_status(metrics: Metrics, job: Job, after: JobStatus, *, cache: JobCache
 
 
 def _note_start(metrics: Metrics, job: Job, after: JobStatus, *, now: datetime) -> None:
-    begun = deadlines.begun(job, after)
+    begun = deadlines.could_begin_at(job, after)
     if begun is None:
         return
     if after.start_time is not None and job.status.start_time is None:

@@ -56,6 +56,14 @@ async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: 
     return None
 
 
+async def asked(pod: Pod, platform: Platform, *, request: str = "GET /status") -> bytes | None:
+    """What a replica's pod answers on its status port; None if it does not."""
+    replica = replica_of(pod)
+    assert replica is not None
+    port = platform.network.status_port(role=replica.role, index=replica.index)
+    return await fetch(pod.ip, port, request=request)
+
+
 def read_progress(body: bytes) -> Progress | None:
     """What an answer reports of the training; None if there is nothing in it that can be read."""
     return Progress.from_object(decoded(body))
@@ -140,10 +148,7 @@ class ProgressReader:
             await self._ask(record.job, pod)
 
     async def _ask(self, job: Job, pod: Pod) -> None:
-        replica = replica_of(pod)
-        assert replica is not None
-        port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
-        body = await fetch(pod.ip, port)
+        body = await asked(pod, self._state.platform)
         progress = read_progress(body) if body is not None else None
         self._metrics.asked_for_progress(answered=progress is not None)
         if progress is None:
@@ -202,7 +207,10 @@ STACKS_AT_ONCE: Final = 16
 
 
 class StackRequests:
-    """Asks pods to print the stacks of all their threads."""
+    """Has the pods of a job that stands still print where they are: what a collective waits for is in no other place.
+
+    The request is sent once, and nobody waits for an answer. An image that does not know it answers 404.
+    """
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -217,8 +225,5 @@ class StackRequests:
             task.add_done_callback(self._tasks.discard)
 
     async def _ask(self, pod: Pod) -> None:
-        replica = replica_of(pod)
-        assert replica is not None
-        port = self._platform.network.status_port(role=replica.role, index=replica.index)
         async with self._slots.of(pod.namespace):
-            await fetch(pod.ip, port, request="POST /stacks")
+            await asked(pod, self._platform, request="POST /stacks")

@@ -7,6 +7,7 @@ job is ever planned by two workers at once. Same contract as client-go's workque
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ class WorkQueue(Generic[K]):
     ``rest`` is the least time in seconds between the end of one pass over a key and the start of the next: a
     burst of changes then costs a few passes instead of one for each change.
 
-    ``tenant_of`` says whose a key is: tenants take turns, and share the ``places`` at which keys are worked on (None:
-    as many as there are getters) as :mod:`dtj.kube.fairness` says.
+    ``tenant_of`` says whose a key is: tenants take turns, and share the ``places`` at which keys are worked on as
+    :mod:`dtj.kube.fairness` says.
     """
 
     def __init__(
@@ -61,13 +62,13 @@ class WorkQueue(Generic[K]):
         rest: float = 0.0,
         observer: QueueObserver | None = None,
         tenant_of: Callable[[K], Hashable] = lambda key: None,
-        places: int | None = None,
+        places: int = sys.maxsize,
     ) -> None:
         self._backoff = backoff
         self._rest = rest
         self._observer = observer or QueueObserver()
         self._tenant_of = tenant_of
-        self._share: FairShare[Hashable] | None = FairShare(places) if places is not None else None
+        self._share: FairShare[Hashable] = FairShare(places)
         self._ready: TakingTurns[Hashable, K] = TakingTurns()
         self._waiting_since: dict[K, float] = {}
         self._working_since: dict[K, float] = {}
@@ -166,9 +167,8 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """The pass over ``key`` is over."""
-        if self._share is not None:
-            self._share.give_back(self._tenant_of(key))
-            self._wake_one()
+        self._share.give_back(self._tenant_of(key))
+        self._wake_one()
         self._observer.finished(worked=loop_time() - self._working_since.pop(key))
         if self._rest > 0.0 and not self._shut_down:
             self._resting[key] = asyncio.get_running_loop().call_later(self._rest, self._rested, key)
@@ -190,9 +190,6 @@ class WorkQueue(Generic[K]):
 
     def _next(self) -> K | None:
         """Take the key whose turn it is, with a place for it; None if there is none."""
-        if self._share is None:
-            following = self._ready.pop(lambda tenant: True)
-            return following[1] if following is not None else None
         following = self._ready.pop(self._share.may_take)
         if following is None:
             return None

@@ -30,6 +30,7 @@ from dtj.core.observed import (
 )
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import tensorboard_name
+from dtj.engine.expectations import Expectations
 from dtj.engine.job_store import JobStore
 from dtj.engine.stores import ChildStore, JobRecord
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
@@ -214,6 +215,8 @@ class ClusterState:
         self.gangs: ChildStore[GangObject] = ChildStore()
         self.gangs_found: GangsFound | None = None
         self.caches = JobCaches()
+        self.expectations = Expectations()
+        """What was done for a job and is not shown yet."""
 
     def shown(self, resource: Resource, key: Key) -> Pod | Child | GangObject | None:
         """The object of this kind and name, as its informer shows it now."""

@@ -21,7 +21,7 @@ from dtj.api.spec import COLLECTIVE, JobSpec
 from dtj.api.status import MAX_INTEGER, MAX_STRAGGLERS
 from dtj.core.observed import Pod, Straggler
 from dtj.core.replicas import Replica, training_replicas
-from dtj.engine.progress import decoded, fetch, is_running, pod_of
+from dtj.engine.progress import asked, decoded, is_running, pod_of
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState, Reading, StepTimings
 from dtj.kube.fairness import FairWork
@@ -85,7 +85,7 @@ class StragglerFinder:
         found = {}
         for replica in training_replicas(spec)[:MAX_ASKED]:
             pod = pod_of(self._state, job, replica)
-            if pod is not None and not pod.ended and not pod.terminating:
+            if pod is not None and not pod.main_container_ended and not pod.terminating:
                 found[replica] = pod
         return found
 
@@ -108,9 +108,8 @@ class StragglerFinder:
         timings.ask_after = loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
 
     async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading], slots: asyncio.Semaphore) -> None:
-        port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
         async with slots:
-            body = await fetch(pod.ip, port)
+            body = await asked(pod, self._state.platform)
         reading = read_step_timing(body, at=loop_time()) if body is not None else None
         if reading is not None:
             readings[replica.hostname] = reading

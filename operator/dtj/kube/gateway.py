@@ -131,7 +131,7 @@ class Gateway(Protocol):
 
 
 async def one_page(listing: Awaitable[Listing]) -> AsyncIterator[Listing]:
-    """What :meth:`Gateway.pages` is where a list has no pages."""
+    """The pages of a list that has none: the list as one page."""
     yield await listing
 
 

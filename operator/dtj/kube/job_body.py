@@ -41,15 +41,10 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     annotations: dict[str, Any] | None = None
 
 
-class _RunPolicy(msgspec.Struct, rename="camel", omit_defaults=True):
-    managed_by: Any = None
-
-
 class _Head(msgspec.Struct, rename="camel", omit_defaults=True):
     """What must be known even of a spec that is too large: whether the job is ours at all."""
 
     managed_by: Any = None
-    run_policy: _RunPolicy | None = None
 
 
 class _JobObject(msgspec.Struct):

@@ -168,7 +168,7 @@ def pod_from(record: PodRecord) -> Pod:
 
 
 def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | None:
-    """How the main container ended; where it never started, how the init container did that kept it from it."""
+    """How the main container ended, or the init container that kept it from starting."""
     end, init = record.termination(main), ""
     if end is None and phase is Phase.FAILED and record.failed_init_container is not None:
         init, end = record.failed_init_container

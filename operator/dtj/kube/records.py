@@ -272,7 +272,7 @@ class PodRecord(_Partial):
 
     @property
     def failed_init_container(self) -> tuple[str, Terminated] | None:
-        """The init container whose failure kept the others from starting; one that restarts forever keeps nobody."""
+        """The init container whose failure kept the others from starting. One that always restarts blocks nobody."""
         lasting = {c.name for c in self.spec.init_containers or () if c.restart_policy == "Always"}
         for status in self.status.init_container_statuses or ():
             end = status.state.terminated

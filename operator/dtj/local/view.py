@@ -98,6 +98,6 @@ def _state(pod: Pod | None, progress: Progress, *, stopped: bool, on_request: fr
     """The state of the pod; of one that runs, what its trainer does."""
     if pod is None:
         return PodState.STOPPED if stopped else PodState.PENDING
-    if pod.phase is Phase.RUNNING and not (pod.ended or pod.terminating):
+    if pod.phase is Phase.RUNNING and not (pod.main_container_ended or pod.terminating):
         return _WORDS.get(progress.phase, progress.phase) or PodState.RUNNING
     return state_text(pod, on_request=on_request)

@@ -15,7 +15,6 @@ from builders import NOW, manifest
 from dtj.api.json import JsonObject, dig
 from dtj.app.watch import JobWatch, QuietRetries
 from dtj.core.platform import Platform
-from dtj.engine.expectations import Expectations
 from dtj.engine.feed import JobFeed
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
@@ -57,7 +56,7 @@ class Watched:
         self.state = ClusterState(Platform())
         queue: WorkQueue[Key] = WorkQueue(backoff=Backoff(base=1.0, cap=1.0))
         recorder = EventRecorder(self.gateway, instance="test", now=lambda: NOW)
-        self.feed = RecordedFeed(state=self.state, queue=queue, expectations=Expectations(), recorder=recorder)
+        self.feed = RecordedFeed(state=self.state, queue=queue, recorder=recorder)
         self.feed.news = []
         backoff = Backoff(base=0.01, cap=0.05, rng=random.Random(7))
         self.watch = JobWatch(self.feed, self._connect, namespaces=("default",), backoff=backoff)

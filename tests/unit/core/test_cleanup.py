@@ -38,7 +38,9 @@ class TestPodsOfTheDead:
     def spot_preemptions(self, world: World, times: int) -> None:
         for _ in range(times):
             world.wait(900)
-            there = sorted(name for name, found in world.pods.items() if not found.ended and not found.terminating)
+            there = sorted(
+                name for name, found in world.pods.items() if not found.main_container_ended and not found.terminating
+            )
             world.take_away(there[1].removeprefix("digits-"))
             world.step()
             for name in there:

@@ -30,7 +30,7 @@ def environment(manifest: JsonObject) -> dict[str, str]:
 
 def live(world: World) -> set[str]:
     """Pods that are not on their way out."""
-    return {name for name, pod in world.pods.items() if not pod.terminating and not pod.ended}
+    return {name for name, pod in world.pods.items() if not pod.terminating and not pod.main_container_ended}
 
 
 class TestWhatPodsAreTold:

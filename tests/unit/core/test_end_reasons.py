@@ -12,7 +12,7 @@ from builders import NOW, ended, job, pod
 from dtj.core.actions import CreatePod
 from dtj.core.end_reasons import END_REASONS, UNKNOWN_EXIT, EndReason, Field, PodFailureClass
 from dtj.core.observed import Phase, Pod, Termination
-from dtj.core.pod_failure import terminated_pods
+from dtj.core.pod_failure import ends_of
 from world import World
 
 pytestmark = pytest.mark.unit
@@ -25,7 +25,7 @@ def failed(**fields: Any) -> Pod:
 
 
 def class_of(of: Pod) -> PodFailureClass:
-    (found,) = terminated_pods((of,))
+    (found,) = ends_of((of,))
     return found.failure_class
 
 
@@ -86,7 +86,7 @@ def test_a_drained_script_that_leaves_with_0_has_not_completed_by_a_clock_that_i
 def test_a_node_that_came_back_is_the_cause_of_what_its_peers_reported_before() -> None:
     reset = failed(termination=Termination(exit_code=255, reason="Unknown", finished_at=NOW + timedelta(seconds=99)))
     peer = replace(pod(JOB, "worker-1", phase=Phase.FAILED), termination=ended(1, after_seconds=5))
-    assert [each.pod.index for each in terminated_pods((peer, reset))] == [0, 1]
+    assert [each.pod.index for each in ends_of((peer, reset))] == [0, 1]
 
 
 class TestBackoffs:
@@ -94,7 +94,7 @@ class TestBackoffs:
 
     def fail(self, world: World, **fields: Any) -> None:
         for name, found in list(world.pods.items()):
-            if name.startswith("digits-worker-0") and not found.ended:
+            if name.startswith("digits-worker-0") and not found.main_container_ended:
                 world.pods[name] = replace(found, phase=Phase.FAILED, ready=False, **fields)
 
     def restarts(self, world: World, seconds: int, **fields: Any) -> list[int]:

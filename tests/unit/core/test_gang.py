@@ -12,7 +12,7 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import BestEffort, CreateGang, CreatePod, DeleteGang, LookForGangs
 from dtj.core.gang.discovery import APIS
-from dtj.core.gang.requests import requests
+from dtj.core.gang.group import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
 from support.gang_manifests import gang_of
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_137, VOLCANO, admit, world
@@ -118,7 +118,8 @@ class TestWhoIsTold:
         foreign.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
         foreign.wait(60)
         assert (
-            'podgroup "digits" exists and belongs to something else' in foreign.condition(Condition.PODS_READY).message
+            'podgroup "digits" already exists and is not owned by this job'
+            in foreign.condition(Condition.PODS_READY).message
         )
         assert not foreign.pods
 

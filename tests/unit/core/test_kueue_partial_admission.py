@@ -52,7 +52,11 @@ def least(story: World) -> dict[str, object]:
 
 
 def living(story: World) -> set[str]:
-    return {name.removeprefix("digits-") for name, pod in story.pods.items() if not pod.ended and not pod.terminating}
+    return {
+        name.removeprefix("digits-")
+        for name, pod in story.pods.items()
+        if not pod.main_container_ended and not pod.terminating
+    }
 
 
 @pytest.mark.parametrize(

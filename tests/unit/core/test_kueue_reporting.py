@@ -95,5 +95,5 @@ class TestDuties:
         assert story.job.status.state == "Suspended"
         assert story.gang is not None
         assert "reclaimablePods" not in story.gang.status
-        assert not [pod for pod in story.pods.values() if not pod.ended]
+        assert not [pod for pod in story.pods.values() if not pod.main_container_ended]
         assert len(story.taken(CreateGang)) == 2

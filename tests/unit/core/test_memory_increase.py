@@ -47,7 +47,7 @@ def run_out_of_memory(story: World, pod: str = "digits-worker-0") -> None:
 
 
 def of_pods(story: World) -> set[object]:
-    running = [name for name in live(story) if not story.pods[name].ended]
+    running = [name for name in live(story) if not story.pods[name].main_container_ended]
     return {dig(story.manifests[name], "spec", "containers", 0, "resources", "limits", "memory") for name in running}
 
 

@@ -23,7 +23,7 @@ def test_names_that_are_taken_are_counted_where_there_are_many() -> None:
     observed = seen(wanted, pods=old, verdict=TemplateVerdict(1, NOW))
     (emitted,) = (action for action in plan(observed, NOW + timedelta(seconds=15)) if isinstance(action, Emit))
     assert emitted.message.startswith(
-        'pod "digits-worker-0", pod "digits-worker-1", pod "digits-worker-10" and 1397 more exist and belong'
+        'pod "digits-worker-0", pod "digits-worker-1", pod "digits-worker-10" and 1397 more already exist and are not'
     )
 
 

@@ -112,7 +112,7 @@ class TestWhenItIsThere:
         assert there.job.status.reason == Reason.NAME_TAKEN
         ready = there.job.status.condition("PodsReady")  # type: ignore[arg-type]
         assert ready is not None
-        assert ready.message.startswith('networkpolicy "digits" exists and belongs to something else')
+        assert ready.message.startswith('networkpolicy "digits" already exists and is not owned by this job')
         assert there.network_policy.uid == "uid-of-another"
 
     def test_it_goes_when_the_job_has_ended_and_nothing_listens(self) -> None:

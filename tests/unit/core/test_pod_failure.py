@@ -10,7 +10,7 @@ import pytest
 
 from builders import NOW, ended, job, pod
 from dtj.core.observed import Phase, Pod
-from dtj.core.pod_failure import PodFailureClass, terminated_pods
+from dtj.core.pod_failure import PodFailureClass, ends_of
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +29,7 @@ def asked_to_stop(after: float) -> dict[str, Any]:
 
 
 def ending(of: Pod, *peers: Pod) -> PodFailureClass | None:
-    return next((found.failure_class for found in terminated_pods((of, *peers)) if found.pod is of), None)
+    return next((found.failure_class for found in ends_of((of, *peers)) if found.pod is of), None)
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_peers_that_leave_together_with_one_that_was_asked_to_stop_are_believed_
 
 def test_the_earliest_comes_first() -> None:
     first = replace(pod(JOB, "worker-1"), **asked_to_stop(2))
-    assert [found.pod.index for found in terminated_pods((failed(1, after=3), first))] == [1, 0]
+    assert [found.pod.index for found in ends_of((failed(1, after=3), first))] == [1, 0]

@@ -205,7 +205,7 @@ class TestAsking:
             state.pods.apply(Change(None, Labelled(world.job.key, replace(there, ip=name))))
         asked: list[str] = []
 
-        async def fetch(host: str, port: int) -> bytes:
+        async def fetch(host: str, port: int, **_: object) -> bytes:
             asked.append(host)
             return b'{"step": 7}'
 
@@ -231,7 +231,7 @@ class TestAsking:
             state.pods.apply(Change(None, Labelled(one.key, there)))
         asked: dict[str, float] = {}
 
-        async def fetch(host: str, port: int) -> bytes:
+        async def fetch(host: str, port: int, **_: object) -> bytes:
             asked[host] = asyncio.get_running_loop().time()
             if host == "job-0":
                 state.jobs.remove(("default", "job-59"), uid="uid-59")
@@ -263,7 +263,7 @@ class TestAsking:
             state.pods.apply(Change(None, Labelled(one.key, there)))
         asked: dict[str, list[float]] = {"other": [], "slow": []}
 
-        async def fetch(host: str, port: int) -> bytes:
+        async def fetch(host: str, port: int, **_: object) -> bytes:
             asked[host].append(asyncio.get_running_loop().time())
             if host == "slow":
                 await asyncio.sleep(2.9)

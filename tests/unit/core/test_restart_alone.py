@@ -74,7 +74,7 @@ class TestCollectivesThatAreMendedPodByPod:
             world.set_pod(survivor, Phase.FAILED, exit_code=75)
         world.settle()
         world.wait(5)
-        assert {name for name, pod in world.pods.items() if not pod.ended} == {
+        assert {name for name, pod in world.pods.items() if not pod.main_container_ended} == {
             "digits-worker-0-r1",
             "digits-worker-1-r1",
             "digits-worker-2-r1",

@@ -11,7 +11,7 @@ from dtj.api.names import Reason
 from dtj.api.spec import RestartPolicy
 from dtj.api.status import JobStatus, RestartCounts
 from dtj.core.observed import Phase
-from dtj.core.pod_failure import LATEST, PodFailureClass, TerminatedPod
+from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.policies.budgets import charge, restart_denied
 
 pytestmark = pytest.mark.unit
@@ -57,7 +57,7 @@ def _end(failure_class: PodFailureClass, code: int = 3, *, policy: RestartPolicy
     )
     assert made.spec is not None, made.problems
     worker = pod(made, "worker-0", phase=Phase.FAILED, termination=ended(code))
-    return made.spec, TerminatedPod(worker, failure_class, LATEST)
+    return made.spec, PodEnd(worker, failure_class, LATEST)
 
 
 @pytest.mark.parametrize("failure_class", BUDGETS)

@@ -8,7 +8,7 @@ import pytest
 
 from builders import job, pod
 from dtj.api.spec import RestartScope, Role, Strategy
-from dtj.core.pod_failure import LATEST, PodFailureClass, TerminatedPod
+from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.policies.restart_scope import requires_full_restart
 
 pytestmark = pytest.mark.unit
@@ -66,4 +66,4 @@ def _restarts_all(
 ) -> bool:
     made = job(strategy=str(strategy), runPolicy={"restartScope": str(scope)})
     assert made.spec is not None, made.problems
-    return requires_full_restart(made.spec, TerminatedPod(pod(made, f"{role}-0"), failure_class, LATEST))
+    return requires_full_restart(made.spec, PodEnd(pod(made, f"{role}-0"), failure_class, LATEST))

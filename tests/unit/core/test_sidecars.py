@@ -14,7 +14,7 @@ from dtj.api.names import Annotation, Condition
 from dtj.core.actions import DeletePod
 from dtj.core.end_reasons import PodFailureClass
 from dtj.core.observed import Phase, Pod, Termination
-from dtj.core.pod_failure import terminated_pods
+from dtj.core.pod_failure import ends_of
 from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
 from world import World, live, running
@@ -183,7 +183,7 @@ def test_the_container_that_trains_is_known_wherever_a_sidecar_is_injected(
     order: tuple[str, ...], main: JsonObject, sidecar: JsonObject, expected: PodFailureClass
 ) -> None:
     found = seen("Failed", order=order, tensorflow=main, istio_proxy=sidecar)
-    assert [ended.failure_class for ended in terminated_pods([found])] == [expected]
+    assert [ended.failure_class for ended in ends_of([found])] == [expected]
 
 
 def test_the_pod_names_its_main_container_for_kubectl_too() -> None:
@@ -205,7 +205,12 @@ def test_a_name_that_the_template_gives_the_annotation_does_not_mislead() -> Non
 )
 def test_a_pod_says_whether_ordinary_sidecars_go_on(sidecar: JsonObject, runs: bool) -> None:
     found = seen("Running", tensorflow=over(0), istio_proxy=sidecar)
-    assert (found.ended, found.succeeded, found.stopped, found.sidecars) == (True, True, False, runs)
+    assert (found.main_container_ended, found.succeeded, found.all_containers_ended, found.sidecars) == (
+        True,
+        True,
+        False,
+        runs,
+    )
 
 
 def test_a_native_sidecar_is_no_ordinary_one() -> None:
@@ -219,7 +224,7 @@ def test_a_native_sidecar_is_no_ordinary_one() -> None:
         "containerStatuses": [{"name": "tensorflow", "state": over(0)}],
     }
     found = pod_from(pod_from_object(body))
-    assert (found.ended, found.stopped, found.sidecars) == (True, False, False)
+    assert (found.main_container_ended, found.all_containers_ended, found.sidecars) == (True, False, False)
 
 
 def test_an_init_container_that_failed_says_why_the_pod_did() -> None:
@@ -235,7 +240,7 @@ def test_an_init_container_that_failed_says_why_the_pod_did() -> None:
     found = pod_from(pod_from_object(body))
     assert found.termination is not None
     assert (found.termination.init_container, found.termination.exit_code) == ("fetch", 42)
-    assert [ended.failure_class for ended in terminated_pods([found])] == [PodFailureClass.USER_ERROR], (
+    assert [ended.failure_class for ended in ends_of([found])] == [PodFailureClass.USER_ERROR], (
         "its codes are none of the trainer's"
     )
 
@@ -250,10 +255,10 @@ def test_a_completed_pod_that_is_deleted_later_and_kept_by_a_finalizer_has_compl
         "containerStatuses": [{"name": "tensorflow", "state": over(0, "Completed")}],
     }
     found = pod_from(pod_from_object(body))
-    assert [ended.failure_class for ended in terminated_pods([found])] == [PodFailureClass.COMPLETED]
+    assert [ended.failure_class for ended in ends_of([found])] == [PodFailureClass.COMPLETED]
 
 
 def test_a_pods_end_is_its_main_containers() -> None:
     found = replace(seen("Running", tensorflow=RUNS, istio_proxy=over(143)), ready=True)
-    assert not found.ended
+    assert not found.main_container_ended
     assert replace(found, termination=Termination(exit_code=0)).succeeded

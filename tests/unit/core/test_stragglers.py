@@ -13,7 +13,7 @@ from builders import NOW, job
 from dtj.api.names import Reason
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, SeenProgress, Straggler
-from dtj.engine import stragglers
+from dtj.engine import progress, stragglers
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState, Reading
 from dtj.engine.stores import JobRecord, Labelled
@@ -105,9 +105,9 @@ class Pods:
         self.memory = self.state.caches.of(self.world.job.uid)
         self.memory.progress = SeenProgress("uid-1", Progress(step=1), NOW)
         self.queue: WorkQueue[Key] = WorkQueue(backoff=Backoff(base=1.0, cap=1.0))
-        monkeypatch.setattr(stragglers, "fetch", self._fetch)
+        monkeypatch.setattr(progress, "fetch", self._fetch)
 
-    async def _fetch(self, host: str, port: int) -> bytes | None:
+    async def _fetch(self, host: str, port: int, **_: object) -> bytes | None:
         self.asked.append(host)
         self.together += 1
         self.most_together = max(self.most_together, self.together)
@@ -185,12 +185,12 @@ class TestAsking:
                     pods.state.pods.apply(Change(None, Labelled(one.key, moved)))
             asked: list[str] = []
 
-            async def fetch(host: str, port: int) -> bytes:
+            async def fetch(host: str, port: int, **_: object) -> bytes:
                 asked.append(host)
                 await asyncio.sleep(2.9 if host == "slow" else 0.0)
                 return b'{"step": 5, "stepSeconds": 1}'
 
-            patch.setattr(stragglers, "fetch", fetch)
+            patch.setattr(progress, "fetch", fetch)
             task = asyncio.create_task(stragglers.StragglerFinder(pods.state, pods.queue).run())
             await asyncio.sleep(stragglers.INTERVAL + 1)
             assert asked.count("other") == 4

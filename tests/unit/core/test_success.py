@@ -10,7 +10,7 @@ from builders import ended, job, pod
 from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from dtj.core.outcome import PodLosses, Success
-from dtj.core.pod_failure import PodFailureClass, terminated_pods
+from dtj.core.pod_failure import PodFailureClass, ends_of
 from dtj.core.pod_state import replica_of
 from dtj.core.policies.success import decide
 from world import running
@@ -62,7 +62,7 @@ def _outcome(policy: str, roles: dict[str, int], codes: dict[str, int], *, at: d
         )
         for name, code in codes.items()
     ]
-    terminated = terminated_pods(pods)
+    terminated = ends_of(pods)
     done = {replica_of(e.pod) for e in terminated if e.failure_class is PodFailureClass.COMPLETED}
     outcome = decide(made.spec, terminated, frozenset(each for each in done if each is not None))
     if isinstance(outcome, PodLosses):

@@ -14,7 +14,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
 from dtj.core.planner import plan
-from dtj.engine import progress, stragglers
+from dtj.engine import progress
 from dtj.kube.gateway import JOBS, PODS
 from support.engine_harness import Harness
 from support.fake_gateway import FakeGateway
@@ -45,7 +45,6 @@ class Story:
         self.asked = 0
         self.on_stall = on_stall
         monkeypatch.setattr(progress, "fetch", self._fetch)
-        monkeypatch.setattr(stragglers, "fetch", self._fetch)
 
     async def _fetch(self, host: str, port: int, **_: object) -> bytes | None:
         self.asked += 1

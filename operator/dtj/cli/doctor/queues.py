@@ -13,7 +13,7 @@ from dtj.cli.common.formatting import counted
 from dtj.cli.doctor.findings import Finding, Verdict
 from dtj.client.installation import Installation
 from dtj.client.queues import Queues, flavors_of
-from dtj.core.gang.requests import requests
+from dtj.core.gang.group import requests
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 
 TITLE: Final = "queues"

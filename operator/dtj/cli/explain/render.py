@@ -21,7 +21,7 @@ from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import counted, listed
 from dtj.cli.explain.simulation import UID, Simulation
 from dtj.core.observed import Phase, Pod, Termination
-from dtj.core.pod_failure import LATEST, PodFailureClass, TerminatedPod
+from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import main_container
 from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES, restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
@@ -295,11 +295,11 @@ def _restart(spec: JobSpec, role: Role, failure_class: PodFailureClass) -> str:
     return "it starts again alone"
 
 
-def _ended(role: Role, failure_class: PodFailureClass) -> TerminatedPod:
+def _ended(role: Role, failure_class: PodFailureClass) -> PodEnd:
     """A replica that has just ended so."""
     error = Termination(exit_code=_LOSS_EXIT) if failure_class is PodFailureClass.USER_ERROR else None
     pod = Pod("", "", "", "", "", str(role), 0, phase=Phase.FAILED, termination=error)
-    return TerminatedPod(pod, failure_class, LATEST)
+    return PodEnd(pod, failure_class, LATEST)
 
 
 def _endings(spec: JobSpec) -> list[str]:

@@ -207,7 +207,7 @@ def _step_of(overview: Overview, each: JobPod) -> str:
     """The step of the replica that publishes it for the job."""
     job = overview.job
     deciding = deciding_replica(job.spec) if job.spec is not None else None
-    if deciding is None or each.replica != (str(deciding.role), deciding.index) or each.pod.ended:
+    if deciding is None or each.replica != (str(deciding.role), deciding.index) or each.pod.main_container_ended:
         return ""
     progress = job.status.progress
     return str(progress.step) if progress is not None and progress.step is not None else ""

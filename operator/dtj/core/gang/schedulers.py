@@ -17,6 +17,7 @@ from dtj.api.names import Annotation
 from dtj.api.spec import Gang, Role
 from dtj.core.gang.group import Group
 from dtj.core.kueue import workloads
+from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.observed import GangObject
 
 _SCHEDULER_NAMES: Final = {Gang.VOLCANO: "volcano", Gang.COSCHEDULING: "scheduler-plugins-scheduler"}
@@ -26,13 +27,13 @@ _POD_GROUP: Final = "job"
 """Name of the one group within a Workload of Kubernetes 1.35."""
 
 
-def manifest(group: Group, metadata: JsonObject, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
+def manifest(group: Group, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
     """The PodGroup or Workload. ``pods`` are the first pods of each role, in TF_CONFIG's order."""
-    annotations: JsonObject = {Annotation.GANG_SIZE: group.size}
+    labels, annotations = labels_of(group.job), {Annotation.GANG_SIZE: group.size}
     match group.api.gang:
         case Gang.KUEUE:
-            annotations.update(kueue.annotations_of_workload(group.job.annotations))
-            metadata = {**metadata, "labels": {**object_at(metadata, "labels"), workloads.JOB_UID: group.job.uid}}
+            labels[workloads.JOB_UID] = group.job.uid
+            annotations |= kueue.annotations_of_workload(group.job.annotations)
             spec = workloads.workload_spec(group, pods, priority=priority)
         case Gang.VOLCANO:
             spec = _volcano_spec(group, pods)
@@ -43,7 +44,7 @@ def manifest(group: Group, metadata: JsonObject, pods: Iterable[JsonObject], *, 
     return {
         "apiVersion": group.api.api_version,
         "kind": group.api.kind,
-        "metadata": {**metadata, "annotations": annotations},
+        "metadata": {**metadata_of(group.job, group.job.name, labels=labels), "annotations": {**annotations}},
         "spec": spec,
     }
 

@@ -9,7 +9,6 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Label, Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Decision, Plan, UpdateGang
-from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities, reporting, workloads
 from dtj.core.kueue.queue import into_queue, queued_because
@@ -17,10 +16,7 @@ from dtj.core.observed import GangObject
 from dtj.core.policies import gang, ttl
 from dtj.core.policies.admission_check import check_template, report_invalid
 from dtj.core.policies.name_collision import report_workload_of_others
-from dtj.core.policies.suspend import SUSPENDED_BY_USER
-from dtj.core.replicas import worker_selector
-from dtj.core.status import of_a_new_attempt, ready_text
-from dtj.core.status_update import write
+from dtj.core.policies.suspend import SUSPENDED_BY_USER, hold
 from dtj.core.validity import Problem
 
 _NO_QUEUE: Final = Problem(
@@ -47,7 +43,7 @@ def _dispatch(context: JobContext) -> Decision:
     if asked is not None:
         return asked
     if context.spec.run_policy.suspend:
-        return _hold(context, SUSPENDED_BY_USER).then(*gang.drop(context))
+        return hold(context, context.job.status, SUSPENDED_BY_USER).then(*gang.drop(context))
     found = (*context.problems, *gang.problems(context))
     queued = context.gang is not None and context.gang.gang is Gang.KUEUE and workloads.queue_of(context.spec)
     if not found and not queued:
@@ -69,22 +65,7 @@ def _queue(context: JobContext) -> Decision:
         if held is not None:
             return held
     why = queued_because(context, found if same else None)
-    return _hold(context, why).then(*into_queue(context, api))
-
-
-def _hold(context: JobContext, why: DesiredCondition) -> Decision:
-    """Report that the job does not run; ``why`` becomes the condition Suspended. The next copy starts from scratch."""
-    counts = of_a_new_attempt(context.spec, context.job.status.replica_statuses)
-    fields = {
-        "start_time": None,
-        "ready_time": None,
-        "pending_restart": None,
-        "replica_statuses": counts,
-        "ready": ready_text(context.spec, counts),
-        "selector": worker_selector(context.job.name),
-    }
-    status = context.job.status.model_copy(update=fields)
-    return write(context, status, DesiredConditions(pods_ready=DesiredCondition("False", why.reason), suspended=why))
+    return hold(context, context.job.status, why).then(*into_queue(context, api))
 
 
 def adopt(context: JobContext) -> Decision | None:

@@ -36,19 +36,19 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
     same = workload is not None and fits(context, workload)
     if workload is not None and same and workloads.admitted(workload):
         return _learn_flavors(context, api, workload)
-    if workload is None and not context.begun:
+    if workload is None and not context.has_something_to_stop:
         held = report_collision(context) or check_template(context) or priorities.learn(context, api)
         if held is not None:
             return held
     why = queued_because(context, workload if same else None)
     stopping = stop_all(context, why)
-    return stopping if context.begun else stopping.then(*into_queue(context, api))
+    return stopping if context.has_something_to_stop else stopping.then(*into_queue(context, api))
 
 
 def take_back(context: JobContext) -> Decision | None:
     """Stop a job that runs and cannot go on as it is written by now, when Kueue wants its quota back."""
     api, workload = context.gang, context.gang_object
-    if not context.begun or not context.problems or api is None or api.gang is not Gang.KUEUE:
+    if not context.has_something_to_stop or not context.problems or api is None or api.gang is not Gang.KUEUE:
         return None
     if workload is not None and workloads.admitted(workload):
         return None
@@ -64,7 +64,7 @@ def seconds_until_nodes_are_free(context: JobContext) -> float:
     workload = context.gang_object
     if workload is None or not workloads.gives_nodes(workload):
         return 0.0
-    older = [pod for pod in context.own if not context.is_current(pod) and not pod.stopped]
+    older = [pod for pod in context.own if not context.is_current(pod) and not pod.all_containers_ended]
     waits = (_A_MOMENT if pod.deletion_due is None else context.seconds_until(pod.deletion_due) for pod in older)
     return max(waits, default=0.0)
 

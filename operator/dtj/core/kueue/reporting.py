@@ -65,12 +65,12 @@ def _changed(context: JobContext, workload: GangObject) -> JsonObject:
         return finished(workload, context.now, reason=reason, message=message)
     if status.is_true(Condition.SUCCESS_CRITERIA_MET) or status.is_true(Condition.FAILURE_TARGET):
         return {}  # its pods stop because it ends, which is no loss to recover from
-    if not context.begun and must_release(workload):
+    if not context.has_something_to_stop and must_release(workload):
         return released(workload, context.now)
     if context.job.prebuilt_workload:
         return _of_others(context, workload)
     conditions = pods_ready(workload, context.now, ready=context.all_ready)
-    counts = _given_back(context) if is_true(workload, "Admitted") and context.begun else Counter[str]()
+    counts = _given_back(context) if is_true(workload, "Admitted") and context.has_something_to_stop else Counter[str]()
     return {**conditions, **with_reclaimable(workload, counts)}
 
 
@@ -89,7 +89,7 @@ def _of_others(context: JobContext, workload: GangObject) -> JsonObject:
     does not fit the job is over: MultiKueue makes another."""
     if fits(context, workload):
         return pods_ready(workload, context.now, ready=context.all_ready)
-    if context.begun:
+    if context.has_something_to_stop:
         return {}
     return finished(workload, context.now, reason="OutOfSync", message=_OUT_OF_SYNC)
 
@@ -104,7 +104,7 @@ def _given_back(context: JobContext) -> Counter[str]:
 
 def _completed(context: JobContext) -> Counter[str]:
     """By role, the replicas that have completed and whose pods hold nothing any more, not even for a sidecar."""
-    holding = {pod.name for pod in context.current if not pod.stopped}
+    holding = {pod.name for pod in context.current if not pod.all_containers_ended}
     return Counter(str(replica.role) for replica in context.completed if context.name_of(replica) not in holding)
 
 

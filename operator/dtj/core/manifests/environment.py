@@ -42,13 +42,13 @@ def environment(
         Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
         Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
         Env.ON_NAN: spec.run_policy.on_nan.lower() if spec.run_policy.on_nan is not None else None,
-        # By it a launcher knows how long a lost peer may take to come back: as long as a pod's start if it comes alone.
+        # The launcher waits longer for a lost peer if that comes back in a new pod.
         Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
     }
     return {
         **cluster,
         Env.JOB_NAME: job.name,
-        # By it the pods of a job know each other at the start gate.
+        # At the start gate, pods of one job recognize each other by this.
         Env.JOB_UID: job.uid,
         Env.NAMESPACE: job.namespace,
         Env.STRATEGY: str(spec.strategy),

@@ -22,11 +22,6 @@ def labels_of(job: Job) -> JsonObject:
     }
 
 
-def gang_metadata(job: Job) -> JsonObject:
-    """Metadata of the one PodGroup or Workload of a job."""
-    return metadata_of(job, job.name, labels=labels_of(job))
-
-
 def metadata_of(job: Job, name: str, *, labels: JsonObject) -> JsonObject:
     """Metadata of an object that the job owns."""
     return {

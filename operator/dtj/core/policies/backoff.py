@@ -12,7 +12,7 @@ from dtj.core.context import JobContext
 from dtj.core.messages import cut
 from dtj.core.observed import Phase, Pod
 from dtj.core.outcome import CLOCKS_DIFFER
-from dtj.core.pod_failure import PodFailureClass, TerminatedPod
+from dtj.core.pod_failure import PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
 from dtj.core.policies.budgets import errors
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
@@ -33,10 +33,10 @@ GOOD_RUN: Final = timedelta(minutes=10)
 """A pod that ran so long was no quick failure: the backoff begins again."""
 
 
-def replaced(status: JobStatus, replica: Replica, due: datetime, *, had_started: bool) -> dict[str, ReplicaStatus]:
+def replaced(status: JobStatus, replica: Replica, due: datetime, *, was_scheduled: bool) -> dict[str, ReplicaStatus]:
     """The counts by role with one more restart of this replica alone, whose pod may be created when that is due.
 
-    One whose pod had not even been scheduled (``had_started`` is False) takes the place of that pod, also in its gang.
+    If that pod was never scheduled (``was_scheduled`` is False), the next one takes its place, also in its gang.
     """
     counts = status.replica_statuses.get(replica.role, ReplicaStatus())
     index = str(replica.index)
@@ -44,13 +44,13 @@ def replaced(status: JobStatus, replica: Replica, due: datetime, *, had_started:
         "restarts": {**counts.restarts, index: counts.restarts.get(index, 0) + 1},
         "restarting": {**counts.restarting, index: format_deadline(due)},
     }
-    if had_started:
+    if was_scheduled:
         alone = parse_indexes(counts.replaced_indexes) | {replica.index}
         update["replaced_indexes"] = format_indexes(alone)
     return {**status.replica_statuses, str(replica.role): counts.model_copy(update=update)}
 
 
-def due(status: JobStatus, ended: TerminatedPod, *, all_at_once: bool, now: datetime) -> datetime:
+def due(status: JobStatus, ended: PodEnd, *, all_at_once: bool, now: datetime) -> datetime:
     """When the restart may begin: after a backoff where it was an error, else at once.
 
     It is asked when an end is first seen, and the answer recorded in the status: where no time of the end is known,
@@ -67,7 +67,7 @@ def due(status: JobStatus, ended: TerminatedPod, *, all_at_once: bool, now: date
     return ended_at + min(timedelta(seconds=2**earlier), LONGEST_BACKOFF)
 
 
-def cause_due(ended: TerminatedPod, now: datetime) -> datetime:
+def cause_due(ended: PodEnd, now: datetime) -> datetime:
     """Until when the cause is waited for where a replica lost a peer. This is asked again and again: a time that lies
     too far ahead says nothing."""
     at = at_most_later(ended.at, CLOCKS_DIFFER, now)
@@ -93,8 +93,8 @@ def next_attempt(status: JobStatus, now: datetime) -> datetime:
     return latest + ATTEMPT_INTERVAL
 
 
-def pending(ended: TerminatedPod, why: str, due: datetime) -> PendingRestart:
-    """The restart of all that this end will have been the cause of, to be recorded before it is waited for."""
+def pending(ended: PodEnd, why: str, due: datetime) -> PendingRestart:
+    """The restart of all replicas that this end causes, as it is recorded before the wait for it."""
     restart = PendingRestart(not_before=format_deadline(due), message=cut(why), role=ended.pod.role, pod=ended.pod.name)
     return restart.model_copy(update={"kind": str(ended.failure_class)})
 
@@ -138,7 +138,7 @@ def predecessors(context: JobContext, replica: Replica) -> list[Pod]:
     """The pods of this attempt that still run, of a replica that comes back alone."""
     if not context.replaced_alone(replica):
         return []
-    before = (pod for pod in context.own if replica_of(pod) == replica and not pod.stopped)
+    before = (pod for pod in context.own if replica_of(pod) == replica and not pod.all_containers_ended)
     return [pod for pod in before if pod.attempt >= context.attempt and not context.is_current(pod)]
 
 

@@ -13,13 +13,13 @@ from dtj.api.names import Reason
 from dtj.api.spec import ExitCodes, JobSpec, ReplicaSpec, RestartPolicy
 from dtj.api.status import JobStatus, ReplicaStatus, RestartCounts, RootCause
 from dtj.core.outcome import Failure, how_it_failed, root_cause
-from dtj.core.pod_failure import PodFailureClass, TerminatedPod
+from dtj.core.pod_failure import PodEnd, PodFailureClass
 
 NON_RETRYABLE_EXIT_CODES: Final = frozenset({1, 2, 126, 127, 128, 134, 139})
 """Exit codes that no restart can help: an error of the program or its arguments, no such command, abort, segfault."""
 
 
-def restart_denied(spec: JobSpec, status: JobStatus, ended: TerminatedPod) -> Failure | None:
+def restart_denied(spec: JobSpec, status: JobStatus, ended: PodEnd) -> Failure | None:
     """Why there can be no restart after this end, or None where there can be one."""
     cause = root_cause(ended)
     what = how_it_failed(cause) + (f"; {ended.note}" if ended.note else "")
@@ -81,11 +81,11 @@ def out_of_memory(status: JobStatus, role: str) -> dict[str, ReplicaStatus]:
     return {**status.replica_statuses, role: counted}
 
 
-def known_cause(status: JobStatus, ended: TerminatedPod) -> RootCause | None:
+def known_cause(status: JobStatus, ended: PodEnd) -> RootCause | None:
     """``rootCause`` where this end is what all start again for.
 
-    What the infrastructure did is no cause of the job's own; nor is the error of a peer any more, for which the
-    restart was to be before it was seen.
+    What the infrastructure did is no cause of the job's own. A cause that was recorded for a pending restart is cleared
+    if the infrastructure caused that restart after all.
     """
     if not ended.by_infrastructure:
         return root_cause(ended)

@@ -14,7 +14,7 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, DeletePod, Plan, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.observed import Pod
-from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ended_at, terminated_pods
+from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ended_at, ends_of
 from dtj.core.pod_state import replica_of
 from dtj.core.policies.backoff import STUCK
 from dtj.core.replicas import incarnation, pod_name
@@ -37,7 +37,7 @@ def to_stop(context: JobContext) -> tuple[Pod, ...]:
     if policy is CleanPodPolicy.ALL:
         return context.own
     running = policy is CleanPodPolicy.RUNNING
-    return tuple(pod for pod in context.own if (pod.sidecars if pod.ended else running))
+    return tuple(pod for pod in context.own if (pod.sidecars if pod.main_container_ended else running))
 
 
 def stop_before_ttl(context: JobContext) -> Decision | None:
@@ -48,7 +48,7 @@ def stop_before_ttl(context: JobContext) -> Decision | None:
 
 def stop_pods(context: JobContext, gone: Collection[Pod]) -> Plan:
     """Delete ``gone``, which must stop; what is already on its way out needs no second call."""
-    stopped = (DeletePod(pod.name, pod.uid) for pod in gone if pod.stopped and not pod.terminating)
+    stopped = (DeletePod(pod.name, pod.uid) for pod in gone if pod.all_containers_ended and not pod.terminating)
     return (*stopped, *stop(context, gone))
 
 
@@ -61,9 +61,9 @@ def stop(context: JobContext, pods: Iterable[Pod]) -> Plan:
     deletions: list[DeletePod] = []
     waits: list[float] = []
     for pod in pods:
-        if pod.terminating or pod.stopped or (pod.ended and not pod.sidecars):
+        if pod.terminating or pod.all_containers_ended or (pod.main_container_ended and not pod.sidecars):
             continue
-        since = (context.now - ended_at(pod)).total_seconds() if pod.ended else SIDECAR_SECONDS
+        since = (context.now - ended_at(pod)).total_seconds() if pod.main_container_ended else SIDECAR_SECONDS
         if 0 <= since < SIDECAR_SECONDS:
             waits.append(SIDECAR_SECONDS - since)
         else:  # also if a clock that is ahead says that it is yet to end
@@ -77,7 +77,7 @@ def to_delete(own: Iterable[Pod], job: Job, *, now_running: Callable[[Pod], bool
     Kept are those of the replicas' latest end, whatever it was, and the newest that ended by an error of their own:
     pods that saved and left, or were taken away, say nothing any more, and a job must not fill the cluster with them.
     """
-    older = [pod for pod in own if pod.stopped and not now_running(pod) and not _is_previous(pod, job)]
+    older = [pod for pod in own if pod.all_containers_ended and not now_running(pod) and not _is_previous(pod, job)]
     causes = sorted(_causes(older), key=_age, reverse=True)
     kept = {pod.uid for pod in causes[:MAX_KEPT_CAUSES]}
     return tuple(pod for pod in older if pod.uid not in kept and not pod.terminating)
@@ -95,7 +95,7 @@ def _causes(pods: Iterable[Pod]) -> Iterable[Pod]:
     for pod in pods:
         by_attempt[pod.attempt].append(pod)
     for attempt in by_attempt.values():
-        yield from (e.pod for e in terminated_pods(attempt) if not e.by_infrastructure and not _left_on_request(e.pod))
+        yield from (e.pod for e in ends_of(attempt) if not e.by_infrastructure and not _left_on_request(e.pod))
 
 
 def _left_on_request(pod: Pod) -> bool:

@@ -40,10 +40,10 @@ def start(job: Job, spec: JobSpec) -> datetime | None:
     suspended = job.status.condition(Condition.SUSPENDED)
     if job.status.ready_time is not None or (suspended is not None and suspended.status == "True"):
         return None  # it was ready once, or its resumption is about to be recorded
-    return time_after(begun(job, job.status), spec.run_policy.start_deadline_seconds)
+    return time_after(could_begin_at(job, job.status), spec.run_policy.start_deadline_seconds)
 
 
-def begun(job: Job, status: JobStatus) -> datetime | None:
+def could_begin_at(job: Job, status: JobStatus) -> datetime | None:
     """When the job could first begin this run: at its creation, or when it was resumed or admitted the last time."""
     suspended = status.condition(Condition.SUSPENDED)
     resumed = suspended is not None and suspended.reason == Reason.RESUMED

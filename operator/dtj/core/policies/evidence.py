@@ -13,7 +13,7 @@ from typing import Final
 from dtj.api.spec import COLLECTIVE
 from dtj.api.status import JobStatus
 from dtj.core.context import JobContext
-from dtj.core.pod_failure import PodFailureClass, TerminatedPod, was_taken_away
+from dtj.core.pod_failure import PodEnd, PodFailureClass, was_taken_away
 from dtj.core.pod_state import replica_of
 from dtj.core.progress import progress
 from dtj.core.replicas import TRAINING_ROLES
@@ -24,7 +24,7 @@ FREE_IN_A_ROW: Final = 3
 _BY_EXIT_CODE: Final = (PodFailureClass.PREEMPTION, PodFailureClass.PEER_LOST)
 
 
-def judged(context: JobContext, ended: TerminatedPod) -> TerminatedPod:
+def judged(context: JobContext, ended: PodEnd) -> PodEnd:
     """The same end; as an error of the training where it says that the infrastructure caused it and nothing shows so.
 
     A peer that has completed is not lost: who still waits for it made a call that not all workers make.

@@ -20,7 +20,7 @@ from dtj.core.outcome import Failure, Success
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import gang, service, ttl
 from dtj.core.policies.cleanup import seconds_until_given_up, stop_pods, to_stop
-from dtj.core.status import format_deadline, format_time, without_a_guess
+from dtj.core.status import format_deadline, format_time, without_unreported_progress
 from dtj.core.status_update import counted, write
 
 
@@ -48,7 +48,7 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     desired = DesiredConditions(pods_ready=ready, **{"success_criteria_met" if succeeded else "failure_target": met})
     cause = outcome.cause if isinstance(outcome, Failure) else None
     status = counted(context).model_copy(update={"root_cause": cause, "pending_restart": None})
-    status = status if succeeded else without_a_guess(status)
+    status = status if succeeded else without_unreported_progress(status)
     if leftovers or evaluating:
         waits = [wait for _, wait in waiting if wait is not None and wait > 0]
         waits += [context.seconds_until(due)] if evaluating else []
@@ -78,7 +78,11 @@ def _place(pod: Pod) -> str:
 
 def _evaluators(context: JobContext) -> tuple[Pod, ...]:
     """The evaluators that are at work: nobody has asked them to stop."""
-    return tuple(pod for pod in context.current if pod.role == Role.EVALUATOR and not pod.ended and not pod.terminating)
+    return tuple(
+        pod
+        for pod in context.current
+        if pod.role == Role.EVALUATOR and not pod.main_container_ended and not pod.terminating
+    )
 
 
 def _evaluation_due(context: JobContext) -> datetime:

@@ -60,13 +60,13 @@ def is_to_be_seen_first(context: JobContext) -> bool:
     """Whether pods wait until the PodGroup is seen: the API server may have dropped its topology key."""
     scheduling = context.spec.run_policy.scheduling
     wanted = scheduling is not None and scheduling.topology_key is not None
-    return wanted and context.gang is not None and context.gang_object is None and not context.begun
+    return wanted and context.gang is not None and context.gang_object is None and not context.has_something_to_stop
 
 
 def _topology_dropped(context: JobContext) -> bool:
     """Whether the API server took the PodGroup without its topology key, as it does while the gate is off."""
     scheduling, found = context.spec.run_policy.scheduling, context.gang_object
-    if scheduling is None or scheduling.topology_key is None or found is None or context.begun:
+    if scheduling is None or scheduling.topology_key is None or found is None or context.has_something_to_stop:
         return False
     return found.size == context.gang_size and found.topology_key != scheduling.topology_key
 
@@ -143,7 +143,7 @@ def release_incomplete(context: JobContext) -> Decision | None:
     ready = context.job.status.condition(Condition.PODS_READY)
     giving_back = ready is not None and ready.reason == Reason.GANG_RELEASED
     # Between the end of a container and the disappearance of its pod it still counts as one that was asked to stop.
-    holding = [pod for pod in context.current if not pod.stopped or pod.terminating]
+    holding = [pod for pod in context.current if not pod.all_containers_ended or pod.terminating]
     refusal = context.observed.refusal
     begins = refusal is not None and context.gang is not None and not _is_complete(context, context.gang)
     if not holding or not (giving_back or begins):
@@ -152,8 +152,8 @@ def release_incomplete(context: JobContext) -> Decision | None:
         return Decision.of(*(DeletePod(pod.name, pod.uid) for pod in holding if not pod.terminating))
     assert refusal is not None
     message = (
-        f"{refusal.name}: {refusal.message}; the other {len(holding)} pods of the gang give back what they hold, "
-        "and all are created again later"
+        f"{refusal.name}: {refusal.message}; the other {len(holding)} pods of the gang were deleted so that they hold "
+        "no resources; the operator creates all pods again later"
     )
     desired = DesiredConditions(pods_ready=DesiredCondition("False", Reason.GANG_RELEASED, message))
     status = counted(context)
@@ -167,4 +167,4 @@ def _is_complete(context: JobContext, api: GangApi) -> bool:
 
     Kueue leaves the placing to a scheduler that knows of no gang: there all pods must have been ready.
     """
-    return context.was_ready if api.gang is Gang.KUEUE else context.has_started
+    return context.was_ready if api.gang is Gang.KUEUE else context.any_pod_scheduled

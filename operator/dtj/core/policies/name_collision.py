@@ -39,11 +39,8 @@ def _report(context: JobContext, taken: list[str]) -> Decision | None:
     patience = _patience(context)
     if patience > 0:
         return Decision.of(RequeueAfter(patience))
-    belong, them = ("exists and belongs", "it") if len(taken) == 1 else ("exist and belong", "them")
-    message = (
-        f"{first_few(sorted(taken))} {belong} to something else, and the operator leaves {them} alone; "
-        f"delete {them}, or give this job another name"
-    )
+    exist, them = ("already exists and is", "it") if len(taken) == 1 else ("already exist and are", "them")
+    message = f"{first_few(sorted(taken))} {exist} not owned by this job: delete {them}, or give this job another name"
     desired = DesiredConditions(pods_ready=DesiredCondition("False", Reason.NAME_TAKEN, message))
     changed = write(context, counted(context), desired)
     return changed.if_written(Emit("Warning", Reason.NAME_TAKEN, message)).then(RequeueAfter(RETRY_SECONDS))

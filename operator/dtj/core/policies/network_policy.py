@@ -56,7 +56,7 @@ def after_the_end(context: JobContext) -> tuple[Action, ...]:
     if not job.status.terminal or found is None or not job.owns(found):
         return ()
     shows_curves = observed.tensorboard is not None and job.owns(observed.tensorboard)
-    if shows_curves or any(job.owns(pod) and not pod.ended for pod in observed.pods):
+    if shows_curves or any(job.owns(pod) and not pod.main_container_ended for pod in observed.pods):
         return ()
     return (DeleteNetworkPolicy(found.name, found.uid),)
 

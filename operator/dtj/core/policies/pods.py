@@ -94,7 +94,11 @@ def _stop_outdated(context: JobContext) -> Plan:
     recorded = recorded_completions(context.job.status)
     return cleanup.stop(
         context,
-        (pod for pod in context.own if not context.is_current(pod) or (pod.ended and replica_of(pod) in recorded)),
+        (
+            pod
+            for pod in context.own
+            if not context.is_current(pod) or (pod.main_container_ended and replica_of(pod) in recorded)
+        ),
     )
 
 

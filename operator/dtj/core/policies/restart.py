@@ -18,7 +18,7 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready,
 from dtj.core.context import JobContext
 from dtj.core.observed import Pod
 from dtj.core.outcome import PodLosses, root_cause
-from dtj.core.pod_failure import EARLIEST, PodFailureClass, TerminatedPod
+from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import backoff, budgets, evidence
 from dtj.core.policies.finish import finish
@@ -64,7 +64,7 @@ def recover(context: JobContext) -> Decision | None:
 def restart_if_predecessor_hangs(context: JobContext) -> Decision | None:
     """All start again if a replica cannot come back alone, since the one before has not ended for certain."""
     for replica in context.missing:
-        may_go_on = any(not pod.ended for pod in backoff.predecessors(context, replica))
+        may_go_on = any(not pod.main_container_ended for pod in backoff.predecessors(context, replica))
         given_up = backoff.seconds_until_predecessor_gone(context, replica) <= 0
         if requires_predecessor_gone(context.spec, replica) and given_up and may_go_on:
             why = f"{replica.hostname} hangs, and may still command the others"
@@ -101,12 +101,12 @@ def _charged(context: JobContext, status: JobStatus, failure_class: PodFailureCl
     return evidence.recorded(context, budgets.charge(status, failure_class, role), failure_class)
 
 
-def _losses(context: JobContext) -> tuple[TerminatedPod, ...]:
-    outcome = decide(context.spec, context.terminated, context.completed)
+def _losses(context: JobContext) -> tuple[PodEnd, ...]:
+    outcome = decide(context.spec, context.pod_ends, context.completed)
     return outcome.ends if isinstance(outcome, PodLosses) else ()
 
 
-def _vanished(context: JobContext) -> tuple[TerminatedPod, ...]:
+def _vanished(context: JobContext) -> tuple[PodEnd, ...]:
     """Replicas whose pods were there, as the status says, and are gone without a trace.
 
     All pods of this attempt were ready once; of a replica that was replaced alone since then, its next pod was ready
@@ -124,7 +124,7 @@ def _vanished(context: JobContext) -> tuple[TerminatedPod, ...]:
         if i.isdecimal()
     }
     lost = (replica for replica in context.missing if replica not in awaited)
-    return tuple(TerminatedPod(_gone(context, each), PodFailureClass.DISRUPTION, EARLIEST) for each in lost)
+    return tuple(PodEnd(_gone(context, each), PodFailureClass.DISRUPTION, EARLIEST) for each in lost)
 
 
 def _gone(context: JobContext, replica: Replica) -> Pod:
@@ -141,7 +141,7 @@ def _gone(context: JobContext, replica: Replica) -> Pod:
     )
 
 
-def _waits_in_vain(context: JobContext, ended: TerminatedPod) -> bool:
+def _waits_in_vain(context: JobContext, ended: PodEnd) -> bool:
     """Whether a replica that came back alone would have no peers left."""
     return ended.pod.role in TRAINING_ROLES and blocked_by_completed_peers(context.spec, context.completed)
 
@@ -171,7 +171,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
 
 
 def _wait(context: JobContext, why: str, due: datetime, noted: JobStatus) -> Decision:
-    """Until a new attempt may begin, only what is seen is recorded, and what is ``noted`` of who will pay."""
+    """Wait for the next attempt: record what is seen, and what ``noted`` says about who will pay."""
     update = {"pending_restart": noted.pending_restart, "root_cause": noted.root_cause}
     status = counted(context).model_copy(update=update)
     message = f"{why}; the next attempt begins at {format_deadline(due)}"
@@ -209,7 +209,7 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
             status = _charged(context, status, ended.failure_class, ended.pod.role)
             cause = status.root_cause if ended.by_infrastructure else root_cause(ended)
             status = status.model_copy(update={"root_cause": cause})
-        counts = backoff.replaced(status, replica, due, had_started=context.had_started(ended.pod))
+        counts = backoff.replaced(status, replica, due, was_scheduled=context.was_scheduled(ended.pod))
         status = status.model_copy(update={"replica_statuses": counts})
         when = f" at {format_deadline(due)}" if due > now else ""
         message = f"{PodLosses((ended,)).message}; it starts again alone{when}"
@@ -230,5 +230,5 @@ def _restart_times(context: JobContext) -> Iterator[datetime]:
         name = context.name_of(replica)
         pod = next((pod for pod in context.current if pod.name == name), None)
         moment = backoff.restart_due(context, replica) if pod is None else pod.created_at
-        if moment is not None and (pod is None or not pod.ended):
+        if moment is not None and (pod is None or not pod.main_container_ended):
             yield moment

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from dtj.api.spec import CLUSTER_ROLES, COLLECTIVE, SINGLE_PROCESS, JobSpec, RestartScope, Role, Strategy
 from dtj.core.outcome import PodLosses
-from dtj.core.pod_failure import PodFailureClass, TerminatedPod
+from dtj.core.pod_failure import PodEnd, PodFailureClass
 from dtj.core.replicas import TRAINING_ROLES, Replica
 
 
-def requires_full_restart(spec: JobSpec, ended: TerminatedPod) -> bool:
+def requires_full_restart(spec: JobSpec, ended: PodEnd) -> bool:
     """Whether this loss ends the work of all: then all start again, from the checkpoint.
 
     Collectives break when one member is lost. In a ParameterServer job workers and chief come back alone, to servers
@@ -30,7 +30,7 @@ def requires_full_restart(spec: JobSpec, ended: TerminatedPod) -> bool:
     return role == Role.CHIEF and ended.failure_class is PodFailureClass.PEER_LOST
 
 
-def in_order(spec: JobSpec, losses: Iterable[TerminatedPod]) -> list[TerminatedPod]:
+def in_order(spec: JobSpec, losses: Iterable[PodEnd]) -> list[PodEnd]:
     """The cause first.
 
     A loss that concerns all replicas comes before one that concerns a replica alone. A lost peer is a cause only if
@@ -41,7 +41,7 @@ def in_order(spec: JobSpec, losses: Iterable[TerminatedPod]) -> list[TerminatedP
     )
 
 
-def is_secondary_failure(ended: TerminatedPod, loss: PodLosses, replaced: Iterable[datetime]) -> bool:
+def is_secondary_failure(ended: PodEnd, loss: PodLosses, replaced: Iterable[datetime]) -> bool:
     """Whether a replica that lost a peer did so because of another that is charged, or was.
 
     It is one if another replica is lost for a reason of its own. It is one as well if another was replaced alone while

@@ -97,7 +97,7 @@ def ask_for_stacks(context: JobContext, decision: Decision) -> tuple[AskForStack
     known = context.job.status.terminal or context.job.status.is_true(Condition.PROGRESS_STALLED)
     if known or evidence(context) is None or decision.status is None:
         return ()
-    reached = [pod for pod in context.current if pod.role in TRAINING_ROLES and pod.ip and not pod.ended]
+    reached = [pod for pod in context.current if pod.role in TRAINING_ROLES and pod.ip and not pod.main_container_ended]
     return (AskForStacks(tuple(reached[:MAX_STACKS])),) if reached else ()
 
 

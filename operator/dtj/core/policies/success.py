@@ -8,7 +8,7 @@ from dtj.core.actions import Decision
 from dtj.core.context import JobContext
 from dtj.core.messages import first_few
 from dtj.core.outcome import CLOCKS_DIFFER, Failure, PodLosses, Success
-from dtj.core.pod_failure import PodFailureClass, TerminatedPod
+from dtj.core.pod_failure import PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
 from dtj.core.policies.finish import finish
 from dtj.core.policies.restart_scope import in_order
@@ -29,13 +29,11 @@ def finish_as_recorded(context: JobContext) -> Decision | None:
 
 def succeed(context: JobContext) -> Decision | None:
     """End the job once the replicas that decide have completed."""
-    outcome = decide(context.spec, context.terminated, context.completed)
+    outcome = decide(context.spec, context.pod_ends, context.completed)
     return finish(context, outcome) if isinstance(outcome, Success) else None
 
 
-def decide(
-    spec: JobSpec, terminated: tuple[TerminatedPod, ...], completed: frozenset[Replica]
-) -> Success | PodLosses | None:
+def decide(spec: JobSpec, terminated: tuple[PodEnd, ...], completed: frozenset[Replica]) -> Success | PodLosses | None:
     """What the ends of one attempt's pods mean; None if the others just go on.
 
     If several pods have ended, the earliest counts: what happens to the peers of a chief that has completed is no
@@ -54,7 +52,7 @@ def decide(
     return PodLosses(tuple(losses)) if losses else None
 
 
-def _success_message(deciding: frozenset[Replica], failed: list[TerminatedPod]) -> str:
+def _success_message(deciding: frozenset[Replica], failed: list[PodEnd]) -> str:
     who = (
         next(iter(deciding)).hostname + " completed"
         if len(deciding) == 1

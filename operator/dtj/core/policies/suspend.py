@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.names import Reason
+from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, DeletePod, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.policies import gang, service
 from dtj.core.replicas import worker_selector
-from dtj.core.status import of_a_new_attempt, ready_text, without_a_guess
+from dtj.core.status import of_a_new_attempt, ready_text, without_unreported_progress
 from dtj.core.status_update import write
 
 SUSPENDED_BY_USER: Final = DesiredCondition("True", Reason.SUSPENDED, "set runPolicy.suspend to false to go on")
@@ -18,10 +19,10 @@ SUSPENDED_BY_USER: Final = DesiredCondition("True", Reason.SUSPENDED, "set runPo
 
 def suspend(context: JobContext) -> Decision | None:
     """Stop what runs while ``runPolicy.suspend`` is set. A manifest with problems that never ran is reported first."""
-    if not context.spec.run_policy.suspend or not (context.begun or not context.problems):
+    if not context.spec.run_policy.suspend or not (context.has_something_to_stop or not context.problems):
         return None
     stopping = stop_all(context, SUSPENDED_BY_USER)
-    return stopping if context.begun else stopping.then(*gang.drop(context))
+    return stopping if context.has_something_to_stop else stopping.then(*gang.drop(context))
 
 
 def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
@@ -30,14 +31,25 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
     The next attempt's number is recorded first, so that the pods of a job that goes on need not wait for the names of
     these.
     """
-    status = without_a_guess(context.job.status)
+    status = without_unreported_progress(context.job.status)
     started = status.start_time is not None
+    if started:
+        status = status.model_copy(update={"attempt": context.attempt + 1})
+    changed = hold(context, status, why)
+    if started:
+        words = f"stopping {len([pod for pod in context.own if not pod.all_containers_ended])} pods"
+        return changed.then(Emit("Normal", why.reason, words), RequeueAfter(0.0))
+    stop = (DeletePod(pod.name, pod.uid) for pod in context.own if not pod.terminating)
+    return changed.then(*stop, *service.drop(context))
+
+
+def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decision:
+    """Write that the job does not run: ``status`` as before an attempt, and ``why`` as the condition Suspended."""
     counts = of_a_new_attempt(context.spec, status.replica_statuses)
-    status = status.model_copy(
+    held = status.model_copy(
         update={
             "start_time": None,
             "ready_time": None,
-            "attempt": context.attempt + 1 if started else status.attempt,
             "pending_restart": None,
             "replica_statuses": counts,
             "ready": ready_text(context.spec, counts),
@@ -45,9 +57,4 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
         }
     )
     ready = DesiredCondition("False", why.reason)
-    changed = write(context, status, DesiredConditions(pods_ready=ready, suspended=why))
-    if started:
-        words = f"stopping {len([pod for pod in context.own if not pod.stopped])} pods"
-        return changed.then(Emit("Normal", why.reason, words), RequeueAfter(0.0))
-    stop = (DeletePod(pod.name, pod.uid) for pod in context.own if not pod.terminating)
-    return changed.then(*stop, *service.drop(context))
+    return write(context, held, DesiredConditions(pods_ready=ready, suspended=why))

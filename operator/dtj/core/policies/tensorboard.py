@@ -94,7 +94,7 @@ def failed(message: str) -> Emit:
 
 def _remade(pod: Pod, now: datetime) -> list[Action]:
     """A pod that was evicted makes room for the next of its name."""
-    if not pod.stopped or pod.terminating:  # its container is started again after its end
+    if not pod.all_containers_ended or pod.terminating:  # its container is started again after its end
         return []
     wait = (pod.created_at + REMADE_AFTER - now).total_seconds() if pod.created_at is not None else 0.0
     return [RequeueAfter(wait)] if wait > 0 else [BestEffort(DeletePod(pod.name, pod.uid))]
