@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 import click
 from generated import ROOT, write_or_check
 
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.sections import Section
-from dtj.cli.main import START, cli
+from dtj.cli.common.terminal import Exit
+from dtj.cli.main import START, Section, cli
 
 TARGET = ROOT / "docs" / "cli.md"
 

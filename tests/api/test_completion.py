@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from builders import manifest
-from dtj.cli.common.job_name import PATIENCE
-from dtj.cli.completion.command import kubectl_lines
+from dtj.cli.common.options import PATIENCE
+from dtj.cli.completion import kubectl_lines
 from dtj.cli.main import cli
 from testbed import ControlPlane
 

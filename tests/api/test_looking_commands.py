@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from dtj.api.names import Condition, Reason
-from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.terminal import Exit
 from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine

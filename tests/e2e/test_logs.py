@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner, Result
 
-from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.terminal import Exit
 from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, tiny

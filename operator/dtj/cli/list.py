@@ -11,10 +11,8 @@ import click
 
 from dtj.api.printable import one_line
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.formatting import short_time
-from dtj.cli.common.objects import dumped
-from dtj.cli.common.terminal import say, write
+from dtj.cli.common.formatting import dumped, short_time
+from dtj.cli.common.terminal import Exit, say, write
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

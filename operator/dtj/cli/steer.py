@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dtj.cli.common.connection import cluster_command, format_api_error, next_command
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.job_name import JobName
-from dtj.cli.common.objects import KIND, named
-from dtj.cli.common.options import Duration, WholeNumber
-from dtj.cli.common.terminal import say
+from dtj.cli.common.formatting import KIND, named
+from dtj.cli.common.options import Duration, JobName, WholeNumber
+from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient

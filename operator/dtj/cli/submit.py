@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import Place, commands_in, place_options, with_client
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.objects import named
-from dtj.cli.common.options import code_option
-from dtj.cli.common.submission import create_or_report, submissions
-from dtj.cli.common.terminal import say, write
+from dtj.cli.common.connection import commands_in, with_client
+from dtj.cli.common.formatting import named
+from dtj.cli.common.options import Place, code_option, place_options
+from dtj.cli.common.terminal import Exit, say, write
 
 if TYPE_CHECKING:
     from dtj.api.json import JsonObject
@@ -47,6 +45,7 @@ def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Pl
 
 
 async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None) -> int:
+    from dtj.cli.common.submission import create_or_report, submissions
     from dtj.client.checks import check
     from dtj.client.manifests import sound
 
@@ -74,8 +73,8 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None)
 
 def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) -> int:
     """Print the objects that :func:`_create` creates, a ConfigMap before its job."""
-    from dtj.cli.common.objects import dumped
-    from dtj.cli.common.yaml_text import as_yaml
+    from dtj.cli.common.formatting import as_yaml, dumped
+    from dtj.cli.common.submission import submissions
     from dtj.client import ClientError, InvalidManifest
     from dtj.client.checks import check
     from dtj.client.manifests import placed, sound

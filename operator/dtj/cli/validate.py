@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dtj.cli.common.connection import Place, place_options, with_client
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.options import platform_option
-from dtj.cli.common.terminal import say
+from dtj.cli.common.connection import with_client
+from dtj.cli.common.options import Place, place_options, platform_option
+from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dtj.cli.common.connection import cluster_command, next_command
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.job_name import JobName
-from dtj.cli.common.objects import named
-from dtj.cli.common.options import Duration
-from dtj.cli.common.terminal import say
+from dtj.cli.common.formatting import named
+from dtj.cli.common.options import Duration, JobName
+from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient

@@ -1,6 +1,7 @@
-"""What happens to a run, written down as it happens: who started it and with what, and the phases of its replicas.
+"""What a run's folder holds about it: its manifest, its objects at its end, and what happened, as it happened.
 
-The objects of a run are written at its end. This record is there also while the run goes on, and after ``kill -9``.
+The objects of a run are written at its end. The record of who started it, with what, and of the phases of its replicas
+is there also while the run goes on, and after ``kill -9``.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import yaml
 
 import dtj
+from dtj.api.json import JsonObject, objects
+from dtj.api.names import KIND
 from dtj.local.objects import timestamp
-from dtj.local.run_directory import write_privately
+from dtj.local.run_directory import RunDirectory, write_privately
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView
 
@@ -58,6 +62,49 @@ def read_record(file: Path) -> RunRecord:
         return msgspec.json.decode(file.read_bytes(), type=RunRecord)
     except (OSError, msgspec.DecodeError):
         return RunRecord()
+
+
+class NoManifest(Exception):
+    """A run whose manifest cannot be read; the message says why, in one line."""
+
+
+class NoObjects(Exception):
+    """A run without a record of its objects; the message says why."""
+
+
+def read_manifest(directory: RunDirectory) -> JsonObject:
+    """The job as it was run. Raises NoManifest."""
+    file = directory.manifest
+    try:
+        body = yaml.safe_load(file.read_bytes())
+    except OSError as error:
+        raise NoManifest(f"--run: {file}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        where = f": line {mark.line + 1}" if mark is not None else ""
+        raise NoManifest(f"--run: {file}{where}: is not YAML") from error
+    if not isinstance(body, dict):
+        raise NoManifest(f"--run: {file}: holds no job")
+    return body
+
+
+def read_objects(file: Path) -> list[JsonObject]:
+    """The objects of a run as they were at its end, in the order in which they came. Raises NoObjects."""
+    try:
+        return objects(msgspec.json.decode(file.read_bytes(), type=dict).get("items"))
+    except FileNotFoundError:
+        raise NoObjects(f"there is no {file.name}: the run has not ended, or was not followed to its end") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise NoObjects(f"{file.name}: {error}") from error
+
+
+def read_job(directory: RunDirectory) -> JsonObject:
+    """The job with its last status if there is a record of it. Raises NoManifest."""
+    try:
+        found = (item for item in read_objects(directory.objects) if item.get("kind") == KIND)
+        return next(found, None) or read_manifest(directory)
+    except NoObjects:
+        return read_manifest(directory)
 
 
 class Recorder:

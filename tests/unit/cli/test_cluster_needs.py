@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtj.api.json import JsonObject
-from dtj.cli.common.cluster_needs import cluster_needs
+from dtj.cli.common.submission import cluster_needs
 
 pytestmark = pytest.mark.unit
 

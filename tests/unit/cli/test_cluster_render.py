@@ -16,7 +16,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RestartCounts, RootCause
-from dtj.cli.common.objects import dumped
+from dtj.cli.common.formatting import dumped
 from dtj.cli.common.options import Duration
 from dtj.cli.list import job_rows, padded
 from dtj.cli.run.on_cluster import cluster_view, news

@@ -11,12 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
-from dtj.cli.common import job_name
-from dtj.cli.common.connection import Place
-from dtj.cli.common.job_name import JobName
-from dtj.cli.common.sections import Section
-from dtj.cli.completion.command import kubectl_lines
-from dtj.cli.main import cli
+from dtj.cli.common import options
+from dtj.cli.common.options import JobName, Place
+from dtj.cli.completion import kubectl_lines
+from dtj.cli.main import Section, cli
 from dtj.client import ConfigError
 
 pytestmark = pytest.mark.unit
@@ -40,7 +38,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
         asked.append(place)
         return ["digits", "digits-ps", "reviews"]
 
-    monkeypatch.setattr(job_name, "_ask", ask)
+    monkeypatch.setattr(options, "_ask", ask)
     return asked
 
 
@@ -66,7 +64,7 @@ def test_where_nobody_answers_nothing_is_offered_and_nothing_reported(
     async def ask(place: Place) -> list[str]:
         raise trouble
 
-    monkeypatch.setattr(job_name, "_ask", ask)
+    monkeypatch.setattr(options, "_ask", ask)
     assert completed(["follow", ""]) == [":4"]
     assert capsys.readouterr() == ("", "")
 

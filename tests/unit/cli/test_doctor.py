@@ -18,8 +18,7 @@ from dtj import __version__
 from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig
 from dtj.cli.doctor.checks import OLDEST_KUBERNETES, findings, schema_differences
-from dtj.cli.doctor.findings import Finding, Verdict
-from dtj.cli.doctor.render import report
+from dtj.cli.doctor.findings import Finding, Verdict, report
 from dtj.client.installation import OF_A_PERSON, Answered, Count, Installation, LeaseSeen, Operator
 from dtj.client.partial_reads import Part
 from dtj.client.queues import Queues

@@ -62,7 +62,7 @@ def test_help_and_version_import_only_click_and_the_names_of_the_commands(words:
 
 @pytest.mark.parametrize("words", [[""], ["st"], *([name, "--"] for name in cli.commands)], ids=" ".join)
 def test_a_tab_imports_at_most_the_command_that_is_completed(words: list[str]) -> None:
-    asked = f"from dtj.cli.completion.command import kubectl_lines; lines = list(kubectl_lines(cli, {words!r}))"
+    asked = f"from dtj.cli.completion import kubectl_lines; lines = list(kubectl_lines(cli, {words!r}))"
     found = imported(f"{asked}; assert len(lines) > 1, lines")
     assert too_heavy(found) == set()
 

@@ -10,7 +10,7 @@ import yaml
 
 from dtj.api.names import job_name_from
 from dtj.api.spec import Strategy
-from dtj.cli.init.starter import Style
+from dtj.cli.init import Style
 from dtj.cli.main import cli
 
 pytestmark = pytest.mark.unit

@@ -13,8 +13,8 @@ from rich.console import Console, RenderableType
 from builders import manifest
 from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RootCause
-from dtj.cli.common.cluster_needs import ClusterNeeds
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
+from dtj.cli.common.submission import ClusterNeeds
 from dtj.cli.run.live import change_lines, run_table, training_line, warning_lines
 from dtj.cli.run.summary import RunPlace, end_lines, fitted
 from dtj.client.manifest_files import Document

@@ -16,7 +16,6 @@ import yaml
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation
-from dtj.cli.common.local_run import NoManifest
 from dtj.cli.main import cli
 from dtj.cli.report.curves import curves
 from dtj.cli.report.drawing import plot, safe, short_value, timeline
@@ -29,6 +28,7 @@ from dtj.cli.report.run import gather
 from dtj.cli.report.timeline import MAX_ROWS, Look, history
 from dtj.local import run_directory
 from dtj.local.run_directory import RunDirectory
+from dtj.local.run_record import NoManifest
 from dtj_launch.logs import JsonFormatter
 from dtj_launch.progress import Progress
 from dtj_trainer.metrics.formatting import progress_line

@@ -16,7 +16,7 @@ from dtj.api.names import Condition, Reason
 from dtj.cli.common.console import Text
 from dtj.cli.common.terminal import MAX_LINE
 from dtj.cli.list import job_rows, padded
-from dtj.cli.status.render import change_line, status_view
+from dtj.cli.status.show import change_line, status_view
 from dtj.client.diagnosis import reasons, suspended_by
 from dtj.client.overview import Event, Overview, aggregated
 from dtj.core import blockers

@@ -20,7 +20,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.status import JobStatus
 from dtj.cli.main import cli
-from dtj.cli.tensorboard.render import problem_of, reason_to_wait, trouble_of
+from dtj.cli.tensorboard.show import problem_of, reason_to_wait, trouble_of
 from dtj.local import curves
 from dtj.local.trainer import NoTrainer
 from patience import PATIENCE_SECONDS

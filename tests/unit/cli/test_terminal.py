@@ -23,11 +23,10 @@ import dtj
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.api.printable import printable
-from dtj.cli.common import console, job_name
+from dtj.cli.common import console, options
 from dtj.cli.common.console import Console, Text, coloured
-from dtj.cli.common.objects import as_json
+from dtj.cli.common.formatting import as_json, as_yaml
 from dtj.cli.common.terminal import MAX_LINE, SafeHandler, say
-from dtj.cli.common.yaml_text import as_yaml
 from dtj.cli.completion import answer_kubectl
 from dtj.cli.main import cli, main
 from support.hostile_server import PAYLOAD, hostile_server, poisoned
@@ -224,7 +223,7 @@ def test_names_that_a_shell_would_take_for_more_are_not_completed(
     with hostile_server("answers") as server:
         words = ["kubectl_complete-dtj", "status", "--kubeconfig", str(kubeconfig(tmp_path, server)), ""]
         monkeypatch.setattr(sys, "argv", words)
-        monkeypatch.setattr(job_name, "PATIENCE", 60.0)
+        monkeypatch.setattr(options, "PATIENCE", 60.0)
         answer_kubectl()
     assert capfd.readouterr().out == "digits\n:4\n"
 

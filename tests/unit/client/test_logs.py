@@ -13,7 +13,7 @@ from rich.console import Console
 from dtj.api.job import Job
 from dtj.api.status import RootCause
 from dtj.cli.common.options import Duration
-from dtj.cli.logs.render import first_error_lines, log_text, plain_line
+from dtj.cli.logs.show import first_error_lines, log_text, plain_line
 from dtj.client.container_log import ContainerLog, StampedLine, parse_line
 from dtj.client.first_error import CONTEXT_LINES, ERROR_LINES, ErrorFinder, FirstError
 from dtj.client.logs import LogLine, LogNote, LogSelection, merged, silence

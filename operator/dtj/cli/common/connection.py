@@ -9,56 +9,20 @@ import functools
 import shlex
 import signal
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.options import NamespaceName
-from dtj.cli.common.terminal import say
+from dtj.cli.common.options import Place, place_options
+from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
     from dtj.client import ApiError, AsyncClient, ClientError
 
 
 P = ParamSpec("P")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which cluster and namespace a person means; None is what kubectl would take too."""
-
-    namespace: str | None
-    context: str | None
-    kubeconfig: str | None
-
-    async def connect(self) -> AsyncClient:
-        """A client for it. Raises ConfigError."""
-        from dtj.client import AsyncClient
-
-        return await AsyncClient.connect(namespace=self.namespace, context=self.context, kubeconfig=self.kubeconfig)
-
-
-def place_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command kubectl's options for the cluster, and what they mean together as its argument ``place``."""
-
-    @click.option(
-        "-n",
-        "--namespace",
-        type=NamespaceName(),
-        metavar="NAME",
-        help="The namespace. Default: that of the kubeconfig's context.",
-    )
-    @click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
-    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig. Default: $KUBECONFIG or ~/.kube/config.")
-    @functools.wraps(command)
-    def placed(*args: Any, namespace: str | None, context: str | None, kubeconfig: str | None, **kwargs: Any) -> int:
-        return command(*args, place=Place(namespace, context, kubeconfig), **kwargs)
-
-    return placed
 
 
 def cluster_command(
@@ -105,7 +69,7 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
 
 def _runs_here() -> str:
     """Where to look instead if there are runs on this machine; empty if there are none."""
-    from dtj.cli.common.run_options import RUNS
+    from dtj.cli.common.options import RUNS
     from dtj.local.run_directory import jobs_with_runs
 
     return "".join(

@@ -8,8 +8,10 @@ test checks it. It is apart from :mod:`dtj.cli.common.terminal` because importin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import rich.console
@@ -162,3 +164,42 @@ class Screen(Generic[T]):
     def say(self, line: str) -> None:
         """A line that stays, above whatever moves."""
         self._console.print(Text(line), soft_wrap=self._live is None)
+
+
+TERMINAL_WIDTH: Final = 80
+"""What lines are made for if nobody knows how wide the reader's terminal is."""
+
+_INDENT: Final = "  "
+_GAP: Final = "  # "
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command, as it is typed, and its purpose."""
+
+    command: str
+    purpose: str
+
+
+def next_block(steps: Sequence[Step], *, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
+    """The heading and :func:`step_lines`, indented."""
+    yield Text("Next")
+    for line in step_lines(steps, width=width - len(_INDENT)):
+        yield Text.assemble(_INDENT, line)
+
+
+def step_lines(steps: Sequence[Step], *, width: int) -> Iterator[Text]:
+    """The purposes below each other, behind the commands; above them if one would not fit into ``width``.
+
+    A command is never broken: it is to be copied.
+    """
+    commands = [Text(step.command, style="bold") for step in steps]
+    column = max((command.cell_len for command in commands), default=0)
+    behind = all(column + Text(_GAP + step.purpose).cell_len <= width for step in steps)
+    for command, step in zip(commands, steps, strict=True):
+        if behind:
+            yield Text.assemble(command, " " * (column - command.cell_len), (_GAP + step.purpose, "dim"))
+            continue
+        for piece in textwrap.wrap(step.purpose, max(width - len("# "), 1), break_on_hyphens=False):
+            yield Text.assemble((f"# {piece}", "dim"))
+        yield command

@@ -1,12 +1,20 @@
-"""Numbers, times, counts and paths as people like to read them. Pure."""
+"""Numbers, times, counts, paths and objects of a cluster as people and programs like to read them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dtj.api import names
+from dtj.api.printable import one_line, printable
+
 if TYPE_CHECKING:
+    from yaml import SafeDumper
+
+    from dtj.api.json import JsonObject
     from dtj.api.status import RestartCounts
 
 _NUMBERS: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -62,3 +70,76 @@ def restarts(counts: RestartCounts) -> str:
     """``3 (2 error, 1 preemption)``."""
     parts = ", ".join(f"{number} {name}" for name, number in restarts_by_class(counts))
     return f"{counts.total} ({parts})" if parts else str(counts.total)
+
+
+KIND: Final = f"{names.SINGULAR}.{names.GROUP}"
+
+
+def named(name: str) -> str:
+    """How kubectl names a job: ``distributedtrainingjob.training.dtj.dev/digits``."""
+    return f"{KIND}/{name}"
+
+
+def dumped(objects: Sequence[JsonObject], form: str) -> str:
+    """The objects as a List, in ``json`` or ``yaml``, or a line each with its ``name``; ends with a line break.
+
+    managedFields are left out, as kubectl leaves them out.
+    """
+    import yaml
+
+    from dtj.api.json import dig, text
+
+    if form == "name":
+        return "".join(f"{named(one_line(text(dig(body, 'metadata', 'name'))))}\n" for body in objects)
+    whole: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+        "items": list(map(_plain, objects)),
+    }
+    if form == "yaml":
+        return yaml.safe_dump(whole, sort_keys=False)
+    return as_json(whole, indent=4)
+
+
+def _plain(body: JsonObject) -> JsonObject:
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict):
+        return body
+    return {**body, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def as_json(body: JsonObject, *, indent: int) -> str:
+    """The object in ASCII, with a line break at its end. DEL is the one control character that json leaves as it is."""
+    return json.dumps(body, indent=indent).replace("\x7f", "\\u007f") + "\n"
+
+
+def as_yaml(documents: Iterable[Mapping[str, object]]) -> str:
+    """The documents as a person reads them and kubectl applies them, with ``---`` between them: no anchors, texts of
+    several lines as blocks. What is not printable is escaped, so that nothing of it is lost."""
+    import yaml
+
+    return yaml.dump_all(map(dict, documents), Dumper=_dumper(), sort_keys=False, width=120, allow_unicode=True)
+
+
+@cache
+def _dumper() -> type[SafeDumper]:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            """Pods share their parts; each is written out where it stands."""
+            return True
+
+        def write_double_quoted(self, text: str, split: bool = True) -> None:
+            """In ASCII: PyYAML would write characters that turn the direction of writing around as they are."""
+            unicode, self.allow_unicode = self.allow_unicode, False
+            super().write_double_quoted(text, split)
+            self.allow_unicode = unicode
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = '"' if printable(value) != value else "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    return Dumper

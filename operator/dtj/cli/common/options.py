@@ -1,16 +1,27 @@
-"""Options that several commands have, and kinds of values that are refused in our own words."""
+"""Arguments and options that several commands have: kinds of values, the cluster, the name of a job, runs, code.
+
+The client is imported when it is used: ``dtj --help`` and a Tab do without it.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
+
+from dtj.api import names
+from dtj.api.printable import one_line
 
 if TYPE_CHECKING:
+    from dtj.client import AsyncClient
     from dtj.core.platform import Platform
 
 
@@ -130,3 +141,138 @@ def _no_claim(_context: click.Context, option: click.Parameter, value: Any) -> N
         raise click.UsageError(
             f"{option.opts[0]} is gone: put code that a ConfigMap cannot hold into an image, or onto a volume"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which cluster and namespace a person means; None is what kubectl would take too."""
+
+    namespace: str | None
+    context: str | None
+    kubeconfig: str | None
+
+    async def connect(self) -> AsyncClient:
+        """A client for it. Raises ConfigError."""
+        from dtj.client import AsyncClient
+
+        return await AsyncClient.connect(namespace=self.namespace, context=self.context, kubeconfig=self.kubeconfig)
+
+
+def place_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command kubectl's options for the cluster, and what they mean together as its argument ``place``."""
+
+    @click.option(
+        "-n",
+        "--namespace",
+        type=NamespaceName(),
+        metavar="NAME",
+        help="The namespace. Default: that of the kubeconfig's context.",
+    )
+    @click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
+    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig. Default: $KUBECONFIG or ~/.kube/config.")
+    @functools.wraps(command)
+    def placed(*args: Any, namespace: str | None, context: str | None, kubeconfig: str | None, **kwargs: Any) -> int:
+        return command(*args, place=Place(namespace, context, kubeconfig), **kwargs)
+
+    return placed
+
+
+PATIENCE: Final = 2.0
+"""Seconds that a person who presses Tab waits for a cluster at most."""
+
+_KINDS: Final = (names.SHORT_NAME, names.SINGULAR, names.PLURAL, f"{names.PLURAL}.{names.GROUP}")
+
+
+class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the oldest click that we take
+    """The name of a job: ``digits``, or as kubectl prints it, ``distributedtrainingjob.training.dtj.dev/digits``."""
+
+    name = "job"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        kind, slash, name = value.rpartition("/")
+        if slash and kind not in (*_KINDS, f"{names.SINGULAR}.{names.GROUP}"):
+            self.fail(f'"{value}" is of another kind: write NAME or {names.SHORT_NAME}/NAME', param, ctx)
+        if not name:
+            self.fail("the name of a job must not be empty", param, ctx)
+        if name != one_line(name):
+            self.fail(f"{name!a} cannot be the name of a job: use lower-case letters, digits and '-'", param, ctx)
+        return name
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        kind, slash, begun = incomplete.rpartition("/")
+        taken = ctx.params.get(param.name or "")
+        others = taken if isinstance(taken, tuple) else ()
+        found = (name for name in _job_names(_place(ctx)) if name.startswith(begun) and name not in others)
+        # A shell takes a line for a candidate, and a terminal shows it: names of jobs are plain, a server's may not be.
+        return [CompletionItem(f"{kind}{slash}{name}") for name in found if name == one_line(name)]
+
+
+def _place(context: click.Context) -> Place:
+    """The cluster that the options typed so far select."""
+    given = context.params
+    return Place(given.get("namespace"), given.get("context"), given.get("kubeconfig"))
+
+
+def _job_names(place: Place) -> list[str]:
+    """The jobs there; none if the cluster does not answer in time: after a Tab there is no place for an error."""
+    import asyncio
+
+    from dtj.client import ApiError, ConfigError
+
+    with suppress(ApiError, ConfigError, OSError, TimeoutError):
+        return asyncio.run(asyncio.wait_for(_ask(place), PATIENCE))
+    return []
+
+
+async def _ask(place: Place) -> list[str]:
+    async with await place.connect() as client:
+        return [job.name for job in await client.list()]
+
+
+RUNS: Final = Path("dtj-runs")
+"""Where runs are kept by default."""
+
+
+def runs_option(words: str) -> Callable[[F], F]:
+    """Give a command ``--output-dir DIR``, as ``runs``, with ``words`` as its help."""
+    return click.option(
+        "--output-dir",
+        "runs",
+        type=click.Path(path_type=Path),
+        default=RUNS,
+        show_default=True,
+        metavar="DIR",
+        help=words,
+    )
+
+
+def job_or_run(command: F) -> F:
+    """Give a command ``--run RUN``, for a run on this machine in place of a job, and where such are kept."""
+    kept = runs_option("With --run: the folder that holds the runs.")(command)
+    words = "Show a run on this machine instead: its folder, or the name of its job."
+    return click.option("--run", metavar="RUN", help=words, shell_complete=complete_run)(kept)
+
+
+def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The jobs that have a run here; a shell also completes folders."""
+    from dtj.local.run_directory import jobs_with_runs
+
+    names = [name for name in jobs_with_runs(context.params.get("runs") or RUNS) if name.startswith(incomplete)]
+    return [*map(CompletionItem, names), *([] if names else [CompletionItem(incomplete, type="dir")])]
+
+
+def _examples() -> str:
+    """The jobs with runs in the folder where runs are by default, as an addition to a message; empty without any."""
+    from dtj.local.run_directory import jobs_with_runs
+
+    return "".join(f", such as --run {name}" for name in jobs_with_runs(RUNS)[:1])
+
+
+def check_one_is_given(name: str | None, run: str | None, place: Place) -> None:
+    """Raises UsageError where both a job and a run are given, or neither, or a run and where a cluster is."""
+    if (name is None) == (run is None):
+        raise click.UsageError(
+            f"give the name of a job on the cluster, or a run on this machine with --run{_examples()}"
+        )
+    if run is not None and place != Place(None, None, None):
+        raise click.UsageError("--run means a run on this machine: leave out --namespace, --context and --kubeconfig")

@@ -1,4 +1,4 @@
-"""All that the command line prints goes through here, so that nothing that others wrote acts on a terminal.
+"""How commands print and how they end: exit codes, and output in which nothing that others wrote acts on a terminal.
 
 Names, messages, logs and manifests are other people's. These functions clean them (:mod:`dtj.api.printable`) and bound
 their length. No other module of this room prints, apart from :mod:`dtj.cli.common.console`: a test checks it.
@@ -7,6 +7,8 @@ their length. No other module of this room prints, apart from :mod:`dtj.cli.comm
 from __future__ import annotations
 
 import logging
+import signal
+from enum import IntEnum
 from typing import Final
 
 import click
@@ -54,3 +56,35 @@ class SafeHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print the message on standard error."""
         say(self.format(record), err=True)
+
+
+class Exit(IntEnum):
+    """0 to 4 are about what was asked for; 70 is a defect of ours; 128 and more say that a signal ended it."""
+
+    OK = 0
+    FAILED = 1
+    """The job failed."""
+
+    USAGE = 2
+    """Bad input: one line has reported what is wrong, and nothing was run."""
+
+    TIMEOUT = 3
+    """The time that was given is over."""
+
+    API = 4
+    """The cluster cannot be reached, or it refused."""
+
+    DEFECT = 70
+    """A defect of ``dtj`` itself; a traceback says where. Not 1, which a script takes for a job that failed."""
+
+    SIGNAL = 128
+    """Plus the number of the signal: 130 after Ctrl-C."""
+
+
+_ASK_TO_END: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def signals_that_end() -> tuple[signal.Signals, ...]:
+    """Those that this process does not ignore, as it ignores SIGHUP under nohup, and SIGINT in the background of a
+    script."""
+    return tuple(number for number in _ASK_TO_END if signal.getsignal(number) != signal.SIG_IGN)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from dtj.api.strategies import Strategy
-from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.options import OneOf
-from dtj.cli.common.terminal import say, write
+from dtj.cli.common.terminal import Exit, say, write
 
 
 @click.command("convert")
@@ -25,7 +24,7 @@ def convert_files(files: tuple[str, ...], strategy: Strategy | None) -> int:
 
     Exit codes: 0 done, 2 no TFJob, or none that Kubeflow would run.
     """
-    from dtj.cli.convert.documents import converted
+    from dtj.cli.convert.tfjob import converted
     from dtj.cli.convert.tfjob_pods import NotConvertible
     from dtj.client.manifest_files import UnreadableFile
 

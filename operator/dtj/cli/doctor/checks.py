@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from dtj import __version__
 from dtj.api import names, quantities
@@ -12,12 +13,16 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.schema import generated_job_schema
 from dtj.cli.common.formatting import counted, listed, short_time
-from dtj.cli.doctor import queues, tested_sizes
+from dtj.cli.doctor import queues
 from dtj.cli.doctor.findings import Finding, Verdict
-from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
+from dtj.client.installation import OF_A_PERSON, Answered, Count, Installation, LeaseSeen, Operator
+from dtj.client.partial_reads import Part
 from dtj.core.observed import GangApi
 from dtj.engine.profile_file import ProfilesError, read_profiles
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
+
+Check: TypeAlias = Callable[[Installation], Iterator[Finding]]
 
 OLDEST_KUBERNETES: Final = (1, 30)
 """The oldest Kubernetes that is supported: what the chart's kubeVersion says, too."""
@@ -35,6 +40,16 @@ _MAX_NAMED: Final = 3
 def findings(found: Installation) -> tuple[Finding, ...]:
     """All checks, in the order in which one depends on the other."""
     return tuple(finding for check in _CHECKS for finding in check(found))
+
+
+def _readable(title: str, part: Callable[[Installation], Part[Any]], check: Check) -> Check:
+    """The check, where what it looks at could be read."""
+
+    def checked(found: Installation) -> Iterator[Finding]:
+        unread = part(found).unread
+        return iter((Finding(Verdict.UNKNOWN, title, unread),)) if unread else check(found)
+
+    return checked
 
 
 # -- the cluster -----------------------------------------------------------------------------------------------
@@ -166,9 +181,6 @@ def _operator_rights(found: Installation) -> Iterator[Finding]:
 
 
 def _rights(found: Installation) -> Iterator[Finding]:
-    if found.rights.unread:
-        yield Finding(Verdict.UNKNOWN, "your rights", found.rights.unread)
-        return
     missing = [each for each in found.rights.items if not each.allowed]
     if not missing:
         words = f"in namespace {found.namespace} you may see, submit, change and delete jobs, and read logs"
@@ -188,9 +200,6 @@ def _described(missing: Sequence[Answered]) -> str:
 
 
 def _gangs(found: Installation) -> Iterator[Finding]:
-    if found.gangs.unread:
-        yield Finding(Verdict.UNKNOWN, "gang schedulers", found.gangs.unread)
-        return
     if not found.gangs.items and not found.unknown_gangs:
         words = "none: pods of a job are scheduled one by one"
         yield Finding(Verdict.OK, "gang schedulers", words)
@@ -226,9 +235,6 @@ def _gang(api: GangApi, found: Installation) -> Finding:
 
 
 def _profiles(found: Installation) -> Iterator[Finding]:
-    if found.nodes.unread:
-        yield Finding(Verdict.UNKNOWN, "accelerators", found.nodes.unread)
-        return
     own: dict[str, Profile] = {}
     for operator in found.operators.items:
         if operator.profiles.unread:
@@ -272,9 +278,6 @@ def _nodes_of(profile: Profile, nodes: Sequence[JsonObject]) -> tuple[int, int]:
 
 
 def _quotas(found: Installation) -> Iterator[Finding]:
-    if found.quotas.unread:
-        yield Finding(Verdict.UNKNOWN, "quotas", found.quotas.unread)
-        return
     tight = [line for quota in found.quotas.items for line in _tight(quota)]
     if tight:
         remedy = f"wait, request less, or have it raised: kubectl -n {found.namespace} describe resourcequota"
@@ -294,9 +297,6 @@ def _tight(quota: JsonObject) -> Iterator[str]:
 
 
 def _limits(found: Installation) -> Iterator[Finding]:
-    if found.limit_ranges.unread:
-        yield Finding(Verdict.UNKNOWN, "limits", found.limit_ranges.unread)
-        return
     found_any = False
     for limits in found.limit_ranges.items:
         name = text(dig(limits, "metadata", "name"))
@@ -320,38 +320,75 @@ def _limits(found: Installation) -> Iterator[Finding]:
         yield Finding(Verdict.OK, "limits", f"namespace {found.namespace}: no LimitRange is too small")
 
 
+_NEARLY: Final = 0.8
+"""From this share of a size on, it is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """Numbers of objects that Kubernetes is tested with."""
+
+    cluster: int
+    namespace: int
+
+
+_SIZES: Final[Mapping[Resource, _Tested]] = {
+    JOBS: _Tested(150_000, 150_000),
+    PODS: _Tested(150_000, 3_000),
+    SERVICES: _Tested(10_000, 5_000),
+}
+
+
+def _share(count: Count) -> float:
+    """What part of the tested number there is; 1 is all of it."""
+    return count.number / _tested(count)
+
+
+def _tested(count: Count) -> int:
+    """The tested number of such objects."""
+    tested = _SIZES[count.resource]
+    return tested.cluster if count.namespace is None else tested.namespace
+
+
+def _count_words(count: Count) -> str:
+    """``2,950 of 3,000 pods in namespace a``."""
+    where = "in the cluster" if count.namespace is None else f"in namespace {count.namespace}"
+    return f"{count.number:,} of {_tested(count):,} {_PLURALS[count.resource]} {where}"
+
+
+_PLURALS: Final = {JOBS: "jobs", PODS: "pods", SERVICES: "Services"}
+
+
 def _size(found: Installation) -> Iterator[Finding]:
-    near = [count for count in found.counts.items if tested_sizes.share(count) >= tested_sizes.NEARLY]
+    near = [count for count in found.counts.items if _share(count) >= _NEARLY]
     if near:
-        words = f"close to or above what Kubernetes is tested with: {'; '.join(map(tested_sizes.words, near))}"
+        words = f"close to or above what Kubernetes is tested with: {'; '.join(map(_count_words, near))}"
         yield Finding(Verdict.WARN, "size", words, "delete jobs that have ended, or use further namespaces or clusters")
     elif found.counts.items:
-        yield Finding(Verdict.OK, "size", "; ".join(map(tested_sizes.words, found.counts.items)))
+        yield Finding(Verdict.OK, "size", "; ".join(map(_count_words, found.counts.items)))
     if found.counts.unread:
         yield Finding(Verdict.UNKNOWN, "size", found.counts.unread)
 
 
 def _admission(found: Installation) -> Iterator[Finding]:
-    if found.refusal.unread:
-        yield Finding(Verdict.UNKNOWN, "submitting", found.refusal.unread)
-    elif found.refusal.items:
+    if found.refusal.items:
         words = f"a small job is refused: {found.refusal.items[0]}"
         yield Finding(Verdict.FAIL, "submitting", words, "fix what the message names")
     else:
         yield Finding(Verdict.OK, "submitting", f"namespace {found.namespace} accepts a small job (dry run)")
 
 
-_CHECKS: Final[tuple[Callable[[Installation], Iterator[Finding]], ...]] = (
+_CHECKS: Final[tuple[Check, ...]] = (
     _version,
     _definition,
     _operators,
     _operator_rights,
-    _rights,
-    _admission,
-    _gangs,
+    _readable("your rights", lambda found: found.rights, _rights),
+    _readable("submitting", lambda found: found.refusal, _admission),
+    _readable("gang schedulers", lambda found: found.gangs, _gangs),
     queues.findings,
-    _profiles,
-    _quotas,
-    _limits,
+    _readable("accelerators", lambda found: found.nodes, _profiles),
+    _readable("quotas", lambda found: found.quotas, _quotas),
+    _readable("limits", lambda found: found.limit_ranges, _limits),
     _size,
 )

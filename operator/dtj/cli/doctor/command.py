@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.options import NamespaceName
+from dtj.cli.common.terminal import Exit
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
@@ -31,8 +31,7 @@ async def doctor(client: AsyncClient, operator_namespace: str | None) -> int:
     """
     from dtj.cli.common.console import Console
     from dtj.cli.doctor.checks import findings
-    from dtj.cli.doctor.findings import Verdict
-    from dtj.cli.doctor.render import report
+    from dtj.cli.doctor.findings import Verdict, report
     from dtj.client.installation import inspect
 
     found = findings(await inspect(client.gateway, namespace=client.namespace, operator_namespace=operator_namespace))

@@ -63,7 +63,7 @@ def explain(
 
     Exit codes: 0 done, 2 bad input.
     """
-    from dtj.cli.explain.show import show_objects
+    from dtj.cli.explain.render import show_objects
 
     return show_objects(
         files, output=output, role=role, attempt=attempt, namespace=namespace or "default", platform=platform

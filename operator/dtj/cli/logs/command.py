@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from dtj.cli.common.connection import Place, place_options, with_client
-from dtj.cli.common.job_name import JobName
-from dtj.cli.common.options import Duration, WholeNumber
-from dtj.cli.common.run_options import check_one_is_given, job_or_run
+from dtj.cli.common.connection import with_client
+from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, check_one_is_given, job_or_run, place_options
 
 
 @click.command()
@@ -62,7 +60,7 @@ def logs(
 
         _check_of_run(container, previous)
         return show_run(run, runs, selection, follow=follow, only_error=only_error, timestamps=timestamps)
-    from dtj.cli.logs.output import show_job
+    from dtj.cli.logs.show import show_job
 
     assert name is not None
     return with_client(

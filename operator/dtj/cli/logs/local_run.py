@@ -12,11 +12,8 @@ from typing import Final
 
 from dtj.api.job import Job, parse_time
 from dtj.cli.common.console import Console
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.local_run import NoManifest, read_job
-from dtj.cli.common.terminal import say
-from dtj.cli.logs.output import Output
-from dtj.cli.logs.render import first_error_lines
+from dtj.cli.common.terminal import Exit, say
+from dtj.cli.logs.show import Output, first_error_lines
 from dtj.client.container_log import StampedLine
 from dtj.client.diagnosis import how_job_ended
 from dtj.client.first_error import find_error, no_failure
@@ -25,6 +22,7 @@ from dtj.local import run_directory
 from dtj.local.objects import timestamp
 from dtj.local.replica_logs import ReplicaLog, WrittenLine, last, replica_logs
 from dtj.local.run_directory import NoSuchRun, RunDirectory
+from dtj.local.run_record import NoManifest, read_job
 
 POLL_SECONDS: Final = 0.2
 """Between two looks at the logs of a run that is followed."""

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from dtj.cli.common.connection import Place, place_options, with_client
-from dtj.cli.common.job_name import JobName
-from dtj.cli.common.run_options import check_one_is_given, complete_run, runs_option
+from dtj.cli.common.connection import with_client
+from dtj.cli.common.options import JobName, Place, check_one_is_given, complete_run, place_options, runs_option
 
 
 def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, ...]) -> str | None:

@@ -15,11 +15,8 @@ from typing import Final
 from dtj import __version__
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.printable import printable
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.formatting import counted, short_number, shown_path
-from dtj.cli.common.local_run import NoManifest
-from dtj.cli.common.terminal import say
-from dtj.cli.common.yaml_text import as_yaml
+from dtj.cli.common.formatting import as_yaml, counted, short_number, shown_path
+from dtj.cli.common.terminal import Exit, say
 from dtj.cli.report import cluster
 from dtj.cli.report import run as local_run
 from dtj.cli.report.evidence import Evidence, event_count, event_time
@@ -28,6 +25,7 @@ from dtj.cli.report.redaction import without_secrets
 from dtj.client import AsyncClient
 from dtj.local import run_directory
 from dtj.local.run_directory import NoSuchRun
+from dtj.local.run_record import NoManifest
 
 INDEX: Final = "INDEX"
 STANDARD_OUTPUT: Final = Path("-")

@@ -11,7 +11,6 @@ from typing import Final
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import KIND, State
-from dtj.cli.common.local_run import NoObjects, read_manifest, read_objects
 from dtj.cli.report.event_files import read_scalars
 from dtj.cli.report.evidence import (
     LOG_BYTES,
@@ -26,7 +25,7 @@ from dtj.cli.report.evidence import (
 )
 from dtj.cli.report.leader_log import SPEED, VALIDATION, scalars_of
 from dtj.local.run_directory import STOPPED, RunDirectory
-from dtj.local.run_record import RunRecord, Start, read_record
+from dtj.local.run_record import NoObjects, RunRecord, Start, read_manifest, read_objects, read_record
 
 _TRAINING: Final = "train"
 _VALIDATION: Final = "validation"

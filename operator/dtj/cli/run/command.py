@@ -7,10 +7,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from dtj.cli.common import connection
-from dtj.cli.common.options import CODE, Duration, code_option
-from dtj.cli.common.run_options import runs_option
-from dtj.cli.init.starter import MANIFEST
+from dtj.cli.common.options import CODE, Duration, Place, code_option, place_options, runs_option
+from dtj.cli.init import MANIFEST
 
 
 @click.command()
@@ -37,7 +35,7 @@ from dtj.cli.init.starter import MANIFEST
     help="Submit to a cluster and follow the job; Ctrl-C detaches, and the job continues to run.",
 )
 @code_option
-@connection.place_options
+@place_options
 def run(
     files: tuple[str, ...],
     runs: Path,
@@ -47,7 +45,7 @@ def run(
     ignore_memory: bool,
     on_cluster: bool,
     code: str | None,
-    place: connection.Place,
+    place: Place,
 ) -> int:
     """Run manifests here, or with --cluster on a cluster.
 

@@ -12,13 +12,13 @@ from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import JobSpec
 from dtj.api.status import Progress
-from dtj.cli.common.connection import Place, commands_in, format_api_error, with_client
+from dtj.cli.common.connection import commands_in, format_api_error, with_client
 from dtj.cli.common.console import Console, Screen, Text
-from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import listed
 from dtj.cli.common.job_view import lasted, strategy_words
+from dtj.cli.common.options import Place
 from dtj.cli.common.submission import Submission, create_or_report, submissions
-from dtj.cli.common.terminal import say
+from dtj.cli.common.terminal import Exit, say
 from dtj.cli.run.live import screen, stamped
 from dtj.cli.run.summary import CommandLine, end_of_job, next_commands, print_summary, width_of
 from dtj.client import ApiError, AsyncClient, Forbidden, JobGone, Pod

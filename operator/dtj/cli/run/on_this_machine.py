@@ -18,11 +18,11 @@ from typing import Final
 import yaml
 
 from dtj.api.json import JsonObject
-from dtj.cli.common.cluster_needs import cluster_needs
 from dtj.cli.common.console import Console, Screen, Text
-from dtj.cli.common.exit_codes import Exit, signals_that_end
 from dtj.cli.common.formatting import listed, shown_path
 from dtj.cli.common.job_view import strategy_words
+from dtj.cli.common.submission import cluster_needs
+from dtj.cli.common.terminal import Exit, signals_that_end
 from dtj.cli.run.live import screen, stamped
 from dtj.cli.run.summary import RunPlace, end_lines, print_summary, width_of
 from dtj.client.checks import Manifest, check

@@ -13,12 +13,11 @@ from typing import Final, TypeAlias
 from dtj.api.job import Job
 from dtj.api.json import dig, text
 from dtj.api.names import Condition
-from dtj.cli.common.cluster_needs import NOTHING, ClusterNeeds
-from dtj.cli.common.console import Console, Text
+from dtj.cli.common.console import TERMINAL_WIDTH, Console, Step, Text, next_block
 from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
 from dtj.cli.common.job_view import CauseView, job_view, model_words, next_words
-from dtj.cli.common.next_steps import TERMINAL_WIDTH, Step, next_block
-from dtj.cli.common.run_options import RUNS
+from dtj.cli.common.options import RUNS
+from dtj.cli.common.submission import NOTHING, ClusterNeeds
 from dtj.client.manifest_files import Document
 from dtj.local.platform import is_url
 from dtj.local.run_directory import LATEST, RunDirectory

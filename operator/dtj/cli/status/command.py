@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.job_name import JobName
+from dtj.cli.common.options import JobName
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient

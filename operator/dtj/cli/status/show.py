@@ -1,22 +1,34 @@
-"""Shows a job once, or at each change until it has ended or is deleted."""
+"""Shows a job and what is around it, in titled sections: once, or at each change until it has ended."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 import yaml
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
+from dtj.api.job import parse_time
+from dtj.api.json import dig, text
+from dtj.api.names import Condition, State
 from dtj.cli.common.connection import next_command, next_kubectl
-from dtj.cli.common.console import Console, Screen
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.objects import as_json
-from dtj.cli.common.terminal import say, write
-from dtj.cli.status.render import change_line, status_view
+from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
+from dtj.cli.common.formatting import as_json, counted, short_time
+from dtj.cli.common.job_view import JobView, job_view, next_words
+from dtj.cli.common.terminal import Exit, say, write
 from dtj.client import AsyncClient
-from dtj.client.overview import Overview, gather
+from dtj.client.diagnosis import reasons
+from dtj.client.overview import Event, Overview, gather
+from dtj.client.partial_reads import Part
+from dtj.client.pods import JobPod
+from dtj.core.pod_state import state_text, stopped_on_request
+from dtj.core.replicas import deciding_replica
 from dtj.kube.errors import ApiError, NotFound, Unavailable
 from dtj.kube.waiting import Backoff
 
@@ -123,3 +135,265 @@ async def _gathered(client: AsyncClient, name: str, before: Overview) -> Overvie
         return await gather(client.gateway, name, namespace=client.namespace)
     except Unavailable:
         return before
+
+
+Typed = Callable[[Sequence[str]], str]
+"""Makes of a command's words the line that a person types for this cluster and namespace."""
+
+_MAX_ROWS: Final = 20
+"""This many pods are shown one by one; of more only those that do not run."""
+
+_MAX_EVENTS: Final = 8
+_MAX_LOG_LINES: Final = 12
+_MAX_WORDS: Final = 600
+"""Most characters of a line of a log, a condition or an event: there may be many of them."""
+
+_INDENT: Final = 2
+
+_ROOMY: Final = 70
+"""Width of a terminal in which all columns stand side by side."""
+
+_WIDEST_BAR: Final = 60
+
+
+_FACTS: Final = ("namespace", "strategy", "image", "age", "attempt", "restarts", "gang", "model")
+
+
+def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
+    """All sections that have something to say, in ``width`` columns."""
+    view = job_view(overview.job, now=overview.at)
+    sections = (
+        ("Why is it not running", _why(overview, typed)),
+        ("Root cause", _root_cause(view)),
+        ("Progress", _progress(overview, view, width)),
+        ("Replicas", _replicas(overview, width)),
+        ("Volumes", _claims(overview)),
+        ("Conditions", _conditions(overview)),
+        ("Events", _events(overview)),
+        ("Next", _next(overview, width, typed)),
+    )
+    parts: list[RenderableType] = [*_summary(overview, view)]
+    for title, lines in sections:
+        found = list(lines)
+        if found:
+            parts += [
+                Text(""),
+                Text(title, style="bold"),
+                *(Padding.indent(line, _INDENT) for line in found),
+            ]
+    return Group(*parts)
+
+
+def change_line(overview: Overview) -> str:
+    """The job in one line, for where no screen can be drawn again."""
+    view = job_view(overview.job, now=overview.at)
+    reason = view.reason if view.state != State.SUCCEEDED else ""
+    return "  ".join(filter(None, (view.state, view.ready, reason, ", ".join(view.progress))))
+
+
+def _summary(overview: Overview, view: JobView) -> Iterator[RenderableType]:
+    since = _ago(overview, view.since) if view.since is not None else ""
+    ended = overview.job.status.terminal
+    yield Text.assemble(
+        (view.name, "bold"),
+        "  ",
+        coloured_state(view.state),
+        f" {view.ready}" if view.ready else "",
+        (f" {since} ago" if ended else f" for {since}") if since else "",
+        (f"  {view.reason}" if view.reason else "", "dim"),
+    )
+    created = overview.job.created_at
+    known = {**view.facts, **({"age": _ago(overview, created)} if created is not None else {})}
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    for name in (name for name in _FACTS if name in known):
+        facts.add_row(Text(name, style="dim"), Text(known[name]))
+    yield Padding.indent(facts, 2)
+
+
+# -- sections --------------------------------------------------------------------------------------------------
+
+
+def _why(overview: Overview, typed: Typed) -> Iterator[RenderableType]:
+    for why in reasons(overview):
+        yield Text.assemble((why.reason, "bold yellow"), ": ", why.words)
+        if why.remedy:
+            yield Text.assemble(("do: ", "dim"), why.remedy)
+        for command in why.commands:
+            yield Text(f"    {typed(command)}")
+
+
+def _root_cause(view: JobView) -> Iterator[RenderableType]:
+    cause = view.cause
+    if cause is None:
+        return
+    about = ", ".join(filter(None, (cause.kind, f"pod {cause.pod}" if cause.pod else "")))
+    yield Text.assemble((cause.words, "red"), (f"  [{about}]" if about else "", "dim"))
+    if cause.hint:
+        yield Text.assemble(("hint: ", "bold"), cause.hint)
+    for line in cause.lines[-_MAX_LOG_LINES:]:
+        yield Text.assemble(("| ", "dim"), coloured(line, _MAX_WORDS))
+
+
+def _progress(overview: Overview, view: JobView, width: int) -> Iterator[RenderableType]:
+    status = overview.job.status
+    progress = status.progress
+    if progress is None:
+        return
+    if progress.step is not None and progress.total_steps:
+        bar = Table.grid()
+        size = min(width - 2, _WIDEST_BAR)
+        bar.add_row(ProgressBar(total=progress.total_steps, completed=progress.step, width=size))
+        yield bar
+    yield Text(", ".join(view.progress) or progress.text)
+    if view.metrics:
+        yield Text(", ".join(view.metrics))
+    if progress.warning:
+        yield Text(f"warning: {progress.warning}", style="yellow", limit=_MAX_WORDS)
+    if progress.stragglers:
+        yield Text(f"slower than the others: {', '.join(progress.stragglers)}", style="yellow")
+    marks = []
+    if progress.last_checkpoint_step is not None:
+        marks.append(f"last checkpoint at step {progress.last_checkpoint_step}")
+    if progress.restarts_in_place:
+        marks.append(f"{counted(progress.restarts_in_place, 'restart')} in place")
+    moved = parse_time(progress.updated_at)
+    if moved is not None and not status.terminal:
+        marks.append(f"advanced {_ago(overview, moved)} ago")
+    if marks:
+        yield Text(", ".join(marks), style="dim")
+
+
+def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
+    if overview.pods.unread:
+        yield _unread(overview.pods)
+        return
+    current = {each.uid for each in overview.current_pods}
+    rows = [*overview.pods.items]
+    if len(rows) > _MAX_ROWS:
+        rows = [each for each in rows if each.uid in current and not _is_well(each)][:_MAX_ROWS]
+    missing = overview.missing_pods[:_MAX_ROWS]
+    if rows or missing:
+        yield _pod_table(overview, rows, missing, width=width)
+    left = len(overview.pods.items) - len(rows)
+    if left:
+        well = len([each for each in overview.current_pods if _is_well(each)])
+        yield Text(f"{len(overview.pods.items)} pods, of which {well} run or have succeeded", style="dim")
+
+
+def _is_well(each: JobPod) -> bool:
+    return each.pod.succeeded or (each.pod.ready and not each.pod.terminating)
+
+
+def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str], *, width: int) -> Table:
+    roomy = width >= _ROOMY
+    current = {each.uid for each in overview.current_pods}
+    on_request = stopped_on_request(each.pod for each in overview.pods.items)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    progress = overview.job.status.progress
+    steps = ("STEP",) if progress is not None and progress.reported else ()
+    titles = ("POD", "STATE", "NODE", "RESTARTS", *steps, "AGE") if roomy else ("POD", "STATE", "AGE")
+    for title in titles:
+        table.add_column(title, no_wrap=True, overflow="ellipsis")
+    for each in rows:
+        cells = {
+            "POD": Text(each.title),
+            "STATE": coloured_state(state_text(each.pod, on_request=on_request), otherwise="yellow"),
+            "NODE": Text(each.pod.node),
+            "RESTARTS": Text(_restarts_of(each)),
+            "STEP": Text(_step_of(overview, each)),
+            "AGE": Text(_ago(overview, each.pod.created_at) if each.pod.created_at is not None else ""),
+        }
+        table.add_row(*(cells[title] for title in titles), style="" if each.uid in current else "dim")
+    for name in missing:
+        table.add_row(Text(name.removeprefix(f"{overview.job.name}-")), Text("Missing", style="yellow"))
+    return table
+
+
+def _restarts_of(each: JobPod) -> str:
+    """How often the replica was started before this pod: its name counts them."""
+    _, _, number = each.title.removeprefix(each.pod.role).partition("-r")
+    return number or "0"
+
+
+def _step_of(overview: Overview, each: JobPod) -> str:
+    """The step of the replica that publishes it for the job."""
+    job = overview.job
+    deciding = deciding_replica(job.spec) if job.spec is not None else None
+    if deciding is None or each.replica != (str(deciding.role), deciding.index) or each.pod.main_container_ended:
+        return ""
+    progress = job.status.progress
+    return str(progress.step) if progress is not None and progress.step is not None else ""
+
+
+def _claims(overview: Overview) -> Iterator[RenderableType]:
+    if overview.claims.unread:
+        yield _unread(overview.claims)
+    for claim in overview.claims.items:
+        phase = text(dig(claim, "status", "phase"), "Pending")
+        size = text(dig(claim, "status", "capacity", "storage")) or text(
+            dig(claim, "spec", "resources", "requests", "storage")
+        )
+        yield Text.assemble(
+            text(dig(claim, "metadata", "name")), "  ", (phase, "" if phase == "Bound" else "yellow"), f"  {size}"
+        )
+
+
+_FOR_TOOLS: Final = (Condition.READY, Condition.RECONCILING, Condition.STALLED)
+"""Conditions that repeat what others say, in the words of tools that wait."""
+
+
+def _conditions(overview: Overview) -> Iterator[RenderableType]:
+    status = overview.job.status
+    passing = (Condition.PODS_READY, Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET)
+    shown = [c for c in status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
+    shown = [c for c in shown if c.type not in _FOR_TOOLS and not (status.terminal and c.type in passing)]
+    if not shown:
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for condition in shown:
+        moment = parse_time(condition.last_transition_time)
+        # The reasons of a job that does not run stand above, with what to do.
+        shown_above = not condition.message or not status.terminal
+        words = condition.reason if shown_above else f"{condition.reason}: {condition.message}"
+        table.add_row(
+            Text(condition.type),
+            Text(condition.status, style="" if condition.status == "True" else "yellow"),
+            Text(_ago(overview, moment) if moment is not None else "", style="dim"),
+            Text(words, limit=_MAX_WORDS),
+        )
+    yield table
+
+
+def _events(overview: Overview) -> Iterator[RenderableType]:
+    if overview.events.unread:
+        yield _unread(overview.events)
+    if not overview.events.items:
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for event in overview.events.items[-_MAX_EVENTS:]:
+        table.add_row(
+            Text(_ago(overview, event.last) if event.last is not None else "", style="dim"),
+            Text(event.reason, style="yellow" if event.type == "Warning" else ""),
+            Text(_event_words(overview, event), limit=_MAX_WORDS),
+        )
+    yield table
+
+
+def _event_words(overview: Overview, event: Event) -> str:
+    about = f"{event.about}: " if event.about not in ("", overview.job.name) else ""
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    return f"{about}{' '.join(event.note.split())}{times}"
+
+
+def _next(overview: Overview, width: int, typed: Typed) -> Iterator[RenderableType]:
+    shown = ("status", overview.job.name)
+    steps = [Step(typed(("dtj", *words)), purpose) for words, purpose in next_words(overview.job) if words != shown]
+    yield from step_lines(steps, width=width - _INDENT)
+
+
+def _unread(part: Part[Any]) -> Text:
+    return Text(f"cannot be read: {part.unread}", style="yellow")
+
+
+def _ago(overview: Overview, moment: datetime) -> str:
+    return short_time((overview.at - moment).total_seconds())

@@ -8,10 +8,17 @@ from pathlib import Path
 import click
 
 from dtj.api import names
-from dtj.cli.common.connection import Place, place_options, with_client
-from dtj.cli.common.job_name import JobName
-from dtj.cli.common.options import Duration, WholeNumber
-from dtj.cli.common.run_options import check_one_is_given, complete_run, runs_option
+from dtj.cli.common.connection import with_client
+from dtj.cli.common.options import (
+    Duration,
+    JobName,
+    Place,
+    WholeNumber,
+    check_one_is_given,
+    complete_run,
+    place_options,
+    runs_option,
+)
 
 
 @click.command("tensorboard")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from typing import Final
 
 from dtj.api.job import Job
 from dtj.cli.common.connection import next_command
-from dtj.cli.common.console import Console, Text
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.terminal import copy_line, say
-from dtj.cli.logs.render import first_error_lines, log_text, plain_line
+from dtj.cli.common.console import Console, Text, coloured
+from dtj.cli.common.terminal import Exit, copy_line, say
 from dtj.client import AsyncClient
-from dtj.client.first_error import first_error
+from dtj.client.first_error import FirstError, first_error
 from dtj.client.log_follower import follow_logs
 from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select, silence
+from dtj.core.outcome import how_replica_ended
 from dtj.core.replicas import replicas
 
 
@@ -82,3 +82,49 @@ class Output:
             self._console.print(text, soft_wrap=True)
         else:
             copy_line(plain_line(line, width=self._width, prefix=self._prefix, timestamps=self._timestamps))
+
+
+_COLOURS: Final = {
+    "chief": "magenta",
+    "worker": "cyan",
+    "ps": "yellow",
+    "evaluator": "green",
+    "dispatcher": "blue",
+    "data-worker": "bright_blue",
+}
+
+
+def log_text(line: LogLine, *, width: int, prefix: bool, timestamps: bool) -> Text:
+    """A line with its pod's title before it, ``width`` wide. A progress bar that was drawn over and over is shown as it
+    was drawn last; other control characters are dropped, colours stay where the console has any."""
+    parts = [Text(f"{line.title:<{width}} | ", style=_COLOURS.get(line.role, "white"))] if prefix else []
+    if timestamps and line.line.stamp:
+        parts.append(Text(f"{line.line.stamp} ", style="dim"))
+    return Text.assemble(*parts, coloured(line.line.text.rstrip("\r")))
+
+
+def plain_line(line: LogLine, *, width: int, prefix: bool, timestamps: bool) -> str:
+    """The same for a file or a program: the line as it was written."""
+    title = f"{line.title:<{width}} | " if prefix else ""
+    stamp = f"{line.line.stamp} " if timestamps and line.line.stamp else ""
+    return f"{title}{stamp}{line.line.text}"
+
+
+def first_error_lines(found: FirstError, *, more: str) -> Iterator[Text]:
+    """Who failed and how, the lines around the first error, and what to do; ``more`` shows the whole log."""
+    cause = found.cause
+    node = f" on node {cause.node}" if cause.node else ""
+    how = how_replica_ended(cause)
+    yield Text.assemble((f"{cause.role}-{cause.index}", "bold"), f" {how}", (f"  pod {cause.pod}{node}", "dim"))
+    if found.note:
+        yield Text(found.note, style="yellow")
+    for place, line in enumerate(found.lines):
+        text = coloured(line.rstrip("\r"))
+        if place == found.at:
+            text.stylize("bold red")
+        yield Text.assemble((f"{'>' if place == found.at else ' '} ", "bold red"), text)
+    if found.left:
+        yield Text(f"  … {found.left} more lines", style="dim")
+    if cause.hint:
+        yield Text.assemble(("hint: ", "bold"), cause.hint)
+    yield Text.assemble(("all of it: ", "dim"), (more, "bold"))

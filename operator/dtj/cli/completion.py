@@ -1,15 +1,15 @@
-"""``dtj completion``: the script for a shell, and kubectl's protocol for plugins."""
+"""``dtj completion``, and ``kubectl_complete-dtj``, which kubectl runs to complete ``kubectl dtj``."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.terminal import write
-from dtj.cli.completion import PROGRAM, VARIABLE
+from dtj.cli import PROGRAM, VARIABLE
+from dtj.cli.common.terminal import Exit, say_lines, write
 
 _NO_FILES, _FILES = ":4", ":0"
 """Cobra's directives, which kubectl reads: the candidates are all there is, or files may follow."""
@@ -49,3 +49,11 @@ def kubectl_lines(cli: click.Command, words: list[str]) -> Iterable[str]:
     plain = [item for item in found if item.type == "plain"]
     yield from (f"{item.value}\t{item.help}" if item.help else str(item.value) for item in plain)
     yield _NO_FILES if len(plain) == len(found) else _FILES
+
+
+def answer_kubectl() -> None:
+    """The entry point ``kubectl_complete-dtj``."""
+    from dtj.cli.main import cli
+
+    for line in kubectl_lines(cli, sys.argv[1:]):
+        say_lines(line)

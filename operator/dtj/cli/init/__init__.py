@@ -1,1 +1,0 @@
-"""``dtj init``: a manifest and a script to start from."""
