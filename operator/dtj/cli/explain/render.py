@@ -26,7 +26,7 @@ from dtj.cli.explain.simulation import UID, Simulation, simulate
 from dtj.client.checks import Manifest, check
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.platform import Platform
-from dtj.core.pod_failure import LATEST, PodFailureClass
+from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import main_container
 from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES, restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
