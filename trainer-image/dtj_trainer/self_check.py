@@ -24,14 +24,14 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_launch.progress import DTJCallback
-from dtj_trainer import keras_compat, rng_state
+from dtj_trainer import keras_compat, keras_fit, rng_state
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.compat import google_storage, keras3, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.compat import tf_keras as tf_keras_names
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.config.store_url import Location
-from dtj_trainer.keras_fit import installation, override
+from dtj_trainer.keras_fit import override
 from dtj_trainer.object_store.bucket import Bucket
 
 try:
@@ -282,8 +282,8 @@ def _variable_names() -> None:
 
 
 def _fit() -> None:
-    tested = f"the versions that are tested are {', '.join(installation.PROVED)}"
-    require(installation.is_proved(keras.__version__), tested, library="keras")
+    tested = f"the versions that are tested are {', '.join(keras_fit.PROVED)}"
+    require(keras_fit.is_proved(keras.__version__), tested, library="keras")
     for library in _LIBRARIES:
         batches: list[int] = []
 
@@ -342,7 +342,7 @@ def _fit_of_scripts() -> None:
     seen.emit = lines.append  # type: ignore[method-assign, assignment]
     override.log.addHandler(seen)
     override.log.setLevel(logging.INFO)
-    installation.install(parse((), {}))
+    override.install(parse((), {}))
     folder = tempfile.mkdtemp()
     callbacks = [
         keras.callbacks.ModelCheckpoint(f"{folder}/best.keras", monitor="loss", save_best_only=True),
