@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from dtj_launch import progress
 from dtj_launch.progress import Phase, ProgressStore
 from dtj_launch.rendezvous import prove_free
+from dtj_trainer import keras_fit
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config import entry_points
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
@@ -21,7 +22,6 @@ from dtj_trainer.config.data import ServiceTask
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.config.script import Script
-from dtj_trainer.keras_fit import installation
 from dtj_trainer.process import environment, start_gate, versions
 from dtj_trainer.process.output_directories import check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
@@ -84,7 +84,7 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
     versions.log_versions(config.cluster.common_log_level)
     start_gate.meet_peers(config)
     if config.keras_override:
-        installation.install_when_imported(config)
+        keras_fit.install_when_imported(config)
     script_runner.run(script, context)
 
 

@@ -23,14 +23,14 @@ import keras
 import tensorflow as tf
 
 from dtj_launch.progress import ProgressStore
-from dtj_trainer import keras_compat, problem
+from dtj_trainer import keras_compat, keras_fit, problem
 from dtj_trainer.compat import google_storage, keras3, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.compat import tf_keras as tf_keras_names
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.config.store_url import Location
-from dtj_trainer.keras_fit import installation
+from dtj_trainer.keras_fit import override
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.pipeline_parallel import graph_cut
 from dtj_trainer.process.signals import Termination
@@ -178,9 +178,9 @@ def _tf_keras() -> None:
 
 def _fit_of_scripts() -> None:
     """Keras' `fit` as `--script` has it: what it asks of Keras in passing has no version of its own."""
-    tested = f"the versions that are tested are {', '.join(installation.PROVED)}"
-    require(installation.is_proved(keras.__version__), tested, library="keras")
-    installation.install(parse((), {}))
+    tested = f"the versions that are tested are {', '.join(keras_fit.PROVED)}"
+    require(keras_fit.is_proved(keras.__version__), tested, library="keras")
+    override.install(parse((), {}))
     folder = tempfile.mkdtemp()
     callbacks = [
         keras.callbacks.ModelCheckpoint(f"{folder}/best.keras", monitor="loss", save_best_only=True),

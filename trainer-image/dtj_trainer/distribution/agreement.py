@@ -219,8 +219,7 @@ class FitAgreement:
     """Keeps the workers of Keras' `fit` together, whatever a callback of one of them decides.
 
     Callbacks see the same values on all workers. One that goes by its worker's own clock, memory or files decides
-    alone: the others would wait for a worker that has left the loop, or go on with another learning rate. See
-    `dtj_trainer.keras_fit.listeners.Agreement`.
+    alone: the others would wait for a worker that has left the loop, or go on with another learning rate.
     """
 
     def __init__(self, cluster: Cluster, keras: Any) -> None:

@@ -1,12 +1,15 @@
 """Ends the `fit` of a script whose loss is NaN or infinite, and lets Keras' callbacks save nothing that is.
 
-Keras' own TerminateOnNaN stops a `fit`, and the script goes on and exports what it has. Imports TensorFlow and Keras.
+Keras' own TerminateOnNaN stops a `fit`, and the script goes on and exports what it has. A loss is looked at when all
+tasks agree on what to do, and not before: to read it would wait for the device at each step. Imports TensorFlow.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights
@@ -15,10 +18,10 @@ from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.config.nonfinite import on_which, workers_of
 from dtj_trainer.errors import NotFinite
 from dtj_trainer.keras_compat import state, variables
-from dtj_trainer.keras_fit.reported_losses import ReportedLosses
 
 _LOOK_BATCHES = 16
 """So often losses are looked at: to read one waits for the device. All workers have to do it at the same batch."""
+_WAITING_AT_MOST = 1000
 
 
 class FitLosses:
@@ -118,3 +121,60 @@ class _Fit:
 
 def _strategy_of(model: Any) -> Any:
     return model.distribute_strategy or tf.distribute.get_strategy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotFiniteLoss:
+    """The first loss that is not finite."""
+
+    step: int
+    """The last of the steps that it was reported for."""
+    replicas: Sequence[int]
+    """The replicas whose share of the loss is not finite; none where that is not known."""
+
+
+class ReportedLosses:
+    """Keeps what is reported until it is looked at."""
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = strategy
+        self._of_this_step: list[tuple[Any, Any]] = []
+        self._waiting: list[tuple[int, Any, Any]] = []
+        self._first: NotFiniteLoss | None = None
+
+    def add(self, loss: Any, not_finite: Any = None) -> None:
+        """Notes a loss of the steps under way.
+
+        Args:
+            loss: whatever float() takes, or a value of each replica.
+            not_finite: of each replica whether its share is not finite, as numbers; None where it is not known.
+        """
+        self._of_this_step.append((loss, not_finite))
+
+    def taken(self, step: int) -> None:
+        """Notes that the steps under way are done, up to this one."""
+        self._waiting += [(step, *reported) for reported in self._of_this_step]
+        self._of_this_step = []
+        if len(self._waiting) >= _WAITING_AT_MOST:
+            self._look()
+
+    def first_not_finite(self) -> NotFiniteLoss | None:
+        """Of all losses so far."""
+        self._look()
+        return self._first
+
+    def _look(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for step, loss, not_finite in waiting if self._first is None else ():
+            if not is_finite(loss, self._strategy):
+                replicas = () if not_finite is None else tuple(np.flatnonzero(np.asarray(not_finite)).tolist())
+                self._first = NotFiniteLoss(step=step, replicas=replicas)
+                return
+
+
+def is_finite(loss: Any, strategy: Any) -> bool:
+    """Whether all numbers of a loss are finite; what is no number is not judged."""
+    try:
+        return all(bool(np.all(np.isfinite(np.asarray(each)))) for each in strategy.experimental_local_results(loss))
+    except (TypeError, ValueError, NotImplementedError):
+        return True

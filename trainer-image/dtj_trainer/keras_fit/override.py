@@ -34,11 +34,13 @@ import tensorflow as tf
 
 from dtj_trainer.compat import LOSS, private, unfit
 from dtj_trainer.compat.optimizers import averages_of
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.distribution.agreement import FitAgreement
 from dtj_trainer.errors import UsageError, WorkersDiffer
-from dtj_trainer.keras_fit import adoption, generators, replica_losses, whole_batches
-from dtj_trainer.keras_fit import builds as keras_builds
+from dtj_trainer.keras_fit import adoption, batches, replica_losses
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
-from dtj_trainer.keras_fit.listeners import Agreement, Losses, Models, Watch
+from dtj_trainer.keras_fit.losses import FitLosses
+from dtj_trainer.keras_fit.models import FitModels
 from dtj_trainer.keras_fit.replica_losses import (
     divided,
     has_scope,
@@ -49,7 +51,8 @@ from dtj_trainer.keras_fit.replica_losses import (
     step_of_fit,
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
-from dtj_trainer.user_code.loss_of_parts import Parts
+from dtj_trainer.keras_fit.watch import FitWatch
+from dtj_trainer.user_code.loss_division import Parts
 
 log = logging.getLogger(__name__)
 
@@ -65,16 +68,21 @@ except ImportError as error:
 
 _warned = False
 _installed = False
-losses: Losses
-_watch: Watch
-_models: Models
-_agreement: Agreement
+_models = FitModels()
+losses: FitLosses
+_watch: FitWatch
+_agreement: FitAgreement
 
 
-def install(by_model: Losses, watch: Watch, models: Models, agreement: Agreement) -> None:
-    """Replaces the functions of Keras, once; what was given last is asked."""
-    global _installed, losses, _watch, _models, _agreement
-    losses, _watch, _models, _agreement = by_model, watch, models, agreement
+def install(config: Config) -> None:
+    """Replaces the functions of Keras, once.
+
+    Args:
+        config: of this task.
+    """
+    global _installed, losses, _watch, _agreement
+    cluster = config.cluster
+    losses, _watch, _agreement = FitLosses(cluster), FitWatch(config), FitAgreement(cluster, keras)
     if _installed:
         return
     _installed = True
@@ -91,12 +99,12 @@ def install(by_model: Losses, watch: Watch, models: Models, agreement: Agreement
     _replace(keras_loss.Loss, __call__=ours.compute_loss)
     _replace(keras_compile.CompileLoss, call=ours.weigh_outputs)
     _replace(tf.GradientTape, gradient=ours.gradient)
-    _replace(keras.optimizers.LossScaleOptimizer, ours.check_finite, keras_builds.apply)
-    _replace(keras.optimizers.Optimizer, keras_builds.apply)
+    _replace(keras.optimizers.LossScaleOptimizer, ours.check_finite, adoption.apply)
+    _replace(keras.optimizers.Optimizer, adoption.apply)
     _replace(keras.optimizers.Optimizer, ours.apply)
     _replace(keras.optimizers.LossScaleOptimizer, ours.apply)
     tf.data.Dataset.from_generator = staticmethod(
-        functools.partial(generators.from_generator, tf.data.Dataset.from_generator)
+        functools.partial(batches.from_generator, tf.data.Dataset.from_generator)
     )
     callbacks = keras.callbacks
     _replace(callbacks.ModelCheckpoint, _save_model=_save_best)
@@ -141,7 +149,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
             data_batch = tree.map_structure(lambda value: _local(strategy, value), next(iter(iterator))[2].__next__())
             iterator.reset()
     adopt(strategy, owners_of(model))
-    keras_builds.build(model, strategy, data_batch)
+    adoption.build(model, strategy, data_batch)
     _data[model] = tree.map_structure(
         lambda one: tf.TensorSpec(one.shape, one.dtype) if isinstance(one, tf.Tensor) else one, data_batch
     )
@@ -301,7 +309,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
 
     def on_batch(iterator: Any) -> Any:
         nonlocal compared
-        data = whole_batches.divide(strategy, next(iterator), asked=model, compared=not compared)
+        data = batches.divide(strategy, next(iterator), asked=model, compared=not compared)
         compared = True
         return on_data(data, equal=False)
 
@@ -313,7 +321,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         if trains and outputs is not None:
             outputs, not_finite = outputs
             losses.replicas(model, not_finite)
-        return whole_batches.results(model, outputs) if whole else outputs
+        return batches.results(model, outputs) if whole else outputs
 
     return function
 
@@ -322,7 +330,7 @@ def predict_on_batch(original: Any, model: Any, x: Any) -> Any:
     """Each replica predicts its part of the rows."""
     strategy = model.distribute_strategy
     if several(strategy):
-        x = whole_batches.divide(strategy, x, asked=model, compared=model.predict_function is None)
+        x = batches.divide(strategy, x, asked=model, compared=model.predict_function is None)
     return original(model, x)
 
 

@@ -27,12 +27,12 @@ from typing import Any
 
 from dtj_launch import progress
 from dtj_launch.progress import DTJCallback, ProgressStore
+from dtj_trainer import keras_fit
 from dtj_trainer.checkpoint.mirror import mirror_of
 from dtj_trainer.compat import LOSS
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.errors import TrainerError, UsageError
-from dtj_trainer.keras_fit import installation
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.object_store import exports
@@ -57,7 +57,7 @@ from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
 from dtj_trainer.distribution.agreement import LoopAgreement, Vote, ending_together, exit_barrier  # noqa: E402
 from dtj_trainer.distribution.loop_watch import LoopWatch  # noqa: E402
 from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
-from dtj_trainer.keras_fit.reported_losses import ReportedLosses  # noqa: E402
+from dtj_trainer.keras_fit.losses import ReportedLosses  # noqa: E402
 from dtj_trainer.training.inner_loop import new_counter  # noqa: E402
 from dtj_trainer.training.session_state import (  # noqa: E402
     adopt_parts,
@@ -83,7 +83,7 @@ def begin() -> Iterator["Session"]:
     try:
         context = TaskContext.current or _context()
         if context.config.keras_override:
-            installation.install_when_imported(context.config)
+            keras_fit.install_when_imported(context.config)
         check_buckets(context.config)
         _remove_older_exports(context.config)
         session = Session(context, _strategy(context))

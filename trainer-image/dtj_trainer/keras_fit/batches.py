@@ -1,10 +1,15 @@
-"""`train_on_batch`, `test_on_batch` and `predict_on_batch` of Keras 3 with several replicas: each takes its part.
+"""Batches that several replicas take of Keras' `train_on_batch` and of generators. Imports TensorFlow and Keras.
 
-Keras gives the whole batch to each replica: rows are predicted once by each, and sums count as often. As for tf_keras,
-the batch is that of all replicas, the same on all workers. Imports TensorFlow and Keras.
+To `train_on_batch`, `test_on_batch` and `predict_on_batch`, Keras gives the whole batch to each replica: rows are
+predicted once by each, and sums count as often. As for tf_keras, the batch is that of all replicas, the same on all
+workers.
+
+TensorFlow takes an array that a generator yields without a copy, and a replica of Mirrored may compute in its memory:
+what the user has in the array is overwritten. Keras' fit of a generator or a PyDataset makes such a dataset.
 """
 
 import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -85,3 +90,26 @@ def _compare(strategy: Any, leaves: list[Any], model: Any) -> None:
             f"{type(model).__name__}: the workers gave different batches to train_on_batch, test_on_batch or "
             "predict_on_batch; give the whole batch on each worker, of which each takes its part"
         )
+
+
+def from_generator(original: Callable[..., Any], generator: Any, *args: Any, **kwargs: Any) -> Any:
+    """The dataset of a generator, of copies of its arrays."""
+    if not callable(generator):
+        return original(generator, *args, **kwargs)
+
+    def copies(*given: Any) -> Iterator[Any]:
+        for element in generator(*given):
+            yield _copied(element)
+
+    return original(copies, *args, **kwargs)
+
+
+def _copied(element: Any) -> Any:
+    if isinstance(element, np.ndarray):
+        return element.copy()
+    if isinstance(element, tuple):
+        values = [_copied(value) for value in element]
+        return type(element)(*values) if hasattr(element, "_fields") else tuple(values)
+    if type(element) is dict:
+        return {name: _copied(value) for name, value in element.items()}
+    return element
