@@ -61,7 +61,7 @@ PRELOADED = """
 import sys
 import dtj_trainer.preload
 from tensorflow.python.eager import context
-print(context.context()._context_handle is None, "dtj_trainer.tasks.image_classification" in sys.modules)
+print(context.context()._context_handle is None, "dtj_trainer.tasks.shipped" in sys.modules)
 """
 
 
