@@ -131,7 +131,8 @@ class Controller:
                 # The informer's event comes first as a rule, and wakes the key itself.
                 self._queue.add_after(key, unsettled)
                 return True
-            plan = await self._planned(record)
+            await self._creator.look_again(record.job)
+            plan = self._plan(self._state.observe(record), self._now())
             result = await self._executor.execute(record, plan)
             if result.after is not None:
                 self._queue.add_after(key, result.after)
@@ -146,10 +147,6 @@ class Controller:
         be renewed meanwhile."""
         async with self._planning:
             await asyncio.sleep(0)
-
-    async def _planned(self, record: JobRecord) -> Plan:
-        await self._creator.look_again(record.job)
-        return self._plan(self._state.observe(record), self._now())
 
 
 def _only_waits(plan: Plan) -> bool:

@@ -51,7 +51,7 @@ def fits(context: JobContext, workload: GangObject) -> bool:
 def _needs_more(context: JobContext, workload: GangObject) -> bool:
     """Whether this attempt needs quota that completed pods of an earlier attempt gave back."""
     released = _given_back(context)
-    return any(released[role] < count for role, count in reclaimable(workload).items())
+    return any(released[role] < count for role, count in _reclaimable(workload).items())
 
 
 def _changed(context: JobContext, workload: GangObject) -> JsonObject:
@@ -62,16 +62,16 @@ def _changed(context: JobContext, workload: GangObject) -> JsonObject:
         end = status.condition(Condition.COMPLETE if status.is_true(Condition.COMPLETE) else Condition.FAILED)
         message = end.message if end is not None else ""
         reason = "Succeeded" if status.is_true(Condition.COMPLETE) else "Failed"
-        return finished(workload, context.now, reason=reason, message=message)
+        return _finished(workload, context.now, reason=reason, message=message)
     if status.is_true(Condition.SUCCESS_CRITERIA_MET) or status.is_true(Condition.FAILURE_TARGET):
         return {}  # its pods stop because it ends, which is no loss to recover from
-    if not context.has_something_to_stop and must_release(workload):
-        return released(workload, context.now)
+    if not context.has_something_to_stop and _must_release(workload):
+        return _released(workload, context.now)
     if context.job.prebuilt_workload:
         return _of_others(context, workload)
-    conditions = pods_ready(workload, context.now, ready=context.all_ready)
+    ready = _pods_ready(workload, context.now, ready=context.all_ready)
     counts = _given_back(context) if is_true(workload, "Admitted") and context.has_something_to_stop else Counter[str]()
-    return {**conditions, **with_reclaimable(workload, counts)}
+    return {**ready, **_with_reclaimable(workload, counts)}
 
 
 def _of_a_copy(context: JobContext, workload: GangObject) -> JsonObject:
@@ -79,19 +79,19 @@ def _of_a_copy(context: JobContext, workload: GangObject) -> JsonObject:
     status = context.job.status
     if status.terminal:
         return {}
-    if must_release(workload):
-        return released(workload, context.now)
-    return pods_ready(workload, context.now, ready=status.is_true(Condition.PODS_READY))
+    if _must_release(workload):
+        return _released(workload, context.now)
+    return _pods_ready(workload, context.now, ready=status.is_true(Condition.PODS_READY))
 
 
 def _of_others(context: JobContext, workload: GangObject) -> JsonObject:
     """A Workload that others made is never replaced. So no quota is given back that a restart may need, and one that
     does not fit the job is over: MultiKueue makes another."""
     if fits(context, workload):
-        return pods_ready(workload, context.now, ready=context.all_ready)
+        return _pods_ready(workload, context.now, ready=context.all_ready)
     if context.has_something_to_stop:
         return {}
-    return finished(workload, context.now, reason="OutOfSync", message=_OUT_OF_SYNC)
+    return _finished(workload, context.now, reason="OutOfSync", message=_OUT_OF_SYNC)
 
 
 def _given_back(context: JobContext) -> Counter[str]:
@@ -108,7 +108,7 @@ def _completed(context: JobContext) -> Counter[str]:
     return Counter(str(replica.role) for replica in context.completed if context.name_of(replica) not in holding)
 
 
-REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures")
+_REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures")
 """Reasons of an eviction after which the owner puts the job back into its queue.
 
 After any other, Kueue does it: when the back-off is over, the queue is started again or the Workload is active again.
@@ -119,7 +119,7 @@ _RECOVERING: Final = "a pod was lost; not all pods are ready again"
 _READY: Final = "all pods are ready or have succeeded"
 
 
-def pods_ready(workload: GangObject, now: datetime, *, ready: bool) -> JsonObject:
+def _pods_ready(workload: GangObject, now: datetime, *, ready: bool) -> JsonObject:
     """The fields of the status with the condition PodsReady if it must change; empty if not. ``ready`` is whether each
     pod is ready or has succeeded.
 
@@ -140,18 +140,18 @@ def pods_ready(workload: GangObject, now: datetime, *, ready: bool) -> JsonObjec
         wanted = ("False", "WaitForStart", _NOT_READY)
     if wanted is None or known == wanted[:2]:
         return {}
-    return with_conditions(workload, [_condition("PodsReady", *wanted)], now)
+    return _with_conditions(workload, [_condition("PodsReady", *wanted)], now)
 
 
-def finished(workload: GangObject, now: datetime, *, reason: str, message: str) -> JsonObject:
+def _finished(workload: GangObject, now: datetime, *, reason: str, message: str) -> JsonObject:
     """The fields of the status with the condition Finished; empty if it is there. It gives back all quota, and is never
     taken back."""
     if is_true(workload, "Finished"):
         return {}
-    return with_conditions(workload, [_condition("Finished", "True", reason, message)], now)
+    return _with_conditions(workload, [_condition("Finished", "True", reason, message)], now)
 
 
-def released(workload: GangObject, now: datetime) -> JsonObject:
+def _released(workload: GangObject, now: datetime) -> JsonObject:
     """The fields of the status that give the quota back, for a job that was evicted and has no pod left.
 
     Merge them into the status. The seconds that the job was admitted add up, because the limit
@@ -160,13 +160,13 @@ def released(workload: GangObject, now: datetime) -> JsonObject:
     eviction = condition(workload, "Evicted")
     why = text(eviction.get("message")) or "the job's pods are gone"
     reason = text(eviction.get("reason")) or "Evicted"
-    requeued = "True" if reason in REQUEUED_AT_ONCE and workload.active else "False"
+    requeued = "True" if reason in _REQUEUED_AT_ONCE and workload.active else "False"
     changed = [
         _condition("QuotaReserved", "False", "Pending", why),
         _condition("Admitted", "False", "NoReservation", "the quota reservation was given back"),
         _condition("Requeued", requeued, reason, why),
     ]
-    fields: JsonObject = {"admission": None, "reclaimablePods": None, **with_conditions(workload, changed, now)}
+    fields: JsonObject = {"admission": None, "reclaimablePods": None, **_with_conditions(workload, changed, now)}
     since = parse_time(condition(workload, "Admitted").get("lastTransitionTime"))
     if is_true(workload, "Admitted") and since is not None:
         field = _past_seconds_field(workload)
@@ -182,12 +182,12 @@ def _past_seconds_field(workload: GangObject) -> str:
     return "accumulatedPastExexcutionTimeSeconds" if old else "accumulatedPastExecutionTimeSeconds"
 
 
-def must_release(workload: GangObject) -> bool:
+def _must_release(workload: GangObject) -> bool:
     """Whether Kueue waits for the quota of a job that it has evicted."""
     return evicted(workload) and holds_quota(workload)
 
 
-def reclaimable(workload: GangObject) -> dict[str, int]:
+def _reclaimable(workload: GangObject) -> dict[str, int]:
     """How many pods of each pod set need their quota no longer, as it is recorded."""
     found: dict[str, int] = {}
     for each in objects(workload.status.get("reclaimablePods")):
@@ -196,12 +196,12 @@ def reclaimable(workload: GangObject) -> dict[str, int]:
     return found
 
 
-def with_reclaimable(workload: GangObject, counts: dict[str, int]) -> JsonObject:
+def _with_reclaimable(workload: GangObject, counts: dict[str, int]) -> JsonObject:
     """The field of the status that records ``counts``; empty if nothing must change.
 
     A count never falls while the quota is held: what was given back may be another job's by now.
     """
-    before = reclaimable(workload)
+    before = _reclaimable(workload)
     after = {name: max(before.get(name, 0), counts.get(name, 0)) for name in {**before, **counts}}
     after = {name: count for name, count in after.items() if count > 0}
     if after == before:
@@ -209,7 +209,7 @@ def with_reclaimable(workload: GangObject, counts: dict[str, int]) -> JsonObject
     return {"reclaimablePods": [{"name": name, "count": count} for name, count in sorted(after.items())]}
 
 
-def with_conditions(workload: GangObject, changed: list[JsonObject], now: datetime) -> JsonObject:
+def _with_conditions(workload: GangObject, changed: list[JsonObject], now: datetime) -> JsonObject:
     """The list of conditions with these, in place of those of the same types."""
     types = {text(each.get("type")) for each in changed}
     kept: list[JsonObject] = [each for each in conditions(workload) if each.get("type") not in types]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -71,16 +71,20 @@ def stop(context: JobContext, pods: Iterable[Pod]) -> Plan:
     return (*deletions, *((RequeueAfter(min(waits)),) if waits else ()))
 
 
-def to_delete(own: Iterable[Pod], job: Job, *, now_running: Callable[[Pod], bool]) -> tuple[Pod, ...]:
-    """The ended pods of earlier attempts and incarnations that are kept no longer.
+def delete_outdated(context: JobContext) -> tuple[DeletePod, ...]:
+    """Delete the ended pods of earlier attempts and incarnations that are kept no longer.
 
     Kept are those of the replicas' latest end, whatever it was, and the newest that ended by an error of their own:
     pods that saved and left, or were taken away, say nothing any more, and a job must not fill the cluster with them.
     """
-    older = [pod for pod in own if pod.all_containers_ended and not now_running(pod) and not _is_previous(pod, job)]
+    older = [
+        pod
+        for pod in context.own
+        if pod.all_containers_ended and not context.is_current(pod) and not _is_previous(pod, context.job)
+    ]
     causes = sorted(_causes(older), key=_age, reverse=True)
     kept = {pod.uid for pod in causes[:MAX_KEPT_CAUSES]}
-    return tuple(pod for pod in older if pod.uid not in kept and not pod.terminating)
+    return tuple(DeletePod(pod.name, pod.uid) for pod in older if pod.uid not in kept and not pod.terminating)
 
 
 def _is_previous(pod: Pod, job: Job) -> bool:

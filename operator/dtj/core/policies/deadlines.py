@@ -6,7 +6,7 @@ from datetime import datetime
 
 from dtj.api.job import Job, parse_time
 from dtj.api.names import Condition, Reason
-from dtj.api.spec import JobSpec, OnStall
+from dtj.api.spec import OnStall
 from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.conditions import pods_ready
@@ -26,21 +26,22 @@ def fail_if_late(context: JobContext) -> Decision | None:
 
 def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
     """When to look again, though nothing happens until then."""
-    due = (active(context.job, context.spec), start(context.job, context.spec))
+    due = (_end_due(context), _start_due(context))
     return tuple(RequeueAfter(context.seconds_until(moment)) for moment in due if moment is not None)
 
 
-def active(job: Job, spec: JobSpec) -> datetime | None:
+def _end_due(context: JobContext) -> datetime | None:
     """When the job fails because it has run too long; None if it never does, or has not begun."""
-    return time_after(parse_time(job.status.start_time), spec.run_policy.active_deadline_seconds)
+    return time_after(parse_time(context.job.status.start_time), context.spec.run_policy.active_deadline_seconds)
 
 
-def start(job: Job, spec: JobSpec) -> datetime | None:
+def _start_due(context: JobContext) -> datetime | None:
     """When the job fails because its pods are not ready yet; None if it never does, or once they were."""
-    suspended = job.status.condition(Condition.SUSPENDED)
-    if job.status.ready_time is not None or (suspended is not None and suspended.status == "True"):
+    status = context.job.status
+    suspended = status.condition(Condition.SUSPENDED)
+    if status.ready_time is not None or (suspended is not None and suspended.status == "True"):
         return None  # it was ready once, or its resumption is about to be recorded
-    return time_after(could_begin_at(job, job.status), spec.run_policy.start_deadline_seconds)
+    return time_after(could_begin_at(context.job, status), context.spec.run_policy.start_deadline_seconds)
 
 
 def could_begin_at(job: Job, status: JobStatus) -> datetime | None:
@@ -53,14 +54,14 @@ def could_begin_at(job: Job, status: JobStatus) -> datetime | None:
 def _late(context: JobContext) -> Failure | None:
     """The deadline that has passed, if one has."""
     policy = context.spec.run_policy
-    due = active(context.job, context.spec)
+    due = _end_due(context)
     if due is not None and context.now >= due:
         message = f"the job has run for {policy.active_deadline_seconds} s, which is runPolicy.activeDeadlineSeconds"
         return Failure(Reason.DEADLINE_EXCEEDED, message)
     stalled = stall.evidence(context)
     if stalled is not None and policy.on_stall is OnStall.FAIL:
         return Failure(Reason.STALLED, stalled)
-    due = start(context.job, context.spec)
+    due = _start_due(context)
     if due is None or context.now < due:
         return None
     found = (*context.problems, *gang.problems(context))

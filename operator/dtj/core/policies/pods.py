@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import blockers
-from dtj.core.actions import Action, CreateClaim, Decision, DeletePod, Emit, Plan, RequeueAfter
+from dtj.core.actions import Action, CreateClaim, Decision, Emit, Plan, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.kueue import queue
@@ -55,9 +55,8 @@ def run(context: JobContext) -> Decision:
     # How many replicas the pods of an attempt know of is recorded before the first of them exists.
     made = recorded.after(*created) if context.current else recorded.then(*created)
     changed = recorded.status is not None
-    outdated = cleanup.to_delete(context.own, context.job, now_running=context.is_current)
     return made.then(
-        *(DeletePod(pod.name, pod.uid) for pod in outdated),
+        *cleanup.delete_outdated(context),
         *_events(context, wanted, starting=starting, changed=changed),
         *_stall_event(context, stalled, changed=changed),
         *(_straggler_events(context) if changed else ()),

@@ -7,8 +7,7 @@ what such a record asks for would end pods that are newer and live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from dtj.api.job import Job
@@ -26,36 +25,24 @@ PATIENCE: Final = timedelta(minutes=5)
 def wait_for_status(context: JobContext) -> Decision | None:
     """Touch nothing until the job's own status has come.
 
-    If it was lost, all start again under a number above those of the pods; recording that comes first, and fails if
-    what we know is old after all.
+    One that does not come in time was lost. All start again then, under a number above those of the pods; recording
+    that comes first, and fails if what we know is old after all.
     """
-    newer = newer_pods(context.own, context.job)
+    job, now = context.job, context.now
+    newer = [pod for pod in context.own if _is_newer(pod, job)]
     if not newer:
         return None
-    wait = seconds_to_wait(newer, context.now)
+    youngest = max((pod.created_at for pod in newer if pod.created_at is not None), default=now)
+    wait = min(youngest + PATIENCE - now, PATIENCE).total_seconds()
     if wait > 0:
         return Decision.of(RequeueAfter(wait))
-    known = context.job.status.model_copy(update={"attempt": latest_attempt(newer, context.job)})
+    latest = max(max(pod.attempt, 1 + _number(pod, job)) for pod in newer)
+    known = job.status.model_copy(update={"attempt": latest})
     return begin_attempt(context, "Warning", f"the job's status does not know of pod {newer[0].name}", known)
 
 
-def newer_pods(own: Iterable[Pod], job: Job) -> tuple[Pod, ...]:
-    """The pods of attempts and incarnations that the job's status does not know of."""
-    return tuple(pod for pod in own if _is_newer(pod, job))
-
-
-def seconds_to_wait(newer: Iterable[Pod], now: datetime) -> float:
-    """For how long the job's own record is still expected; one that does not come then was lost."""
-    youngest = max((pod.created_at for pod in newer if pod.created_at is not None), default=now)
-    return min(youngest + PATIENCE - now, PATIENCE).total_seconds()
-
-
-def latest_attempt(newer: Iterable[Pod], job: Job) -> int:
-    """The highest number of an attempt that these pods may be of."""
-    return max((max(pod.attempt, 1 + _number(pod, job)) for pod in newer), default=1)
-
-
 def _is_newer(pod: Pod, job: Job) -> bool:
+    """Whether a pod is of an attempt or incarnation that the job's status does not know of."""
     replica = replica_of(pod)
     if replica is None or number_of(pod.name, job.name, replica) is None:
         return False
@@ -63,5 +50,6 @@ def _is_newer(pod: Pod, job: Job) -> bool:
 
 
 def _number(pod: Pod, job: Job) -> int:
+    """The incarnation of a pod, by its name."""
     replica = replica_of(pod)
     return (number_of(pod.name, job.name, replica) or 0) if replica is not None else 0
