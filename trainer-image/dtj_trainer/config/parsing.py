@@ -35,6 +35,8 @@ DEFAULT_OUTPUT = Path("dtj-output")
 OWN_LEARNING_RATES = {"adam": 0.001, "sgd": 0.01}
 """For a user's own model: what Keras takes."""
 
+_PlaceOf = Callable[[str, Path | Location | None], tuple[Path | None, Location | None]]
+"""(name below the default directory, what an option says) -> a directory, and the URL that it is a copy of."""
 
 OWNERS: tuple[type[Options], ...] = (
     ScriptOptions, Training, BatchSize, Learning, UserCode, DataConfig, Execution, ValidationPolicy, Layout,
@@ -135,24 +137,18 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         files=input_data.given.get("where"), strategy=strategy,
     )  # fmt: skip
     _check_dataset(own, user_code)
-    output = _default_output(script, environ)
     outputs = Outputs(**args.values(Outputs))
     store = StorePolicy(
         cache=outputs.store_cache or default_cache(),
         retry_seconds=_number_from(environ, "DTJ_STORE_RETRY_SECONDS", DEFAULT_RETRY_SECONDS),
     )
-    place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task, output)
-    export_dir, export_location = place("export", outputs.export)
-    log_dir, log_location = place("logs", outputs.log)
+    place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task, _default_output(script, environ))
     config = Config(
         **own,
+        **_from_environment(environ),
+        **_directories(outputs, place),
         script=script,
-        job=environ.get("DTJ_JOB_NAME") or "local",
-        job_uid=environ.get("DTJ_JOB_UID", ""),
-        bind_address=environ.get("DTJ_BIND_ADDRESS", ""),
-        attempt=_attempt(environ),
         cluster=here,
-        tpu_name=_tpu_name(environ),
         data=input_data,
         user_code=user_code,
         batch_size=BatchSize(**args.values(BatchSize)),
@@ -163,18 +159,37 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         ),
         validation=ValidationPolicy(**args.values(ValidationPolicy)),
         checkpoint=_checkpoint(args, place, store),
-        export_dir=export_dir,
-        export_location=export_location,
-        export_formats=outputs.export_formats or (SAVED_MODEL,),
-        log_dir=log_dir,
-        log_location=log_location,
         store=store,
         service_task=data.service_task(here.task, environ),
-        rejoin_seconds=_number_from(environ, "DTJ_REJOIN_SECONDS", math.inf),
-        restarts_in_place=int(_number_from(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
     )
     _check(config, outputs)
     return config
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of `Config` that only the operator, the launcher and TensorFlow's variables say."""
+    return {
+        "job": environ.get("DTJ_JOB_NAME") or "local",
+        "job_uid": environ.get("DTJ_JOB_UID", ""),
+        "bind_address": environ.get("DTJ_BIND_ADDRESS", ""),
+        "attempt": _attempt(environ),
+        "tpu_name": _tpu_name(environ),
+        "rejoin_seconds": _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf),
+        "restarts_in_place": int(_number_from(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
+    }
+
+
+def _directories(outputs: Outputs, place: _PlaceOf) -> dict[str, Any]:
+    """The fields of `Config` for exports and logs."""
+    export_dir, export_location = place("export", outputs.export)
+    log_dir, log_location = place("logs", outputs.log)
+    return {
+        "export_dir": export_dir,
+        "export_location": export_location,
+        "export_formats": outputs.export_formats or (SAVED_MODEL,),
+        "log_dir": log_dir,
+        "log_location": log_location,
+    }
 
 
 def _script(args: Arguments, here: Cluster, own: Mapping[str, Any]) -> Script | None:
@@ -250,9 +265,7 @@ def _place(
     return given or (output and output / name), None
 
 
-def _checkpoint(
-    args: Arguments, place: Callable[[str, Any], tuple[Path | None, Location | None]], store: StorePolicy
-) -> CheckpointPolicy:
+def _checkpoint(args: Arguments, place: _PlaceOf, store: StorePolicy) -> CheckpointPolicy:
     values = args.values(CheckpointPolicy)
     directory, location = place("checkpoints", values["place"])
     return CheckpointPolicy(**values, directory=directory, location=location, store=store)

@@ -70,7 +70,7 @@ class Binary:
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=wanted, logits=logits)
         # Of a class that none of the examples had that the classes were counted of; as TensorFlow does it for more.
         losses = tf.where(wanted > 1, tf.constant(math.nan, losses.dtype), losses)
-        return {"loss": losses, "accuracy": accuracy(outputs, labels, threshold=0.0)}
+        return {"loss": losses, "accuracy": right(outputs, wanted, threshold=0.0)[:, 0]}
 
     def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, 2] and `class` int64 [batch], as for more classes."""
@@ -97,7 +97,7 @@ class MultiClass:
             )
         else:
             losses = tf.nn.softmax_cross_entropy_with_logits(labels=tf.cast(labels, outputs.dtype), logits=outputs)
-        return {"loss": losses, "accuracy": accuracy(outputs, labels)}
+        return {"loss": losses, "accuracy": right(outputs, labels)}
 
     def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, classes] and `class` int64 [batch]."""
@@ -114,21 +114,6 @@ def head_for(classes: int) -> Head:
 def is_sparse(labels: Tensor) -> bool:
     """Whether labels are numbers of classes, rather than a share of each class."""
     return bool(labels.shape.rank == 1 or labels.shape[-1] == 1)
-
-
-def accuracy(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5) -> Tensor:
-    """1.0 where the class is right, 0.0 where it is not, float32 [batch].
-
-    Args:
-        outputs: [batch, units]. Several units: the largest names the class, before or after a softmax.
-        threshold: with one unit, above which it is class 1: 0.5 after a sigmoid, 0 before it.
-    """
-    if outputs.shape[-1] == 1:
-        found = tf.equal(outputs[:, 0] > threshold, tf.cast(flat(labels), tf.float32) > 0.5)
-    else:
-        classes = flat(labels) if is_sparse(labels) else tf.argmax(labels, axis=-1)
-        found = tf.equal(tf.argmax(outputs, axis=-1), tf.cast(classes, tf.int64))
-    return tf.cast(found, tf.float32)
 
 
 def right(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5, binary: bool = False) -> Tensor:
