@@ -167,7 +167,7 @@ class Harness:
         from dtj_launch.progress import ProgressStore
         from dtj_trainer.config.parsing import parse
         from dtj_trainer.process.task_context import TaskContext
-        from dtj_trainer.training.session import Session
+        from dtj_trainer.user_code.session import Session
 
         store = ProgressStore()
         config = parse([f"--script={__file__}", "--progress-every=1000", *arguments], environ)

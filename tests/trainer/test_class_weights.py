@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
-from dtj_trainer.user_code.class_weights import weighted
+from dtj_trainer.training.class_weights import weighted
 from dtj_trainer.user_code.dataset import OwnData
 
 pytestmark = pytest.mark.trainer

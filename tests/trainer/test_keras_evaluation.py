@@ -13,9 +13,9 @@ from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.held_out_examples import HeldOut
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.evaluation import Evaluation
-from dtj_trainer.training.session_state import check_keras
 from dtj_trainer.user_code.dataset import OwnData
 from dtj_trainer.user_code.model import OwnTask
+from dtj_trainer.user_code.session_state import check_keras
 
 pytestmark = pytest.mark.trainer
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dtj_trainer.version import __version__
 
 if TYPE_CHECKING:
-    from dtj_trainer.training.session import Session
+    from dtj_trainer.user_code.session import Session
 
 __all__ = ["__version__", "session"]
 
@@ -21,8 +21,8 @@ __all__ = ["__version__", "session"]
 def session() -> AbstractContextManager[Session]:
     """Makes a script's own training loop one that a job can stop, move and resume: `with session() as s: ...`.
 
-    See `dtj_trainer.training.session`. To be entered before TensorFlow has computed anything.
+    See `dtj_trainer.user_code.session`. To be entered before TensorFlow has computed anything.
     """
-    from dtj_trainer.training.session import begin
+    from dtj_trainer.user_code.session import begin
 
     return begin()

@@ -29,12 +29,12 @@ def prepare(config: Config) -> tuple[LearningTask, Source]:
     """
     data = _data(config)
     if config.user_code.model:
-        from dtj_trainer.user_code.loader import load
+        from dtj_trainer.process.user_function import load
         from dtj_trainer.user_code.model import OwnTask
 
         served = _served(config, data)
         if config.user_code.class_weights:
-            from dtj_trainer.user_code.class_weights import weighted
+            from dtj_trainer.training.class_weights import weighted
 
             name = "--class-weights=" + ",".join(f"{one}:{w:g}" for one, w in enumerate(config.user_code.class_weights))
             direct = served is data
@@ -55,8 +55,8 @@ def prepare(config: Config) -> tuple[LearningTask, Source]:
 
 def _data(config: Config) -> Source:
     if config.user_code.data:
+        from dtj_trainer.process.user_function import load
         from dtj_trainer.user_code.dataset import OwnData
-        from dtj_trainer.user_code.loader import load
 
         return OwnData(config.user_code.data, load(config.user_code.data), shuffle=config.user_code.shuffle)
     if config.data.where:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 from dtj_launch import progress
 from dtj_launch.progress import Phase, ProgressStore
 from dtj_launch.rendezvous import prove_free
-from dtj_trainer import keras_fit
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config import entry_points
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
@@ -83,8 +82,6 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
     versions.log_versions(config.cluster.common_log_level)
     start_gate.meet_peers(config)
-    if config.keras_override:
-        keras_fit.install_when_imported(config)
     script_runner.run(script, context)
 
 

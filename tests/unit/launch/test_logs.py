@@ -152,7 +152,7 @@ OURS = """
     import logging, logging.config, os
     from dtj_trainer.process import logs
     logs.configure_early(os.environ)
-    ours = logging.getLogger("dtj_trainer.training.session")
+    ours = logging.getLogger("dtj_trainer.user_code.session")
 """
 
 

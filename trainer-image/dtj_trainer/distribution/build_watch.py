@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.distribution.stall_watch import TALK_SECONDS, Stalled, State, TaskWatch, end_stalled
-from dtj_trainer.process import user_call
+from dtj_trainer.process import user_function
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.watchdog import Watchdog
 
@@ -28,7 +28,7 @@ def data_watch(config: Config) -> Watchdog:
     limit = limit_seconds(config)
 
     def end() -> None:
-        doing = user_call.current()
+        doing = user_function.current()
         what = "the model is" if doing and " --model=" in doing else "the data are"
         end_with(Stalled(f"{what} not ready after {limit:g} s (--stall-timeout){f': {doing}' if doing else ''}"))
 
@@ -65,7 +65,7 @@ class BuildWatch(TaskWatch):
     def end_late(self) -> None:
         """Ends the process, and names the task that all wait for."""
         self.ends_within(TALK_SECONDS)
-        doing = "waits for the others" if self._waits else user_call.current() or "is at work on it"
+        doing = "waits for the others" if self._waits else user_function.current() or "is at work on it"
         state = State(count=self._begun, in_call=self._waits, doing=doing)
         if self.config.strategy != "MultiWorkerMirrored" and not self._waits:
             end_with(Stalled(f"{self.what}: {doing}"))

@@ -6,7 +6,7 @@ Importing this package imports neither TensorFlow nor Keras.
 import logging
 
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.user_code.imports import when_imported
+from dtj_trainer.process.imports import when_imported
 
 log = logging.getLogger(__name__)
 

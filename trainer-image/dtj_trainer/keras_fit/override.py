@@ -52,7 +52,7 @@ from dtj_trainer.keras_fit.replica_losses import (
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
 from dtj_trainer.keras_fit.watch import FitWatch
-from dtj_trainer.user_code.loss_division import Parts
+from dtj_trainer.training.loss_division import Parts
 
 log = logging.getLogger(__name__)
 

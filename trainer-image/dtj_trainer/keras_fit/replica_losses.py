@@ -17,7 +17,7 @@ from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
 from dtj_trainer.compat.optimizers import reduced
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.sums_of_losses import UnknownSumError, is_whole, mark_whole, means_of, parts_of_replica
-from dtj_trainer.user_code.loss_division import Parts, loss_of_parts
+from dtj_trainer.training.loss_division import Parts, loss_of_parts
 
 try:
     from keras.src import tree

@@ -9,7 +9,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.loop_watch import LoopWatch
 from dtj_trainer.distribution.stall_watch import State, sums_begun
-from dtj_trainer.user_code.alone import Together
+from dtj_trainer.keras_fit.alone import Together
 
 
 class FitWatch:

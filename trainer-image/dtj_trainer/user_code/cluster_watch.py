@@ -14,8 +14,8 @@ from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.process.ending import place_of_call
+from dtj_trainer.process.imports import when_imported
 from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.user_code.imports import when_imported
 
 
 def watch(config: Config) -> None:

@@ -15,19 +15,19 @@ from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
+from dtj_trainer.process.user_function import guarded
 from dtj_trainer.tasks import Serving, Tensor
 from dtj_trainer.tasks.heads import right
-from dtj_trainer.user_code.batch_normalization import synchronize_batch_normalization
-from dtj_trainer.user_code.keras_evaluation import KerasEvaluation
-from dtj_trainer.user_code.layers import (
+from dtj_trainer.training.batch_normalization import synchronize_batch_normalization
+from dtj_trainer.training.keras_evaluation import KerasEvaluation
+from dtj_trainer.training.layers import (
     adds_losses,
     changed_by_data,
     losses_that_grow,
     separate_losses,
     unsaved_state,
 )
-from dtj_trainer.user_code.loader import guarded
-from dtj_trainer.user_code.objective import CompiledObjective, DefaultMetric, overrides
+from dtj_trainer.training.objective import CompiledObjective, DefaultMetric, overrides
 
 log = logging.getLogger(__name__)
 

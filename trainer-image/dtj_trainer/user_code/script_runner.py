@@ -19,15 +19,17 @@ from types import TracebackType
 from typing import NoReturn
 
 from dtj_launch import progress
+from dtj_trainer import keras_fit
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config.script import Script
 from dtj_trainer.errors import FOUND_TOGETHER, TrainerError, UsageError
 from dtj_trainer.exit_codes import ExitCode
+from dtj_trainer.keras_fit import alone
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
-from dtj_trainer.user_code import alone, cluster_watch, seeds
+from dtj_trainer.user_code import cluster_watch, seeds
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +115,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
             "random numbers of Python, NumPy, Keras and TensorFlow begin with the same seed on all tasks: "
             f"--seed={script.seed} gives them again",
         )
+    if context.config.keras_override:
+        keras_fit.install_when_imported(context.config)
     together = alone.watch(context.config, script.name, context.progress_store)
     if together:
         cluster_watch.watch(context.config)

@@ -9,7 +9,7 @@ import importlib
 import random
 from typing import Any
 
-from dtj_trainer.user_code.imports import when_imported
+from dtj_trainer.process.imports import when_imported
 
 _LARGEST = 2**32
 """NumPy takes no larger seed."""

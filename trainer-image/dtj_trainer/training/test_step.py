@@ -18,7 +18,7 @@ from dtj_trainer import keras_compat
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
-from dtj_trainer.user_code.metric_values import (
+from dtj_trainer.training.metric_values import (
     check_added_up,
     check_sums_from_zero,
     flat,

@@ -17,7 +17,7 @@ from dtj_trainer.config.cluster import CHIEF, WORKER
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.ending import place_of_call
-from dtj_trainer.user_code.imports import when_imported
+from dtj_trainer.process.imports import when_imported
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
+from dtj_trainer.process.user_function import guarded
 from dtj_trainer.tasks.heads import right
-from dtj_trainer.user_code.exact_loss import Exact
-from dtj_trainer.user_code.loader import guarded
-from dtj_trainer.user_code.loss_division import EXAMPLES, Division, division
-from dtj_trainer.user_code.metric_values import (
+from dtj_trainer.training.exact_loss import Exact
+from dtj_trainer.training.loss_division import EXAMPLES, Division, division
+from dtj_trainer.training.metric_values import (
     check_added_up,
     check_sums_from_zero,
     flat,
@@ -31,7 +31,7 @@ from dtj_trainer.user_code.metric_values import (
     size_of,
     values_of,
 )
-from dtj_trainer.user_code.test_step import OwnTestStep
+from dtj_trainer.training.test_step import OwnTestStep
 
 Tensor = Any
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 from dtj_trainer import keras_compat
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
-from dtj_trainer.user_code.metric_values import numbers
-from dtj_trainer.user_code.objective import DefaultMetric, overrides, unpacked
-from dtj_trainer.user_code.test_step import metrics_of, updating
+from dtj_trainer.training.metric_values import numbers
+from dtj_trainer.training.objective import DefaultMetric, overrides, unpacked
+from dtj_trainer.training.test_step import metrics_of, updating
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,19 @@
-"""Imports a user's function and calls it; whatever goes wrong in it is one line that says where."""
+"""Imports a user's function and calls it; whatever goes wrong in it is one line that says where.
+
+A watch that ends the task while such a function runs can ask for it. Must not import TensorFlow.
+"""
 
 import importlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import TrainerError, UsageError
-from dtj_trainer.process import user_call
 
 _LONGEST = 300
+_running: list[str] = []
 _NOT_THEIRS = ("site-packages", "dtj_trainer/", "<", "/importlib/")
 
 
@@ -40,7 +44,7 @@ def guarded(name: Name, what: str, call: Callable[[], Any]) -> Any:
     """
     doing = f"is in {what}" if what.endswith("()") else f"is {what}"
     try:
-        with user_call.running(f"{doing} of {name}"):
+        with running(f"{doing} of {name}"):
             return call()
     except TrainerError:
         raise
@@ -58,3 +62,18 @@ def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THEIRS)]
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+
+
+@contextmanager
+def running(what: str) -> Iterator[None]:
+    """Notes what runs until the end of the context: `is in model() of --model=mine:model`."""
+    _running.append(what)
+    try:
+        yield
+    finally:
+        _running.pop()
+
+
+def current() -> str | None:
+    """What `running` noted last and is not over; can be asked by any thread."""
+    return next(iter(_running[-1:]), None)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
-from dtj_trainer.user_code.loss_division import Parts, loss_of_parts
+from dtj_trainer.training.loss_division import Parts, loss_of_parts
 
 Tensor = Any
 _BY_WEIGHT = "mean_with_sample_weight"

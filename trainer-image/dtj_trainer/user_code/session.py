@@ -59,7 +59,7 @@ from dtj_trainer.distribution.loop_watch import LoopWatch  # noqa: E402
 from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
 from dtj_trainer.keras_fit.losses import ReportedLosses  # noqa: E402
 from dtj_trainer.training.inner_loop import new_counter  # noqa: E402
-from dtj_trainer.training.session_state import (  # noqa: E402
+from dtj_trainer.user_code.session_state import (  # noqa: E402
     adopt_parts,
     build_optimizers,
     check_keras,
