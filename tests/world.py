@@ -214,6 +214,13 @@ class World:
             else ended(code, after_seconds=since_start, message=message, reason=reason),
         )
 
+    def sees(
+        self, replica: str, phase: Phase, *, exit_code: int | None = None, message: str = "", reason: str = ""
+    ) -> None:
+        """The operator sees a replica's pod as its kubelet reports it, and does what that asks for."""
+        self.set_pod(replica, phase, exit_code=exit_code, message=message, reason=reason)
+        self.settle()
+
     def block(self, replica: str, reason: Reason, message: str) -> None:
         """What scheduler or kubelet say of a pod that cannot start."""
         name = f"{self.job.name}-{replica}"
@@ -257,8 +264,7 @@ class World:
         """The latest pod of worker 0 fails; time passes until no backoff holds anything back, and all pods run."""
         number = self.job.status.attempt - 1
         name = "worker-0" + (f"-r{number}" if number else "")
-        self.set_pod(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
-        self.settle()
+        self.sees(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
         self.advance(61)
         self.start()
 
@@ -389,8 +395,7 @@ class World:
         """Two answers that show the same place, 61 s apart."""
         for seconds in (0, 61):
             self.advance(seconds)
-            self.report(replica, **progress)
-            self.settle()
+            self.hears(replica, **progress)
 
     def report(self, replica: str, **progress: object) -> None:
         """What a replica's pod answers now, when the operator asks how far the training is."""
@@ -405,6 +410,11 @@ class World:
         at = before.at if before is not None and known else self.now
         self.progress = SeenProgress(uid, reported, at, self.now - self._still_since)
         self.silence = None
+
+    def hears(self, replica: str, **progress: object) -> None:
+        """The operator receives such an answer of a replica's pod, and does what that asks for."""
+        self.report(replica, **progress)
+        self.settle()
 
     def is_silent(self, replica: str, *, seconds: float) -> None:
         """A replica's pod has not answered for so long."""

@@ -105,8 +105,7 @@ class TestADisruptedGroup:
         story = running(NATIVE_137, roles={"worker": 3})
         self.created_now(story)
         self.disrupt(story, status)
-        story.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        story.settle()
+        story.sees("worker-1", Phase.FAILED, exit_code=3)
         story.wait(10)
         restarts = story.job.status.restarts
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))

@@ -117,25 +117,21 @@ class TestWhenItIsThere:
 
     def test_it_goes_when_the_job_has_ended_and_nothing_listens(self) -> None:
         there = all_running(roles={"worker": 1})
-        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         assert there.job.status.state == "Succeeded"
         assert there.network_policy is None
 
     def test_it_stays_as_long_as_pods_are_left_running(self) -> None:
         there = all_running(roles={"chief": 1, "worker": 1}, runPolicy={"cleanPodPolicy": "None"})
-        there.set_pod("chief-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("chief-0", Phase.SUCCEEDED, exit_code=0)
         assert there.job.status.state == "Succeeded"
         assert there.network_policy is not None
-        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         assert there.network_policy is None
 
     def test_it_stays_as_long_as_tensorboard_does(self) -> None:
         there = all_running(roles={"worker": 1}, checkpoint=BOARD, tensorBoard={"ttlSeconds": 60})
-        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         assert there.job.status.state == "Succeeded"
         assert there.network_policy is not None
         there.remove("tensorboard")  # evicted: it comes back, and must not come back to an open port
@@ -147,8 +143,7 @@ class TestWhenItIsThere:
 
     def test_somebody_elses_is_not_deleted_at_the_end(self) -> None:
         there = all_running(roles={"worker": 1})
-        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         there.network_policy = Child("default", "digits", "uid-of-another", "somebody-else")
         assert not any(isinstance(action, DeleteNetworkPolicy) for action in there.planned())
 

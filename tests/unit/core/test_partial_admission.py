@@ -152,8 +152,7 @@ def test_completed_workers_give_back_the_quota_that_they_had() -> None:
     """Kueue subtracts from the count that was asked for, and takes the rest if that is less than it admitted."""
     story = queued(strategy="ParameterServer", roles={"chief": 1, "worker": 4, "ps": 1})
     admit(story, 3)
-    story.set_pod("worker-2", Phase.SUCCEEDED)
-    story.settle()
+    story.sees("worker-2", Phase.SUCCEEDED)
     assert story.gang is not None
     assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 2}]
     assert living(story) == {"chief-0", "ps-0", "worker-0", "worker-1"}

@@ -57,8 +57,7 @@ class TestCollectives:
     def test_peers_that_saved_and_left_are_no_failure_and_are_kept(self) -> None:
         world = running()
         world.take_away("worker-1")
-        world.set_pod("worker-0", Phase.FAILED, exit_code=42)
-        world.settle()
+        world.sees("worker-0", Phase.FAILED, exit_code=42)
         assert not world.is_true(Condition.FAILURE_TARGET)
         assert {"digits-worker-0", "digits-worker-0-r1"} <= live(world)
 
@@ -66,8 +65,7 @@ class TestCollectives:
         world = running()
         world.take_away("worker-1")
         world.advance(2)
-        world.set_pod("worker-0", Phase.FAILED, exit_code=1)
-        world.settle()
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
         assert world.job.status.attempt == 2
 
     def test_an_error_before_the_loss_is_the_cause(self) -> None:
@@ -80,8 +78,7 @@ class TestCollectives:
 
     def test_a_lost_peer_waits_for_its_cause_before_all_start_again(self) -> None:
         world = running()
-        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-        world.settle()
+        world.sees("worker-0", Phase.FAILED, exit_code=75)
         assert world.job.status.attempt == 1
         assert any(isinstance(action, RequeueAfter) for action in world.step())
         world.wait(5)
@@ -98,8 +95,7 @@ class TestCollectives:
 
     def test_completion_is_of_an_attempt(self) -> None:
         world = running(roles={"chief": 1, "worker": 1, "evaluator": 1})
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("worker-0", Phase.SUCCEEDED)
         world.take_away("chief-0")
         world.settle()
         assert "digits-worker-0-r1" in live(world)
@@ -162,8 +158,7 @@ class TestParameterServers:
     def test_a_chief_that_saved_and_left_comes_back_alone_and_nobody_pays(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES, backoffLimit=0, disruptionLimit=0)
         world.take_away("chief-0")
-        world.set_pod("chief-0", Phase.FAILED, exit_code=42)
-        world.settle()
+        world.sees("chief-0", Phase.FAILED, exit_code=42)
         assert (world.job.status.attempt, world.job.status.restarts.preemption) == (1, 1)
         assert "digits-chief-0-r1" in live(world)
 
@@ -191,8 +186,7 @@ class TestParameterServers:
 
     def test_all_start_again_when_the_chief_says_that_it_lost_a_peer_and_no_cause_is_found(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.set_pod("chief-0", Phase.FAILED, exit_code=75)
-        world.settle()
+        world.sees("chief-0", Phase.FAILED, exit_code=75)
         assert world.job.status.attempt == 1
         world.wait(5)
         assert world.job.status.attempt == 2
@@ -201,8 +195,7 @@ class TestParameterServers:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         world.set_pod("chief-0", Phase.FAILED, exit_code=75)
         world.advance(2)
-        world.set_pod("ps-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
-        world.settle()
+        world.sees("ps-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
         world.wait(1)
         assert (world.job.status.attempt, world.job.status.restarts.out_of_memory) == (2, 1)
         assert world.job.status.restarts.total == 1
@@ -221,8 +214,7 @@ class TestParameterServers:
 def test_a_collective_whose_member_vanished_without_a_trace_starts_again() -> None:
     world = running()
     world.remove("worker-1")
-    world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-    world.settle()
+    world.sees("worker-0", Phase.FAILED, exit_code=75)
     (event,) = (event for event in world.events if event.reason is Reason.NEW_ATTEMPT)
     assert "worker-1 (pod digits-worker-1) was taken away" in event.message
     assert live(world) >= {"digits-worker-0-r1", "digits-worker-1-r1"}

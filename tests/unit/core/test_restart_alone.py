@@ -59,8 +59,7 @@ class TestCollectivesThatAreMendedPodByPod:
         world.wait(1)
         assert live(world) == {"digits-chief-0", "digits-chief-0-r1", "digits-worker-0", "digits-worker-1"}
         world.run_all()
-        world.set_pod("chief-0-r1", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("chief-0-r1", Phase.SUCCEEDED)
         assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 1)
         assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
 
@@ -95,8 +94,7 @@ class TestCollectivesThatAreMendedPodByPod:
 
     def test_all_start_again_where_a_member_has_completed_that_one_alone_would_wait_for(self) -> None:
         world = running(roles={"chief": 1, "worker": 1}, restartScope="Pod")
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("worker-0", Phase.SUCCEEDED)
         world.set_pod("chief-0", Phase.FAILED, exit_code=137)
         world.wait(1)
         assert world.job.status.attempt == 2
