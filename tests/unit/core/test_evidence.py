@@ -50,8 +50,7 @@ def test_ends_that_only_say_that_the_infrastructure_caused_them_are_free_three_t
     status = world.job.status
     assert world.is_true(Condition.FAILED) or world.is_true(Condition.FAILURE_TARGET)
     assert (status.restarts.user, status.restarts.total) == (2, FREE_IN_A_ROW + 2)
-    target = status.condition(Condition.FAILURE_TARGET)
-    assert target is not None
+    target = world.condition(Condition.FAILURE_TARGET)
     assert target.reason == Reason.BACKOFF_LIMIT_EXCEEDED
     assert "restart 4 in a row without a lost pod or a new step, so it counts as an error" in target.message
     assert status.root_cause is not None

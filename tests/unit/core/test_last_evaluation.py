@@ -25,11 +25,9 @@ def trained(**policy: str | int) -> World:
 @pytest.mark.parametrize("policy", ["Running", "All", "None"])
 def test_the_job_is_complete_when_its_evaluator_has_ended(policy: str) -> None:
     world = trained(cleanPodPolicy=policy)
-    status = world.job.status
     assert "digits-evaluator-0" in live(world)
     assert not world.is_true(Condition.COMPLETE)
-    ready = status.condition(Condition.PODS_READY)
-    assert ready is not None
+    ready = world.condition(Condition.PODS_READY)
     assert ready.reason == Reason.STOPPING_PODS
     assert ready.message.startswith("digits-evaluator-0 evaluates the last checkpoint, until ")
     world.set_pod("evaluator-0", Phase.SUCCEEDED, exit_code=0)

@@ -10,7 +10,7 @@ import pytest
 
 from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Label, Reason
+from dtj.api.names import Condition, Label, Reason
 from dtj.app.job_access import job_access
 from dtj.core.actions import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
 from dtj.core.observed import Child, Observed, Phase
@@ -110,9 +110,9 @@ class TestWhenItIsThere:
         there.settle()
         assert there.pods == {}
         assert there.job.status.reason == Reason.NAME_TAKEN
-        ready = there.job.status.condition("PodsReady")  # type: ignore[arg-type]
-        assert ready is not None
-        assert ready.message.startswith('networkpolicy "digits" exists and belongs to something else')
+        assert there.condition(Condition.PODS_READY).message.startswith(
+            'networkpolicy "digits" exists and belongs to something else'
+        )
         assert there.network_policy.uid == "uid-of-another"
 
     def test_it_goes_when_the_job_has_ended_and_nothing_listens(self) -> None:
@@ -165,7 +165,7 @@ async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
         assert gateway.names(PODS) == []
         stored = harness.engine.state.jobs.get(submitted.key)
         assert stored is not None
-        ready = stored.job.status.condition("PodsReady")  # type: ignore[arg-type]
+        ready = stored.job.status.condition(Condition.PODS_READY)
         assert ready is not None
         assert (ready.reason, ready.message) == (Reason.POD_CREATION_FAILED, f"digits: {REFUSED.message}")
         gateway.heal()

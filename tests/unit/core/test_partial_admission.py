@@ -98,9 +98,7 @@ def test_a_job_runs_with_the_workers_that_were_admitted() -> None:
     assert str(config).count(":2222") == 3
     status = story.job.status
     assert (status.state, status.ready, status.replica_statuses["worker"].desired) == ("Running", "3/3", 3)
-    ready = status.condition(Condition.PODS_READY)
-    assert ready is not None
-    assert ready.message == "Kueue has admitted 3 of 4 workers"
+    assert story.condition(Condition.PODS_READY).message == "Kueue has admitted 3 of 4 workers"
     assert "Kueue has admitted the job with 3 of 4 workers" in [event.message for event in story.events]
 
 
