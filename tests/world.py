@@ -249,6 +249,11 @@ class World:
         """What a drain does, or a person: the pod is asked to stop."""
         self._terminate(f"{self.job.name}-{replica}")
 
+    def loses(self, replica: str) -> None:
+        """The pod is asked to stop, and the operator does what that asks for."""
+        self.take_away(replica)
+        self.settle()
+
     def _terminate(self, name: str) -> None:
         if not self.pods[name].terminating:
             asked_to_stop = replace(self.pods[name], deletion_requested_at=self.now, deletion_due=self.now + GRACE)

@@ -55,8 +55,7 @@ def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
 def test_attempts_have_time_between_them() -> None:
     world = running()
     for attempt in (2, 3):
-        world.take_away("worker-0" if attempt == 2 else "worker-0-r1")
-        world.settle()
+        world.loses("worker-0" if attempt == 2 else "worker-0-r1")
         if attempt == 3:
             assert world.job.status.attempt == 2
             world.wait(10)
@@ -65,11 +64,9 @@ def test_attempts_have_time_between_them() -> None:
 
 def test_a_restart_recorded_by_a_clock_that_was_ahead_delays_no_next_one() -> None:
     world = running()
-    world.take_away("worker-1")
-    world.settle()
+    world.loses("worker-1")
     world.finish_deletions()
     ahead = {"last_restart_time": format_time(world.now + timedelta(hours=1))}
     world.job = replace(world.job, status=world.job.status.model_copy(update=ahead))
-    world.take_away("worker-0-r1")
-    world.settle()
+    world.loses("worker-0-r1")
     assert world.job.status.attempt == 3

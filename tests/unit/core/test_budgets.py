@@ -43,8 +43,7 @@ def test_running_out_of_memory_is_counted_apart_and_paid_from_the_same_budget() 
 def test_a_disruption_is_no_error_without_a_limit_however_often() -> None:
     world = running(roles={"worker": 1}, backoffLimit=0)
     for attempt in range(1, 8):
-        world.take_away(f"worker-0-r{attempt - 1}" if attempt > 1 else "worker-0")
-        world.settle()
+        world.loses(f"worker-0-r{attempt - 1}" if attempt > 1 else "worker-0")
         world.finish_deletions()
         world.run_all()
         world.settle()

@@ -129,8 +129,7 @@ class TestInTheStatus:
         world.advance(10)
         world.hears("worker-0", step=5)
         world.report("worker-0", step=7)
-        world.take_away("worker-0")
-        world.settle()
+        world.loses("worker-0")
         assert world.shown_progress().step == 5
 
     @pytest.mark.parametrize(

@@ -146,8 +146,7 @@ class TestThatItIsInNobodysWay:
         there = all_running(runPolicy={"backoffLimit": 0})
         there.sees("tensorboard", Phase.FAILED, exit_code=1)
         assert there.job.status.state == "Running"
-        there.take_away("tensorboard")
-        there.settle()
+        there.loses("tensorboard")
         assert there.job.status.state == "Running"
 
     def test_its_blocker_is_no_blocker_of_the_jobs(self) -> None:
