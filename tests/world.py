@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from builders import NOW, ended, job
+from builders import NOW, ended, job, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, apply_merge_patch, dig, text
-from dtj.api.kueue import ADMISSION_GATE
-from dtj.api.names import Annotation, Condition, Label, Reason
+from dtj.api.names import Annotation, Condition, Reason
 from dtj.api.spec import RunPolicy
 from dtj.api.status import ConditionStatus, JobStatus, Progress, RootCause
 from dtj.core.actions import (
@@ -67,6 +66,8 @@ from dtj.core.observed import (
 )
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+from dtj.kube.observed import claim_from, gang_from, network_policy_from, pod_from, service_from
+from dtj.kube.records import gang_from_object, plain_from_object, pod_from_object, service_from_object
 from support.gang_manifests import gang_of, members_needed
 from support.pod_environment import config_maps_of
 
@@ -212,6 +213,13 @@ class World:
             else ended(code, after_seconds=since_start, message=message, reason=reason),
         )
 
+    def sees(
+        self, replica: str, phase: Phase, *, exit_code: int | None = None, message: str = "", reason: str = ""
+    ) -> None:
+        """The operator sees a replica's pod as its kubelet reports it, and does what that asks for."""
+        self.set_pod(replica, phase, exit_code=exit_code, message=message, reason=reason)
+        self.settle()
+
     def block(self, replica: str, reason: Reason, message: str) -> None:
         """What scheduler or kubelet say of a pod that cannot start."""
         name = f"{self.job.name}-{replica}"
@@ -240,6 +248,11 @@ class World:
         """What a drain does, or a person: the pod is asked to stop."""
         self._terminate(f"{self.job.name}-{replica}")
 
+    def loses(self, replica: str) -> None:
+        """The pod is asked to stop, and the operator does what that asks for."""
+        self.take_away(replica)
+        self.settle()
+
     def _terminate(self, name: str) -> None:
         if not self.pods[name].terminating:
             asked_to_stop = replace(self.pods[name], deletion_requested_at=self.now, deletion_due=self.now + GRACE)
@@ -255,8 +268,7 @@ class World:
         """The latest pod of worker 0 fails; time passes until no backoff holds anything back, and all pods run."""
         number = self.job.status.attempt - 1
         name = "worker-0" + (f"-r{number}" if number else "")
-        self.set_pod(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
-        self.settle()
+        self.sees(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
         self.advance(61)
         self.start()
 
@@ -319,13 +331,15 @@ class World:
             case BestEffort(action=inner):
                 self._carry_out_best_effort(inner)
             case CreateService(manifest=body):
-                self.service = self._child(body)
+                self.service = service_from(service_from_object(self._stored(body)))
             case CreateNetworkPolicy(manifest=body):
-                self.network_policy = self._child(body)
+                self.network_policy = network_policy_from(plain_from_object(self._stored(body)))
             case UpdateNetworkPolicy(patch=body):
                 assert self.network_policy is not None
                 assert dig(body, "metadata", "uid") == self.network_policy.uid
-                self.network_policy = replace(self.network_policy, digest=self._child(body).digest)
+                self.network_policy = replace(
+                    self.network_policy, digest=text(dig(body, "metadata", "annotations", Annotation.POLICY_DIGEST))
+                )
             case DeleteNetworkPolicy(uid=uid):
                 assert self.network_policy is not None
                 assert self.network_policy.uid == uid
@@ -335,7 +349,7 @@ class World:
             case DeleteConfigMap(name=name):
                 self.config_maps.pop(name, None)
             case CreateClaim(manifest=body):
-                self.claim = self._child(body)
+                self.claim = claim_from(plain_from_object(self._stored(body)))
             case CreatePod(render=render):
                 self._create(render())
             case DeletePod(name=name, uid=uid):
@@ -371,7 +385,7 @@ class World:
     def _carry_out_best_effort(self, action: Action) -> None:
         match action:
             case CreateService(manifest=body):
-                self.tensorboard = self._child(body)
+                self.tensorboard = service_from(service_from_object(self._stored(body)))
             case DeleteService(uid=uid):
                 assert self.tensorboard is not None
                 assert self.tensorboard.uid == uid
@@ -385,8 +399,7 @@ class World:
         """Two answers that show the same place, 61 s apart."""
         for seconds in (0, 61):
             self.advance(seconds)
-            self.report(replica, **progress)
-            self.settle()
+            self.hears(replica, **progress)
 
     def report(self, replica: str, **progress: object) -> None:
         """What a replica's pod answers now, when the operator asks how far the training is."""
@@ -401,6 +414,11 @@ class World:
         at = before.at if before is not None and known else self.now
         self.progress = SeenProgress(uid, reported, at, self.now - self._still_since)
         self.silence = None
+
+    def hears(self, replica: str, **progress: object) -> None:
+        """The operator receives such an answer of a replica's pod, and does what that asks for."""
+        self.report(replica, **progress)
+        self.settle()
 
     def is_silent(self, replica: str, *, seconds: float) -> None:
         """A replica's pod has not answered for so long."""
@@ -437,26 +455,18 @@ class World:
     def _as_shown(self, gang: GangObject, body: JsonObject) -> GangObject:
         """``gang`` with what an informer reads of its manifest; what was read to write it is read again next time."""
         self.workload_priorities.clear()
+        read = gang_from(gang.api, gang_from_object(body))
         return replace(
             gang,
-            size=text(dig(body, "metadata", "annotations", Annotation.GANG_SIZE)),
-            queue=text(dig(body, "spec", "queueName")),
-            priority_class=text(dig(body, "spec", "priorityClassName")),
-            gated_by=text(dig(body, "metadata", "annotations", ADMISSION_GATE)),
-            topology_key=text(dig(body, "spec", "schedulingConstraints", "topology", 0, "key")) if self.gates else "",
+            size=read.size,
+            queue=read.queue,
+            priority_class=read.priority_class,
+            gated_by=read.gated_by,
+            topology_key=read.topology_key if self.gates else "",
         )
 
-    def _child(self, body: JsonObject) -> Child:
-        selector = dig(body, "spec", "selector")
-        return Child(
-            namespace=self.job.namespace,
-            name=text(dig(body, "metadata", "name")),
-            uid=f"uid-{self.created}",
-            owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
-            selector={key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {},
-            digest=text(dig(body, "metadata", "annotations", Annotation.POLICY_DIGEST)),
-            config_map=text(dig(body, "metadata", "annotations", Annotation.CLUSTER)),
-        )
+    def _stored(self, body: JsonObject) -> JsonObject:
+        return stored(body, namespace=self.job.namespace, uid=f"uid-{self.created}")
 
     def _create(self, body: JsonObject) -> None:
         name = text(dig(body, "metadata", "name"))
@@ -464,17 +474,7 @@ class World:
         assert config_maps_of(body) <= self.config_maps.keys(), f"{name} refers to a ConfigMap that does not exist"
         self.created += 1
         self.manifests[name] = body
-        self.pods[name] = Pod(
-            namespace=self.job.namespace,
-            name=name,
-            uid=f"uid-{self.created}",
-            owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
-            job_name=text(dig(body, "metadata", "labels", Label.JOB_NAME)),
-            role=text(dig(body, "metadata", "labels", Label.ROLE)),
-            index=int(text(dig(body, "metadata", "labels", Label.INDEX)) or -1),
-            attempt=int(text(dig(body, "metadata", "labels", Label.ATTEMPT)) or 1),
-            created_at=self.now,
-        )
+        self.pods[name] = replace(pod_from(pod_from_object(self._stored(body))), created_at=self.now)
 
 
 _POLICY: Final = frozenset(str(field.alias) for field in RunPolicy.model_fields.values())

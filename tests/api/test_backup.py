@@ -43,10 +43,7 @@ def restore(world: JobWorld, job: JsonObject) -> None:
 @pytest.fixture
 def running(world: JobWorld, operator: OperatorProcess) -> JsonObject:
     """A job that runs, as a backup has it."""
-    world.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_state("Running")
+    world.run(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     return world.body()
 
 

@@ -200,8 +200,7 @@ def test_who_may_not_see_pods_still_sees_the_job(world: JobWorld, command_line: 
 @pytest.mark.usefixtures("operator")
 def test_waiting_ends_with_the_right_code(world: JobWorld, dtj: CommandLine) -> None:
     for name in ("good", "bad"):
-        world.submit(name, runPolicy={"backoffLimit": 0})
-        world.await_pods(["worker-0", "worker-1"], name)
+        world.begin(name, runPolicy={"backoffLimit": 0})
     late = dtj.run("wait", "dtj/good", "--timeout", "200ms")
     assert (late.returncode, late.stdout) == (3, "")
     assert re.fullmatch(r"good: not at its end after 0\.2 s; it is Starting .*\n", late.stderr)
@@ -236,8 +235,7 @@ def test_ctrl_c_ends_a_wait_and_says_that_the_job_goes_on(world: JobWorld, dtj: 
 
 @pytest.mark.usefixtures("operator")
 def test_a_job_is_suspended_resumed_scaled_and_deleted(world: JobWorld, dtj: CommandLine) -> None:
-    world.submit(elastic=ELASTIC)
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin(elastic=ELASTIC)
     suspended = dtj.run("suspend", "digits", "--wait", "--timeout", f"{PATIENCE_SECONDS:.0f}s")
     assert (suspended.returncode, suspended.stdout) == (0, f"{KIND}/digits suspended\n")
     assert world.pods() == {}
@@ -289,8 +287,7 @@ def test_a_list_comes_as_a_table_as_names_and_as_whole_objects(world: JobWorld, 
 
 
 def test_a_watched_list_is_a_line_a_change(world: JobWorld, operator: OperatorProcess, dtj: CommandLine) -> None:
-    world.submit("a")
-    world.await_pods(["worker-0", "worker-1"], "a")
+    world.begin("a")
     world.await_state("Starting", "a")
     watching = dtj.start("list", "--watch")
     assert read_until(watching, "a ").splitlines()[0].split()[:2] == ["NAME", "STATE"]

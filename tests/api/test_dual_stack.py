@@ -42,16 +42,14 @@ def cluster(first_family: str) -> Iterator[ControlPlane]:
 
 
 def test_the_service_of_a_job_has_the_family_that_the_cluster_prefers(world: JobWorld, first_family: str) -> None:
-    world.submit(roles={"worker": 2})
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin(roles={"worker": 2})
     (service,) = world.services().values()
     assert dig(service, "spec", "ipFamilyPolicy") == "SingleStack"
     assert dig(service, "spec", "ipFamilies") == [first_family]
 
 
 def test_a_second_family_that_somebody_adds_stays_when_the_job_starts_again(world: JobWorld, first_family: str) -> None:
-    world.submit(roles={"worker": 2})
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin(roles={"worker": 2})
     patch = '{"spec":{"ipFamilyPolicy":"RequireDualStack"}}'
     world.plane.kubectl("patch", "-n", world.namespace, "service/digits", "--type=merge", "-p", patch)
     for index in (0, 1):

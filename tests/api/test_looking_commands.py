@@ -62,20 +62,12 @@ def reader(world: JobWorld, kubelet: KubeletLogs, log_reader: Path) -> Person:
     return Person(log_reader, world.namespace, kubelet)
 
 
-def run(world: JobWorld, **arguments: object) -> None:
-    """A job of two workers that runs."""
-    world.submit(**arguments)  # type: ignore[arg-type]
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_condition(Condition.PODS_READY)
-
-
 # -- status ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("operator")
 def test_status_of_a_running_job(world: JobWorld, person: Person) -> None:
-    run(world)
+    world.run()
     world.await_event(Reason.PODS_CREATED)
     text = person.says("status", "digits")
     assert text.startswith("digits  Running 2/2 for ")
@@ -100,7 +92,7 @@ def test_status_without_a_name_is_that_of_the_only_job(world: JobWorld, person: 
 
 @pytest.mark.usefixtures("operator")
 def test_status_gives_all_that_it_gathered_to_programs(world: JobWorld, person: Person) -> None:
-    run(world)
+    world.run()
     found = json.loads(person.says("status", "digits", "-o", "json"))
     assert found["job"]["status"]["ready"] == "2/2"
     assert [pod["metadata"]["name"] for pod in found["pods"]] == ["digits-worker-0", "digits-worker-1"]
@@ -111,7 +103,7 @@ def test_status_gives_all_that_it_gathered_to_programs(world: JobWorld, person: 
 
 @pytest.mark.usefixtures("operator")
 def test_what_a_person_may_not_read_is_reported_in_its_place(world: JobWorld) -> None:
-    run(world)
+    world.run()
     someone = Person(world.user("someone", "get"), world.namespace)
     text = someone.says("status", "digits")
     assert text.startswith("digits  Running 2/2")
@@ -122,8 +114,7 @@ def test_what_a_person_may_not_read_is_reported_in_its_place(world: JobWorld) ->
 
 @pytest.mark.usefixtures("operator")
 def test_watching_reports_each_change_and_ends_with_the_job(world: JobWorld, person: Person) -> None:
-    world.submit(runPolicy=ALL_WORKERS)
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin(runPolicy=ALL_WORKERS)
     results: list[Result] = []
     watching = threading.Thread(target=lambda: results.append(person.types("status", "digits", "--watch")), daemon=True)
     watching.start()
@@ -152,8 +143,7 @@ def dtj(world: JobWorld, tmp_path: Path) -> Iterator[CommandLine]:
 def test_ctrl_c_ends_the_command_and_says_that_the_job_goes_on(
     world: JobWorld, dtj: CommandLine, words: list[str]
 ) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin()
     mark = world.plane.audit.mark()
     looking = dtj.start(*words)
     world.await_watch(since=mark)
@@ -170,7 +160,7 @@ def test_ctrl_c_ends_the_command_and_says_that_the_job_goes_on(
 
 @pytest.mark.usefixtures("operator")
 def test_logs_of_all_replicas_are_merged_by_time(world: JobWorld, reader: Person) -> None:
-    run(world)
+    world.run()
     reader.kubelet.say("digits-worker-0", "first", second=1)
     reader.kubelet.say("digits-worker-1", "second", second=2)
     reader.kubelet.say("digits-worker-0", "third", second=3)
@@ -184,7 +174,7 @@ def test_logs_of_all_replicas_are_merged_by_time(world: JobWorld, reader: Person
 
 @pytest.mark.usefixtures("operator")
 def test_the_first_error_is_found_in_the_log_of_the_root_cause(world: JobWorld, reader: Person) -> None:
-    run(world, runPolicy={"backoffLimit": 0})
+    world.run(runPolicy={"backoffLimit": 0})
     trace = ["Traceback (most recent call last):", "ModuleNotFoundError: No module named 'flowers'"]
     reader.kubelet.say("digits-worker-1", *(f"step {number}" for number in range(30)), *trace)
     assert reader.says("logs", "digits", "--first-error", code=Exit.USAGE).startswith("digits: no replica has failed")
@@ -213,8 +203,7 @@ def test_the_first_error_is_found_in_the_log_of_the_root_cause(world: JobWorld, 
 def test_what_the_job_has_not_is_one_line_and_code_2(
     world: JobWorld, person: Person, words: list[str], refusal: str
 ) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin()
     assert person.says("logs", "digits", *words, code=Exit.USAGE) == refusal + "\n"
     assert person.says("logs", "digits", "-f", *words, code=Exit.USAGE) == refusal + "\n"
 

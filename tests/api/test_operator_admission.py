@@ -58,8 +58,7 @@ def test_a_policy_that_denies_the_pods_is_reported_once_in_its_own_words(world: 
 def test_a_limit_range_gives_each_container_its_defaults(world: JobWorld) -> None:
     limits: JsonObject = {"type": "Container", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "500m"}}
     world.create("limitranges", {"metadata": {"name": "defaults"}, "spec": {"limits": [limits]}})
-    world.submit(roles={"worker": 1})
-    world.await_pods(["worker-0"])
+    world.begin(roles={"worker": 1})
     resources = dig(world.pods()["digits-worker-0"], "spec", "containers", 0, "resources")
     assert resources == {"limits": {"cpu": "2"}, "requests": {"cpu": "500m"}}
 
@@ -72,8 +71,7 @@ def test_the_network_of_the_host_and_sidecars_of_a_mesh_reach_the_pods(world: Jo
         "initContainers": [proxy],
         "containers": [{"name": "trainer", "image": "example/trainer:1"}],
     }
-    world.submit(roles={"worker": 1}, template={"spec": spec})
-    world.await_pods(["worker-0"])
+    world.begin(roles={"worker": 1}, template={"spec": spec})
     pod = world.pods()["digits-worker-0"]
     assert (dig(pod, "spec", "hostNetwork"), dig(pod, "spec", "dnsPolicy")) == (True, "ClusterFirstWithHostNet")
     assert dig(pod, "spec", "initContainers", 0, "restartPolicy") == "Always"

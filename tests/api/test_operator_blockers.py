@@ -15,8 +15,7 @@ pytestmark = pytest.mark.api
 
 def test_a_job_that_finds_no_node_says_so_in_the_schedulers_words(world: JobWorld, operator: OperatorProcess) -> None:
     before = world.pods_version()
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin()
 
     def scheduler_message(pod: JsonObject) -> str | None:
         conditions = objects(dig(pod, "status", "conditions"))

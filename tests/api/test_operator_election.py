@@ -33,8 +33,7 @@ def test_when_the_leader_is_killed_another_takes_over_and_nothing_is_created_twi
 ) -> None:
     leader, standby = candidates
     mark = world.plane.audit.mark()
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin()
     leader.kill()
     world.run_pods()
     standby.await_line("leads now")
@@ -52,5 +51,4 @@ def test_a_leader_that_is_asked_to_stop_hands_over_at_once(
     assert code == 0
     assert any("released lease" in line for line in leader.lines()), "else the other waits until it runs out"
     standby.await_line("leads now")
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin()

@@ -52,8 +52,7 @@ class TestPodGroupsOfOthers:
     ) -> None:
         gang_schedulers.install(world.plane)
         groups = Groups(world, version, "podgroups")
-        world.submit(runPolicy={"scheduling": {"gang": gang}})
-        world.await_pods(["worker-0", "worker-1"])
+        world.begin(runPolicy={"scheduling": {"gang": gang}})
         group = groups.await_one()
         assert dig(group, "spec", "minMember") == 2
         first = min(str(dig(pod, "metadata", "creationTimestamp")) for pod in world.pods().values())

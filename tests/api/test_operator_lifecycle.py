@@ -30,8 +30,7 @@ def owner_uid(body: JsonObject) -> object:
 
 
 def test_a_job_gets_exactly_its_pods_with_their_place_in_the_cluster(world: JobWorld) -> None:
-    job = world.submit(strategy="ParameterServer", roles=WORKERS_AND_SERVERS)
-    world.await_pods(["chief-0", "worker-0", "worker-1", "ps-0"])
+    job = world.begin(strategy="ParameterServer", roles=WORKERS_AND_SERVERS)
     pod = world.pods()["digits-worker-1"]
     assert owner_uid(pod) == job.uid
     assert (dig(pod, "spec", "hostname"), dig(pod, "spec", "subdomain")) == ("worker-1", "digits")
@@ -60,16 +59,14 @@ def test_a_job_gets_exactly_its_pods_with_their_place_in_the_cluster(world: JobW
 
 
 def test_a_claim_that_the_job_asks_for_is_made_and_mounted(world: JobWorld) -> None:
-    job = world.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
-    world.await_pods(["worker-0", "worker-1"])
+    job = world.begin(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     (claim,) = world.claims().values()
     assert owner_uid(claim) == job.uid
     assert environment(world.pods()["digits-worker-0"])["DTJ_CHECKPOINT_DIR"] == "/dtj/checkpoint"
 
 
 def test_a_job_runs_when_all_its_pods_are_ready_and_not_before(world: JobWorld) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin()
     world.run_pod("digits-worker-0")
     world.await_state("Starting")
 
@@ -87,10 +84,7 @@ def test_a_job_runs_when_all_its_pods_are_ready_and_not_before(world: JobWorld) 
 
 
 def test_the_chiefs_success_is_the_jobs_and_what_runs_on_is_stopped(world: JobWorld) -> None:
-    world.submit(strategy="ParameterServer", roles=WORKERS_AND_SERVERS)
-    world.await_pods(["chief-0", "worker-0", "worker-1", "ps-0"])
-    world.run_pods()
-    world.await_state("Running")
+    world.run(strategy="ParameterServer", roles=WORKERS_AND_SERVERS)
     world.end_pod("digits-chief-0", exit_code=0)
     job = world.await_condition(Condition.COMPLETE)
     assert job.status.state == "Succeeded"
@@ -101,10 +95,7 @@ def test_the_chiefs_success_is_the_jobs_and_what_runs_on_is_stopped(world: JobWo
 
 
 def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_words(world: JobWorld) -> None:
-    world.submit(runPolicy={"backoffLimit": 0})
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_state("Running")
+    world.run(runPolicy={"backoffLimit": 0})
     world.end_pod("digits-worker-1", exit_code=137, message="Killed")
     job = world.await_condition(Condition.FAILED)
     cause = job.status.root_cause
@@ -119,8 +110,7 @@ def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_wo
 
 
 def test_all_that_a_job_owns_goes_with_it(world: JobWorld) -> None:
-    world.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     world.delete_job()
 
     def gone() -> None:

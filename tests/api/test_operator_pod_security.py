@@ -29,8 +29,7 @@ def assert_restricted(pod: JsonObject) -> None:
 
 def test_a_job_runs_where_the_restricted_standard_is_enforced(restricted: JobWorld, operator: OperatorProcess) -> None:
     world = restricted
-    world.submit(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
-    world.await_pods(["chief-0", "worker-0", "ps-0"])
+    world.begin(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
     for pod in world.pods().values():
         assert_restricted(pod)
     assert not world.job().status.is_true(Condition.INVALID)

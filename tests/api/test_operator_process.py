@@ -51,10 +51,7 @@ def test_it_is_healthy_and_ready_and_counts_what_it_does(world: JobWorld, tmp_pa
     with OperatorProcess.serving(world.plane, [world.namespace], *ports, log=tmp_path / "log"):
         eventually(lambda: _is(http_status(health, "/healthz"), 200))
         eventually(lambda: _is(http_status(health, "/readyz"), 200))
-        world.submit()
-        world.await_pods(["worker-0", "worker-1"])
-        world.run_pods()
-        world.await_state("Running")
+        world.run()
 
         def counted() -> dict[str, float]:
             """The operator counts when it has the answer to its last write, whose effect others may see before."""
@@ -86,8 +83,7 @@ def test_it_is_alive_but_not_ready_while_it_waits_for_the_api_server(tmp_path: P
 
 def test_a_termination_signal_ends_it_within_seconds_and_in_peace(world: JobWorld, tmp_path: Path) -> None:
     with OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "log") as operator:
-        world.submit()
-        world.await_pods(["worker-0", "worker-1"])
+        world.begin()
         code, seconds = operator.stop()
         assert code == 0
         assert seconds < GRACE_SECONDS
@@ -108,8 +104,7 @@ def test_a_job_of_another_namespace_is_left_alone(world: JobWorld, cluster: Cont
     grant(cluster, other.namespace)
     with OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "log"):
         other.submit()
-        world.submit()
-        world.await_pods(["worker-0", "worker-1"])
+        world.begin()
         assert other.pods() == {}
         assert other.job().status.state == ""
 

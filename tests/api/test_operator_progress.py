@@ -23,8 +23,7 @@ def trainer() -> Iterator[StatusPort]:
 
 def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: StatusPort) -> None:
     trainer.says = {"phase": "Training", "step": 120, "totalSteps": 500, "percent": 24, "metrics": {"loss": "0.41"}}
-    world.submit(roles={"worker": 1}, runPolicy={"stallTimeoutSeconds": 25})
-    world.await_pods(["worker-0"])
+    world.begin(roles={"worker": 1}, runPolicy={"stallTimeoutSeconds": 25})
     world.run_pod("digits-worker-0", ip=trainer.address)
 
     def is_reported() -> None:

@@ -59,10 +59,7 @@ def uids(world: JobWorld) -> dict[str, object]:
 
 def await_work(world: JobWorld, name: str) -> None:
     """Wait until a job that is new to the operator runs: it has seen all others by then."""
-    world.submit(name, roles={"worker": 1}, strategy="OneDevice")
-    world.await_pods(["worker-0"], name)
-    world.run_pods(name)
-    world.await_state("Running", name)
+    world.run(name, roles={"worker": 1}, strategy="OneDevice")
 
 
 @pytest.mark.parametrize("order", ["upgrade and rollback", "rollback and upgrade"])

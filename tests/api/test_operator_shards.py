@@ -48,8 +48,7 @@ def test_the_shard_of_an_operator_that_is_killed_is_taken_over_and_nothing_is_cr
     leader, other = operators
     before = len([line for line in other.lines() if "leads now" in line])
     mark = world.plane.audit.mark()
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin()
     assert not [line for line in other.lines() if "created" in line], "the job is of a shard of the other operator"
     leader.kill()
     began = time.monotonic()

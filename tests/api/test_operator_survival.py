@@ -45,10 +45,7 @@ class TestAKilledOperator:
     def test_goes_on_in_the_middle_of_a_job_without_touching_its_pods(
         self, world: JobWorld, operator: OperatorProcess
     ) -> None:
-        world.submit()
-        world.await_pods(["worker-0", "worker-1"])
-        world.run_pods()
-        world.await_state("Running")
+        world.run()
         before = uids(world)
         mark = world.plane.audit.mark()
         operator.kill()
@@ -71,8 +68,7 @@ class TestAKilledOperator:
     def test_runs_a_job_that_was_deleted_and_created_again_meanwhile(
         self, world: JobWorld, operator: OperatorProcess
     ) -> None:
-        world.submit()
-        world.await_pods(["worker-0", "worker-1"])
+        world.begin()
         operator.kill()
         world.delete_job()
         second = world.submit(roles={"worker": 1})
@@ -93,10 +89,7 @@ class TestAClusterThatBreaks:
         self, broken_world: JobWorld, lasting_operator: OperatorProcess
     ) -> None:
         world = broken_world
-        world.submit("history")
-        world.await_pods(["worker-0", "worker-1"], "history")
-        world.run_pods("history")
-        world.await_state("Running", "history")
+        world.run("history")
         world.plane.expire_watches()
         world.end_pod("history-worker-0", exit_code=0)
         world.await_condition(Condition.COMPLETE, "history")
@@ -106,10 +99,7 @@ class TestAClusterThatBreaks:
         self, broken_world: JobWorld, lasting_operator: OperatorProcess
     ) -> None:
         world = broken_world
-        world.submit("ghostly")
-        world.await_pods(["worker-0", "worker-1"], "ghostly")
-        world.run_pods("ghostly")
-        world.await_state("Running", "ghostly")
+        world.run("ghostly")
         with world.plane.outage() as etcd:
             etcd.delete(f"/registry/pods/{world.namespace}/ghostly-worker-1")
             etcd.forget_history()
@@ -120,8 +110,7 @@ class TestAClusterThatBreaks:
         self, broken_world: JobWorld, lasting_operator: OperatorProcess
     ) -> None:
         world = broken_world
-        world.submit("phantom")
-        world.await_pods(["worker-0", "worker-1"], "phantom")
+        world.begin("phantom")
         with world.plane.outage() as etcd:
             etcd.delete(f"/registry/{names.GROUP}/{names.PLURAL}/{world.namespace}/phantom")
             etcd.forget_history()
@@ -131,14 +120,12 @@ class TestAClusterThatBreaks:
         self, broken_world: JobWorld, lasting_operator: OperatorProcess
     ) -> None:
         world = broken_world
-        world.submit("patient")
-        world.await_pods(["worker-0", "worker-1"], "patient")
+        world.begin("patient")
         before = uids_of(world, "patient")
         world.plane.restart_apiserver()
         world.run_pods("patient")
         world.await_state("Running", "patient")
-        world.submit("newcomer")
-        world.await_pods(["worker-0", "worker-1"], "newcomer")
+        world.begin("newcomer")
         assert uids_of(world, "patient") == before
         assert lasting_operator.running
 
@@ -157,8 +144,7 @@ class TestAClusterThatBreaks:
             always(lambda: _running(lasting_operator), seconds=6.0)
             # Four watches: each may say that it ended, and that nobody answers.
             assert len(reported()) <= 4 * 2, reported()
-        broken_world.submit("after")
-        broken_world.await_pods(["worker-0", "worker-1"], "after")
+        broken_world.begin("after")
 
 
 def uids_of(world: JobWorld, job: str) -> dict[str, object]:
@@ -188,8 +174,7 @@ class TestAnEmptyCluster:
         with OperatorProcess.serving(plane, [namespace], log=tmp_path / "operator.log") as operator:
             operator.await_line(f"CustomResourceDefinition {crd} is not installed: kubectl apply -f crds/")
             plane.install_crds()
-            world.submit()
-            world.await_pods(["worker-0", "worker-1"])
+            world.begin()
 
     def test_the_operator_waits_for_an_api_server_that_is_not_there_yet(
         self, own_control_plane: ControlPlane, tmp_path: Path
@@ -205,5 +190,4 @@ class TestAnEmptyCluster:
                 operator.await_line("the API server does not answer")
                 always(lambda: _running(operator), seconds=2.0)
                 assert sum("does not answer" in line for line in operator.lines()) == 1
-            world.submit()
-            world.await_pods(["worker-0", "worker-1"])
+            world.begin()

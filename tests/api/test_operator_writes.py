@@ -24,10 +24,7 @@ def test_a_job_reaches_running_with_one_write_a_pod_and_five_more(
 ) -> None:
     """A start that takes longer than ten seconds costs two more in ten seconds: counts, and why pods wait."""
     mark = world.plane.audit.mark()
-    world.submit(roles={"worker": workers})
-    world.await_pods([f"worker-{index}" for index in range(workers)])
-    world.run_pods()
-    world.await_state("Running")
+    world.run(roles={"worker": workers})
     done = writes(world, mark)
     more = 2 * ((done[-1].logged - done[0].logged) // COUNT_UPDATE_INTERVAL)
     assert len(done) <= workers + 5 + more, list(map(str, done))
@@ -35,8 +32,7 @@ def test_a_job_reaches_running_with_one_write_a_pod_and_five_more(
 
 def run_idly(world: JobWorld) -> None:
     """A job that runs, about which the operator has written all that it had to."""
-    world.submit(template=OF_NO_SCHEDULER)
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin(template=OF_NO_SCHEDULER)
     world.await_event(Reason.PODS_CREATED)
     world.run_pods()
     world.await_state("Running")

@@ -41,10 +41,7 @@ def unpacked(file: Path) -> dict[str, str]:
 
 def fail(world: JobWorld) -> None:
     """A job of two workers of which one fails."""
-    world.submit(template=TEMPLATE, runPolicy={"backoffLimit": 0, "cleanPodPolicy": "None"})
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_state("Running")
+    world.run(template=TEMPLATE, runPolicy={"backoffLimit": 0, "cleanPodPolicy": "None"})
     world.end_pod("digits-worker-1", exit_code=1, message=f"token {SECRET}\nValueError: bad record")
     world.await_state("Failed")
 

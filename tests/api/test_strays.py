@@ -38,10 +38,7 @@ def test_a_pod_of_another_namespace_that_claims_a_job_decides_nothing_of_it(
     theirs = JobWorld(cluster, cluster.new_namespace())
     grant(cluster, theirs.namespace)
     with OperatorProcess.serving(world.plane, [world.namespace, theirs.namespace], log=tmp_path / "log") as operator:
-        job = world.submit(roles={"worker": 3})
-        world.await_pods(["worker-0", "worker-1", "worker-2"])
-        world.run_pods()
-        world.await_state("Running")
+        job = world.run(roles={"worker": 3})
         theirs.create("pods", POD)
         theirs.end_pod("digits-worker-0", exit_code=0, message=WORDS)
         claim(theirs, job.uid)

@@ -71,8 +71,7 @@ def test_the_crd_is_served_with_its_rules(cluster: ControlPlane, namespace: str)
 
 def test_a_job_lives_its_whole_life(world: JobWorld, operator: OperatorProcess, trainer: StatusPort) -> None:
     trainer.says = {"phase": "Training", "step": 120, "totalSteps": 500, "percent": 24, "metrics": {"loss": "0.41"}}
-    world.submit(roles={"worker": 2})
-    world.await_pods(["worker-0", "worker-1"])
+    world.begin(roles={"worker": 2})
     config = tf_config(world.pods()["digits-worker-1"])
     assert config["task"] == {"type": "worker", "index": 1}
     workers = dig(config, "cluster", "worker")

@@ -48,8 +48,7 @@ class TestVolcano:
         priority: JsonObject = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
         world.apply({**priority, "metadata": {"name": name}})
         scheduling = {"gang": "Volcano", "queue": "team-a", "minAvailable": 3, "priorityClassName": name}
-        world.submit(roles={"worker": 4}, template=slots.template, runPolicy={"scheduling": scheduling})
-        world.await_pods([f"worker-{index}" for index in range(4)])
+        world.begin(roles={"worker": 4}, template=slots.template, runPolicy={"scheduling": scheduling})
         spec = dig(Groups(world, VOLCANO, "podgroups").await_one(), "spec")
         assert isinstance(spec, dict)
         assert (spec["minMember"], spec["queue"], spec["priorityClassName"]) == (3, "team-a", name)

@@ -56,8 +56,7 @@ def _happens(world: World, event: str, replica: str) -> None:
         world.settle()
         world.take_away(max(n for n in world.pods if f"-{replica}" in n).removeprefix(f"{world.job.name}-"))
     else:
-        world.take_away(name)
-        world.settle()
+        world.loses(name)
         world.finish_deletions()
         world.refusal = CreationRefusal(newest.name, "Forbidden", "exceeded quota: pods=2", world.now)
         world.settle()

@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.core.actions import CreatePod, CreateService, Plan
-from dtj.core.observed import Observed
+from dtj.core.observed import Observed, TemplateVerdict
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS
@@ -58,6 +58,24 @@ class Harness:
         stored = self.gateway.put(JOBS, body)
         self.engine.feed.put(stored)
         return Job.from_object(stored)
+
+    async def take(self, name: str = "digits", *, uid: str = "", **metadata: object) -> Job:
+        """Submit a job, and have the engine do what it does at once."""
+        job = self.submit(name, uid=uid, **metadata)
+        await settled()
+        return job
+
+    async def look_again(self) -> None:
+        """Have the engine look at the job ``digits`` once more."""
+        self.engine.queue.add(("default", "digits"))
+        await settled()
+
+    @property
+    def verdict(self) -> TemplateVerdict:
+        """What the API server said of the templates, as last planned with."""
+        found = self.seen[-1].verdict
+        assert found is not None
+        return found
 
     def retract(self, name: str = "digits") -> None:
         """Delete a job, and tell the engine."""

@@ -21,6 +21,8 @@ from dtj.api.json import JsonObject, dig, text
 from dtj.kube.errors import ApiError
 from dtj.kube.gateway import Resource, WatchEvent
 from support.fake_gateway import FakeGateway
+from support.kubeconfigs import kubeconfig
+from support.web_server import served
 
 _KINDS = {names.PLURAL: names.KIND, "pods": "Pod", "services": "Service"}
 
@@ -40,32 +42,16 @@ class HttpApi:
         self.url = ""
 
     async def __aenter__(self) -> HttpApi:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self._server = served(self._handle)
+        self.url = await self._server.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        await self._server.__aexit__(None, None, None)
 
     def kubeconfig(self, directory: Path) -> str:
         """A kubeconfig file with this server in it."""
-        file = directory / "kubeconfig"
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "here",
-            "clusters": [{"name": "here", "cluster": {"server": self.url}}],
-            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "us"}}],
-            "users": [{"name": "us", "user": {}}],
-        }
-        file.write_text(json.dumps(config))
-        return str(file)
+        return str(kubeconfig(directory, self.url))
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.strip("/").split("/")

@@ -81,6 +81,19 @@ class JobWorld:
         body = manifest(name, roles=roles, **arguments)  # type: ignore[arg-type]
         return Job.from_object(self.api.request("POST", f"{self._at(JOBS)}/{names.PLURAL}", body))
 
+    def begin(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
+        """Create a job, and wait until all its pods are there."""
+        job = self.submit(name, roles=roles, **arguments)
+        wanted = (roles or {"worker": 2}).items()
+        self.await_pods([f"{role}-{index}" for role, count in wanted for index in range(count)], name)
+        return job
+
+    def run(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
+        """Create a job, and wait until it runs."""
+        self.begin(name, roles=roles, **arguments)
+        self.run_pods(name)
+        return self.await_state("Running", name)
+
     def apply(self, body: JsonObject) -> None:
         """``kubectl apply``."""
         self.plane.kubectl("apply", "--namespace", self.namespace, "--filename", "-", stdin=json.dumps(body))

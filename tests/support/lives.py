@@ -65,14 +65,12 @@ def _succeeds() -> Iterator[tuple[str, JsonObject]]:
     world.report("worker-0", step=1)
     for _ in range(4):
         world.advance(30)
-        world.report("worker-0", step=1)
-        world.settle()
+        world.hears("worker-0", step=1)
     yield "its training does not progress", _body(world)
     world.job = replace(world.job, generation=2)
     yield "it was changed, and the operator has not seen it", _body(world)
     world.job = replace(world.job, generation=1)
-    world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle()
+    world.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
     yield "its outcome is recorded, and pods stop", _body(world)
     world.finish_deletions()
     world.settle()
@@ -89,8 +87,7 @@ def _succeeds() -> Iterator[tuple[str, JsonObject]]:
 def _fails() -> Iterator[tuple[str, JsonObject]]:
     world = World(job(runPolicy={"backoffLimit": 0}))
     world.start()
-    world.set_pod("worker-0", Phase.FAILED, exit_code=1)
-    world.settle()
+    world.sees("worker-0", Phase.FAILED, exit_code=1)
     yield "it will fail, and pods stop", _body(world)
     world.finish_deletions()
     world.settle()
@@ -100,8 +97,7 @@ def _fails() -> Iterator[tuple[str, JsonObject]]:
 def _restarts() -> Iterator[tuple[str, JsonObject]]:
     world = World(job())
     world.start()
-    world.set_pod("worker-1", Phase.FAILED, exit_code=1)
-    world.settle()
+    world.sees("worker-1", Phase.FAILED, exit_code=1)
     yield "a pod was lost", _body(world)
     world.finish_deletions()
     for _ in range(10):

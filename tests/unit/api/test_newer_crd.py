@@ -22,6 +22,5 @@ def test_a_job_with_a_field_that_this_operator_does_not_know_goes_on() -> None:
     world.job = replace(world.job, spec=newer.spec, problems=newer.problems, raw_spec=newer.raw_spec)
     world.settle()
     assert world.job.status.state == "Running"
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
+    world.sees("worker-0", Phase.SUCCEEDED)
     assert world.is_true(Condition.SUCCESS_CRITERIA_MET)

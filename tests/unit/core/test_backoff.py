@@ -19,8 +19,7 @@ def test_errors_are_retried_after_a_time_that_doubles() -> None:
     world = running(roles={"worker": 1}, backoffLimit=9)
     for number, seconds in enumerate((1, 2, 4, 8), start=1):
         name = f"worker-0-r{number - 1}" if number > 1 else "worker-0"
-        world.set_pod(name, Phase.FAILED, exit_code=3)
-        world.settle()
+        world.sees(name, Phase.FAILED, exit_code=3)
         world.wait(seconds - 0.5)
         assert world.job.status.attempt == number
         assert world.job.status.state == "Restarting"
@@ -35,8 +34,7 @@ def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
     for _ in range(5):
         world.fail_worker(3)
     world.advance(600)
-    world.set_pod("worker-0-r5", Phase.FAILED, exit_code=3)
-    world.settle()
+    world.sees("worker-0-r5", Phase.FAILED, exit_code=3)
     world.wait(1)
     assert world.job.status.attempt == 7
 
@@ -46,8 +44,7 @@ def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
     world.start()
     world.advance(3600)
     for number, seconds in enumerate((1, 2, 4)):
-        world.set_pod(f"worker-0-r{number}" if number else "worker-0", Phase.FAILED, exit_code=3)
-        world.settle()
+        world.sees(f"worker-0-r{number}" if number else "worker-0", Phase.FAILED, exit_code=3)
         world.wait(seconds - 0.5)
         assert f"digits-worker-0-r{number + 1}" not in world.pods
         world.wait(0.5)
@@ -58,8 +55,7 @@ def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
 def test_attempts_have_time_between_them() -> None:
     world = running()
     for attempt in (2, 3):
-        world.take_away("worker-0" if attempt == 2 else "worker-0-r1")
-        world.settle()
+        world.loses("worker-0" if attempt == 2 else "worker-0-r1")
         if attempt == 3:
             assert world.job.status.attempt == 2
             world.wait(10)
@@ -68,11 +64,9 @@ def test_attempts_have_time_between_them() -> None:
 
 def test_a_restart_recorded_by_a_clock_that_was_ahead_delays_no_next_one() -> None:
     world = running()
-    world.take_away("worker-1")
-    world.settle()
+    world.loses("worker-1")
     world.finish_deletions()
     ahead = {"last_restart_time": format_time(world.now + timedelta(hours=1))}
     world.job = replace(world.job, status=world.job.status.model_copy(update=ahead))
-    world.take_away("worker-0-r1")
-    world.settle()
+    world.loses("worker-0-r1")
     assert world.job.status.attempt == 3

@@ -90,8 +90,7 @@ class TestBlockers:
         world = waiting_for_pods(roles={"worker": 2})
         world.block("worker-0", Reason.UNSCHEDULABLE, NO_NODE)
         world.settle()
-        world.set_pod("worker-0", Phase.PENDING)
-        world.settle()
+        world.sees("worker-0", Phase.PENDING)
         assert ready_condition(world) == (Reason.WAITING_FOR_PODS, "0 of 2 pods are ready")
 
     def test_a_pod_that_is_on_its_way_out_blocks_nothing(self) -> None:

@@ -43,8 +43,7 @@ def test_running_out_of_memory_is_counted_apart_and_paid_from_the_same_budget() 
 def test_a_disruption_is_no_error_without_a_limit_however_often() -> None:
     world = running(roles={"worker": 1}, backoffLimit=0)
     for attempt in range(1, 8):
-        world.take_away(f"worker-0-r{attempt - 1}" if attempt > 1 else "worker-0")
-        world.settle()
+        world.loses(f"worker-0-r{attempt - 1}" if attempt > 1 else "worker-0")
         world.finish_deletions()
         world.run_all()
         world.settle()
@@ -86,16 +85,14 @@ def test_the_peers_of_the_one_that_failed_are_not_charged() -> None:
 def test_success_forgets_the_cause_of_earlier_restarts() -> None:
     world = running(roles={"worker": 1})
     world.fail_worker(3)
-    world.set_pod("worker-0-r1", Phase.SUCCEEDED)
-    world.settle()
+    world.sees("worker-0-r1", Phase.SUCCEEDED)
     assert world.is_true(Condition.COMPLETE)
     assert world.job.status.root_cause is None
 
 
 def test_the_cause_comes_with_what_to_do() -> None:
     world = running(roles={"worker": 1}, backoffLimit=0)
-    world.set_pod("worker-0", Phase.FAILED, exit_code=1, message="ModuleNotFoundError: No module named 'x'")
-    world.settle()
+    world.sees("worker-0", Phase.FAILED, exit_code=1, message="ModuleNotFoundError: No module named 'x'")
     assert world.root_cause().hint == (
         "a Python package is missing where the program runs: add it to the image, or to the Python of dtj run"
     )

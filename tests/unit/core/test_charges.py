@@ -45,8 +45,7 @@ class TestFailedPodsThatSomebodyTidiesAway:
 
     def test_hold_no_restart_back_and_name_the_cause(self) -> None:
         world = running(roles={"worker": 2}, backoffLimit=1)
-        world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="no such flower")
-        world.settle()
+        world.sees("worker-1", Phase.FAILED, exit_code=3, message="no such flower")
         world.remove("worker-1")
         world.settle()
         assert world.job.status.attempt == 1, "its time has not come"
@@ -67,8 +66,7 @@ class TestFailedPodsThatSomebodyTidiesAway:
 
     def test_do_not_hide_a_cause_that_shows_later(self) -> None:
         world = running(roles={"worker": 2}, backoffLimit=1)
-        world.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        world.settle()
+        world.sees("worker-1", Phase.FAILED, exit_code=3)
         world.take_away("worker-0")
         earlier = {"deletion_requested_at": world.now - timedelta(seconds=5)}
         world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], **earlier)  # type: ignore[arg-type]
@@ -78,8 +76,7 @@ class TestFailedPodsThatSomebodyTidiesAway:
 
     def test_are_not_waited_for_by_a_clock_that_was_ahead(self) -> None:
         world = running(roles={"worker": 2}, backoffLimit=1)
-        world.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        world.settle()
+        world.sees("worker-1", Phase.FAILED, exit_code=3)
         pending = world.job.status.pending_restart
         assert pending is not None
         ahead = pending.model_copy(update={"not_before": format_time(world.now + timedelta(hours=1))})
@@ -133,8 +130,7 @@ class TestALostPeer:
     def test_waits_for_its_cause_also_where_no_disruption_is_allowed(self, strategy: str) -> None:
         roles = {"worker": 2} if strategy == "MultiWorkerMirrored" else {**PS, "worker": 2}
         world = running(strategy=strategy, roles=roles, disruptionLimit=0, backoffLimit=3)
-        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-        world.settle()
+        world.sees("worker-0", Phase.FAILED, exit_code=75)
         world.advance(1)
         world.set_pod("worker-1", Phase.FAILED, exit_code=3)
         for _ in range(4):

@@ -57,8 +57,7 @@ class TestPodsOfTheDead:
 
     def test_are_kept_where_they_failed_by_themselves_up_to_a_number(self) -> None:
         world = running(roles={"worker": 2}, backoffLimit=1)
-        world.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        world.settle()
+        world.sees("worker-1", Phase.FAILED, exit_code=3)
         world.advance(5)
         world.start()
         self.spot_preemptions(world, 4)
@@ -82,8 +81,7 @@ class TestPodsOfTheDead:
 class TestAPodThatHangsOnADeadNode:
     def test_holds_no_success_up_forever(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)
-        world.set_pod("chief-0", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("chief-0", Phase.SUCCEEDED)
         world.remove("ps-0")
         world.settle()
         world.wait(59)
@@ -94,8 +92,7 @@ class TestAPodThatHangsOnADeadNode:
 
     def test_is_looked_for_again_when_its_time_is_over(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)
-        world.set_pod("chief-0", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("chief-0", Phase.SUCCEEDED)
         assert 60.0 in [action.seconds for action in world.step() if isinstance(action, RequeueAfter)]
 
 

@@ -63,8 +63,7 @@ def test_a_small_job_has_none() -> None:
 def test_nothing_is_done_about_it_while_the_job_runs_and_restarts() -> None:
     world = large()
     world.history.clear()
-    world.set_pod("worker-1", Phase.FAILED, exit_code=137)
-    world.settle()
+    world.sees("worker-1", Phase.FAILED, exit_code=137)
     world.finish_deletions()
     world.wait(60)
     assert world.job.status.attempt == 2

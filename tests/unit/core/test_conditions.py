@@ -58,8 +58,7 @@ def test_a_job_in_its_last_second_is_still_running() -> None:
     world.settle()
     assert (world.job.status.state, world.job.status.reason) == ("Running", "WaitingForPods")
     assert not world.is_true(Condition.PODS_READY)
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
+    world.sees("worker-0", Phase.SUCCEEDED)
     assert world.job.status.state == "Running"
     world.finish_deletions()
     world.settle()

@@ -115,8 +115,7 @@ class TestItsLife:
 
     def test_a_new_attempt_of_all_begins_with_a_new_service(self) -> None:
         world = running(roles=ROLES)
-        world.take_away("worker-1")
-        world.settle()
+        world.loses("worker-1")
         assert live(world) == {f"{name}-r1" for name in TRAINING | SERVICE}
 
     def test_all_of_it_belongs_to_the_gang(self) -> None:

@@ -61,8 +61,7 @@ def test_a_job_whose_pods_do_not_start_fails_and_says_what_kept_it() -> None:
 
 def test_the_start_deadline_is_over_once_all_pods_were_ready() -> None:
     world = ready(world_of(startDeadlineSeconds=60))
-    world.take_away("worker-0")
-    world.settle()
+    world.loses("worker-0")
     world.advance(100)
     assert failed_for(world) == ""
 

@@ -48,6 +48,7 @@ def test_all_start_again_with_the_new_number_of_workers(wanted: int) -> None:
     assert living(world) == {"chief-0-r1", *(f"worker-{i}-r1" for i in range(wanted))}
     assert {list_of_workers(world, f"digits-{name}") for name in living(world)} == {wanted}
     assert world.job.status.replica_statuses["worker"].desired == wanted
+    assert world.job.status.selector == "training.dtj.dev/job-name=digits,training.dtj.dev/role=worker"
 
 
 def test_the_number_is_recorded_before_a_pod_is_touched() -> None:

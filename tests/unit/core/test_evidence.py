@@ -50,8 +50,7 @@ def test_ends_that_only_say_that_the_infrastructure_caused_them_are_free_three_t
     status = world.job.status
     assert world.is_true(Condition.FAILED) or world.is_true(Condition.FAILURE_TARGET)
     assert (status.restarts.user, status.restarts.total) == (2, FREE_IN_A_ROW + 2)
-    target = status.condition(Condition.FAILURE_TARGET)
-    assert target is not None
+    target = world.condition(Condition.FAILURE_TARGET)
     assert target.reason == Reason.BACKOFF_LIMIT_EXCEEDED
     assert "restart 4 in a row without a lost pod or a new step, so it counts as an error" in target.message
     assert status.root_cause is not None
@@ -71,8 +70,7 @@ def test_the_condition_says_while_it_repeats_that_nothing_explains_the_restarts(
 def test_a_training_that_goes_on_in_between_is_restarted_without_a_limit() -> None:
     world = running(roles=TWO, backoffLimit=0)
     for step in range(10, 100, 10):
-        world.report(workers(world)[0], step=step, total_steps=100)
-        world.settle()
+        world.hears(workers(world)[0], step=step, total_steps=100)
         lose_each_other(world)
     assert world.job.status.restarts.disruption == 9
     assert world.job.status.restarts_without_evidence == 0
@@ -83,8 +81,7 @@ def test_pods_that_are_taken_away_are_evidence() -> None:
     for _ in range(6):
         first, second = workers(world)
         world.take_away(second)
-        world.set_pod(first, Phase.FAILED, exit_code=75)
-        world.settle()
+        world.sees(first, Phase.FAILED, exit_code=75)
         for seconds in (6.0, 11.0):
             world.finish_deletions()
             world.advance(seconds)
@@ -95,10 +92,8 @@ def test_pods_that_are_taken_away_are_evidence() -> None:
 
 def test_a_peer_that_has_completed_is_not_lost() -> None:
     world = running(roles=TWO, backoffLimit=0)
-    world.set_pod("worker-1", Phase.SUCCEEDED, exit_code=0)
-    world.settle()
-    world.set_pod("worker-0", Phase.FAILED, exit_code=75, message="peer lost: worker 1 not reachable")
-    world.settle()
+    world.sees("worker-1", Phase.SUCCEEDED, exit_code=0)
+    world.sees("worker-0", Phase.FAILED, exit_code=75, message="peer lost: worker 1 not reachable")
     world.wait(6)
     assert (
         "worker-1 has completed while worker-0 waits for it: all workers must make the same calls"

@@ -41,21 +41,18 @@ def test_it_is_kept_when_the_pod_that_reported_it_is_gone() -> None:
 
 def test_where_all_workers_must_succeed_it_is_recorded_when_the_first_is_done() -> None:
     world = running(runPolicy={"successPolicy": "AllWorkers"})
-    world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
-    world.settle()
+    world.sees("worker-0", Phase.SUCCEEDED, message=WORDS)
     assert not world.is_true(Condition.COMPLETE)
     assert world.job.status.export == EXPORTED
     world.remove("worker-0")
-    world.set_pod("worker-1", Phase.SUCCEEDED, message=json.dumps({"export": {"path": "/elsewhere"}}))
-    world.settle()
+    world.sees("worker-1", Phase.SUCCEEDED, message=json.dumps({"export": {"path": "/elsewhere"}}))
     assert world.is_true(Condition.COMPLETE)
     assert world.job.status.export == EXPORTED, "worker 0 alone exports"
 
 
 def test_a_later_attempt_that_reports_none_leaves_what_was_exported_before() -> None:
     world = running(runPolicy={"successPolicy": "AllWorkers"})
-    world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
-    world.settle()
+    world.sees("worker-0", Phase.SUCCEEDED, message=WORDS)
     world.set_pod("worker-1", Phase.FAILED)
     world.wait(60)
     assert world.job.status.attempt == 2

@@ -275,8 +275,7 @@ class TestThroughTheLifeOfAJob:
     def test_a_new_attempt_waits_for_its_own_gang_on_kubernetes_1_35(self) -> None:
         story = world(NATIVE_135)
         story.start()
-        story.take_away("worker-1")
-        story.settle()
+        story.loses("worker-1")
         key = dig(story.manifests["digits-worker-0-r1"], "spec", "workloadRef", "podGroupReplicaKey")
         assert key == "attempt-2"
         assert len(story.gang_manifests) == 1

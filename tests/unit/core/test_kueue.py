@@ -150,8 +150,7 @@ class TestKueue:
 
     def test_a_job_that_ends_has_a_finished_workload(self) -> None:
         story = admitted()
-        story.set_pod("worker-0", Phase.SUCCEEDED)
-        story.settle()
+        story.sees("worker-0", Phase.SUCCEEDED)
         assert "Finished" not in workload_conditions(story), "its other pods still hold quota"
         story.finish_deletions()
         story.settle()

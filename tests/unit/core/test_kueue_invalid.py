@@ -61,8 +61,7 @@ def test_a_job_whose_labels_cannot_be_followed_is_evicted_all_the_same(labels: d
 def test_meanwhile_a_lost_pod_is_replaced_and_the_condition_invalid_says_what_is_wrong(labels: dict[str, str]) -> None:
     world = admitted(made(runPolicy=QUEUE))
     become(world, made(labels, runPolicy=QUEUE))
-    world.take_away("worker-1")
-    world.settle()
+    world.loses("worker-1")
     world.finish_deletions()
     world.advance(11)
     world.start()

@@ -181,8 +181,7 @@ class TestWorker:
     def test_a_copy_keeps_the_memory_that_the_manager_was_admitted_with(self) -> None:
         story = worker(backoffLimit=9, onOutOfMemory={"increasePercent": 100, "maxMemory": "4Gi"})
         story.start()
-        story.set_pod("worker-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
-        story.settle()
+        story.sees("worker-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
         story.advance(61)
         story.finish_deletions()
         story.settle()
@@ -202,8 +201,7 @@ class TestWorker:
         story = worker()
         story.settle()
         story.run_all()
-        story.set_pod("worker-1", Phase.SUCCEEDED)
-        story.settle()
+        story.sees("worker-1", Phase.SUCCEEDED)
         assert story.gang is not None
         assert "reclaimablePods" not in story.gang.status
 

@@ -102,9 +102,7 @@ def test_a_job_runs_with_the_workers_that_were_admitted() -> None:
     assert str(config).count(":2222") == 3
     status = story.job.status
     assert (status.state, status.ready, status.replica_statuses["worker"].desired) == ("Running", "3/3", 3)
-    ready = status.condition(Condition.PODS_READY)
-    assert ready is not None
-    assert ready.message == "Kueue has admitted 3 of 4 workers"
+    assert story.condition(Condition.PODS_READY).message == "Kueue has admitted 3 of 4 workers"
     assert "Kueue has admitted the job with 3 of 4 workers" in [event.message for event in story.events]
 
 
@@ -156,8 +154,7 @@ def test_completed_workers_give_back_the_quota_that_they_had() -> None:
     """Kueue subtracts from the count that was asked for, and takes the rest if that is less than it admitted."""
     story = queued(strategy="ParameterServer", roles={"chief": 1, "worker": 4, "ps": 1})
     admit(story, 3)
-    story.set_pod("worker-2", Phase.SUCCEEDED)
-    story.settle()
+    story.sees("worker-2", Phase.SUCCEEDED)
     assert story.gang is not None
     assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 2}]
     assert living(story) == {"chief-0", "ps-0", "worker-0", "worker-1"}

@@ -29,8 +29,7 @@ class TestDuties:
 
     def test_a_lost_pod_is_a_recovery_to_wait_for(self) -> None:
         story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-        story.set_pod("worker-1", Phase.FAILED, exit_code=137)
-        story.settle()
+        story.sees("worker-1", Phase.FAILED, exit_code=137)
         assert workload_conditions(story)["PodsReady"] == "False/WaitForRecovery"
         story.advance(60)
         story.start()
@@ -38,8 +37,7 @@ class TestDuties:
 
     def test_the_pods_of_a_job_that_ends_are_not_lost(self) -> None:
         story = admitted()
-        story.set_pod("worker-0", Phase.SUCCEEDED)
-        story.settle()
+        story.sees("worker-0", Phase.SUCCEEDED)
         assert workload_conditions(story)["PodsReady"] == "True/Started"
 
     @pytest.mark.parametrize(
@@ -78,15 +76,13 @@ class TestDuties:
 
     def test_completed_pods_give_their_quota_back(self) -> None:
         story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-        story.set_pod("worker-1", Phase.SUCCEEDED)
-        story.settle()
+        story.sees("worker-1", Phase.SUCCEEDED)
         assert story.gang is not None
         assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 1}]
 
     def test_a_restart_of_pods_that_gave_their_quota_back_waits_in_the_queue(self) -> None:
         story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-        story.set_pod("worker-1", Phase.SUCCEEDED)
-        story.settle()
+        story.sees("worker-1", Phase.SUCCEEDED)
         story.set_pod("ps-0", Phase.FAILED, exit_code=137)
         for _ in range(5):
             story.settle()

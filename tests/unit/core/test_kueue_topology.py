@@ -146,8 +146,7 @@ def test_a_restart_waits_until_the_nodes_are_free() -> None:
     admit(story, placed=True)
     story.run_all()
     story.settle()
-    story.set_pod("worker-1", Phase.FAILED, exit_code=137)
-    story.settle()
+    story.sees("worker-1", Phase.FAILED, exit_code=137)
     story.advance(60)  # the backoff of the restart
     story.settle()
     assert story.pods["digits-worker-0"].terminating

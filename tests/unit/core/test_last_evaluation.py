@@ -25,11 +25,9 @@ def trained(**policy: str | int) -> World:
 @pytest.mark.parametrize("policy", ["Running", "All", "None"])
 def test_the_job_is_complete_when_its_evaluator_has_ended(policy: str) -> None:
     world = trained(cleanPodPolicy=policy)
-    status = world.job.status
     assert "digits-evaluator-0" in live(world)
     assert not world.is_true(Condition.COMPLETE)
-    ready = status.condition(Condition.PODS_READY)
-    assert ready is not None
+    ready = world.condition(Condition.PODS_READY)
     assert ready.reason == Reason.STOPPING_PODS
     assert ready.message.startswith("digits-evaluator-0 evaluates the last checkpoint, until ")
     world.set_pod("evaluator-0", Phase.SUCCEEDED, exit_code=0)
@@ -53,13 +51,11 @@ def test_an_evaluator_that_does_not_end_is_stopped_and_the_job_says_so() -> None
 
 def test_other_pods_do_not_go_on_meanwhile() -> None:
     world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1})
-    world.set_pod("chief-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle()
+    world.sees("chief-0", Phase.SUCCEEDED, exit_code=0)
     assert live(world) & {"digits-worker-0", "digits-ps-0", "digits-evaluator-0"} == {"digits-evaluator-0"}
 
 
 def test_a_job_that_has_failed_waits_for_no_evaluation() -> None:
     world = running(roles=ROLES, backoffLimit=0)
-    world.set_pod("worker-0", Phase.FAILED, exit_code=1)
-    world.settle()
+    world.sees("worker-0", Phase.FAILED, exit_code=1)
     assert "digits-evaluator-0" not in live(world)

@@ -27,12 +27,6 @@ def spec_of(story: World) -> JsonObject:
     return found
 
 
-def message_of(story: World, condition: Condition) -> str:
-    found = story.job.status.condition(condition)
-    assert found is not None
-    return found.message
-
-
 def running(api: GangApi, **arguments: object) -> World:
     """A job whose pods all run."""
     story = World(job(runPolicy={"scheduling": {}}, **arguments), installed=(api,))  # type: ignore[arg-type]
@@ -105,8 +99,7 @@ class TestADisruptedGroup:
         story = running(NATIVE_137, roles={"worker": 3})
         self.created_now(story)
         self.disrupt(story, status)
-        story.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        story.settle()
+        story.sees("worker-1", Phase.FAILED, exit_code=3)
         story.wait(10)
         restarts = story.job.status.restarts
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
@@ -125,7 +118,7 @@ class TestTheTopologyKey:
         story.gates = False
         story.settle()
         assert not story.pods
-        assert "TopologyAwareWorkloadScheduling" in message_of(story, Condition.INVALID)
+        assert "TopologyAwareWorkloadScheduling" in story.condition(Condition.INVALID).message
         without = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native"}})
         story.job = replace(story.job, spec=without.spec, raw_spec=without.raw_spec, generation=2)
         story.settle()

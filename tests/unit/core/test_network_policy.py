@@ -10,7 +10,7 @@ import pytest
 
 from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Label, Reason
+from dtj.api.names import Condition, Label, Reason
 from dtj.app.settings import job_access
 from dtj.core.actions import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
 from dtj.core.observed import Child, Observed, Phase
@@ -110,32 +110,28 @@ class TestWhenItIsThere:
         there.settle()
         assert there.pods == {}
         assert there.job.status.reason == Reason.NAME_TAKEN
-        ready = there.job.status.condition("PodsReady")  # type: ignore[arg-type]
-        assert ready is not None
-        assert ready.message.startswith('networkpolicy "digits" already exists and is not owned by this job')
+        assert there.condition(Condition.PODS_READY).message.startswith(
+            'networkpolicy "digits" already exists and is not owned by this job'
+        )
         assert there.network_policy.uid == "uid-of-another"
 
     def test_it_goes_when_the_job_has_ended_and_nothing_listens(self) -> None:
         there = all_running(roles={"worker": 1})
-        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         assert there.job.status.state == "Succeeded"
         assert there.network_policy is None
 
     def test_it_stays_as_long_as_pods_are_left_running(self) -> None:
         there = all_running(roles={"chief": 1, "worker": 1}, runPolicy={"cleanPodPolicy": "None"})
-        there.set_pod("chief-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("chief-0", Phase.SUCCEEDED, exit_code=0)
         assert there.job.status.state == "Succeeded"
         assert there.network_policy is not None
-        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         assert there.network_policy is None
 
     def test_it_stays_as_long_as_tensorboard_does(self) -> None:
         there = all_running(roles={"worker": 1}, checkpoint=BOARD, tensorBoard={"ttlSeconds": 60})
-        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         assert there.job.status.state == "Succeeded"
         assert there.network_policy is not None
         there.remove("tensorboard")  # evicted: it comes back, and must not come back to an open port
@@ -147,8 +143,7 @@ class TestWhenItIsThere:
 
     def test_somebody_elses_is_not_deleted_at_the_end(self) -> None:
         there = all_running(roles={"worker": 1})
-        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         there.network_policy = Child("default", "digits", "uid-of-another", "somebody-else")
         assert not any(isinstance(action, DeleteNetworkPolicy) for action in there.planned())
 
@@ -170,7 +165,7 @@ async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
         assert gateway.names(PODS) == []
         stored = harness.engine.state.jobs.get(submitted.key)
         assert stored is not None
-        ready = stored.job.status.condition("PodsReady")  # type: ignore[arg-type]
+        ready = stored.job.status.condition(Condition.PODS_READY)
         assert ready is not None
         assert (ready.reason, ready.message) == (Reason.POD_CREATION_FAILED, f"digits: {REFUSED.message}")
         gateway.heal()

@@ -34,8 +34,7 @@ class TestInTheStatus:
     def test_it_is_what_worker_0_says(self) -> None:
         world = running(seconds=0)
         world.advance(10)
-        world.report("worker-0", step=5, totalSteps=50, percent=10, metrics={"loss": "0.41"})
-        world.settle()
+        world.hears("worker-0", step=5, totalSteps=50, percent=10, metrics={"loss": "0.41"})
         shown = world.shown_progress()
         assert (shown.step, shown.total_steps, shown.metrics) == (5, 50, {"loss": "0.41"})
         assert shown.updated_at == "2026-01-02T03:04:15Z"
@@ -45,18 +44,15 @@ class TestInTheStatus:
         before = len(world.taken(PatchStatus))
         for second in range(100):
             world.advance(1)
-            world.report("worker-0", step=second, examplesPerSecond=second * 1.5)
-            world.settle()
+            world.hears("worker-0", step=second, examplesPerSecond=second * 1.5)
         assert 9 <= len(world.taken(PatchStatus)) - before <= 11
 
     def test_another_rate_alone_is_no_advance(self) -> None:
         world = running(seconds=0)
         world.advance(10)
-        world.report("worker-0", step=5, examplesPerSecond=100.0)
-        world.settle()
+        world.hears("worker-0", step=5, examplesPerSecond=100.0)
         world.advance(10)
-        world.report("worker-0", step=5, examplesPerSecond=50.0)
-        world.settle()
+        world.hears("worker-0", step=5, examplesPerSecond=50.0)
         shown = world.shown_progress()
         assert (shown.examples_per_second, shown.updated_at) == (50.0, "2026-01-02T03:04:15Z")
 
@@ -73,11 +69,9 @@ class TestInTheStatus:
     def test_of_a_completed_job_it_is_the_last_report_that_its_pod_left(self) -> None:
         world = running(seconds=0)
         world.advance(10)
-        world.report("worker-0", step=122, totalSteps=225, percent=54, etaSeconds=4, metrics={"loss": "0.5"})
-        world.settle()
+        world.hears("worker-0", step=122, totalSteps=225, percent=54, etaSeconds=4, metrics={"loss": "0.5"})
         last = {"phase": "Done", "step": 225, "totalSteps": 225, "percent": 100, "metrics": {"loss": "0.1"}}
-        world.set_pod("worker-0", Phase.SUCCEEDED, message=json.dumps({"progress": last}))
-        world.settle()
+        world.sees("worker-0", Phase.SUCCEEDED, message=json.dumps({"progress": last}))
         shown = world.shown_progress()
         assert (shown.text, shown.phase, shown.step, shown.percent) == ("done", "Done", 225, 100)
         assert (shown.eta_seconds, shown.metrics) == (None, {"loss": "0.1"})
@@ -88,10 +82,8 @@ class TestInTheStatus:
     def test_of_a_completed_job_whose_pod_left_none_the_last_answer_has_no_estimates(self) -> None:
         world = running(seconds=0)
         world.advance(10)
-        world.report("worker-0", step=122, totalSteps=225, percent=54, etaSeconds=4)
-        world.settle()
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
+        world.hears("worker-0", step=122, totalSteps=225, percent=54, etaSeconds=4)
+        world.sees("worker-0", Phase.SUCCEEDED)
         shown = world.shown_progress()
         assert (shown.text, shown.phase, shown.step) == ("done", "Done", 122)
         assert (shown.percent, shown.eta_seconds) == (None, None)
@@ -135,11 +127,9 @@ class TestInTheStatus:
     def test_what_a_pod_of_an_older_attempt_reported_does_not_count(self) -> None:
         world = running(seconds=0)
         world.advance(10)
-        world.report("worker-0", step=5)
-        world.settle()
+        world.hears("worker-0", step=5)
         world.report("worker-0", step=7)
-        world.take_away("worker-0")
-        world.settle()
+        world.loses("worker-0")
         assert world.shown_progress().step == 5
 
     @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.unit
 class TestCollectives:
     def test_all_start_again_when_one_is_taken_away(self) -> None:
         world = running()
-        world.take_away("worker-1")
-        world.settle()
+        world.loses("worker-1")
         assert world.job.status.attempt == 2
         assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
         assert {
@@ -49,16 +48,14 @@ class TestCollectives:
 
     def test_a_new_pod_does_not_wait_for_one_that_hangs_on_a_dead_node(self) -> None:
         world = running()
-        world.take_away("worker-1")
-        world.settle()
+        world.loses("worker-1")
         assert world.pods["digits-worker-1"].terminating
         assert "digits-worker-1-r1" in live(world)
 
     def test_peers_that_saved_and_left_are_no_failure_and_are_kept(self) -> None:
         world = running()
         world.take_away("worker-1")
-        world.set_pod("worker-0", Phase.FAILED, exit_code=42)
-        world.settle()
+        world.sees("worker-0", Phase.FAILED, exit_code=42)
         assert not world.is_true(Condition.FAILURE_TARGET)
         assert {"digits-worker-0", "digits-worker-0-r1"} <= live(world)
 
@@ -66,22 +63,19 @@ class TestCollectives:
         world = running()
         world.take_away("worker-1")
         world.advance(2)
-        world.set_pod("worker-0", Phase.FAILED, exit_code=1)
-        world.settle()
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
         assert world.job.status.attempt == 2
 
     def test_an_error_before_the_loss_is_the_cause(self) -> None:
         world = running(backoffLimit=0)
         world.set_pod("worker-0", Phase.FAILED, exit_code=1)
         world.advance(2)
-        world.take_away("worker-1")
-        world.settle()
+        world.loses("worker-1")
         assert world.is_true(Condition.FAILURE_TARGET)
 
     def test_a_lost_peer_waits_for_its_cause_before_all_start_again(self) -> None:
         world = running()
-        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-        world.settle()
+        world.sees("worker-0", Phase.FAILED, exit_code=75)
         assert world.job.status.attempt == 1
         assert any(isinstance(action, RequeueAfter) for action in world.step())
         world.wait(5)
@@ -98,10 +92,8 @@ class TestCollectives:
 
     def test_completion_is_of_an_attempt(self) -> None:
         world = running(roles={"chief": 1, "worker": 1, "evaluator": 1})
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
-        world.take_away("chief-0")
-        world.settle()
+        world.sees("worker-0", Phase.SUCCEEDED)
+        world.loses("chief-0")
         assert "digits-worker-0-r1" in live(world)
 
 
@@ -111,8 +103,7 @@ class TestParameterServers:
     def test_a_worker_comes_back_alone_once_its_address_is_free(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         others = {name: pod.uid for name, pod in world.pods.items() if name != "digits-worker-1"}
-        world.take_away("worker-1")
-        world.settle()
+        world.loses("worker-1")
         assert "digits-worker-1-r1" not in world.pods, "two pods must not share an address"
         world.finish_deletions()
         world.settle()
@@ -136,15 +127,13 @@ class TestParameterServers:
         world.set_pod("worker-0", Phase.FAILED, exit_code=1)
         world.advance(2)
         world.start()
-        world.take_away("ps-0")
-        world.settle()
+        world.loses("ps-0")
         assert live(world) >= {"digits-worker-0-r2", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r1"}
 
     def test_a_chief_comes_back_alone_to_servers_that_live_on(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         servers = {name: pod.uid for name, pod in world.pods.items() if name != "digits-chief-0"}
-        world.take_away("chief-0")
-        world.settle()
+        world.loses("chief-0")
         assert "digits-chief-0-r1" not in world.pods, "two coordinators must not command the same servers"
         world.finish_deletions()
         world.settle()
@@ -162,8 +151,7 @@ class TestParameterServers:
     def test_a_chief_that_saved_and_left_comes_back_alone_and_nobody_pays(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES, backoffLimit=0, disruptionLimit=0)
         world.take_away("chief-0")
-        world.set_pod("chief-0", Phase.FAILED, exit_code=42)
-        world.settle()
+        world.sees("chief-0", Phase.FAILED, exit_code=42)
         assert (world.job.status.attempt, world.job.status.restarts.preemption) == (1, 1)
         assert "digits-chief-0-r1" in live(world)
 
@@ -172,18 +160,15 @@ class TestParameterServers:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         world.take_away(first)
         world.advance(0.5)
-        world.take_away("chief-0" if first == "ps-0" else "ps-0")
-        world.settle()
+        world.loses("chief-0" if first == "ps-0" else "ps-0")
         assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
         assert len(live(world)) == 4
 
     def test_all_start_again_when_a_ps_is_lost_while_the_chief_is_away(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.take_away("chief-0")
-        world.settle()
+        world.loses("chief-0")
         world.advance(2)
-        world.take_away("ps-0")
-        world.settle()
+        world.loses("ps-0")
         assert world.job.status.attempt == 2
         world.finish_deletions()
         world.settle()
@@ -191,8 +176,7 @@ class TestParameterServers:
 
     def test_all_start_again_when_the_chief_says_that_it_lost_a_peer_and_no_cause_is_found(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.set_pod("chief-0", Phase.FAILED, exit_code=75)
-        world.settle()
+        world.sees("chief-0", Phase.FAILED, exit_code=75)
         assert world.job.status.attempt == 1
         world.wait(5)
         assert world.job.status.attempt == 2
@@ -201,16 +185,14 @@ class TestParameterServers:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         world.set_pod("chief-0", Phase.FAILED, exit_code=75)
         world.advance(2)
-        world.set_pod("ps-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
-        world.settle()
+        world.sees("ps-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
         world.wait(1)
         assert (world.job.status.attempt, world.job.status.restarts.out_of_memory) == (2, 1)
         assert world.job.status.restarts.total == 1
 
     def test_all_start_again_when_a_chief_hangs_on_a_dead_node_since_it_may_still_command_the_servers(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.take_away("chief-0")
-        world.settle()
+        world.loses("chief-0")
         world.wait(59)
         assert world.job.status.attempt == 1
         world.wait(2)
@@ -221,8 +203,7 @@ class TestParameterServers:
 def test_a_collective_whose_member_vanished_without_a_trace_starts_again() -> None:
     world = running()
     world.remove("worker-1")
-    world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-    world.settle()
+    world.sees("worker-0", Phase.FAILED, exit_code=75)
     (event,) = (event for event in world.events if event.reason is Reason.NEW_ATTEMPT)
     assert "worker-1 (pod digits-worker-1) was taken away" in event.message
     assert live(world) >= {"digits-worker-0-r1", "digits-worker-1-r1"}

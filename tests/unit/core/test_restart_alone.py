@@ -18,8 +18,7 @@ class TestTrainingInOneProcess:
     def test_the_pod_comes_back_alone_and_the_evaluator_goes_on(self, strategy: str, role: str) -> None:
         world = running(strategy=strategy, roles={role: 1, "evaluator": 1})
         evaluator = world.pods["digits-evaluator-0"].uid
-        world.take_away(f"{role}-0")
-        world.settle()
+        world.loses(f"{role}-0")
         assert f"digits-{role}-0-r1" not in world.pods, "two pods must not write the same checkpoints"
         world.finish_deletions()
         world.settle()
@@ -33,8 +32,7 @@ class TestCollectivesThatAreMendedPodByPod:
 
     def test_the_lost_worker_alone_is_replaced_in_the_same_attempt(self) -> None:
         world = running(roles={"worker": 3}, restartScope="Pod")
-        world.take_away("worker-1")
-        world.settle()
+        world.loses("worker-1")
         assert "digits-worker-1-r1" not in world.pods, "two pods must not share an address"
         world.finish_deletions()
         world.settle()
@@ -59,8 +57,7 @@ class TestCollectivesThatAreMendedPodByPod:
         world.wait(1)
         assert live(world) == {"digits-chief-0", "digits-chief-0-r1", "digits-worker-0", "digits-worker-1"}
         world.run_all()
-        world.set_pod("chief-0-r1", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("chief-0-r1", Phase.SUCCEEDED)
         assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 1)
         assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
 
@@ -95,8 +92,7 @@ class TestCollectivesThatAreMendedPodByPod:
 
     def test_all_start_again_where_a_member_has_completed_that_one_alone_would_wait_for(self) -> None:
         world = running(roles={"chief": 1, "worker": 1}, restartScope="Pod")
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("worker-0", Phase.SUCCEEDED)
         world.set_pod("chief-0", Phase.FAILED, exit_code=137)
         world.wait(1)
         assert world.job.status.attempt == 2

@@ -39,8 +39,7 @@ def test_the_service_goes_with_the_end_of_the_job(policy: str, phase: Phase) -> 
 
 def test_the_service_stays_until_the_last_pod_has_stopped() -> None:
     world = running(roles={"worker": 2})
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
+    world.sees("worker-0", Phase.SUCCEEDED)
     assert world.service is not None, "worker-1 still saves"
 
 

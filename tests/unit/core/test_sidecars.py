@@ -85,8 +85,7 @@ class TestAJobWhoseSidecarsNeverEnd:
         world.settle_deletions()
         assert set(world.pods) == {"digits-worker-0"}
         assert world.job.status.restarts.total == 0, "our own deletion is no disruption"
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("worker-0", Phase.SUCCEEDED)
         assert world.is_true(Condition.COMPLETE)
 
     def test_replaces_a_replica_alone_only_when_its_sidecars_have_left_the_address(self) -> None:
@@ -121,8 +120,7 @@ def test_native_sidecars_are_left_to_their_kubelet() -> None:
 
 def test_a_sidecar_that_fails_afterwards_fails_nothing() -> None:
     world = running(roles={"worker": 1}, backoffLimit=0)
-    world.set_pod("worker-0", Phase.FAILED, exit_code=0)
-    world.settle()
+    world.sees("worker-0", Phase.FAILED, exit_code=0)
     assert world.is_true(Condition.COMPLETE)
     assert world.job.status.replica_statuses["worker"].failed == 0
 

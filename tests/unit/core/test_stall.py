@@ -24,8 +24,7 @@ class TestAStall:
     def test_is_a_condition_that_says_since_when(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60)
         world.advance(10)
-        world.report("worker-0", step=120)
-        world.settle()
+        world.hears("worker-0", step=120)
         world.stands_still("worker-0", step=120)
         condition = world.condition(Condition.PROGRESS_STALLED)
         assert condition.status == "True"
@@ -37,8 +36,7 @@ class TestAStall:
         world = running(seconds=0, stallTimeoutSeconds=60)
         world.stands_still("worker-0", step=0)
         assert world.is_true(Condition.PROGRESS_STALLED)
-        world.report("worker-0", step=1)
-        world.settle()
+        world.hears("worker-0", step=1)
         assert not world.is_true(Condition.PROGRESS_STALLED)
 
     def test_counts_from_the_first_answer(self) -> None:
@@ -46,12 +44,10 @@ class TestAStall:
         world.advance(600)
         for seconds in (0, 59):
             world.advance(seconds)
-            world.report("worker-0", step=0)
-            world.settle()
+            world.hears("worker-0", step=0)
             assert not world.is_true(Condition.PROGRESS_STALLED)
         world.advance(1)
-        world.report("worker-0", step=0)
-        world.settle()
+        world.hears("worker-0", step=0)
         assert world.is_true(Condition.PROGRESS_STALLED)
 
     def test_of_a_job_that_is_not_ready_is_none(self) -> None:
@@ -63,14 +59,11 @@ class TestAStall:
     @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
     def test_another_phase_checkpoint_or_start_is_an_advance(self, moved: dict[str, object]) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60)
-        world.report("worker-0", step=9, phase="Training")
-        world.settle()
+        world.hears("worker-0", step=9, phase="Training")
         world.advance(50)
-        world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
-        world.settle()
+        world.hears("worker-0", **{"step": 9, "phase": "Training", **moved})
         world.advance(50)
-        world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
-        world.settle()
+        world.hears("worker-0", **{"step": 9, "phase": "Training", **moved})
         assert not world.is_true(Condition.PROGRESS_STALLED)
 
     @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
@@ -84,8 +77,7 @@ class TestAStall:
         world.settle()
         world.stands_still("worker-0", step=1)
         world.advance(10)
-        world.report("worker-0", step=1, examplesPerSecond=5.0)
-        world.settle()
+        world.hears("worker-0", step=1, examplesPerSecond=5.0)
         (asked,) = world.taken(AskForStacks)
         assert isinstance(asked, AskForStacks)
         assert [pod.name for pod in asked.pods] == ["digits-worker-0", "digits-worker-1"]
@@ -104,15 +96,13 @@ class TestNoStall:
     @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
     def test_that_the_operator_was_away_is_none(self, action: str) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
-        world.report("worker-0", step=200)
-        world.settle()
+        world.hears("worker-0", step=200)
         world.operator_restarts()
         world.wait(600)
         world.report("worker-0", step=200)  # it has trained, was restored, and is there again by chance
         world.settle()
         world.advance(59)
-        world.report("worker-0", step=200)
-        world.settle()
+        world.hears("worker-0", step=200)
         assert world.job.status.state == "Running"
         assert world.job.status.restarts.total == 0
         assert not world.is_true(Condition.PROGRESS_STALLED)
@@ -120,8 +110,7 @@ class TestNoStall:
     @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
     def test_that_a_pod_does_not_answer_is_none(self, action: str) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
-        world.report("worker-0", step=200)
-        world.settle()
+        world.hears("worker-0", step=200)
         world.advance(600)
         world.is_silent("worker-0", seconds=600)
         world.settle()
@@ -131,13 +120,11 @@ class TestNoStall:
 
     def test_an_answer_and_one_after_a_silence_that_show_the_same_place_are_evidence(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60)
-        world.report("worker-0", step=200)
-        world.settle()
+        world.hears("worker-0", step=200)
         world.advance(70)
         world.is_silent("worker-0", seconds=65)
         world.settle()
-        world.report("worker-0", step=200)
-        world.settle()
+        world.hears("worker-0", step=200)
         assert world.is_true(Condition.PROGRESS_STALLED)
 
     def test_while_a_replica_that_was_replaced_alone_is_not_ready_the_others_wait(self) -> None:
@@ -149,15 +136,12 @@ class TestNoStall:
             )
         )
         world.start()
-        world.report("chief-0", step=5)
-        world.settle()
-        world.take_away("worker-1")
-        world.settle()
+        world.hears("chief-0", step=5)
+        world.loses("worker-1")
         world.finish_deletions()
         world.advance(600)
         world.start()
-        world.report("chief-0", step=5)
-        world.settle()
+        world.hears("chief-0", step=5)
         assert world.job.status.state == "Running"
         assert not world.is_true(Condition.PROGRESS_STALLED)
 
@@ -175,8 +159,7 @@ class TestNoStall:
             "runPolicy.stallTimeoutSeconds; have the training report its progress, let the operator reach that port, "
             "or unset runPolicy.stallTimeoutSeconds"
         )
-        world.report("worker-0", step=0)
-        world.settle()
+        world.hears("worker-0", step=0)
         assert condition_of(world) == ("False", "NotStalled")
 
     def test_what_another_process_found_stands_until_something_else_is_received(self) -> None:
@@ -185,12 +168,10 @@ class TestNoStall:
         before = len(world.taken(PatchStatus)), len(world.events)
         world.operator_restarts()
         world.wait(20)
-        world.report("worker-0", step=7)
-        world.settle()
+        world.hears("worker-0", step=7)
         assert (len(world.taken(PatchStatus)), len(world.events)) == before
         assert world.is_true(Condition.PROGRESS_STALLED)
-        world.report("worker-0", step=8)
-        world.settle()
+        world.hears("worker-0", step=8)
         assert not world.is_true(Condition.PROGRESS_STALLED)
 
 

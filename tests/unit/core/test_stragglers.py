@@ -208,8 +208,7 @@ class TestInTheStatus:
         world.stragglers = (Straggler("worker-1", 2.25),)
         for step in range(3):
             world.advance(20)
-            world.report("worker-0", step=step)
-            world.settle()
+            world.hears("worker-0", step=step)
         progress = world.shown_progress()
         assert progress.stragglers == ("worker-1",)
         (answer,) = (event for event in world.events if event.reason == Reason.STRAGGLING)

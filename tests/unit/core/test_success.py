@@ -89,11 +89,9 @@ class TestSuccess:
 
     def test_a_peer_that_is_stopped_at_the_end_counts_as_failed_neither_while_it_goes_nor_when_it_is_gone(self) -> None:
         world = running()
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("worker-0", Phase.SUCCEEDED)
         gone = world.job.status.replica_statuses["worker"].model_copy(update={"active": 0, "ready": 0})
-        world.set_pod("worker-1", Phase.FAILED, exit_code=143)
-        world.settle()
+        world.sees("worker-1", Phase.FAILED, exit_code=143)
         assert world.job.status.state == "Succeeded"
         assert world.job.status.replica_statuses["worker"] == gone
 
@@ -106,8 +104,7 @@ class TestSuccess:
 
     def test_a_completed_replica_never_runs_again_even_if_its_pod_is_deleted(self) -> None:
         world = running(roles={"worker": 3}, runPolicy={"successPolicy": "AllWorkers"})
-        world.set_pod("worker-2", Phase.SUCCEEDED)
-        world.settle()
+        world.sees("worker-2", Phase.SUCCEEDED)
         assert world.job.status.replica_statuses["worker"].completed_indexes == "2"
         world.remove("worker-2")
         world.settle()
@@ -117,7 +114,6 @@ class TestSuccess:
         world = running(roles={"chief": 1, "worker": 1})
         world.set_pod("chief-0", Phase.SUCCEEDED)
         world.advance(3)
-        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-        world.settle()
+        world.sees("worker-0", Phase.FAILED, exit_code=75)
         assert world.is_true(Condition.COMPLETE)
         assert "digits-worker-0 failed after that" in world.events[-1].message

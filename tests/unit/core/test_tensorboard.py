@@ -51,8 +51,7 @@ class TestWhenItIsThere:
     def test_it_comes_when_all_replicas_run(self) -> None:
         there = world()
         there.settle()
-        there.set_pod("worker-0", Phase.RUNNING)
-        there.settle()
+        there.sees("worker-0", Phase.RUNNING)
         assert POD not in there.pods
         there.run_all()
         there.settle()
@@ -82,8 +81,7 @@ class TestWhenItIsThere:
 
     def test_one_that_was_evicted_is_created_again_but_not_without_end(self) -> None:
         there = all_running()
-        there.set_pod("tensorboard", Phase.FAILED, reason="Evicted")
-        there.settle()
+        there.sees("tensorboard", Phase.FAILED, reason="Evicted")
         assert not there.pods[POD].terminating
         there.advance(REMADE_AFTER.total_seconds())
         there.settle_deletions()
@@ -91,8 +89,7 @@ class TestWhenItIsThere:
 
     def test_it_stays_for_its_time_after_the_end(self) -> None:
         there = all_running(tensorBoard={"ttlSeconds": 100})
-        there.set_pod("worker-0", Phase.SUCCEEDED)
-        there.settle()
+        there.sees("worker-0", Phase.SUCCEEDED)
         assert there.is_true(Condition.SUCCESS_CRITERIA_MET)
         assert not there.pods[POD].terminating
         there.pods = {name: pod for name, pod in there.pods.items() if name == POD}
@@ -146,11 +143,9 @@ class TestWhenItIsThere:
 class TestThatItIsInNobodysWay:
     def test_its_end_is_no_end_of_the_jobs(self) -> None:
         there = all_running(runPolicy={"backoffLimit": 0})
-        there.set_pod("tensorboard", Phase.FAILED, exit_code=1)
-        there.settle()
+        there.sees("tensorboard", Phase.FAILED, exit_code=1)
         assert there.job.status.state == "Running"
-        there.take_away("tensorboard")
-        there.settle()
+        there.loses("tensorboard")
         assert there.job.status.state == "Running"
 
     def test_its_blocker_is_no_blocker_of_the_jobs(self) -> None:

@@ -15,7 +15,7 @@ from dtj.kube.errors import ApiError, Forbidden, Invalid
 from dtj.kube.gateway import EVENTS, PODS, Resource
 from support.engine_harness import Harness, harnessed, pod_manifest
 from support.fake_gateway import NO_ANSWER, FakeGateway
-from support.virtual_time import settled, virtual_time
+from support.virtual_time import virtual_time
 
 pytestmark = pytest.mark.unit
 
@@ -38,8 +38,7 @@ async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: Ap
     gateway = FakeGateway()
     gateway.fail("create", PODS, error, name="digits-worker-1", times=1000)
     async with harnessed(with_tensorboard, gateway=gateway) as harness:
-        job = harness.submit()
-        await settled()
+        job = await harness.take()
         assert harness.gateway.names(PODS) == ["digits-worker-0"]
         assert any(CREATED.message in str(dig(body, "note")) for body in events(harness))
         assert harness.seen[-1].refusal is None

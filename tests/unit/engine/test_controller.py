@@ -21,12 +21,10 @@ pytestmark = pytest.mark.unit
 async def test_a_job_is_not_planned_on_a_store_that_lacks_what_was_just_created() -> None:
     async with harnessed(wants_pods(2)) as harness:
         harness.gateway.lag()
-        harness.submit()
-        await settled()
+        await harness.take()
         planned = len(harness.seen)
         for _ in range(10):
-            harness.engine.queue.add(("default", "digits"))
-            await settled()
+            await harness.look_again()
         assert len(harness.seen) == planned
         harness.gateway.catch_up()
         await settled()
@@ -46,8 +44,7 @@ async def test_a_job_is_not_planned_on_a_store_that_shows_what_was_just_deleted(
         harness.planner = planner
         harness.gateway.lag()
         for _ in range(10):
-            harness.engine.queue.add(("default", "digits"))
-            await settled()
+            await harness.look_again()
         assert harness.writes() == ["delete pods digits-worker-0"]
         harness.gateway.catch_up()
         await settled()
@@ -57,11 +54,9 @@ async def test_a_job_is_not_planned_on_a_store_that_shows_what_was_just_deleted(
 @virtual_time
 async def test_a_job_that_is_being_deleted_or_is_gone_is_not_planned() -> None:
     async with harnessed(wants_pods(1)) as harness:
-        harness.submit(deletionTimestamp="2026-01-02T03:04:05Z")
-        await settled()
+        await harness.take(deletionTimestamp="2026-01-02T03:04:05Z")
         harness.retract()
-        harness.engine.queue.add(("default", "digits"))
-        await settled()
+        await harness.look_again()
         assert harness.seen == []
         assert harness.gateway.calls == []
 
@@ -135,8 +130,7 @@ async def test_the_engine_stops_within_its_time_even_where_a_call_hangs() -> Non
     running = asyncio.create_task(harness.engine.run())
     await settled()
     gateway.latency = 1e6
-    harness.submit()
-    await settled()
+    await harness.take()
     started = asyncio.get_running_loop().time()
     harness.engine.stop()
     await running

@@ -14,7 +14,7 @@ from dtj.kube.errors import Invalid
 from dtj.kube.gateway import PODS
 from support.engine_harness import harnessed, pod_manifest, wants_pods
 from support.fake_gateway import FakeGateway
-from support.virtual_time import settled, virtual_time
+from support.virtual_time import virtual_time
 
 pytestmark = pytest.mark.unit
 
@@ -51,12 +51,9 @@ async def test_of_a_long_answer_as_much_is_kept_as_a_status_shows() -> None:
     causes = tuple(f"spec.containers[0].env[{number}].name: Invalid value: {'x' * 1000}" for number in range(1000))
     gateway.fail("create", PODS, Invalid("x" * 1_000_000, status=422, causes=causes), name="digits-worker-0")
     async with harnessed(checks_a_worker, gateway=gateway) as harness:
-        harness.submit()
-        await settled()
-        verdict = harness.seen[-1].verdict
-        assert verdict is not None
-        assert verdict.errors[0] == f"worker: {causes[0]}"
-        assert 4_096 < sum(map(len, verdict.errors)) < 10_000
+        await harness.take()
+        assert harness.verdict.errors[0] == f"worker: {causes[0]}"
+        assert 4_096 < sum(map(len, harness.verdict.errors)) < 10_000
 
 
 @virtual_time
@@ -64,8 +61,7 @@ async def test_of_a_long_refusal_as_much_is_kept_as_a_status_shows() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, Invalid("x" * 1_000_000, status=422), name="digits-worker-0")
     async with harnessed(wants_pods(1), gateway=gateway) as harness:
-        harness.submit()
-        await settled()
+        await harness.take()
         refusal = harness.seen[-1].refusal
         assert refusal is not None
         assert len(refusal.message) == 4_096

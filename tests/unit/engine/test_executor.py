@@ -47,8 +47,7 @@ async def test_a_plan_is_carried_out_in_its_order_and_events_come_last() -> None
         )
 
     async with harnessed(planner) as harness:
-        harness.submit()
-        await settled()
+        await harness.take()
         writes = harness.writes()
         assert writes[:4] == [
             "patch distributedtrainingjobs digits",
@@ -119,10 +118,8 @@ async def test_a_status_that_is_stored_already_is_not_written() -> None:
     condition = ConditionStatus(type="PodsReady", status="True", reason="AllPodsReady")
     status = JobStatus(state="Running", conditions=(condition,))
     async with harnessed(once((PatchStatus(status),), (PatchStatus(status),))) as harness:
-        harness.submit()
-        await settled()
-        harness.engine.queue.add(("default", "digits"))
-        await settled()
+        await harness.take()
+        await harness.look_again()
         assert len(harness.seen) == 2
         assert harness.writes() == ["patch distributedtrainingjobs digits"]
 
@@ -162,8 +159,7 @@ async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, times=10**6)
     async with harnessed(wants_pods(100), gateway=gateway) as harness:
-        harness.submit()
-        await settled()
+        await harness.take()
         assert harness.writes() == ["create services digits", "create pods digits-worker-0"]
         refusal = harness.seen[-1].refusal
         assert refusal is not None
@@ -181,12 +177,10 @@ async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, times=10**6)
     async with harnessed(planner, gateway=gateway) as harness:
-        harness.submit()
-        await settled()
+        await harness.take()
         assert harness.writes() == ["create pods digits-worker-0", "patch distributedtrainingjobs digits"]
         for _ in range(100):
-            harness.engine.queue.add(("default", "digits"))
-            await settled()
+            await harness.look_again()
         assert len(harness.writes()) == 2, "changes elsewhere must not turn a refusal into a hot loop"
 
 
@@ -210,8 +204,7 @@ async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken() -> None:
     gateway = FakeGateway()
     gateway.put(PODS, {"metadata": {"name": "digits-worker-1"}})
     async with harnessed(wants_pods(3), gateway=gateway) as harness:
-        harness.submit()
-        await settled()
+        await harness.take()
         assert harness.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1", "digits-worker-2"]
 
 
@@ -220,8 +213,7 @@ async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_to
     gateway = FakeGateway()
     foreign = gateway.put(PODS, {"metadata": {"name": "digits-worker-0", "uid": "foreign"}})
     async with harnessed(wants_pods(1), gateway=gateway) as harness:
-        job = harness.submit()
-        await settled()
+        job = await harness.take()
         (pod_of_others,) = harness.seen[-1].pods
         assert (pod_of_others.name, pod_of_others.uid, pod_of_others.owner_uid) == ("digits-worker-0", "foreign", "")
         assert (pod_of_others.role, pod_of_others.index) == ("worker", 0)
@@ -234,8 +226,7 @@ async def test_a_foreign_service_is_shown_to_the_planner() -> None:
     gateway = FakeGateway()
     gateway.put(SERVICES, {"metadata": {"name": "digits"}, "spec": {"selector": {"app": "other"}}})
     async with harnessed(wants_pods(0), gateway=gateway) as harness:
-        harness.submit()
-        await settled()
+        await harness.take()
         service = harness.seen[-1].service
         assert service is not None
         assert service.owner_uid == ""
@@ -263,8 +254,7 @@ async def test_when_a_foreign_pod_is_gone_ours_is_created() -> None:
 @virtual_time
 async def test_our_own_pod_that_lost_its_labels_is_still_known_as_ours() -> None:
     async with harnessed(wants_pods(1)) as harness:
-        job = harness.submit()
-        await settled()
+        job = await harness.take()
         body = harness.gateway.body(PODS, "digits-worker-0")
         unlabelled: JsonObject = {"metadata": {"name": "digits-worker-0", "ownerReferences": [job.owner_reference()]}}
         harness.gateway.remove(PODS, "digits-worker-0")
@@ -288,11 +278,8 @@ def checks_once(observed: Observed) -> Plan:
 @virtual_time
 async def test_a_template_that_the_server_takes_gets_a_verdict_without_errors_and_nothing_is_created() -> None:
     async with harnessed(checks_once) as harness:
-        harness.submit()
-        await settled()
-        verdict = harness.seen[-1].verdict
-        assert verdict is not None
-        assert verdict.errors == ()
+        await harness.take()
+        assert harness.verdict.errors == ()
         assert harness.writes() == []
         assert harness.gateway.names(PODS) == []
 
@@ -304,11 +291,8 @@ async def test_the_servers_own_words_are_the_verdict_by_role_and_each_once() -> 
     gateway.fail("create", PODS, words, name="digits-worker-0")
     gateway.fail("create", PODS, Invalid('unknown field "spec.imagee"', status=400), name="digits-chief-0")
     async with harnessed(checks_once, gateway=gateway) as harness:
-        harness.submit()
-        await settled()
-        verdict = harness.seen[-1].verdict
-        assert verdict is not None
-        assert verdict.errors == (
+        await harness.take()
+        assert harness.verdict.errors == (
             'chief: unknown field "spec.imagee"',
             "worker: spec.containers[0].image: Required value",
         )
@@ -319,11 +303,9 @@ async def test_each_generation_is_checked_once() -> None:
     async with harnessed(checks_once) as harness:
         harness.submit()
         for _ in range(3):
-            harness.engine.queue.add(("default", "digits"))
-            await settled()
+            await harness.look_again()
         assert len(harness.gateway.calls) == 2
-        harness.submit(generation=2)
-        await settled()
+        await harness.take(generation=2)
         assert len(harness.gateway.calls) == 4
 
 
@@ -337,9 +319,7 @@ async def test_what_is_not_the_templates_fault_is_no_error_of_the_template(error
     async with harnessed(checks_once, gateway=gateway) as harness:
         harness.submit()
         await asyncio.sleep(5.0)
-        verdict = harness.seen[-1].verdict
-        assert verdict is not None
-        assert verdict.errors == ()
+        assert harness.verdict.errors == ()
 
 
 PRIVILEGES = 'allowPrivilegeEscalation != false (container "trainer" must set ...)'
@@ -360,8 +340,7 @@ async def test_a_namespace_that_enforces_the_restricted_standard_shows_in_the_ve
         return tuple(replace(a, restricted=restricted) for a in checks_once(observed) if isinstance(a, CheckPods))
 
     async with harnessed(planner, gateway=gateway) as harness:
-        harness.submit()
-        await settled()
+        await harness.take()
         verdict = harness.seen[-1].verdict
         assert verdict is not None
         assert (verdict.wants_restricted, verdict.restricted) == (True, restricted)
@@ -377,8 +356,7 @@ async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out
 
     gateway.fail("create", SERVICES, NO_ANSWER)  # the check is over when this fails
     async with harnessed(planner, gateway=gateway) as harness:
-        harness.submit()
-        await settled()
+        await harness.take()
         checks = sum(call.dry_run for call in gateway.calls)
         gateway.fail("create", PODS, NOT_RESTRICTED)
         await asyncio.sleep(5.0)

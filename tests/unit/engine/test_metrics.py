@@ -80,8 +80,7 @@ def test_or_from_resumption() -> None:
 
 def test_a_restart_is_counted_by_its_class_and_its_recovery_is_timed_with_its_backoff() -> None:
     world = running()
-    world.set_pod("worker-1", Phase.FAILED, exit_code=3)
-    world.settle()
+    world.sees("worker-1", Phase.FAILED, exit_code=3)
     world.wait(1)
     assert world.value("dtj_restarts_total", **{"class": "user"}) == 1
     assert world.value("dtj_recovery_seconds_count") == 0

@@ -27,8 +27,7 @@ async def test_a_field_that_was_not_kept_is_known_to_the_next_plan(dropped: set[
     gateway = FakeGateway()
     gateway.dropped_status_fields = dropped
     async with harnessed(write, gateway=gateway) as harness:
-        job = harness.submit()
-        await settled()
+        job = await harness.take()
         harness.engine.queue.add(job.key)
         await settled()
         found = harness.seen[-1].dropped

@@ -9,13 +9,11 @@ from email.utils import format_datetime
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client import Configuration
 
-from dtj.kube.client import KubeGateway
 from dtj.kube.clock import ANSWERS, ServerClock
-from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import NotFound
 from dtj.kube.gateway import PODS
+from support.web_server import gateway_at, served
 
 pytestmark = pytest.mark.unit
 
@@ -110,19 +108,8 @@ async def test_every_answer_gives_the_gateway_the_time(status: int) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response({}, status=status, headers={"Date": "Fri, 02 Jan 2026 12:00:00 GMT"})
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    gateway = KubeGateway(Configuration(host=f"http://{host}:{port}"), source=ConnectionSource())
-    try:
+    async with served(answer) as url, gateway_at(url) as gateway:
         assert abs(gateway.clock.now() - NOON) > timedelta(days=1)
         with suppress(NotFound):
             await gateway.get(PODS, namespace="default", name="a")
         assert timedelta() <= gateway.clock.now() - NOON < timedelta(minutes=1)
-    finally:
-        await gateway.close()
-        await runner.cleanup()

@@ -18,6 +18,7 @@ from dtj.core.actions import PatchStatus
 from dtj.core.planner import plan
 from dtj.engine.stores import JobRecord
 from dtj.kube.job_body import decode_job, decode_jobs, kept_of_list, shortened
+from support.web_server import served
 
 pytestmark = pytest.mark.unit
 
@@ -132,32 +133,19 @@ def test_kopf_gets_lists_and_watches_whose_jobs_are_short() -> None:
         line = raw({"type": "ADDED", "object": huge()})
         lines = line + b"\n" + raw({"type": "MODIFIED", "object": stored(manifest())}) + b"\n"
 
-        async def jobs(request: web.Request) -> web.Response:
+        async def answer(request: web.Request) -> web.Response:
+            if request.path == "/apis":
+                return web.json_response({"resources": []})
             if request.query.get("watch") == "true":
                 return web.Response(body=lines, content_type="application/json")
             return web.json_response({"kind": "L", "apiVersion": "v", "metadata": {}, "items": [huge()]})
 
-        async def other(request: web.Request) -> web.Response:
-            return web.json_response({"resources": []})
-
-        application = web.Application()
-        application.router.add_get(f"/{names.PLURAL}", jobs)
-        application.router.add_get("/apis", other)
-        runner = web.AppRunner(application)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        session = WatchSession(kopf.ConnectionInfo(server=f"http://127.0.0.1:{port}")).aiohttp_session
-        try:
-            listed = await (await session.get(f"http://127.0.0.1:{port}/{names.PLURAL}")).json()
-            discovered = await (await session.get(f"http://127.0.0.1:{port}/apis")).json()
-            reply = await session.get(f"http://127.0.0.1:{port}/{names.PLURAL}?watch=true")
+        async with served(answer) as url, WatchSession(kopf.ConnectionInfo(server=url)).aiohttp_session as session:
+            listed = await (await session.get(f"{url}/{names.PLURAL}")).json()
+            discovered = await (await session.get(f"{url}/apis")).json()
+            reply = await session.get(f"{url}/{names.PLURAL}?watch=true")
             received = b"".join([chunk async for chunk in reply.content.iter_chunked(1000)])
             return listed, [msgspec.json.decode(part) for part in received.splitlines()], discovered
-        finally:
-            await session.close()
-            await runner.cleanup()
 
     listed, events, discovered = asyncio.run(story())
     item = dig(listed, "items", 0)

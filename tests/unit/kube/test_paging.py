@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client import Configuration
 
 from dtj.kube import paging
-from dtj.kube.client import KubeGateway
-from dtj.kube.config import ConnectionSource
 from dtj.kube.gateway import SERVICES
+from support.web_server import gateway_at, served
 
 pytestmark = pytest.mark.unit
 
@@ -22,26 +20,15 @@ async def test_a_page_of_long_objects_after_many_short_ones_is_asked_for_again_w
     limits: list[int] = []
 
     async def services(request: web.Request) -> web.Response:
+        assert request.path == "/api/v1/services"
         first, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
         limits.append(limit)
         items = [{"metadata": {"name": str(n)}, "x": "x" * lengths[n]} for n in range(first, len(lengths))[:limit]]
         following = str(first + limit) if first + limit < len(lengths) else ""
         return web.json_response({"metadata": {"resourceVersion": "1", "continue": following}, "items": items})
 
-    application = web.Application()
-    application.router.add_get("/api/v1/services", services)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    configuration = Configuration(host=f"http://{host}:{port}")
-    configuration.client_session_kwargs = {"trust_env": False}
-    gateway = KubeGateway(configuration, source=ConnectionSource())
-    try:
+    async with served(services) as url, gateway_at(url) as gateway:
         listing = await gateway.list(SERVICES, namespace=None)
-    finally:
-        await gateway.close()
-        await runner.cleanup()
     assert [f'"name": "{n}"' in item.decode() for n, item in enumerate(listing.items)] == [True] * len(lengths)
     assert max(limits) > 500 / 2
     assert limits[-1] == 1, "one object is read, however long"

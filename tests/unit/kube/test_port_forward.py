@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 from aiohttp import WSMsgType, web
 
 from dtj.kube.client import PORT_FORWARD_PROTOCOL, KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.port_forward import PortTaken, Target, forwarded
 from patience import PATIENCE_SECONDS
+from support.kubeconfigs import kubeconfig
+from support.web_server import served
 
 pytestmark = pytest.mark.unit
 
@@ -50,28 +51,12 @@ class Pod:
 
 @asynccontextmanager
 async def gateway_to(pod: Pod, folder: Path) -> AsyncIterator[KubeGateway]:
-    app = web.Application()
-    app.add_routes([web.get("/api/v1/namespaces/default/pods/digits-tensorboard/portforward", pod.handle)])
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "a",
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "clusters": [{"name": "a", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "a", "user": {"token": "secret"}}],
-    }
-    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
-    gateway = await KubeGateway.connect(ConnectionSource(kubeconfig=str(folder / "kubeconfig")))
-    try:
-        yield gateway
-    finally:
-        await gateway.close()
-        await runner.cleanup()
+    async with served(pod.handle) as url:
+        gateway = await KubeGateway.connect(ConnectionSource(kubeconfig=str(kubeconfig(folder, url, token="secret"))))
+        try:
+            yield gateway
+        finally:
+            await gateway.close()
 
 
 async def talk(port: int, words: bytes) -> bytes:

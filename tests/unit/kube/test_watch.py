@@ -7,29 +7,22 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from kubernetes.aio.client import Configuration
 
 from dtj.kube import client
 from dtj.kube.client import KubeGateway
-from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, Unavailable
 from dtj.kube.gateway import PODS, SERVICES
 from support.fake_gateway import FakeGateway
 from support.http_api import HttpApi
+from support.web_server import gateway_at
 
 pytestmark = pytest.mark.unit
 
 
 @asynccontextmanager
 async def connected(server: FakeGateway) -> AsyncIterator[KubeGateway]:
-    async with HttpApi(server) as api:
-        configuration = Configuration(host=api.url)
-        configuration.client_session_kwargs = {"trust_env": False}
-        gateway = KubeGateway(configuration, source=ConnectionSource())
-        try:
-            yield gateway
-        finally:
-            await gateway.close()
+    async with HttpApi(server) as api, gateway_at(api.url) as gateway:
+        yield gateway
 
 
 async def end_of_watch(gateway: KubeGateway, *, version: str = "0") -> ApiError:
