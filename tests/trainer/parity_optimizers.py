@@ -56,7 +56,7 @@ def loss_scale_by_hand() -> Any:
 
 
 def loss_scale_that_grows() -> Any:
-    """Beyond what float32 can hold: 2 ** 127, then the next is infinite."""
+    """Beyond what float32 can hold: 2 ** 127, then the next is infinite, and Keras never changes a weight again."""
     inner = keras.optimizers.SGD(0.1)
     return dense(keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**126, dynamic_growth_steps=2))
 

@@ -18,7 +18,7 @@ import pytest
 from trainer.cluster import Job, inherited
 from trainer.parity_scripts import LOAD, MIRRORED, REPLICAS, TOLERANCE, TWO, cells, end, reference
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(4 * 3600)]
 
 SCRIPT = Path(__file__).parent / "scripts" / "ways.py"
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -27,7 +27,7 @@ ALWAYS = (
     "own step:noise in the gradients",
 )  # fmt: skip
 CHOSEN = list(cells()) if os.environ.get("DTJ_PARITY") == "all" else ALWAYS
-SECONDS = 1500
+SECONDS = 2 * 3600
 ALONE = "one device"
 WORKERS = {TWO: 2, MIRRORED: 1}
 
