@@ -16,7 +16,7 @@ from dtj.cli.common.formatting import counted, listed, short_time
 from dtj.cli.doctor import queues
 from dtj.cli.doctor.findings import Finding, Verdict
 from dtj.client.installation import OF_A_PERSON, Answered, Count, Installation, LeaseSeen, Operator
-from dtj.client.partial_reads import Part
+from dtj.client.overview import Part
 from dtj.convert.profile_file import ProfilesError, read_profiles
 from dtj.core.observed import GangApi
 from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource

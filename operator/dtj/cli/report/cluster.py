@@ -33,7 +33,7 @@ from dtj.cli.report.evidence import (
 )
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect
-from dtj.client.partial_reads import all_of, one, part
+from dtj.client.overview import all_of, one, part
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
 from dtj.kube.errors import NotFound

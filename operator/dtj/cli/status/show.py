@@ -24,8 +24,7 @@ from dtj.cli.common.job_view import JobView, job_view, next_words
 from dtj.cli.common.terminal import Exit, say, write
 from dtj.client import AsyncClient
 from dtj.client.diagnosis import reasons
-from dtj.client.overview import Event, Overview, gather
-from dtj.client.partial_reads import Part
+from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
 from dtj.core.pod_state import state_text, stopped_on_request
 from dtj.core.replicas import deciding_replica
