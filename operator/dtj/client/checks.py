@@ -129,6 +129,8 @@ def _titled(document: Document, found: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one_line(f"{document.title}: {problem}") for problem in found)
 
 
+# -- what a file holds next to jobs -----------------------------------------------------------------------------
+
 TFJOB_GROUP: Final = "kubeflow.org"
 TFJOB: Final = "TFJob"
 
@@ -163,6 +165,8 @@ def must_be_converted(document: Document) -> str:
 
 Source: TypeAlias = "os.PathLike[str] | str | Mapping[str, object]"
 """A path, a string (YAML where it holds a line break or begins with ``{``, else the name of a file), or a mapping."""
+
+# -- manifests as Python users have them ------------------------------------------------------------------------
 
 _ORIGIN = "the manifest"
 _LOG = logging.getLogger("dtj.client")

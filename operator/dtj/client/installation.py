@@ -384,6 +384,8 @@ def _crd_name() -> str:
     return text(dig(custom_resource_definition(), "metadata", "name"))
 
 
+# -- what Kueue has for the jobs of a namespace -----------------------------------------------------------------
+
 NAMESPACES: Final = Resource("v1", "Namespace", "namespaces")
 
 

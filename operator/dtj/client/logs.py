@@ -236,6 +236,8 @@ def _state(job: Job) -> str:
     return f"{state} ({because.message})" if because is not None else state
 
 
+# -- one log, read in several requests --------------------------------------------------------------------------
+
 _OVERLAP_SECONDS: Final = 1
 """How long before the newest line a reading begins again: output and errors are not written in perfect order."""
 
@@ -305,6 +307,8 @@ def parse_line(raw: bytes) -> StampedLine:
     at = parse_time(stamp) if stamp[:1].isdecimal() else None
     return StampedLine(stamp, at, text) if at is not None else StampedLine("", None, whole)
 
+
+# -- where the trouble began ------------------------------------------------------------------------------------
 
 CONTEXT_LINES: Final = 5
 """Lines before the error that are shown, too."""

@@ -178,6 +178,9 @@ def _owned_by(job: Job, read: Part[JsonObject]) -> Part[JsonObject]:
     return Part(tuple(mine), read.unread)
 
 
+# -- reads of which none fails the others -----------------------------------------------------------------------
+
+
 T = TypeVar("T")
 
 

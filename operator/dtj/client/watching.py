@@ -1,4 +1,4 @@
-"""All objects of a selection as they are now, and again after each change, across broken connections.
+"""Watching and waiting: objects as they are now, and again after each change, across broken connections.
 
 The operator's informer waits out whatever happens; who asks from a terminal or a notebook wants to know at once
 what cannot work, and after some minutes what no longer does.
@@ -107,6 +107,8 @@ class _Outage:
         self._failures += 1
         await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
 
+
+# -- what can be waited for -------------------------------------------------------------------------------------
 
 _KNOWN: Final = {kind.lower(): kind for kind in Condition}
 _ENDS: Final = (Condition.COMPLETE, Condition.FAILED)

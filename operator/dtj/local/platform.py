@@ -88,6 +88,8 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
+# -- ports, kept free until the process that is to listen there starts ------------------------------------------
+
 _LOWEST: Final = 10_000
 _OUTGOING: Final = (32_768, 60_999)
 """Linux' default range of ports for outgoing connections."""

@@ -320,6 +320,11 @@ def _limits(found: Installation) -> Iterator[Finding]:
         yield Finding(Verdict.OK, "limits", f"namespace {found.namespace}: no LimitRange is too small")
 
 
+# -- how large the cluster is, of what Kubernetes is tested with ------------------------------------------------
+
+# Source: kubernetes/community, sig-scalability/configs-and-limits/thresholds.md. Jobs count as custom resources, for
+# which it has a number of objects of a type. A job that has ended is only such an object.
+
 _NEARLY: Final = 0.8
 """From this share of a size on, it is reported."""
 

@@ -83,6 +83,8 @@ class Output:
             copy_line(plain_line(line, width=self._width, prefix=self._prefix, timestamps=self._timestamps))
 
 
+# -- lines ------------------------------------------------------------------------------------------------------
+
 _COLOURS: Final = {
     "chief": "magenta",
     "worker": "cyan",

@@ -191,6 +191,8 @@ def _logarithmic(low: float, high: float) -> tuple[Callable[[float], float], lis
     return lambda value: 100 * (log10(highest) - log10(value)) / size, ticks[:: ceil(len(ticks) / 7)]
 
 
+# -- the points of a curve --------------------------------------------------------------------------------------
+
 MAX_POINTS: Final = 400
 
 _SMALLEST, _LARGEST = 1e-200, 1e200

@@ -136,6 +136,8 @@ def event_count(event: JsonObject) -> int:
     return next((count for count in counts if isinstance(count, int) and count > 0), 1)
 
 
+# -- what the log of a leader tells: measurements, phases, versions ---------------------------------------------
+
 SPEED: Final = "examples/s"
 VALIDATION: Final = "val_"
 """What the name of a metric of held-out examples begins with, as in Keras."""

@@ -106,8 +106,8 @@ def clock(moment: datetime) -> str:
 
 
 def _sections(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: History) -> Iterator[tuple[str, str]]:
-    view = job_view(job, now=evidence.taken_at)
-    why, cause = "" if job.status.is_true(Condition.COMPLETE) else view.why, view.cause
+    why = "" if job.status.is_true(Condition.COMPLETE) else job_view(job, now=evidence.taken_at).why
+    cause = CauseView.of(job.status.root_cause) if job.status.root_cause is not None else None
     logs, unread = _logs(evidence, job), [*evidence.unread]
     events = [event for part in (*evidence.earlier, evidence) for event in part.events]
     for what, more in (
@@ -304,6 +304,9 @@ def _log(log: Log, *, opened: bool) -> str:
 def _how_to_log(evidence: Evidence) -> str:
     there = evidence.logs or evidence.on_this_machine
     return "" if there else f"<p>{_dim(f'dtj report {evidence.name} --logs includes them.')}</p>"
+
+
+# -- what the job ran with: arguments, variables, versions, machines, the command -------------------------------
 
 
 def configuration(evidence: Evidence) -> Iterator[Setting]:

@@ -246,6 +246,10 @@ def is_telling(name: str, *, in_query: bool = False) -> bool:
     return is_alone or (compound and not _TOGETHER.isdisjoint(parts))
 
 
+# -- arguments that are shown in every report -------------------------------------------------------------------
+
+# Options of the trainer whose values are numbers or its own words: it refuses any other, so that none can be a secret.
+
 NUMBERS: Final = frozenset({
     "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep", "--decay-steps",
     "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches", "--on-nan-limit",

@@ -164,6 +164,12 @@ def _logs(directory: RunDirectory, job: str, unread: list[Unread]) -> Iterator[L
             unread.append(Unread(f"log of {name}", error.strerror or str(error)))
 
 
+# -- TensorBoard's event files ----------------------------------------------------------------------------------
+
+# They hold a point for each call of the trainer's loop. Their formats are TFRecord (length, checksum, data, checksum)
+# around protocol buffers (tensorflow/core/util/event.proto); of these the few fields of a scalar are read here, since
+# TensorBoard is not in this environment. A file that is still being written is read up to its last whole record.
+
 _SIZES: Final = {1: 8, 5: 4}
 """Bytes of the wire types of protocol buffers that have a fixed size; 0 is a number, 2 has its length before it."""
 

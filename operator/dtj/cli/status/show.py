@@ -139,6 +139,8 @@ async def _gathered(client: AsyncClient, name: str, before: Overview) -> Overvie
 Typed = Callable[[Sequence[str]], str]
 """Makes of a command's words the line that a person types for this cluster and namespace."""
 
+# -- the screen -------------------------------------------------------------------------------------------------
+
 _MAX_ROWS: Final = 20
 """This many pods are shown one by one; of more only those that do not run."""
 
