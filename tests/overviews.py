@@ -9,8 +9,7 @@ from builders import NOW, UID, manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Label
-from dtj.client.overview import Event, Overview
-from dtj.client.partial_reads import Part
+from dtj.client.overview import Event, Overview, Part
 from dtj.client.pods import JobPod, owned
 from dtj.kube.records import pod_from_object
 

@@ -26,7 +26,7 @@ from dtj.client import (
     NotFound,
     WaitTimeout,
 )
-from dtj.client.manifests import manifests_of
+from dtj.client.checks import manifests_of
 from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
 from support.waiting import eventually_true

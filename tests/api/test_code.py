@@ -17,9 +17,9 @@ from builders import manifest
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
 from dtj.client import AlreadyExists, Client, CodeError, WaitTimeout, train
+from dtj.client.checks import manifests_of
 from dtj.client.code_manifest import ARCHIVE, with_code
 from dtj.client.code_pack import pack
-from dtj.client.manifests import manifests_of
 from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine
 from support.job_world import JobWorld

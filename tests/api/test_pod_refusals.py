@@ -16,7 +16,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.validation import validate
 from dtj.client import AsyncClient
-from dtj.client.manifests import manifests_of
+from dtj.client.checks import manifests_of
 from dtj.client.server_check import ServerCheck, check_on_server
 from support.job_world import JobWorld
 from testbed import ApiError, ControlPlane

@@ -11,9 +11,9 @@ import yaml
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects
+from dtj.client.checks import manifests_of
 from dtj.client.code_manifest import with_code
 from dtj.client.code_pack import pack
-from dtj.client.manifests import manifests_of
 from patience import PATIENCE_SECONDS
 from testbed import Cluster, tiny_image
 from testbed.processes import wait_until

@@ -8,8 +8,7 @@ from typing import Final
 from builders import NOW, manifest, stored
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Label
-from dtj.cli.report.evidence import Evidence, Log, Unread
-from dtj.cli.report.leader_log import scalars_of
+from dtj.cli.report.evidence import Evidence, Log, Unread, scalars_of
 
 HOSTILE: Final = """<script>fetch("https://example.invalid")</script><img src=x onerror=alert(1)>"""
 """What a program may print."""

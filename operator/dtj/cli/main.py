@@ -22,7 +22,6 @@ from click.shell_completion import CompletionItem
 
 from dtj import __version__
 from dtj.cli import PROGRAM, VARIABLE
-from dtj.cli.common.formatting import shown_path
 from dtj.cli.common.terminal import Exit, SafeHandler, say_lines, show_error
 
 
@@ -167,28 +166,26 @@ COMMANDS: Final = (
     Entry(
         "explain",
         Section.START,
-        "dtj.cli.explain.command:explain",
+        "dtj.cli.explain:explain",
         "Show what would be created for manifests, without a cluster.",
     ),
-    Entry("run", Section.LOCAL, "dtj.cli.run.command:run", "Run manifests here, or with --cluster on a cluster."),
+    Entry("run", Section.LOCAL, "dtj.cli.run:run", "Run manifests here, or with --cluster on a cluster."),
     Entry("submit", Section.CLUSTER, "dtj.cli.submit:submit", "Submit jobs to a cluster."),
     Entry("wait", Section.CLUSTER, "dtj.cli.wait:wait", "Wait for a job's end, or for a condition."),
     Entry("list", Section.LOOK, "dtj.cli.list:list_jobs", "List the jobs of a namespace, by name."),
-    Entry("status", Section.LOOK, "dtj.cli.status.command:status", "Show how far a job is, and why it does not run."),
-    Entry("logs", Section.LOOK, "dtj.cli.logs.command:logs", "Print the logs of a job's replicas, merged by time."),
+    Entry("status", Section.LOOK, "dtj.cli.status:status", "Show how far a job is, and why it does not run."),
+    Entry("logs", Section.LOOK, "dtj.cli.logs:logs", "Print the logs of a job's replicas, merged by time."),
     Entry(
         "tensorboard",
         Section.LOOK,
-        "dtj.cli.tensorboard.command:tensorboard",
+        "dtj.cli.tensorboard:tensorboard",
         "Show a job's curves in a browser, until Ctrl-C.",
     ),
-    Entry(
-        "report", Section.LOOK, "dtj.cli.report.command:report", "Gather what is known of a job, as files or a page."
-    ),
+    Entry("report", Section.LOOK, "dtj.cli.report:report", "Gather what is known of a job, as files or a page."),
     Entry(
         "doctor",
         Section.LOOK,
-        "dtj.cli.doctor.command:doctor",
+        "dtj.cli.doctor:doctor",
         "Check the cluster and the installation, and say what to do.",
     ),
     Entry("suspend", Section.STEER, "dtj.cli.steer:suspend", "Stop jobs so that they can be resumed."),
@@ -198,7 +195,7 @@ COMMANDS: Final = (
     Entry(
         "convert",
         Section.TOOLS,
-        "dtj.cli.convert.command:convert_files",
+        "dtj.cli.convert:convert_files",
         "Convert Kubeflow's TFJobs to DistributedTrainingJobs, on standard output.",
     ),
     Entry(
@@ -258,7 +255,11 @@ def _program(file: Path) -> str:
         return file.name.replace("-", " ")
     if file.name == "__main__.py":
         return f"python -m {PROGRAM}"
-    return PROGRAM if shutil.which(PROGRAM) else shown_path(file.absolute(), base=Path.cwd())
+    if shutil.which(PROGRAM):
+        return PROGRAM
+    from dtj.cli.common.formatting import shown_path
+
+    return shown_path(file.absolute(), base=Path.cwd())
 
 
 if __name__ == "__main__":

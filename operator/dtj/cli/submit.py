@@ -46,8 +46,7 @@ def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Pl
 
 async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None) -> int:
     from dtj.cli.common.submission import create_or_report, submissions
-    from dtj.client.checks import check
-    from dtj.client.manifests import sound
+    from dtj.client.checks import check, sound
 
     exit_code = Exit.OK
     created = []
@@ -76,8 +75,7 @@ def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) ->
     from dtj.cli.common.formatting import as_yaml, dumped
     from dtj.cli.common.submission import submissions
     from dtj.client import ClientError, InvalidManifest
-    from dtj.client.checks import check
-    from dtj.client.manifests import placed, sound
+    from dtj.client.checks import check, placed, sound
 
     try:
         found = placed(sound(check(files, None)), namespace="", asked=place.namespace)

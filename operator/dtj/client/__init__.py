@@ -10,86 +10,52 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from dtj.api.job import Job
-    from dtj.api.names import Condition
-    from dtj.api.status import JobStatus
-    from dtj.client.aio import AsyncClient
-    from dtj.client.errors import (
-        ClientError,
-        CodeError,
-        ConditionUnreachable,
-        InvalidManifest,
-        InvalidRequest,
-        JobGone,
-        WaitTimeout,
-    )
-    from dtj.client.logs import LogLine, LogNote, LogSelection, NothingToRead
-    from dtj.client.overview import Event
-    from dtj.client.sync import Client
-    from dtj.client.training import TrainingRun, train
-    from dtj.core.observed import Pod
-    from dtj.kube.config import ConfigError
-    from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unavailable
+    from dtj.api.job import Job as Job
+    from dtj.api.names import Condition as Condition
+    from dtj.api.status import JobStatus as JobStatus
+    from dtj.client.aio import AsyncClient as AsyncClient
+    from dtj.client.errors import ClientError as ClientError
+    from dtj.client.errors import CodeError as CodeError
+    from dtj.client.errors import ConditionUnreachable as ConditionUnreachable
+    from dtj.client.errors import InvalidManifest as InvalidManifest
+    from dtj.client.errors import InvalidRequest as InvalidRequest
+    from dtj.client.errors import JobGone as JobGone
+    from dtj.client.errors import WaitTimeout as WaitTimeout
+    from dtj.client.logs import LogLine as LogLine
+    from dtj.client.logs import LogNote as LogNote
+    from dtj.client.logs import LogSelection as LogSelection
+    from dtj.client.logs import NothingToRead as NothingToRead
+    from dtj.client.overview import Event as Event
+    from dtj.client.sync import Client as Client
+    from dtj.client.training import TrainingRun as TrainingRun
+    from dtj.client.training import train as train
+    from dtj.core.observed import Pod as Pod
+    from dtj.kube.config import ConfigError as ConfigError
+    from dtj.kube.errors import AlreadyExists as AlreadyExists
+    from dtj.kube.errors import ApiError as ApiError
+    from dtj.kube.errors import Conflict as Conflict
+    from dtj.kube.errors import Forbidden as Forbidden
+    from dtj.kube.errors import NotFound as NotFound
+    from dtj.kube.errors import Unavailable as Unavailable
 
-__all__ = [
-    "AlreadyExists",
-    "ApiError",
-    "AsyncClient",
-    "Client",
-    "ClientError",
-    "CodeError",
-    "Condition",
-    "ConditionUnreachable",
-    "ConfigError",
-    "Conflict",
-    "Event",
-    "Forbidden",
-    "InvalidManifest",
-    "InvalidRequest",
-    "Job",
-    "JobGone",
-    "JobStatus",
-    "LogLine",
-    "LogNote",
-    "LogSelection",
-    "NotFound",
-    "NothingToRead",
-    "Pod",
-    "TrainingRun",
-    "Unavailable",
+_NAMES: Final = {
+    "dtj.api.job": "Job",
+    "dtj.api.names": "Condition",
+    "dtj.api.status": "JobStatus",
+    "dtj.client.aio": "AsyncClient",
+    "dtj.client.errors": "ClientError CodeError ConditionUnreachable InvalidManifest InvalidRequest JobGone "
     "WaitTimeout",
-    "train",
-]
-
-_MODULES: Final = {
-    "AlreadyExists": "dtj.kube.errors",
-    "ApiError": "dtj.kube.errors",
-    "AsyncClient": "dtj.client.aio",
-    "Client": "dtj.client.sync",
-    "ClientError": "dtj.client.errors",
-    "CodeError": "dtj.client.errors",
-    "Condition": "dtj.api.names",
-    "ConditionUnreachable": "dtj.client.errors",
-    "ConfigError": "dtj.kube.config",
-    "Conflict": "dtj.kube.errors",
-    "Event": "dtj.client.overview",
-    "Forbidden": "dtj.kube.errors",
-    "InvalidManifest": "dtj.client.errors",
-    "InvalidRequest": "dtj.client.errors",
-    "Job": "dtj.api.job",
-    "JobGone": "dtj.client.errors",
-    "JobStatus": "dtj.api.status",
-    "LogLine": "dtj.client.logs",
-    "LogNote": "dtj.client.logs",
-    "LogSelection": "dtj.client.logs",
-    "NotFound": "dtj.kube.errors",
-    "NothingToRead": "dtj.client.logs",
-    "Pod": "dtj.core.observed",
-    "TrainingRun": "dtj.client.training",
-    "Unavailable": "dtj.kube.errors",
-    "WaitTimeout": "dtj.client.errors",
-    "train": "dtj.client.training",
+    "dtj.client.logs": "LogLine LogNote LogSelection NothingToRead",
+    "dtj.client.overview": "Event",
+    "dtj.client.sync": "Client",
+    "dtj.client.training": "TrainingRun train",
+    "dtj.core.observed": "Pod",
+    "dtj.kube.config": "ConfigError",
+    "dtj.kube.errors": "AlreadyExists ApiError Conflict Forbidden NotFound Unavailable",
 }
+_MODULES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> object:

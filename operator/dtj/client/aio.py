@@ -16,19 +16,16 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
-from dtj.client.checks import Manifest
-from dtj.client.code_config_map import CodeConfigMap, SubmittedJob
-from dtj.client.code_manifest import JobWithCode, with_code
+from dtj.client.checks import Manifest, Source, manifests_of, placed
+from dtj.client.code_manifest import CodeConfigMap, JobWithCode, SubmittedJob, with_code
 from dtj.client.code_pack import CodePack, pack
 from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
 from dtj.client.log_follower import follow_logs
 from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
-from dtj.client.manifests import Source, manifests_of, placed
 from dtj.client.overview import Event, aggregated
 from dtj.client.pods import JobPod, owned, pods_of, selector_of
 from dtj.client.server_check import check_on_server
-from dtj.client.waiting import WaitCondition, where_it_is
-from dtj.client.watching import snapshots
+from dtj.client.watching import WaitCondition, snapshots, where_it_is
 from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource

@@ -1,20 +1,24 @@
-"""Checking the documents of files: the API server's schema and rules, accelerator profiles, names used twice."""
+"""Manifests, as files, YAML text or mappings, checked by the rules of ``dtj validate`` without a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from dtj.api import names, schema
 from dtj.api.job import Job, as_stored_text, size_problem
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, text
 from dtj.api.printable import one_line
 from dtj.api.schema import generated_job_schema
 from dtj.api.spec import JobSpec
 from dtj.api.storage_rules import note_on_sharing
 from dtj.api.validation import validate
-from dtj.client.manifest_files import Document, UnreadableFile, read
-from dtj.client.other_objects import is_other, is_tfjob, left_alone, must_be_converted
+from dtj.client.errors import InvalidManifest
+from dtj.client.manifest_files import Document, UnreadableFile, parse, read
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
 
@@ -123,3 +127,104 @@ def _check(
 def _titled(document: Document, found: tuple[str, ...]) -> tuple[str, ...]:
     # A field's name is the manifest's: a line break in it would begin a line of its own, with whatever it says.
     return tuple(one_line(f"{document.title}: {problem}") for problem in found)
+
+
+# -- what a file holds next to jobs -----------------------------------------------------------------------------
+
+TFJOB_GROUP: Final = "kubeflow.org"
+TFJOB: Final = "TFJob"
+
+_MEANT_TO_BE_JOBS: Final = (names.KIND.lower(), names.PLURAL)
+
+
+def is_tfjob(body: JsonObject) -> bool:
+    """Whether an object is a TFJob of any version."""
+    return text(body.get("apiVersion")).partition("/")[0] == TFJOB_GROUP and body.get("kind") == TFJOB
+
+
+def is_other(body: JsonObject) -> bool:
+    """Whether an object is of another kind, and not a job with a misspelt kind or apiVersion."""
+    version, kind = text(body.get("apiVersion")), text(body.get("kind"))
+    ours = version.partition("/")[0] == names.GROUP or kind.lower() in _MEANT_TO_BE_JOBS
+    return bool(version and kind) and not ours
+
+
+def left_alone(document: Document) -> str:
+    """The note about an object of another kind."""
+    return (
+        f"{document.title}: {document.body['kind']}: left alone, because it is not a {names.KIND}; "
+        "kubectl apply creates it"
+    )
+
+
+def must_be_converted(document: Document) -> str:
+    """What to do with a TFJob."""
+    file = document.path if document.path is not None else "-"
+    return f"{document.title}: this is a TFJob of Kubeflow: convert it with: dtj convert {file} > job.yaml"
+
+
+Source: TypeAlias = "os.PathLike[str] | str | Mapping[str, object]"
+"""A path, a string (YAML where it holds a line break or begins with ``{``, else the name of a file), or a mapping."""
+
+# -- manifests as Python users have them ------------------------------------------------------------------------
+
+_ORIGIN = "the manifest"
+_LOG = logging.getLogger("dtj.client")
+
+
+def manifests_of(source: Source) -> tuple[Manifest, ...]:
+    """The jobs of a manifest, by the rules of ``dtj validate`` but for accelerator profiles, which the cluster's
+    operator knows. Raises InvalidManifest."""
+    return sound(_checked(source))
+
+
+def sound(checked: Checked) -> tuple[Manifest, ...]:
+    """The manifests, of which none may have a problem. Objects of other kinds are logged. Raises InvalidManifest."""
+    for note in checked.notes:
+        _LOG.warning("%s", note)
+    if checked.problems:
+        raise InvalidManifest(checked.problems)
+    return checked.manifests
+
+
+def placed(manifests: Iterable[Manifest], *, namespace: str, asked: str | None) -> tuple[tuple[Manifest, str], ...]:
+    """Each manifest with the namespace that it goes to: its own, else ``asked``, else ``namespace``.
+
+    Raises InvalidManifest where one names another namespace than was asked for.
+    """
+    found = []
+    problems = []
+    for manifest in manifests:
+        own = dig(manifest.document.body, "metadata", "namespace")
+        if isinstance(own, str) and own and asked is not None and own != asked:
+            problems.append(
+                f'{manifest.document.title}: metadata.namespace: is "{own}", but the namespace asked for is "{asked}"; '
+                "leave one of them out"
+            )
+        found.append((manifest, (own if isinstance(own, str) else "") or asked or namespace))
+    if problems:
+        raise InvalidManifest(tuple(problems))
+    return tuple(found)
+
+
+def _checked(source: Source) -> Checked:
+    if isinstance(source, Mapping):
+        return check_documents([_document(source)], None)
+    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
+        return check_documents(_parsed(source), None)
+    return check([os.fspath(source)], None)
+
+
+def _document(source: Mapping[str, object]) -> Document | str:
+    try:
+        body = json.loads(json.dumps(dict(source), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"{_ORIGIN}: not JSON: {error}"
+    return Document(path=None, number=1, alone=True, body=body, origin=_ORIGIN)
+
+
+def _parsed(source: str) -> Iterable[Document | str]:
+    try:
+        return parse(source, origin=_ORIGIN)
+    except UnreadableFile as error:
+        return [str(error)]

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dtj.api.job import Job
-from dtj.client.container_log import ContainerLog
 from dtj.client.diagnosis import how_job_ended
-from dtj.client.logs import LogLine, LogNote, LogSelection, has_log, log_of, merged, select, unreadable
+from dtj.client.logs import ContainerLog, LogLine, LogNote, LogSelection, has_log, log_of, merged, select, unreadable
 from dtj.client.pods import JobPod, pods_of, selector_of
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound

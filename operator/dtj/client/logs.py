@@ -1,21 +1,25 @@
-"""What the replicas of a job print, as one stream: merged by time, and followed across restarts.
+"""What the replicas of a job print: one log, all of them merged by time, and the first error of the one that failed.
 
-No line is given twice, and none is left out because a connection broke: reading continues where it stopped.
+No line is given twice, and none is left out because a connection broke: reading continues where it stopped. Kubelets
+find a position in a log by whole seconds. Therefore the lines of the newest seconds are remembered, and are not
+returned a second time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Iterable
+import re
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from dtj.api.job import Job
+from dtj.api.job import Job, parse_time
 from dtj.api.spec import as_role
-from dtj.client.container_log import ContainerLog, StampedLine
+from dtj.api.status import RootCause
 from dtj.client.diagnosis import explaining_condition
 from dtj.client.errors import ClientError
 from dtj.client.pods import JobPod, pods_of
@@ -230,3 +234,184 @@ def _state(job: Job) -> str:
     because = explaining_condition(job)
     state = job.status.state or "no operator has seen it yet"
     return f"{state} ({because.message})" if because is not None else state
+
+
+# -- one log, read in several requests --------------------------------------------------------------------------
+
+_OVERLAP_SECONDS: Final = 1
+"""How long before the newest line a reading begins again: output and errors are not written in perfect order."""
+
+
+_LOST: Final = ("unable to retrieve container logs for ", "failed to try resolving symlinks in path ")
+"""What a kubelet says, without a timestamp, in place of a log that it has no more (kubernetes, pkg/kubelet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StampedLine:
+    """A line, and when it was written; None where the node gives no timestamps."""
+
+    stamp: str
+    at: datetime | None
+    text: str
+
+
+class ContainerLog:
+    """``query`` says what is wanted the first time."""
+
+    def __init__(self, gateway: KubeGateway, query: LogQuery, *, namespace: str, pod: str) -> None:
+        self._gateway = gateway
+        self._query = query
+        self._namespace = namespace
+        self._pod = pod
+        self._newest: int | None = None
+        self._passed_on: dict[int, Counter[bytes]] = {}
+
+    async def read(self, *, follow: bool) -> AsyncGenerator[StampedLine, None]:
+        """The lines that were not read yet; with ``follow`` until the container ends.
+
+        Raises ApiError, NotFound where pod or log are gone.
+        """
+        repeated = sum(self._passed_on.values(), Counter[bytes]())
+        async with aclosing(self._gateway.log(self._next(follow), namespace=self._namespace, pod=self._pod)) as lines:
+            async for raw in lines:
+                if repeated[raw]:
+                    repeated[raw] -= 1
+                    continue
+                line = parse_line(raw)
+                if line.at is None and line.text.startswith(_LOST):
+                    raise NotFound(line.text)
+                self._remember(line, raw)
+                yield line
+
+    def _next(self, follow: bool) -> LogQuery:
+        if self._newest is None:
+            return replace(self._query, follow=follow)
+        since = datetime.fromtimestamp(self._newest - _OVERLAP_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return replace(self._query, follow=follow, tail=None, since_time=since)
+
+    def _remember(self, line: StampedLine, raw: bytes) -> None:
+        if line.at is None:
+            return
+        second = int(line.at.timestamp())
+        if self._newest is None or second > self._newest:
+            self._newest = second
+            for old in [old for old in self._passed_on if old < second - _OVERLAP_SECONDS]:
+                del self._passed_on[old]
+        self._passed_on.setdefault(second, Counter())[raw] += 1
+
+
+def parse_line(raw: bytes) -> StampedLine:
+    """A line as the kubelet gives it: a timestamp, a space, and what the container has written."""
+    whole = raw.decode(errors="replace")
+    stamp, _, text = whole.partition(" ")
+    at = parse_time(stamp) if stamp[:1].isdecimal() else None
+    return StampedLine(stamp, at, text) if at is not None else StampedLine("", None, whole)
+
+
+# -- where the trouble began ------------------------------------------------------------------------------------
+
+CONTEXT_LINES: Final = 5
+"""Lines before the error that are shown, too."""
+
+ERROR_LINES: Final = 60
+"""Lines from the error on that are shown: a traceback of TensorFlow's is about so long."""
+
+_CERTAIN: Final = re.compile(
+    r"Traceback \(most recent call last\)"
+    r"|^\s*(\w+\.)*\w*(Error|Exception)(: |$)"
+    r"|^Fatal Python error|^Segmentation fault|^Aborted|^Killed"
+    r"|\bF (external|tensorflow)/|^F\d{4} "
+)
+"""What only a failure prints: Python's traceback and errors, the shell's words for signals, TensorFlow's last lines."""
+
+_LIKELY: Final = re.compile(r"\b(ERROR|CRITICAL|FATAL)\b|\berror:|\bE (external|tensorflow)/|^E\d{4} ")
+"""What healthy programs print at times, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstError:
+    """``lines`` of the log of the pod that ``cause`` names, ``at`` the place of the error among them, ``left`` how many
+    lines come after. ``note`` says why the lines are not from the log."""
+
+    cause: RootCause
+    lines: tuple[str, ...]
+    at: int
+    left: int = 0
+    note: str = ""
+
+
+class ErrorFinder:
+    """Takes the lines of a log one by one, and keeps those around the first error; of all others it forgets."""
+
+    def __init__(self, message: str = "") -> None:
+        self._message = message
+        self._before: deque[str] = deque(maxlen=CONTEXT_LINES)
+        self._last: deque[str] = deque(maxlen=ERROR_LINES)
+        self._found: list[str] = []
+        self._at = 0
+        self._left = 0
+        self._certain = False
+
+    def take(self, line: str) -> None:
+        """The next line."""
+        certain = not self._certain and _CERTAIN.search(line) is not None
+        if certain or (not self._found and self._is_likely(line)):
+            self._found, self._at, self._left, self._certain = [*self._before, line], len(self._before), 0, certain
+        elif self._found and len(self._found) - self._at < ERROR_LINES:
+            self._found.append(line)
+        elif self._found:
+            self._left += 1
+        self._before.append(line)
+        self._last.append(line)
+
+    def result(self) -> tuple[tuple[str, ...], int, int]:
+        """Lines, the place of the error among them, and how many come after; the last lines where there is no error."""
+        if self._found:
+            return tuple(self._found), self._at, self._left
+        return tuple(self._last), max(0, len(self._last) - 1), 0
+
+    def _is_likely(self, line: str) -> bool:
+        return _LIKELY.search(line) is not None or bool(self._message and self._message in line)
+
+
+async def find_error(lines: AsyncIterable[str], cause: RootCause, *, note: str = "") -> FirstError:
+    """The first error of a log."""
+    finder = ErrorFinder(cause.message.strip())
+    async for line in lines:
+        finder.take(line)
+    found, at, left = finder.result()
+    return FirstError(cause, found, at, left, note)
+
+
+async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -> FirstError:
+    """The first error of a job. Raises ApiError, and NothingToRead where nothing has failed.
+
+    Where the pod's log is gone, the last lines that the job's status has are taken.
+    """
+    cause = job.status.root_cause
+    if cause is None:
+        raise no_failure(job)
+    pods = await pods_of(gateway, job)
+    each = next((each for each in pods if each.pod.name == cause.pod), None)
+    if each is None or not has_log(each, selection):
+        return await _remembered(cause, f"pod {cause.pod} is gone, and its log with it")
+    try:
+        async with aclosing(log_of(gateway, each, selection.query(each)).read(follow=False)) as lines:
+            return await find_error((line.text async for line in lines), cause)
+    except Forbidden:
+        raise
+    except ApiError as error:
+        return await _remembered(cause, f"the log of pod {cause.pod} cannot be read: {error.message}")
+
+
+def no_failure(job: Job) -> NothingToRead:
+    """The refusal of a job of which no replica has failed."""
+    return NothingToRead(f"{job.name}: no replica has failed: its state is {job.status.state or 'not known yet'}")
+
+
+async def _remembered(cause: RootCause, why: str) -> FirstError:
+    async def tail() -> AsyncIterable[str]:
+        for line in cause.log_tail.splitlines():
+            yield line
+
+    return await find_error(tail(), cause, note=f"{why}; these are the last lines that the job's status has")

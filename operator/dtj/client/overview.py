@@ -6,21 +6,22 @@ A user who may read the job may not be allowed to read the rest. A part that can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import as_role
-from dtj.client.partial_reads import Part, all_of, part
 from dtj.client.pods import JobPod, owned, selector_of
 from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, NotFound
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Listing
 from dtj.kube.records import plain_from_object, pod_from_object
 
 _MAX_PODS_ASKED: Final = 5
@@ -175,3 +176,35 @@ async def _nodes(gateway: KubeGateway, pods: Iterable[JobPod]) -> Part[JsonObjec
 def _owned_by(job: Job, read: Part[JsonObject]) -> Part[JsonObject]:
     mine = (body for body in read.items if job.owns(plain_from_object(body).metadata))
     return Part(tuple(mine), read.unread)
+
+
+# -- reads of which none fails the others -----------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """What was read; ``unread`` is why it could not be read, in the words of the API server."""
+
+    items: tuple[T, ...] = ()
+    unread: str = ""
+
+
+async def part(call: Awaitable[tuple[T, ...]]) -> Part[T]:
+    """What a call returns, or why it was refused."""
+    try:
+        return Part(await call)
+    except ApiError as error:
+        return Part(unread=error.message or "the API server refused it")
+
+
+async def one(call: Awaitable[T]) -> tuple[T, ...]:
+    """The object that a call returns. Raises ApiError."""
+    return (await call,)
+
+
+async def all_of(call: Awaitable[Listing]) -> tuple[JsonObject, ...]:
+    """The objects of a list. Raises ApiError."""
+    return tuple(msgspec.json.decode(item, type=dict) for item in (await call).items)

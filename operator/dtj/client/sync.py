@@ -10,9 +10,9 @@ from typing import Any, Self, TypeVar
 
 from dtj.api.job import Job
 from dtj.client.aio import AsyncClient
+from dtj.client.checks import Source
 from dtj.client.code_pack import CodePack
 from dtj.client.logs import LogLine, LogNote, LogSelection
-from dtj.client.manifests import Source
 from dtj.client.overview import Event
 from dtj.core.observed import Pod
 

@@ -1,4 +1,4 @@
-"""Plays the kubelet: each pod is a process, and its status says how that is doing.
+"""Plays the kubelet: each pod is a process, and its status says how that is doing, in the fields that are read here.
 
 It reports and obeys; whether a pod should be there is the planner's business.
 """
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.core.observed import Phase
+from dtj.core.pod_state import main_container
 from dtj.kube.gateway import PODS
-from dtj.local import pod_status
 from dtj.local.objects import Key, Objects, timestamp
 from dtj.local.pod_command import TERMINATION_LOG, Command
 from dtj.local.process import Process, tail
@@ -67,7 +68,7 @@ class Kubelet:
     def start(self, pod: JsonObject) -> None:
         """Run a pod that was just created. Returns at once."""
         uid = text(dig(pod, "metadata", "uid"))
-        self._objects.patch(_key(pod), {"spec": {"nodeName": self._node}, "status": pod_status.pending()})
+        self._objects.patch(_key(pod), {"spec": {"nodeName": self._node}, "status": _status_pending()})
         self._running[uid] = _Running(_key(pod))
         self._group.create_task(self._live(pod, uid), name=f"pod {_key(pod)[2]}")
 
@@ -99,7 +100,7 @@ class Kubelet:
     def terminate(self) -> None:
         """Ask all processes to end. Each pod says so, so that their exit codes are no failures of their own."""
         for running in self._running.values():
-            self._objects.patch(running.key, {"status": pod_status.asked_to_stop(self._objects.get(running.key))})
+            self._objects.patch(running.key, {"status": _status_asked_to_stop(self._objects.get(running.key))})
             _terminate(running)
 
     def kill(self) -> None:
@@ -138,7 +139,7 @@ class Kubelet:
         try:
             self._take_over(uid, process)
             log.info("%s: process %d: %s", name, process.pid, " ".join(command.arguments))
-            self._objects.patch(key, {"status": pod_status.running(self._objects.get(key), since=timestamp())})
+            self._objects.patch(key, {"status": _status_running(self._objects.get(key), since=timestamp())})
             exit_code = await process.wait()
         finally:
             process.kill()
@@ -156,7 +157,7 @@ class Kubelet:
             process.kill()
 
     def _end(self, key: Key, *, exit_code: int, reason: str, message: str) -> None:
-        status = pod_status.ended(
+        status = _status_ended(
             self._objects.get(key), exit_code=exit_code, reason=reason, message=message, finished_at=timestamp()
         )
         self._objects.patch(key, {"status": status})
@@ -191,3 +192,66 @@ def _take(file: Path) -> str:
         return ""
     file.unlink()
     return words
+
+
+# -- the status of a pod ----------------------------------------------------------------------------------------
+
+POD_IP: Final = "127.0.0.1"
+
+
+def _status_pending() -> JsonObject:
+    """The pod has its node; its process is about to start."""
+    return {"phase": Phase.PENDING, "conditions": [_condition("Ready", met=False)]}
+
+
+def _status_asked_to_stop(pod: JsonObject) -> JsonObject:
+    """The conditions of a pod that ends with the run: a kubelet that shuts its node down sets the same one."""
+    return {"conditions": [*_others(pod, "DisruptionTarget"), _condition("DisruptionTarget", met=True)]}
+
+
+def _status_running(pod: JsonObject, *, since: str) -> JsonObject:
+    """The process runs. There are no probes on this machine, so that running is ready."""
+    return {
+        "phase": Phase.RUNNING,
+        "podIP": POD_IP,
+        "startTime": since,
+        "conditions": [*_others(pod, "Ready"), _condition("Ready", met=True)],
+        "containerStatuses": [_container(pod, ready=True, state={"running": {"startedAt": since}})],
+    }
+
+
+def _status_ended(pod: JsonObject, *, exit_code: int, reason: str, message: str, finished_at: str) -> JsonObject:
+    """The process has ended, and will not be started again: the pod's restart policy is Never."""
+    terminated: JsonObject = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "startedAt": text(dig(pod, "status", "startTime"), finished_at),
+        "finishedAt": finished_at,
+        **({"message": message} if message else {}),
+    }
+    return {
+        "phase": Phase.FAILED if exit_code else Phase.SUCCEEDED,
+        "conditions": [*_others(pod, "Ready"), _condition("Ready", met=False)],
+        "containerStatuses": [_container(pod, ready=False, state={"terminated": terminated})],
+    }
+
+
+def _others(pod: JsonObject, kind: str) -> list[JsonObject]:
+    """The pod's conditions, except the one of this type."""
+    return [each for each in objects(dig(pod, "status", "conditions")) if each.get("type") != kind]
+
+
+def _condition(kind: str, *, met: bool) -> JsonObject:
+    return {"type": kind, "status": "True" if met else "False"}
+
+
+def _container(pod: JsonObject, *, ready: bool, state: JsonObject) -> JsonObject:
+    spec = dig(pod, "spec")
+    container = main_container(spec if isinstance(spec, dict) else {})
+    return {
+        "name": text(container.get("name")),
+        "image": text(container.get("image")),
+        "ready": ready,
+        "restartCount": 0,
+        "state": state,
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,23 +26,22 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed, Phase, Pod
 from dtj.core.planner import plan
-from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS
 from dtj.kube.waiting import loop_time
 from dtj.local.gateway import LocalGateway
 from dtj.local.kubelet import Kubelet
-from dtj.local.log_times import LogTimes
 from dtj.local.machine import thread_defaults
 from dtj.local.objects import Objects, timestamp
 from dtj.local.platform import LocalNetwork, local_platform
 from dtj.local.pod_command import Command, command_of
 from dtj.local.progress import ProgressBoard
+from dtj.local.replica_logs import LogTimes
 from dtj.local.run_directory import STOPPED, RunDirectory, write_privately
 from dtj.local.run_record import Recorder
 from dtj.local.trainer import Trainer
-from dtj.local.view import RunView, run_view
+from dtj.local.view import RunView, newest_pods, run_view
 
 log = logging.getLogger(__name__)
 
@@ -263,16 +262,13 @@ class RunningJob:
             started=self._kubelet.begun,
         )
 
-    def _pods(self) -> dict[Replica, Pod]:
-        pods = sorted(
-            self._engine.state.pods.of(self._job).values(), key=lambda pod: (pod.attempt, len(pod.name), pod.name)
-        )
-        return {replica: pod for pod in pods if (replica := replica_of(pod)) is not None}
+    def _pods(self) -> Iterable[Pod]:
+        return self._engine.state.pods.of(self._job).values()
 
     def _status_ports(self) -> dict[Replica, int]:
         return {
             replica: self._network.status_port(role=replica.role, index=replica.index)
-            for replica, pod in self._pods().items()
+            for replica, pod in newest_pods(self._pods()).items()
             if pod.phase is Phase.RUNNING
         }
 

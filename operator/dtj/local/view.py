@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from dtj.api.json import dig
 from dtj.api.spec import JobSpec, ReplicaSpec
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, Pod
-from dtj.core.pod_state import PodState, main_container, state_text, stopped_on_request
+from dtj.core.pod_state import PodState, main_container, replica_of, state_text, stopped_on_request
 from dtj.core.replicas import Replica, replicas
 
 _WORDS: Final = {"Gate": "Starting", "Done": "Finishing"}
@@ -47,14 +47,15 @@ def run_view(
     job: Job,
     spec: JobSpec,
     *,
-    pods: Mapping[Replica, Pod],
+    pods: Iterable[Pod],
     progress: Mapping[Replica, Progress],
     elapsed: float,
     started: Container[str],
 ) -> RunView:
-    """The job as it is now. ``pods`` are its own. A replica without a pod has stopped if its host name
-    is one of ``started``."""
-    on_request = stopped_on_request(pods.values())
+    """The job as it is now. ``pods`` are its own; of those of a replica the newest counts. A replica without a pod has
+    stopped if its host name is one of ``started``."""
+    newest = newest_pods(pods)
+    on_request = stopped_on_request(newest.values())
     return RunView(
         job=job.name,
         strategy=str(spec.strategy),
@@ -63,7 +64,7 @@ def run_view(
         replicas=tuple(
             _replica(
                 replica,
-                pods.get(replica),
+                newest.get(replica),
                 progress.get(replica, _quiet(spec, replica)),
                 stopped=replica.hostname in started,
                 on_request=on_request,
@@ -71,6 +72,12 @@ def run_view(
             for replica in replicas(spec)
         ),
     )
+
+
+def newest_pods(pods: Iterable[Pod]) -> dict[Replica, Pod]:
+    """Of each replica its newest pod; a later incarnation has a longer name, or a larger number in it."""
+    ordered = sorted(pods, key=lambda pod: (pod.attempt, len(pod.name), pod.name))
+    return {replica: pod for pod in ordered if (replica := replica_of(pod)) is not None}
 
 
 def _quiet(spec: JobSpec, replica: Replica) -> Progress:

@@ -19,9 +19,8 @@ from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig
 from dtj.cli.doctor.checks import OLDEST_KUBERNETES, findings, schema_differences
 from dtj.cli.doctor.findings import Finding, Verdict, report
-from dtj.client.installation import OF_A_PERSON, Answered, Count, Installation, LeaseSeen, Operator
-from dtj.client.partial_reads import Part
-from dtj.client.queues import Queues
+from dtj.client.installation import OF_A_PERSON, Answered, Count, Installation, LeaseSeen, Operator, Queues
+from dtj.client.overview import Part
 from dtj.core.gang.discovery import APIS
 from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES

@@ -19,8 +19,7 @@ from dtj.cli.main import cli
 from dtj.client.logs import LogLine, LogSelection
 from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES
 from dtj.local import run_directory
-from dtj.local.log_times import read_times, times_file
-from dtj.local.replica_logs import ReplicaLog, replica_logs
+from dtj.local.replica_logs import ReplicaLog, read_times, replica_logs, times_file
 from dtj.local.run_directory import RunDirectory
 from support.job_evidence import a_job_that_failed, moment
 from support.local_runs import python_job, run_locally

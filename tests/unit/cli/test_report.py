@@ -17,10 +17,8 @@ import yaml
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation
 from dtj.cli.main import cli
-from dtj.cli.report.curves import curves
-from dtj.cli.report.drawing import plot, safe, short_value, timeline
-from dtj.cli.report.evidence import Evidence, Log, Scalar, last_lines, replica_named
-from dtj.cli.report.leader_log import SPEED, scalars_of
+from dtj.cli.report.drawing import curves, plot, safe, short_value, timeline
+from dtj.cli.report.evidence import SPEED, Evidence, Log, Scalar, last_lines, replica_named, scalars_of
 from dtj.cli.report.output import INDEX, files
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets

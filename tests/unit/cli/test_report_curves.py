@@ -8,14 +8,10 @@ from math import log10
 
 import pytest
 
-from dtj.cli.report.configuration import configuration
-from dtj.cli.report.curves import MAX_POINTS, Curve, Points, curves
-from dtj.cli.report.drawing import plot
-from dtj.cli.report.evidence import Evidence, Log, Scalar
-from dtj.cli.report.leader_log import scalars_of
-from dtj.cli.report.page import render_page
-from dtj.cli.report.public_options import NUMBERS, WORDS
-from dtj.cli.report.redaction import REDACTED, without_secrets
+from dtj.cli.report.drawing import MAX_POINTS, Curve, Points, curves, plot
+from dtj.cli.report.evidence import Evidence, Log, Scalar, scalars_of
+from dtj.cli.report.page import configuration, render_page
+from dtj.cli.report.redaction import NUMBERS, REDACTED, WORDS, without_secrets
 from dtj_trainer.config.options import options_of
 from dtj_trainer.config.parsing import OWNERS
 from support.job_evidence import job, moment

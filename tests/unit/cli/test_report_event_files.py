@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj.cli.report.event_files import read_scalars
+from dtj.cli.report.run import read_scalars
 
 pytestmark = pytest.mark.unit
 

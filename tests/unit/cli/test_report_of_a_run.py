@@ -17,10 +17,8 @@ from dtj import __version__
 from dtj.api.json import JsonObject
 from dtj.api.spec import JobSpec, Role
 from dtj.api.status import Progress
-from dtj.cli.report.configuration import configuration
-from dtj.cli.report.evidence import Evidence, Log, PhaseChange
-from dtj.cli.report.leader_log import phases_of, versions_of
-from dtj.cli.report.page import render_page
+from dtj.cli.report.evidence import Evidence, Log, PhaseChange, phases_of, versions_of
+from dtj.cli.report.page import configuration, render_page
 from dtj.cli.report.run import gather
 from dtj.cli.report.timeline import Look, history
 from dtj.core.replicas import Replica

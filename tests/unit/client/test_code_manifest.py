@@ -9,9 +9,9 @@ import pytest
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects
 from dtj.client import InvalidManifest
+from dtj.client.checks import manifests_of
 from dtj.client.code_manifest import ARCHIVE, JobWithCode, with_code
 from dtj.client.code_pack import CodePack
-from dtj.client.manifests import manifests_of
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica

@@ -14,9 +14,20 @@ from dtj.api.job import Job
 from dtj.api.status import RootCause
 from dtj.cli.common.options import Duration
 from dtj.cli.logs.show import first_error_lines, log_text, plain_line
-from dtj.client.container_log import ContainerLog, StampedLine, parse_line
-from dtj.client.first_error import CONTEXT_LINES, ERROR_LINES, ErrorFinder, FirstError
-from dtj.client.logs import LogLine, LogNote, LogSelection, merged, silence
+from dtj.client.logs import (
+    CONTEXT_LINES,
+    ERROR_LINES,
+    ContainerLog,
+    ErrorFinder,
+    FirstError,
+    LogLine,
+    LogNote,
+    LogSelection,
+    StampedLine,
+    merged,
+    parse_line,
+    silence,
+)
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES, LogQuery, split_lines

@@ -11,7 +11,7 @@ import yaml
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.client import InvalidManifest
-from dtj.client.manifests import Source, manifests_of, placed
+from dtj.client.checks import Source, manifests_of, placed
 from support.local_runs import write
 
 pytestmark = pytest.mark.unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dtj.client.partial_reads import Part, all_of, one, part
+from dtj.client.overview import Part, all_of, one, part
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import Listing
 

@@ -9,7 +9,7 @@ import pytest
 from bad_pods import pod
 from builders import CLAIM_TEMPLATE, manifest
 from dtj.api.json import JsonObject, dig
-from dtj.client.manifests import manifests_of
+from dtj.client.checks import manifests_of
 from dtj.client.server_check import ServerCheck, check_on_server
 from dtj.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, Unavailable
 from dtj.kube.gateway import CLAIMS, JOBS, PODS, Resource

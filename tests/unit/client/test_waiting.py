@@ -15,7 +15,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
 from dtj.client import AsyncClient, ConditionUnreachable, InvalidRequest, WaitTimeout
-from dtj.client.waiting import WaitCondition, where_it_is
+from dtj.client.watching import WaitCondition, where_it_is
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj.local.replica_logs import ReplicaLog
-from dtj.local.warnings import warnings_of
+from dtj.local.replica_logs import ReplicaLog, warnings_of
 
 pytestmark = pytest.mark.unit
 

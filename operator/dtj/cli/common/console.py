@@ -166,6 +166,8 @@ class Screen(Generic[T]):
         self._console.print(Text(line), soft_wrap=self._live is None)
 
 
+# -- the block "Next": commands that can be typed, each with what for -------------------------------------------
+
 TERMINAL_WIDTH: Final = 80
 """What lines are made for if nobody knows how wide the reader's terminal is."""
 

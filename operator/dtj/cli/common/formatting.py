@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -72,6 +71,8 @@ def restarts(counts: RestartCounts) -> str:
     return f"{counts.total} ({parts})" if parts else str(counts.total)
 
 
+# -- objects of a cluster ---------------------------------------------------------------------------------------
+
 KIND: Final = f"{names.SINGULAR}.{names.GROUP}"
 
 
@@ -111,6 +112,8 @@ def _plain(body: JsonObject) -> JsonObject:
 
 def as_json(body: JsonObject, *, indent: int) -> str:
     """The object in ASCII, with a line break at its end. DEL is the one control character that json leaves as it is."""
+    import json
+
     return json.dumps(body, indent=indent).replace("\x7f", "\\u007f") + "\n"
 
 

@@ -143,6 +143,9 @@ def _no_claim(_context: click.Context, option: click.Parameter, value: Any) -> N
         )
 
 
+# -- the cluster ------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Which cluster and namespace a person means; None is what kubectl would take too."""
@@ -176,6 +179,8 @@ def place_options(command: Callable[..., int]) -> Callable[..., int]:
 
     return placed
 
+
+# -- the name of a job ------------------------------------------------------------------------------------------
 
 PATIENCE: Final = 2.0
 """Seconds that a person who presses Tab waits for a cluster at most."""
@@ -228,6 +233,8 @@ async def _ask(place: Place) -> list[str]:
     async with await place.connect() as client:
         return [job.name for job in await client.list()]
 
+
+# -- runs on this machine ---------------------------------------------------------------------------------------
 
 RUNS: Final = Path("dtj-runs")
 """Where runs are kept by default."""

@@ -145,6 +145,8 @@ def _warn_of_missing_files(manifest: Manifest) -> None:
         )
 
 
+# -- what a job needs on a cluster that it finds here by itself -------------------------------------------------
+
 _VOLUMES: Final = (
     ("ConfigMap", "configMap", "name"),
     ("Secret", "secret", "secretName"),

@@ -58,6 +58,9 @@ class SafeHandler(logging.Handler):
         say(self.format(record), err=True)
 
 
+# -- how commands end -------------------------------------------------------------------------------------------
+
+
 class Exit(IntEnum):
     """0 to 4 are about what was asked for; 70 is a defect of ours; 128 and more say that a signal ended it."""
 

@@ -22,8 +22,8 @@ from dtj.api.validation import validate
 from dtj.cli.common.formatting import as_yaml, counted, listed
 from dtj.cli.common.terminal import say
 from dtj.cli.convert.tfjob_pods import NotConvertible, Pods, mapping
+from dtj.client.checks import TFJOB, TFJOB_GROUP, is_tfjob
 from dtj.client.manifest_files import STDIN, Document, read
-from dtj.client.other_objects import TFJOB, TFJOB_GROUP, is_tfjob
 from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES
 from dtj.core.replicas import TRAINING_ROLES
 

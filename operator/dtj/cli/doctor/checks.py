@@ -16,7 +16,7 @@ from dtj.cli.common.formatting import counted, listed, short_time
 from dtj.cli.doctor import queues
 from dtj.cli.doctor.findings import Finding, Verdict
 from dtj.client.installation import OF_A_PERSON, Answered, Count, Installation, LeaseSeen, Operator
-from dtj.client.partial_reads import Part
+from dtj.client.overview import Part
 from dtj.core.observed import GangApi
 from dtj.engine.profile_file import ProfilesError, read_profiles
 from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
@@ -319,6 +319,11 @@ def _limits(found: Installation) -> Iterator[Finding]:
     if not found_any:
         yield Finding(Verdict.OK, "limits", f"namespace {found.namespace}: no LimitRange is too small")
 
+
+# -- how large the cluster is, of what Kubernetes is tested with ------------------------------------------------
+
+# Source: kubernetes/community, sig-scalability/configs-and-limits/thresholds.md. Jobs count as custom resources, for
+# which it has a number of objects of a type. A job that has ended is only such an object.
 
 _NEARLY: Final = 0.8
 """From this share of a size on, it is reported."""

@@ -32,6 +32,8 @@ class Finding:
     remedy: str = ""
 
 
+# -- how they are shown -----------------------------------------------------------------------------------------
+
 _COLOURS: Final = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "dim"}
 
 _VERDICT_WIDTH: Final = max(map(len, Verdict))

@@ -11,8 +11,7 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.spec import Gang
 from dtj.cli.common.formatting import counted
 from dtj.cli.doctor.findings import Finding, Verdict
-from dtj.client.installation import Installation
-from dtj.client.queues import Queues, flavors_of
+from dtj.client.installation import Installation, Queues, flavors_of
 from dtj.core.gang.group import requests
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 

@@ -1,1 +1,70 @@
-"""``dtj explain``: what a cluster would be asked for, simulated with the operator's own planner."""
+"""``dtj explain``: what a manifest would make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from dtj.api.strategies import Role
+from dtj.cli.common.options import NamespaceName, OneOf, WholeNumber, platform_option
+
+if TYPE_CHECKING:
+    from dtj.core.platform import Platform
+
+
+MAX_ATTEMPT: Final = 2**31 - 1
+"""The largest number that status.attempt can hold."""
+
+
+def _no_field(_context: click.Context, option: click.Parameter, value: object) -> None:
+    if value is not None:
+        raise click.UsageError(
+            f"{option.opts[0]} is gone: docs/reference.md has all fields, kubectl explain dtj.spec those of a cluster"
+        )
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "yaml", "json"]),
+    default="table",
+    show_default=True,
+    help="Sections for people, or the objects themselves.",
+)
+@click.option("--role", type=OneOf(Role), help="Show only the pods of this role, with the TF_CONFIG of each.")
+@click.option(
+    "--attempt", type=WholeNumber(1, MAX_ATTEMPT), default=1, metavar="N", help="Show the pods of this attempt."
+)
+@click.option(
+    "-n",
+    "--namespace",
+    type=NamespaceName(),
+    metavar="NAME",
+    help="The namespace of manifests that name none. Default: default.",
+)
+@platform_option
+@click.option("--field", hidden=True, expose_value=False, is_eager=True, metavar="PATH", callback=_no_field)
+def explain(
+    files: tuple[str, ...],
+    output: str,
+    role: Role | None,
+    attempt: int,
+    namespace: str | None,
+    platform: Platform,
+) -> int:
+    """Show what would be created for manifests, without a cluster.
+
+    For each job of each FILE (- is standard input): pods and their nodes, Service, claim and gang, TF_CONFIG and
+    other variables, what restarts after a pod is lost, and all limits with their defaults. The operator's own planner
+    computes it.
+
+    Exit codes: 0 done, 2 bad input.
+    """
+    from dtj.cli.explain.render import show_objects
+
+    return show_objects(
+        files, output=output, role=role, attempt=attempt, namespace=namespace or "default", platform=platform
+    )

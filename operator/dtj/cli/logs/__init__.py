@@ -1,1 +1,78 @@
-"""``dtj logs``: what the pods of a job wrote."""
+"""``dtj logs``: what the replicas of a job print, as one stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dtj.cli.common.connection import with_client
+from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, check_one_is_given, job_or_run, place_options
+
+
+@click.command()
+@click.argument("name", type=JobName(), required=False)
+@job_or_run
+@click.option("--role", metavar="ROLE", help="Show only replicas of this role: chief, worker, ps, …")
+@click.option("--index", type=WholeNumber(min=0), metavar="N", help="Show only the replica with this index.")
+@click.option("-c", "--container", metavar="NAME", help="Show this container. Default: the one that trains.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines, across restarts, until the job ends.")
+@click.option("-p", "--previous", is_flag=True, help="Show the previous pod of each replica, if it still exists.")
+@click.option("--tail", type=WholeNumber(min=0), metavar="N", help="Show only the last N lines of each pod.")
+@click.option("--since", type=Duration(), metavar="DURATION", help="Show only lines newer than 30s, 5m, 1h30m, …")
+@click.option("--timestamps", is_flag=True, help="Start each line with the time at which it was written.")
+@click.option(
+    "--first-error", "only_error", is_flag=True, help="Show the first error of the replica that failed first."
+)
+@place_options
+def logs(
+    name: str | None,
+    run: str | None,
+    runs: Path,
+    role: str | None,
+    index: int | None,
+    container: str | None,
+    follow: bool,
+    previous: bool,
+    tail: int | None,
+    since: float | None,
+    timestamps: bool,
+    only_error: bool,
+    place: Place,
+) -> int:
+    """Print the logs of a job's replicas, merged by time.
+
+    Each line starts with the replica's name; with --role and --index there is no prefix. Ctrl-C ends the command, not
+    the job. With --run, the logs are those of a run on this machine.
+
+    Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 after Ctrl-C.
+    """
+    from dtj.client.logs import LogSelection
+
+    check_one_is_given(name, run, place)
+    if follow and (previous or only_error):
+        raise click.UsageError(f"--follow and {'--previous' if previous else '--first-error'} exclude each other")
+    if only_error and (previous or role is not None or index is not None):
+        raise click.UsageError("--first-error chooses the replica itself: leave --role, --index and --previous out")
+    selection = LogSelection(role=role, index=index, container=container, previous=previous, tail=tail, since=since)
+    if run is not None:
+        from dtj.cli.logs.local_run import show_run
+
+        _check_of_run(container, previous)
+        return show_run(run, runs, selection, follow=follow, only_error=only_error, timestamps=timestamps)
+    from dtj.cli.logs.show import show_job
+
+    assert name is not None
+    return with_client(
+        place,
+        lambda client: show_job(client, name, selection, follow=follow, only_error=only_error, timestamps=timestamps),
+    )
+
+
+def _check_of_run(container: str | None, previous: bool) -> None:
+    """Raises UsageError for options that mean nothing for a run on this machine."""
+    for option, given in (("--container", container is not None), ("--previous", previous)):
+        if given:
+            raise click.UsageError(
+                f"{option} is for a job on a cluster: on this machine, a replica has one log, of all its processes"
+            )

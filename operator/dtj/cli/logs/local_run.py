@@ -14,10 +14,17 @@ from dtj.api.job import Job, parse_time
 from dtj.cli.common.console import Console
 from dtj.cli.common.terminal import Exit, say
 from dtj.cli.logs.show import Output, first_error_lines
-from dtj.client.container_log import StampedLine
 from dtj.client.diagnosis import how_job_ended
-from dtj.client.first_error import find_error, no_failure
-from dtj.client.logs import LogLine, LogNote, LogSelection, NothingToRead, check_replica
+from dtj.client.logs import (
+    LogLine,
+    LogNote,
+    LogSelection,
+    NothingToRead,
+    StampedLine,
+    check_replica,
+    find_error,
+    no_failure,
+)
 from dtj.local import run_directory
 from dtj.local.objects import timestamp
 from dtj.local.replica_logs import ReplicaLog, WrittenLine, last, replica_logs

@@ -12,9 +12,8 @@ from dtj.cli.common.connection import next_command
 from dtj.cli.common.console import Console, Text, coloured
 from dtj.cli.common.terminal import Exit, copy_line, say
 from dtj.client import AsyncClient
-from dtj.client.first_error import FirstError, first_error
 from dtj.client.log_follower import follow_logs
-from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select, silence
+from dtj.client.logs import FirstError, LogLine, LogNote, LogSelection, first_error, read_logs, select, silence
 from dtj.core.outcome import how_replica_ended
 from dtj.core.replicas import replicas
 
@@ -83,6 +82,8 @@ class Output:
         else:
             copy_line(plain_line(line, width=self._width, prefix=self._prefix, timestamps=self._timestamps))
 
+
+# -- lines ------------------------------------------------------------------------------------------------------
 
 _COLOURS: Final = {
     "chief": "magenta",

@@ -1,5 +1,77 @@
-"""``dtj report``: what is known of a job, gathered once, without secrets; as a bundle of files or as one page.
+"""``dtj report``: what is known of a job in one file, without secrets: a bundle of files, or a page.
 
 Each source (:mod:`~dtj.cli.report.cluster`, :mod:`~dtj.cli.report.run`) gives the same
 :class:`~dtj.cli.report.evidence.Evidence`; all that is made of it is pure.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dtj.cli.common.connection import with_client
+from dtj.cli.common.options import JobName, Place, check_one_is_given, complete_run, place_options, runs_option
+
+
+def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, ...]) -> str | None:
+    if len(runs) > 1:
+        both = " ".join(f"--run {run}" for run in runs)
+        raise click.UsageError(f"--run: a report is about one run; dtj tensorboard {both} compares the curves")
+    return next(iter(runs), None)
+
+
+def _no_values(_context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value:
+        raise click.UsageError(
+            f"{option.opts[0]} is gone: a report leaves out all values; kubectl get dtj NAME -o yaml has those of a "
+            "job, manifest.yaml in its folder those of a run"
+        )
+
+
+@click.command()
+@click.argument("name", type=JobName(), required=False)
+@runs_option("With --run: the folder that holds the runs.")
+@click.option(
+    "--run",
+    multiple=True,
+    callback=_one_run,
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Show a run on this machine instead: its folder, or the name of its job.",
+)
+@click.option("--html", is_flag=True, help="Write one page that opens in any browser, instead of a bundle of files.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="The file to write; - is stdout. Default: dtj-report-NAME.tar.gz, or .html, in the current directory.",
+)
+@click.option("--logs", is_flag=True, help="Include the logs of a job on a cluster; those of a run are always there.")
+@click.option("--include-env", hidden=True, expose_value=False, is_eager=True, is_flag=True, callback=_no_values)
+@place_options
+def report(
+    name: str | None,
+    run: str | None,
+    runs: Path,
+    html: bool,
+    output: Path | None,
+    logs: bool,
+    place: Place,
+) -> int:
+    """Gather what is known of a job, as files or a page.
+
+    Values of environment variables, arguments and annotations are left out, and so is what looks like a secret. The
+    bundle's file INDEX lists what could not be read. The page shows a timeline of attempts and pods, curves, events
+    and the cause of a failure; it needs no server and no network.
+
+    Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
+    """
+    from dtj.cli.report.output import report_job, report_run
+
+    check_one_is_given(name, run, place)
+    if run is not None:
+        return report_run(run, runs, html=html, output=output)
+    assert name is not None
+    return with_client(place, lambda client: report_job(client, name, logs=logs, html=html, output=output))

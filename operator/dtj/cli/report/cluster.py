@@ -17,11 +17,23 @@ from dtj.api.names import Condition, Label
 from dtj.cli.common.console import Console
 from dtj.cli.doctor.checks import findings
 from dtj.cli.doctor.findings import report as doctor_lines
-from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Setting, Unread, by_time, replica_named
-from dtj.cli.report.leader_log import HEAD_BYTES, phases_of, scalars_of, versions_of
+from dtj.cli.report.evidence import (
+    HEAD_BYTES,
+    LOG_BYTES,
+    LOG_LINES,
+    Evidence,
+    Log,
+    Setting,
+    Unread,
+    by_time,
+    phases_of,
+    replica_named,
+    scalars_of,
+    versions_of,
+)
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect
-from dtj.client.partial_reads import all_of, one, part
+from dtj.client.overview import all_of, one, part
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
 from dtj.kube.errors import NotFound

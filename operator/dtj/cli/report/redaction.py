@@ -23,7 +23,6 @@ from pydantic import JsonValue
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Env
 from dtj.cli.report.evidence import Evidence
-from dtj.cli.report.public_options import is_public
 
 REDACTED: Final = "(redacted)"
 
@@ -245,3 +244,32 @@ def is_telling(name: str, *, in_query: bool = False) -> bool:
     compound = len(parts) > 1 or in_query or name.startswith("-")
     is_alone = not _ALONE.isdisjoint(parts) or name.lower().endswith(_ENDS)
     return is_alone or (compound and not _TOGETHER.isdisjoint(parts))
+
+
+# -- arguments that are shown in every report -------------------------------------------------------------------
+
+# Options of the trainer whose values are numbers or its own words: it refuses any other, so that none can be a secret.
+
+NUMBERS: Final = frozenset({
+    "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep",
+    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches",
+    "--per-replica-batch-size", "--progress-every", "--seed",
+    "--stall-timeout", "--start-timeout", "--steps-per-call", "--validate-every",
+})  # fmt: skip
+"""Options of the trainer that take a number, of epochs too."""
+
+WORDS: Final = frozenset({
+    "--data-format", "--keras-override", "--on-nan", "--optimizer", "--schedule", "--shard",
+    "--strategy", "--task",
+})  # fmt: skip
+"""Options of the trainer that take one of a few words."""
+
+_NUMBER: Final = re.compile(r"[+-]?\d{0,12}\.?\d{1,12}(e[+-]?\d{1,3}|epochs?)?", re.IGNORECASE)
+_WORD: Final = re.compile(r"[A-Za-z]{1,24}(-[A-Za-z]{1,24}){0,3}")
+
+
+def is_public(option: str, value: str) -> bool:
+    """Whether an option with this value is shown in every report."""
+    if option in NUMBERS:
+        return _NUMBER.fullmatch(value) is not None
+    return option in WORDS and _WORD.fullmatch(value) is not None

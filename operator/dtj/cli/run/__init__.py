@@ -1,1 +1,109 @@
-"""``dtj run``: jobs on this machine or on a cluster, shown until they end."""
+"""``dtj run``: runs manifests on this machine or on a cluster, one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from dtj.cli.common.options import CODE, Duration, Place, code_option, place_options, runs_option
+from dtj.cli.init import MANIFEST
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE...]")
+@runs_option("The folder for runs: each is in DIR/<job>/<time>, the newest also in DIR/<job>/latest.")
+@click.option("--resume", is_flag=True, help="Resume the job's latest run from its last checkpoint.")
+@click.option(
+    "--timeout",
+    type=Duration(),
+    metavar="DURATION",
+    help="Stop a job after this time, such as 10m; with --cluster stop following it instead, and it continues to run.",
+)
+@click.option(
+    "--trainer-python",
+    metavar="PATH",
+    help="The Python, or the virtual environment, that has TensorFlow and dtj_trainer. Default: $DTJ_TRAINER_PYTHON, "
+    "or that of the checkout, or the one that runs dtj.",
+)
+@click.option("--ignore-memory", is_flag=True, help="Run even if memory seems too small.")
+@click.option(
+    "--cluster",
+    "on_cluster",
+    is_flag=True,
+    help="Submit to a cluster and follow the job; Ctrl-C detaches, and the job continues to run.",
+)
+@code_option
+@place_options
+def run(
+    files: tuple[str, ...],
+    runs: Path,
+    resume: bool,
+    timeout: float | None,
+    trainer_python: str | None,
+    ignore_memory: bool,
+    on_cluster: bool,
+    code: str | None,
+    place: Place,
+) -> int:
+    """Run manifests here, or with --cluster on a cluster.
+
+    Runs the jobs of each FILE in order: - is standard input, and job.yaml is the default. On this machine each
+    replica is a process; a cluster is the one that kubectl would take, too.
+
+    Exit codes: 0 done, 1 a job failed, 2 bad input, 3 the time was over, 4 the cluster refused or does not answer,
+    130 after Ctrl-C, which stops the job on this machine, and leaves it on a cluster.
+    """
+    context = click.get_current_context()
+    _check_options(context, on_cluster)
+    files = files or _manifest_here()
+    if on_cluster:
+        from dtj.cli.run.on_cluster import run_files as run_files_on_cluster
+
+        return run_files_on_cluster(files, place, code=code, timeout=timeout)
+    from dtj.cli.run import on_this_machine
+
+    return on_this_machine.run_files(
+        files,
+        runs=runs,
+        resume=resume,
+        timeout=timeout,
+        trainer_python=trainer_python,
+        ignore_memory=ignore_memory,
+        command=_command(context, runs),
+    )
+
+
+_HERE = {
+    "runs": "--output-dir",
+    "resume": "--resume",
+    "trainer_python": "--trainer-python",
+    "ignore_memory": "--ignore-memory",
+}
+_THERE = {
+    "code": CODE,
+    "namespace": "--namespace",
+    "context": "--context",
+    "kubeconfig": "--kubeconfig",
+}
+
+
+def _manifest_here() -> tuple[str, ...]:
+    """The manifest that `dtj init` writes. Raises UsageError if this folder has none."""
+    if not Path(MANIFEST).is_file():
+        raise click.UsageError(f"there is no {MANIFEST} here: give a FILE, or type `dtj init` to write one")
+    return (MANIFEST,)
+
+
+def _check_options(context: click.Context, on_cluster: bool) -> None:
+    """Refuse options that would be without effect. Raises UsageError."""
+    for name, option in (_HERE if on_cluster else _THERE).items():
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            why = "is for runs on this machine: leave out this option or --cluster" if on_cluster else "needs --cluster"
+            raise click.UsageError(f"{option} {why}")
+
+
+def _command(context: click.Context, runs: Path) -> tuple[str, ...]:
+    given = context.get_parameter_source("runs") is not ParameterSource.DEFAULT
+    return (*context.command_path.split(), *(("--output-dir", str(runs)) if given else ()))

@@ -24,8 +24,13 @@ _UNSAID: Final = "Pending"
 
 def screen(console: Console) -> Screen[RunView]:
     """The screen for one run: a table below the warnings so far, or lines."""
-    drawn = lambda view, width: run_table(view, width=width)  # noqa: E731
-    return Screen(console, drawn=drawn, lines=RunLines(), kept=warning_lines, cropped=False)
+    return Screen(
+        console,
+        drawn=lambda view, width: run_table(view, width=width),
+        lines=RunLines(),
+        kept=warning_lines,
+        cropped=False,
+    )
 
 
 # -- lines ------------------------------------------------------------------------------------------------------

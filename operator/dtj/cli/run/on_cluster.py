@@ -22,16 +22,12 @@ from dtj.cli.common.terminal import Exit, say
 from dtj.cli.run.live import screen, stamped
 from dtj.cli.run.summary import CommandLine, end_of_job, next_commands, print_summary, width_of
 from dtj.client import ApiError, AsyncClient, Forbidden, JobGone, Pod
-from dtj.client.checks import check
-from dtj.client.manifests import sound
-from dtj.core.pod_state import replica_of
-from dtj.core.replicas import Replica, deciding_replica, replicas
-from dtj.local.view import RunView, run_view
+from dtj.client.checks import check, sound
+from dtj.core.replicas import deciding_replica, replicas
+from dtj.local.view import RunView, newest_pods, run_view
 
 TICK: Final = 1.0
 """Seconds between two looks at a job that does not change: its time goes on."""
-
-_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 _NO_NEWS: Final = frozenset(
     {Reason.PENDING, Reason.WAITING_FOR_PODS, Reason.ALL_PODS_READY, Reason.STOPPING_PODS, Reason.JOB_FINISHED}
@@ -194,18 +190,19 @@ class _FollowedJob:
 
 
 def cluster_view(job: Job, spec: JobSpec, pods: Iterable[Pod], *, now: datetime) -> RunView:
-    """The job at ``now``. Of the pods of a replica the newest counts."""
-    newest: dict[Replica, Pod] = {}
-    for pod in sorted(pods, key=lambda pod: (pod.attempt, pod.created_at or _BEGINNING)):
-        replica = replica_of(pod)
-        if replica is not None:
-            newest[replica] = pod
-    progress = {replica: _silent_progress(newest.get(replica)) for replica in replicas(spec)}
+    """The job at ``now``; of a replica that says nothing here it is known whether its pod is ready."""
+    pods = tuple(pods)
+    newest = newest_pods(pods)
+    quiet, starting = Progress(), Progress(phase="Gate")
+    progress = {
+        replica: quiet if (pod := newest.get(replica)) is not None and pod.ready else starting
+        for replica in replicas(spec)
+    }
     decider = deciding_replica(spec)
     if decider is not None and job.status.progress is not None and job.status.progress.reported:
         progress[decider] = job.status.progress
     started = [replica.hostname for replica in replicas(spec)] if job.status.terminal else ()
-    return run_view(job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now), started=started)
+    return run_view(job, spec, pods=pods, progress=progress, elapsed=lasted(job, now=now), started=started)
 
 
 def news(before: Job, after: Job) -> tuple[str, ...]:
@@ -235,8 +232,3 @@ def _reason(job: Job, kind: Condition) -> tuple[str, str] | None:
     """What a condition says in one word; its message may change all the time."""
     condition = job.status.condition(kind)
     return (condition.status, condition.reason) if condition is not None else None
-
-
-def _silent_progress(pod: Pod | None) -> Progress:
-    """What is known of a replica that says nothing here: whether its pod is ready."""
-    return Progress() if pod is not None and pod.ready else Progress(phase="Gate")

@@ -24,8 +24,7 @@ from dtj.cli.common.job_view import JobView, job_view, next_words
 from dtj.cli.common.terminal import Exit, say, write
 from dtj.client import AsyncClient
 from dtj.client.diagnosis import reasons
-from dtj.client.overview import Event, Overview, gather
-from dtj.client.partial_reads import Part
+from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
 from dtj.core.pod_state import state_text, stopped_on_request
 from dtj.core.replicas import deciding_replica
@@ -139,6 +138,8 @@ async def _gathered(client: AsyncClient, name: str, before: Overview) -> Overvie
 
 Typed = Callable[[Sequence[str]], str]
 """Makes of a command's words the line that a person types for this cluster and namespace."""
+
+# -- the screen -------------------------------------------------------------------------------------------------
 
 _MAX_ROWS: Final = 20
 """This many pods are shown one by one; of more only those that do not run."""
