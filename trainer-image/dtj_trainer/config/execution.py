@@ -114,7 +114,7 @@ class Execution(Options):
     on_nan: str = option(
         "--on-nan", variable="DTJ_ON_NAN", parse=one_of(NAN_POLICIES, "action"), default=FAIL, metavar="ACTION",
         help="when the loss is NaN or infinite: fail; rollback to the last checkpoint and leave out the batch; or skip "
-        f"updates whose loss or gradients are not finite; each fails after {LIMIT} times",
+        f"updates whose loss or gradients are not finite; rollback and skip fail after {LIMIT} times",
     )  # fmt: skip
     start_seconds: float = option(
         "--start-timeout", parse=positive, default=300.0, metavar="S", for_scripts=True,

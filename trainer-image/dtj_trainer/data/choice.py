@@ -3,6 +3,7 @@
 import csv
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,7 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
     """
     data = config.data
     assert data.where is not None  # a checked configuration
-    where = _brought(config, data.where, _WHERE)
-    found, form = files.find(where, option=_WHERE, form=data.format)
+    found, form = files.find(_brought(config, data.where, _WHERE), option=_WHERE, form=data.format)
     if task and form in _BATCHES:
         check_inputs(task, _BATCHES[form], f"{_WHERE}={data.where}")
     validation = None
@@ -68,55 +68,79 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
         validation, _ = files.find(_brought(config, data.validation, _HELD_OUT), option=_HELD_OUT, form=form)
         if twice := set(found.paths) & set(validation.paths):
             raise UsageError(f"{_HELD_OUT}={data.validation}: {min(twice)} is among the files to learn from as well")
-    source: Images | RecordFiles
     if form == IMAGES:
-        if numbers:
-            raise UsageError(f"{_WHERE}={data.where}: directories of images are classes; this task predicts numbers")
-        if data.shard == FILE:
-            raise UsageError(
-                "--shard=file: of images each worker reads only its share of each batch anyway; leave it out"
-            )
-        source, shared = (
-            Images(data, found, validation, option=_WHERE),
-            "data: each worker decodes its part of each batch",
-        )
-        if task:
-            check_inputs(task, source.input_spec, f"{_WHERE}={data.where}")
-        inputs = f"images of {'x'.join(map(str, source.input_spec.shape[1:]))}"
+        opened = _images(config, found, validation, numbers=numbers, task=task)
     else:
-        reader = _reader(config, form, found, numbers=numbers)
-        if task and isinstance(reader, Examples):
-            one = reader.examples_are
-            check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), f"{_WHERE}={data.where}")
-        by_files, shared = _sharing(config, found)
-        known = survey(
-            reader, found, validation, None if validation else ValidationShare(float(data.validation)),
-            memory=config.checkpoint.directory, writes=config.cluster.leads,
-        )  # fmt: skip
-        if by_files and (idle := _idle_workers(config, known.training)):
-            if data.shard == FILE:
-                raise UsageError(
-                    f"--shard=file: the files of worker {idle[0]} hold no record to learn from; give each worker files "
-                    "with records, or --shard=data"
-                )
-            by_files, shared = False, _BY_EXAMPLES
-        check_words(known.words, data.where)
-        inputs = reader.describe(known.words)
-        source = RecordFiles(data, reader, found, validation, known, by_files=by_files)
+        opened = _records(config, form, found, validation, numbers=numbers, task=task)
+    source = opened.source
     if not source.validation_examples:
         raise UsageError(f"{_WHERE}={data.where}: too few examples to hold some out; give a larger {_HELD_OUT}")
+    level = config.cluster.common_log_level
     log.log(
-        config.cluster.common_log_level,
+        level,
         f"data: {data.where}: {form}, {len(found.paths)} files, {source.examples} examples to learn from, "
         f"{source.validation_examples} held out{_named(source.classes)}",
     )
-    log.log(config.cluster.common_log_level, f"data: inputs: {inputs}")
+    log.log(level, f"data: inputs: {opened.inputs}")
     if left_out := found.left_out + (validation.left_out if validation else ()):
-        log.log(config.cluster.common_log_level, f"data: {len(left_out)} files left out: {shortened(left_out)}")
+        log.log(level, f"data: {len(left_out)} files left out: {shortened(left_out)}")
     if data.service is None:
-        log.log(config.cluster.common_log_level, f"data: sharding {shared}")
+        log.log(level, f"data: sharding {opened.sharing}")
     with diagnosing_data_errors(source):
         return _cached(config, source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    source: Images | RecordFiles
+    inputs: str
+    """What they are, for a person."""
+    sharing: str
+    """How workers divide them, for a person."""
+
+
+def _images(config: Config, found: Found, validation: Found | None, *, numbers: bool, task: str | None) -> _Opened:
+    data, given = config.data, f"{_WHERE}={config.data.where}"
+    if numbers:
+        raise UsageError(f"{given}: directories of images are classes; this task predicts numbers")
+    if data.shard == FILE:
+        raise UsageError("--shard=file: of images each worker reads only its share of each batch anyway; leave it out")
+    source = Images(data, found, validation, option=_WHERE)
+    if task:
+        check_inputs(task, source.input_spec, given)
+    return _Opened(
+        source=source,
+        inputs=f"images of {'x'.join(map(str, source.input_spec.shape[1:]))}",
+        sharing="data: each worker decodes its part of each batch",
+    )
+
+
+def _records(
+    config: Config, form: str, found: Found, validation: Found | None, *, numbers: bool, task: str | None
+) -> _Opened:
+    data, given = config.data, f"{_WHERE}={config.data.where}"
+    reader = _reader(config, form, found, numbers=numbers)
+    if task and isinstance(reader, Examples):
+        one = reader.examples_are
+        check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), given)
+    by_files, sharing = _sharing(config, found)
+    known = survey(
+        reader, found, validation, None if validation else ValidationShare(float(data.validation)),
+        memory=config.checkpoint.directory, writes=config.cluster.leads,
+    )  # fmt: skip
+    if by_files and (idle := _idle_workers(config, known.training)):
+        if data.shard == FILE:
+            raise UsageError(
+                f"--shard=file: the files of worker {idle[0]} hold no record to learn from; give each worker files "
+                "with records, or --shard=data"
+            )
+        by_files, sharing = False, _BY_EXAMPLES
+    check_words(known.words, str(data.where))
+    return _Opened(
+        source=RecordFiles(data, reader, found, validation, known, by_files=by_files),
+        inputs=reader.describe(known.words),
+        sharing=sharing,
+    )
 
 
 def _named(classes: Sequence[str]) -> str:
