@@ -93,7 +93,7 @@ def test_an_action_that_fails_is_one_line_that_names_it_and_its_step(folder: Pat
 
 @pytest.mark.parametrize("found", ["print", "[print]", "[type('A', (), {'every_steps': 3})()]", "None"])
 def test_what_gives_no_actions_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str) -> None:
-    from dtj_trainer.training.user_actions import load_actions
+    from dtj_trainer.training.actions import load_actions
 
     module = f"gives_{abs(hash(found))}"
     (tmp_path / f"{module}.py").write_text(f"def actions():\n    return {found}\n")

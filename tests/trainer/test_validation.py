@@ -288,8 +288,8 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(
     from dtj_trainer.data.held_out_examples import HeldOut
     from dtj_trainer.tasks.aggregation import ByExample
     from dtj_trainer.tasks.heads import MultiClass
-    from dtj_trainer.training import validator as of_validator
-    from dtj_trainer.training.validator import Validator
+    from dtj_trainer.training import validations as of_validator
+    from dtj_trainer.training.validations import Validator
 
     class Few:
         validation_examples = 5

@@ -1,6 +1,6 @@
 """What is evaluated while a model trains, and which step is kept, as the command line says it.
 
-Must not import TensorFlow; `dtj_trainer.training.validator` computes the values.
+Must not import TensorFlow; `dtj_trainer.training.validations` computes the values.
 """
 
 from dataclasses import dataclass
