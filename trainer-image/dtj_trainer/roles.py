@@ -21,7 +21,7 @@ from dtj_trainer.config.data import ServiceTask
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.config.script import Script
-from dtj_trainer.process import environment, start_gate, versions
+from dtj_trainer.process import environment, logs, start_gate
 from dtj_trainer.process.output_directories import check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
@@ -57,7 +57,7 @@ def _launch(config: Config, context: TaskContext) -> None:
         _interpret(config.script, context)
     environment.prepare(os.environ)
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
-    versions.log_versions(config.cluster.common_log_level)
+    logs.log_versions(config.cluster.common_log_level)
     context.startup.lap("python")
     if config.service_task:
         _serve_data(config, config.service_task, progress_store)
@@ -80,7 +80,7 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
     config = context.config
     script_runner.prepare(script, os.environ)
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
-    versions.log_versions(config.cluster.common_log_level)
+    logs.log_versions(config.cluster.common_log_level)
     start_gate.meet_peers(config)
     script_runner.run(script, context)
 
@@ -206,7 +206,7 @@ def _run(context: TaskContext) -> Run:
 
 def _run_in_time(context: TaskContext) -> Run:
     """The same where others wait for this task: they would wait without end for data that block."""
-    from dtj_trainer.distribution.build_watch import data_watch
+    from dtj_trainer.distribution.stall_watch import data_watch
 
     with data_watch(context.config):
         return _run(context)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj_trainer.exit_codes import ExitCode
+from dtj_trainer.errors import ExitCode
 from patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit

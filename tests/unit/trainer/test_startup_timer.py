@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from dtj_trainer.process.startup_timer import Startup
+from dtj_trainer.process.task_context import Startup
 
 pytestmark = pytest.mark.unit
 

@@ -1,25 +1,31 @@
-"""Ends a task of a synchronous strategy when no step is finished for too long, and names the worker that is late.
+"""Ends a task in which nothing moves for too long, and names the task that all wait for. Imports TensorFlow.
 
 Workers in step wait for the slowest inside TensorFlow. Each counts the batches that its data gave: the one with fewer
-is late, and it is the cause. They tell each other through the coordination service. Imports TensorFlow.
+is late, and it is the cause. While a model is built, they make each variable together, and count the variables that
+they began to make. They tell each other through the coordination service.
+
+What a step of a user's own loop is, only the user knows: it may be an epoch of an hour. So without `--stall-timeout` a
+step may also take ten times as long as the longest one before, and the first one as long as it takes.
 """
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from queue import Empty, Queue
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, WORKER, Task
-from dtj_trainer.config.parsing import Config
+from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.distribution.collective_timing import Waiting
 from dtj_trainer.errors import PeerLost, TrainerError
+from dtj_trainer.process import user_function
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.watchdog import Watchdog
 
@@ -28,6 +34,7 @@ ANSWER_SECONDS = 5.0
 SILENT = "does not answer"
 TALK_SECONDS = 60.0
 """For which a watch that has ended leaves the tasks to tell each other how far they are."""
+_LONGER_AT_MOST = 10.0
 
 
 class Stalled(TrainerError):
@@ -214,3 +221,130 @@ def _doing(batches: int | None, *, in_call: bool) -> str:
 
 def _key(task: Task, kind: str) -> str:
     return f"dtj-stall{kind}/{task}"
+
+
+def limit_seconds(config: Config) -> float:
+    """How long data may take to be ready. Of what a default says for steps, nothing follows for data that are read."""
+    stall = config.stall_timeout if config.stall_timeout_given else max(config.stall_timeout, DEFAULT_STALL_SECONDS)
+    return max(stall, config.start_timeout, DEFAULT_STALL_SECONDS if config.data.service else 0)
+
+
+def data_watch(config: Config) -> Watchdog:
+    """Watches what this task does alone: it reads its data, and tries the user's functions."""
+    limit = limit_seconds(config)
+
+    def end() -> None:
+        doing = user_function.current()
+        what = "the model is" if doing and " --model=" in doing else "the data are"
+        end_with(Stalled(f"{what} not ready after {limit:g} s (--stall-timeout){f': {doing}' if doing else ''}"))
+
+    return Watchdog(limit, Stalled(_late("the data are", limit)), end=end)
+
+
+class BuildWatch(TaskWatch):
+    """Watches how a model is built, restored and tried; a context manager around that."""
+
+    def __init__(self, config: Config) -> None:
+        limit = 2 * limit_seconds(config)
+        super().__init__(config, _late("the model is", limit), limit)
+        self._begun = 0
+        self._waits = False
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """While variables are made; enter it before the strategy's scope."""
+        with tf.variable_creator_scope(self._create):
+            yield
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While this task waits for the others."""
+        self._waits = True
+        yield
+        self._waits = False
+
+    def _create(self, next_creator: Any, **arguments: Any) -> Any:
+        self._begun += 1
+        with self.waiting():
+            return next_creator(**arguments)
+
+    def end_late(self) -> None:
+        """Ends the process, and names the task that all wait for."""
+        self.ends_within(TALK_SECONDS)
+        doing = "waits for the others" if self._waits else user_function.current() or "is at work on it"
+        state = State(count=self._begun, in_call=self._waits, doing=doing)
+        if self.config.strategy != "MultiWorkerMirrored" and not self._waits:
+            end_with(Stalled(f"{self.what}: {doing}"))
+        end_stalled(self.config, self.what, state, kind="-build")
+
+
+def _late(what: str, seconds: float) -> str:
+    return f"{what} not ready after {seconds:g} s (--stall-timeout)"
+
+
+class LoopWatch(TaskWatch):
+    """Watches nothing before `begin`, and after `pause`."""
+
+    ends_stuck_python = False
+
+    def __init__(
+        self, config: Config, state: Callable[[], State], *, kind: str, first_seconds: float = math.inf
+    ) -> None:
+        """Args:
+        state: how far this task is.
+        kind: see `end_stalled`.
+        first_seconds: what the first step may take without `--stall-timeout`.
+        """
+        super().__init__(config, "no step was finished", config.stall_timeout)
+        self._state = state
+        self._kind = kind
+        self._first_seconds = first_seconds
+        self._longest = 0.0
+        self._since = time.monotonic()
+        self._on = self._watches = False
+
+    def begin(self) -> None:
+        """A step begins. The first one traces and compiles, on all workers."""
+        self._on, self._since = True, time.monotonic()
+        if self._longest:
+            self._watches = True
+            self.feed()
+            return
+        given = max(self.config.stall_timeout, self.config.start_timeout)
+        first = given if self.config.stall_timeout_given else self._first_seconds
+        self._watches = first < math.inf
+        if self._watches:
+            self.feed(first)
+
+    def done(self) -> None:
+        """A step is done, and the next one begins."""
+        now = time.monotonic()
+        self._longest = max(self._longest, now - self._since)
+        self._since = now
+        if not self.config.stall_timeout_given:
+            self.seconds = max(self.config.stall_timeout, _LONGER_AT_MOST * self._longest)
+        if self._on:
+            self._watches = True
+            self.feed()
+
+    def moved(self, *, may_take: float = 0.0) -> None:
+        """The step goes on.
+
+        Args:
+            may_take: seconds that what comes now may take in addition.
+        """
+        if self._watches:
+            self.feed(self.seconds + may_take)
+
+    def pause(self) -> None:
+        """No step is under way."""
+        self._on = self._watches = False
+        self.rest()
+
+    def end_late(self) -> None:
+        """Ends the process, and names the task that all wait for."""
+        self.ends_within(TALK_SECONDS)
+        # Others may have measured another longest step.
+        later = 0.0 if self.config.stall_timeout_given else self.seconds / _LONGER_AT_MOST
+        what = f"{self.what} for {self.seconds:.4g} s (--stall-timeout)"
+        end_stalled(self.config, what, self._state(), kind=self._kind, answer_seconds=max(ANSWER_SECONDS, later))

@@ -17,8 +17,14 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import noting
-from dtj_trainer.training.batch_normalization import synchronize_batch_normalization
-from dtj_trainer.training.layers import adds_losses, changed_by_data, losses_that_grow, separate_losses, unsaved_state
+from dtj_trainer.training.layers import (
+    adds_losses,
+    changed_by_data,
+    losses_that_grow,
+    separate_losses,
+    synchronize_batch_normalization,
+    unsaved_state,
+)
 from dtj_trainer.training.loss_division import Division, division, made_up
 from dtj_trainer.training.objective import overrides
 

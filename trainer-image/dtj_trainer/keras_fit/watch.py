@@ -7,8 +7,7 @@ from typing import Any
 
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution import collective_timing
-from dtj_trainer.distribution.loop_watch import LoopWatch
-from dtj_trainer.distribution.stall_watch import State, sums_begun
+from dtj_trainer.distribution.stall_watch import LoopWatch, State, sums_begun
 from dtj_trainer.keras_fit.alone import Together
 
 

@@ -18,8 +18,7 @@ from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.distribution.agreement import Vote
-from dtj_trainer.distribution.build_watch import BuildWatch
-from dtj_trainer.distribution.stall_watch import StallWatch
+from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import PeerLost
 from dtj_trainer.pipeline_parallel.graph_cut import Part, cut
@@ -30,8 +29,8 @@ from dtj_trainer.pipeline_parallel.worker import leaving_mark
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.training import optimizers
 from dtj_trainer.training.controller import Controller
-from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult
+from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course

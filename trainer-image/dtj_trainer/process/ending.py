@@ -11,8 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from dtj_trainer.errors import TrainerError
-from dtj_trainer.exit_codes import ExitCode
+from dtj_trainer.errors import ExitCode, TrainerError
 from dtj_trainer.process import logs
 
 log = logging.getLogger(__name__)

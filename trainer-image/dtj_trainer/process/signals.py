@@ -21,7 +21,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-from dtj_trainer.exit_codes import ExitCode
+from dtj_trainer.errors import ExitCode
 
 log = logging.getLogger(__name__)
 

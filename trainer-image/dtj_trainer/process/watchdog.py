@@ -17,8 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dtj_launch.deadline import VARIABLE
-from dtj_trainer.errors import TrainerError
-from dtj_trainer.exit_codes import ExitCode
+from dtj_trainer.errors import ExitCode, TrainerError
 from dtj_trainer.process.ending import end_with
 
 _EXIT_AFTER = 10.0

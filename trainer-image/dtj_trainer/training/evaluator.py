@@ -20,11 +20,10 @@ from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
 from dtj_trainer.checkpoint.state import State, examine
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.stall_watch import Stalled
-from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.object_store.bucket import StoreFailed
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
-from dtj_trainer.training.reporting import Run
+from dtj_trainer.training.reporting import Run, Summaries
 from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)

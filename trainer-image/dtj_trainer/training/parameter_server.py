@@ -24,15 +24,14 @@ from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Task
 from dtj_trainer.distribution.agreement import Vote
-from dtj_trainer.distribution.build_watch import BuildWatch
-from dtj_trainer.distribution.stall_watch import StallWatch, find_silent
+from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, find_silent
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.tasks.aggregation import Measured, means_by_example
 from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import load_actions
 from dtj_trainer.training.controller import Controller
-from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult
+from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course, steps_within

@@ -1,7 +1,7 @@
 """One run as its leader, or its only process, reports it: progress lines, status, TensorBoard, result.
 
-Shared by the synchronous strategies, the coordinator of parameter servers and the evaluator.
-Imports TensorFlow.
+Shared by the synchronous strategies, the coordinator of parameter servers and the evaluator. Scalars are written as
+TensorFlow's own `tf.summary.scalar` would, which is not there without the tensorboard package. Imports TensorFlow.
 """
 
 import logging
@@ -9,7 +9,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
+
+import tensorflow as tf
 
 from dtj_launch.progress import Meter, ProgressStore
 from dtj_trainer.config.parsing import Config
@@ -17,13 +20,35 @@ from dtj_trainer.data.held_out_examples import HeldOut
 from dtj_trainer.data.source import Source
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
-from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks import LearningTask
 from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)
+
+
+class Summaries:
+    """One run of TensorBoard's: a directory of event files."""
+
+    def __init__(self, directory: Path | None) -> None:
+        """Without a directory nothing is written."""
+        self._writer = tf.summary.create_file_writer(str(directory)) if directory else None
+        plugin = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+        self._metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin, data_class="DATA_CLASS_SCALAR")
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds one point to each named curve."""
+        if self._writer is None:
+            return
+        with self._writer.as_default():
+            for name, value in values.items():
+                tf.summary.write(name, tf.constant(value, tf.float32), step=step, metadata=self._metadata)
+
+    def flush(self) -> None:
+        """Puts what was written on disk."""
+        if self._writer is not None:
+            self._writer.flush()
 
 
 @dataclass(frozen=True, kw_only=True)

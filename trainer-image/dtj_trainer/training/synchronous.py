@@ -28,8 +28,7 @@ from dtj_trainer.distribution.agreement import (
     of_each_replica,
     verdict,
 )
-from dtj_trainer.distribution.build_watch import BuildWatch, limit_seconds
-from dtj_trainer.distribution.stall_watch import StallWatch
+from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, limit_seconds
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import leave_report
@@ -38,8 +37,8 @@ from dtj_trainer.tasks.aggregation import ByExample, Objective
 from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
-from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import new_counter
+from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course

@@ -18,13 +18,13 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.process.user_function import guarded
 from dtj_trainer.tasks import Serving, Tensor
 from dtj_trainer.tasks.heads import right
-from dtj_trainer.training.batch_normalization import synchronize_batch_normalization
 from dtj_trainer.training.keras_evaluation import KerasEvaluation
 from dtj_trainer.training.layers import (
     adds_losses,
     changed_by_data,
     losses_that_grow,
     separate_losses,
+    synchronize_batch_normalization,
     unsaved_state,
 )
 from dtj_trainer.training.objective import CompiledObjective, DefaultMetric, overrides

@@ -5,31 +5,37 @@ the operator set it. `sys.exit` ends with its code; an error shows the script's 
 raises when another task is gone ends with 75. Its exit handlers run and its threads are awaited, as always in Python.
 
 Must not import TensorFlow: whether it is used is the script's affair.
+
+All tasks begin with one seed. Workers that shuffle, split or begin otherwise each train on other examples than they
+divide among them: some are seen twice in an epoch, others never.
 """
 
 import atexit
+import functools
+import importlib
 import importlib.util
 import logging
 import os
+import random
 import runpy
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dtj_launch import progress
 from dtj_trainer import keras_fit
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config.script import Script
-from dtj_trainer.errors import FOUND_TOGETHER, TrainerError, UsageError
-from dtj_trainer.exit_codes import ExitCode
+from dtj_trainer.errors import FOUND_TOGETHER, ExitCode, TrainerError, UsageError
 from dtj_trainer.keras_fit import alone
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
+from dtj_trainer.process.imports import when_imported
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
-from dtj_trainer.user_code import cluster_watch, seeds
+from dtj_trainer.user_code import cluster_watch
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +45,8 @@ _TOO_LATE = "Collective ops must be configured at program startup"
 """What TensorFlow says of a strategy of several workers that is made after something was computed."""
 _TEAR_DOWN_SECONDS = 30.0
 """What the end of the interpreter may take after the script's own exit handlers; TensorFlow's part of it is 1 to 15."""
+_LARGEST = 2**32
+"""NumPy takes no larger seed."""
 
 
 def prepare(script: Script, environ: MutableMapping[str, str]) -> None:
@@ -109,7 +117,7 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     context.termination.listen_openly()
     sys.argv = [script.name, *script.arguments]
     if script.seed is not None:
-        seeds.begin_with(script.seed)
+        _begin_with_seed(script.seed)
         log.log(
             context.config.cluster.common_log_level,
             "random numbers of Python, NumPy, Keras and TensorFlow begin with the same seed on all tasks: "
@@ -204,3 +212,29 @@ class _TearDown:
 
     def _limit(self) -> None:
         LastResort(self.code).set(_TEAR_DOWN_SECONDS)
+
+
+def _begin_with_seed(seed: int) -> None:
+    """Seeds Python's random numbers, which both Kerases draw seeds from; NumPy's and TensorFlow's when imported."""
+    seed %= _LARGEST
+    random.seed(seed)
+    when_imported("numpy.random", lambda: _seed_numpy(seed))
+    when_imported("tensorflow", lambda: _seed_tensorflow(seed))
+
+
+def _seed_numpy(seed: int) -> None:
+    # NumPy would import it again as an attribute, which it is not yet.
+    module: Any = importlib.import_module("numpy.random")
+    module.seed(seed)
+    make, seeds = module.default_rng, module.SeedSequence(seed)
+
+    def default_rng(seed: Any = None) -> Any:
+        return make(seeds.spawn(1)[0] if seed is None else seed)
+
+    module.default_rng = functools.wraps(make)(default_rng)
+
+
+def _seed_tensorflow(seed: int) -> None:
+    import tensorflow as tf
+
+    tf.random.set_seed(seed)

@@ -55,8 +55,11 @@ from dtj_trainer.checkpoint.state import HEADER  # noqa: E402
 from dtj_trainer.checkpoint.state import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
 from dtj_trainer.distribution.agreement import LoopAgreement, Vote, ending_together, exit_barrier  # noqa: E402
-from dtj_trainer.distribution.loop_watch import LoopWatch  # noqa: E402
-from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
+from dtj_trainer.distribution.stall_watch import (  # noqa: E402
+    LoopWatch,
+    State,
+    sums_begun,
+)
 from dtj_trainer.keras_fit.losses import ReportedLosses  # noqa: E402
 from dtj_trainer.training.inner_loop import new_counter  # noqa: E402
 from dtj_trainer.user_code.session_state import (  # noqa: E402

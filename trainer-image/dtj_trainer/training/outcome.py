@@ -19,13 +19,12 @@ from dtj_trainer.export import bundle, conversion, saved_model
 from dtj_trainer.export.bundle import Bundle
 from dtj_trainer.export.conversion import ConversionFailed
 from dtj_trainer.metrics.formatting import short_number, short_time
-from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.object_store import exports
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.output_directories import write_result
 from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
-from dtj_trainer.training.reporting import Reporter, Run
+from dtj_trainer.training.reporting import Reporter, Run, Summaries
 
 log = logging.getLogger(__name__)
 
