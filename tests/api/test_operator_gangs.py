@@ -89,9 +89,7 @@ class TestKueue:
         world.await_state("Suspended")
         assert world.pods() == {}
         workloads.admit()
-        world.await_pods(["worker-0"])
-        world.run_pods()
-        world.await_state("Running")
+        world.await_running("worker-0")
         workloads.evict(message="preempted by a job of higher priority")
         world.await_pods([])
         condition = world.await_state("Suspended").status.condition(Condition.SUSPENDED)
@@ -106,9 +104,7 @@ class TestKueue:
 
         eventually(given_back)
         workloads.admit()
-        world.await_pods(["worker-0-r1"])
-        world.run_pods()
-        world.await_state("Running")
+        world.await_running("worker-0-r1")
         world.end_pod("digits-worker-0-r1", exit_code=0)
         assert world.await_state("Succeeded").status.restarts.total == 0
 

@@ -53,9 +53,7 @@ class TestQuota:
         queues.make("gpus", cpus=4)
         queues.submit(workers=2, strategy="ParameterServer", roles={"chief": 1, "ps": 1})
         world = queues.world
-        world.await_pods(["chief-0", "ps-0", "worker-0", "worker-1"])
-        world.run_pods()
-        world.await_state("Running")
+        world.await_running("chief-0", "ps-0", "worker-0", "worker-1")
         queues.submit("small", workers=1)
         queues.await_message("QuotaReserved", "insufficient", "small")
         world.end_pod("digits-worker-1", exit_code=0)

@@ -178,6 +178,12 @@ class JobWorld:
 
         self.eventually(there)
 
+    def await_running(self, *replicas: str, name: str = "digits") -> Job:
+        """Wait for these pods, have them run, and wait until the job does."""
+        self.await_pods(replicas, name)
+        self.run_pods(name)
+        return self.await_state("Running", name)
+
     def events(self, reason: str = "") -> list[JsonObject]:
         """Events of our operator, of one reason or all."""
         return [
