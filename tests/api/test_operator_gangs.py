@@ -92,8 +92,8 @@ class TestKueue:
         world.await_running("worker-0")
         workloads.evict(message="preempted by a job of higher priority")
         world.await_pods([])
-        condition = world.await_state("Suspended").status.condition(Condition.SUSPENDED)
-        assert condition is not None
+        world.await_state("Suspended")
+        condition = world.condition(Condition.SUSPENDED)
         assert condition.message == "Kueue: preempted by a job of higher priority"
 
         def given_back() -> None:
@@ -120,8 +120,7 @@ class TestKueue:
         workloads.admit(flavor="spot")
 
         def is_reported() -> None:
-            condition = world.job().status.condition(Condition.PODS_READY)
-            assert condition is not None
+            condition = world.condition(Condition.PODS_READY)
             assert condition.message.startswith("resourceflavor spot: ")
 
         eventually(is_reported)

@@ -129,8 +129,7 @@ def test_a_foreign_pod_that_has_our_name_is_left_alone_and_named_in_the_status(w
     world.submit()
 
     def is_reported() -> None:
-        ready = world.job().status.condition(Condition.PODS_READY)
-        assert ready is not None
+        ready = world.condition(Condition.PODS_READY)
         assert ready.reason == Reason.NAME_TAKEN
         assert 'pod "digits-worker-1"' in ready.message
 

@@ -18,8 +18,7 @@ def suspended_because(queues: Queues, words: str, name: str = "digits") -> None:
     """Wait until the job reports these words of Kueue's."""
 
     def reported() -> None:
-        condition = queues.world.job(name).status.condition(Condition.SUSPENDED)
-        assert condition is not None
+        condition = queues.world.condition(Condition.SUSPENDED, name)
         assert words in condition.message, condition
 
     queues.world.eventually(reported)

@@ -17,6 +17,7 @@ from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label
+from dtj.api.status import ConditionStatus
 from support.waiting import eventually
 from testbed import ApiError, ControlPlane
 from testbed.rest import RestClient
@@ -131,6 +132,12 @@ class JobWorld:
             return job
 
         return self.eventually(reached)
+
+    def condition(self, kind: Condition, name: str = "digits") -> ConditionStatus:
+        """The job's condition of that kind, which must be there."""
+        found = self.job(name).status.condition(kind)
+        assert found is not None, f"{name} has no condition {kind}"
+        return found
 
     def await_condition(self, condition: Condition, name: str = "digits") -> Job:
         """Wait until the job's condition is True."""
