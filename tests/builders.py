@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from dtj.api import names
@@ -57,6 +58,13 @@ def stored(body: JsonObject, *, namespace: str = "default", uid: str = UID, gene
 def job(name: str = "digits", **arguments: object) -> Job:
     """A job out of :func:`manifest`'s arguments."""
     return Job.from_object(stored(manifest(name, **arguments)))  # type: ignore[arg-type]
+
+
+def edited(job: Job, **policy: object) -> Job:
+    """The job after its user has changed these fields of ``runPolicy``, which go by their names in Python."""
+    assert job.spec is not None
+    spec = job.spec.model_copy(update={"run_policy": job.spec.run_policy.model_copy(update=policy)})
+    return replace(job, spec=spec, generation=job.generation + 1)
 
 
 def pod(

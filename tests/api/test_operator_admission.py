@@ -1,58 +1,16 @@
-"""What a cluster adds to pods, or denies them: policies, devices, defaults and containers of others."""
+"""What a cluster adds to pods: devices, defaults and containers of others."""
 
 from __future__ import annotations
 
 import pytest
 
 from dtj.api.json import JsonObject, dig, objects
-from dtj.api.names import Condition, Reason
 from support.job_world import JobWorld
-from support.refusals import refuses_pods
 from support.slots import Slots, await_bound
-from support.waiting import eventually
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 RESOURCES = "/apis/resource.k8s.io/v1"
-
-
-def test_a_policy_that_denies_the_pods_is_reported_once_in_its_own_words(world: JobWorld) -> None:
-    name = f"signed-{world.namespace}"
-    rule: JsonObject = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    here: JsonObject = {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}}
-    policy: JsonObject = {
-        "metadata": {"name": name},
-        "spec": {
-            "matchConstraints": {"resourceRules": [rule]},
-            "validations": [{"expression": "false", "message": "images must be signed by the platform team"}],
-        },
-    }
-    binding: JsonObject = {
-        "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": here}},
-    }
-    world.api.request("POST", f"{ADMISSION}/validatingadmissionpolicies", policy)
-    world.api.request("POST", f"{ADMISSION}/validatingadmissionpolicybindings", binding)
-    try:
-        eventually(lambda: refuses_pods(world))
-        world.submit()
-        invalid = world.await_condition(Condition.INVALID).status.condition(Condition.INVALID)
-        assert invalid is not None
-        assert invalid.reason == Reason.TEMPLATE_REJECTED
-        assert "images must be signed by the platform team" in invalid.message
-        assert name in invalid.message
-        assert "\n" not in invalid.message
-        assert world.pods() == {}
-
-        def is_reported_once() -> None:
-            (event,) = world.events(Reason.TEMPLATE_REJECTED)
-            assert event.get("series") is None
-
-        eventually(is_reported_once)
-    finally:
-        world.api.request("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/{name}")
-        world.api.request("DELETE", f"{ADMISSION}/validatingadmissionpolicies/{name}")
 
 
 def test_a_limit_range_gives_each_container_its_defaults(world: JobWorld) -> None:

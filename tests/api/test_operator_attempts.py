@@ -27,17 +27,10 @@ def selected_attempt(world: JobWorld) -> object:
     return selector[Label.ATTEMPT]
 
 
-def run(world: JobWorld, *replicas: str) -> None:
-    world.await_pods(replicas)
-    world.run_pods()
-    world.await_state("Running")
-
-
 def test_when_a_worker_is_deleted_all_start_again_behind_the_same_addresses(world: JobWorld) -> None:
-    world.submit()
-    run(world, "worker-0", "worker-1")
+    world.run()
     world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
-    run(world, "worker-0-r1", "worker-1-r1")
+    world.await_running("worker-0-r1", "worker-1-r1")
     assert world.job().status.attempt == 2
     assert selected_attempt(world) == "2"
     event = world.await_event(Reason.NEW_ATTEMPT)
@@ -46,23 +39,21 @@ def test_when_a_worker_is_deleted_all_start_again_behind_the_same_addresses(worl
 
 
 def test_workers_are_scaled_up_and_down_by_one_new_attempt_each(world: JobWorld) -> None:
-    world.submit(roles={"chief": 1, "worker": 1}, elastic={"maxReplicas": 3})
-    run(world, "chief-0", "worker-0")
+    world.run(roles={"chief": 1, "worker": 1}, elastic={"maxReplicas": 3})
     world.plane.kubectl("scale", "-n", world.namespace, "dtj/digits", "--replicas=3")
-    run(world, "chief-0-r1", "worker-0-r1", "worker-1-r1", "worker-2-r1")
+    world.await_running("chief-0-r1", "worker-0-r1", "worker-1-r1", "worker-2-r1")
     assert {workers_in_tf_config(world, pod) for pod in world.pods()} == {3}
     event = world.await_event(Reason.NEW_ATTEMPT)
     assert event["type"] == "Normal"
     assert str(event["note"]).startswith("attempt 2: workers scaled from 1 to 3;")
     world.plane.kubectl("scale", "-n", world.namespace, "dtj/digits", "--replicas=2")
-    run(world, "chief-0-r2", "worker-0-r2", "worker-1-r2")
+    world.await_running("chief-0-r2", "worker-0-r2", "worker-1-r2")
     assert world.job().status.attempt == 3
 
 
 def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld) -> None:
     """What a HorizontalPodAutoscaler reads."""
-    world.submit(roles={"chief": 1, "worker": 2}, elastic={"maxReplicas": 3})
-    run(world, "chief-0", "worker-0", "worker-1")
+    world.run(roles={"chief": 1, "worker": 2}, elastic={"maxReplicas": 3})
     path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{world.namespace}/distributedtrainingjobs/digits/scale"
 
     def counted() -> None:
@@ -83,14 +74,13 @@ def creations(world: JobWorld, mark: int) -> list[str]:
 
 class TestSuspending:
     def test_a_suspended_job_has_no_pods_and_no_service_and_resumes_as_a_new_attempt(self, world: JobWorld) -> None:
-        world.submit()
-        run(world, "worker-0", "worker-1")
+        world.run()
         self.suspend(world, True)
         world.await_state("Suspended")
         world.await_pods([])
         eventually(lambda: self.assert_none(world))
         self.suspend(world, False)
-        run(world, "worker-0-r1", "worker-1-r1")
+        world.await_running("worker-0-r1", "worker-1-r1")
         assert world.job().status.restarts.total == 0
 
     def test_templates_may_change_while_a_job_is_suspended_and_not_while_it_runs(self, world: JobWorld) -> None:
@@ -107,8 +97,7 @@ class TestSuspending:
         assert "nodeSelector of a role cannot be changed while the job runs" in self.patch(world, selector)
 
     def test_a_finished_job_is_deleted_when_its_time_has_come(self, world: JobWorld) -> None:
-        world.submit(roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0})
-        run(world, "worker-0")
+        world.run(roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0})
         world.end_pod("digits-worker-0", exit_code=0)
         eventually(lambda: self.assert_gone(world))
 

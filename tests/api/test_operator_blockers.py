@@ -23,8 +23,7 @@ def test_a_job_that_finds_no_node_says_so_in_the_schedulers_words(world: JobWorl
 
     def reported() -> None:
         """The words may change while nodes of other tests come and go."""
-        ready = world.job().status.condition(Condition.PODS_READY)
-        assert ready is not None
+        ready = world.condition(Condition.PODS_READY)
         assert (ready.status, ready.reason) == ("False", Reason.UNSCHEDULABLE), ready
         pod = world.get("pods", "digits-worker-0")
         assert pod is not None

@@ -89,13 +89,11 @@ class TestKueue:
         world.await_state("Suspended")
         assert world.pods() == {}
         workloads.admit()
-        world.await_pods(["worker-0"])
-        world.run_pods()
-        world.await_state("Running")
+        world.await_running("worker-0")
         workloads.evict(message="preempted by a job of higher priority")
         world.await_pods([])
-        condition = world.await_state("Suspended").status.condition(Condition.SUSPENDED)
-        assert condition is not None
+        world.await_state("Suspended")
+        condition = world.condition(Condition.SUSPENDED)
         assert condition.message == "Kueue: preempted by a job of higher priority"
 
         def given_back() -> None:
@@ -106,9 +104,7 @@ class TestKueue:
 
         eventually(given_back)
         workloads.admit()
-        world.await_pods(["worker-0-r1"])
-        world.run_pods()
-        world.await_state("Running")
+        world.await_running("worker-0-r1")
         world.end_pod("digits-worker-0-r1", exit_code=0)
         assert world.await_state("Succeeded").status.restarts.total == 0
 
@@ -124,8 +120,7 @@ class TestKueue:
         workloads.admit(flavor="spot")
 
         def is_reported() -> None:
-            condition = world.job().status.condition(Condition.PODS_READY)
-            assert condition is not None
+            condition = world.condition(Condition.PODS_READY)
             assert condition.message.startswith("resourceflavor spot: ")
 
         eventually(is_reported)

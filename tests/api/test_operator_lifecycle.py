@@ -129,8 +129,7 @@ def test_a_foreign_pod_that_has_our_name_is_left_alone_and_named_in_the_status(w
     world.submit()
 
     def is_reported() -> None:
-        ready = world.job().status.condition(Condition.PODS_READY)
-        assert ready is not None
+        ready = world.condition(Condition.PODS_READY)
         assert ready.reason == Reason.NAME_TAKEN
         assert 'pod "digits-worker-1"' in ready.message
 
@@ -159,9 +158,7 @@ def test_what_only_the_api_of_pods_refuses_is_reported_in_its_words_and_nothing_
 def test_after_a_whole_life_a_job_carries_no_mark_of_the_framework(world: JobWorld) -> None:
     world.submit()
     before = world.body()
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_state("Running")
+    world.await_running("worker-0", "worker-1")
     world.end_pod("digits-worker-0", exit_code=0)
     world.await_condition(Condition.COMPLETE)
     after = world.body()

@@ -42,8 +42,8 @@ def test_a_template_that_cannot_be_made_to_fit_is_reported_in_the_servers_words(
     world = restricted
     container = {"name": "trainer", "image": "example/trainer:1"}
     world.submit(template={"spec": {"containers": [container], "hostNetwork": True}})
-    invalid = world.await_condition(Condition.INVALID).status.condition(Condition.INVALID)
-    assert invalid is not None
+    world.await_condition(Condition.INVALID)
+    invalid = world.condition(Condition.INVALID)
     assert invalid.reason == Reason.TEMPLATE_REJECTED
     assert 'violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)' in invalid.message
     assert "runAsNonRoot" not in invalid.message, "what could be mended is"

@@ -34,8 +34,8 @@ def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: Status
         assert shown[:5] == ["digits", "Running", "MultiWorkerMirrored", "1/1", "24%"]
 
     eventually(is_reported)
-    stalled = world.await_condition(Condition.PROGRESS_STALLED).status.condition(Condition.PROGRESS_STALLED)
-    assert stalled is not None
+    world.await_condition(Condition.PROGRESS_STALLED)
+    stalled = world.condition(Condition.PROGRESS_STALLED)
     assert "step 120 since" in stalled.message
 
     def asked_for_stacks() -> None:

@@ -13,12 +13,10 @@ from bad_pods import REFUSED_AS_PODS, REFUSED_AT_APPLY, REFUSED_BY_US, TAKEN
 from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.names import Condition, Reason
 from dtj.api.validation import validate
 from dtj.client import AsyncClient
 from dtj.client.checks import manifests_of
 from dtj.client.server_check import ServerCheck, check_on_server
-from support.job_world import JobWorld
 from testbed import ApiError, ControlPlane
 
 pytestmark = pytest.mark.api
@@ -113,16 +111,3 @@ async def _checks(cluster: ControlPlane, namespace: str, cases: Mapping[str, Jso
 def test_what_the_api_of_pods_takes_is_taken(of_pods: Answer, of_jobs: Answer) -> None:
     for server in (of_pods, of_jobs):
         assert {case: answer for case, spec in TAKEN.items() if (answer := server(spec))} == {}
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_job_whose_pods_are_refused_has_a_condition_that_says_so_and_no_pods(world: JobWorld) -> None:
-    names = {f"job-{number}": case for number, case in enumerate(REFUSED_AS_PODS)}
-    for name, case in names.items():
-        world.submit(name, template={"spec": REFUSED_AS_PODS[case]})
-    for name, case in names.items():
-        invalid = world.await_condition(Condition.INVALID, name=name).status.condition(Condition.INVALID)
-        assert invalid is not None, case
-        assert invalid.reason == Reason.TEMPLATE_REJECTED, case
-        assert invalid.message.startswith("worker: "), (case, invalid.message)
-    assert world.pods() == {}

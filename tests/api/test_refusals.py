@@ -52,7 +52,7 @@ def tell(world: JobWorld, refusal: Refusal) -> Story:
     mark = world.plane.audit.mark()
     if refusal.moment != "start":
         submit(world)
-        run(world, "worker-0", "worker-1")
+        world.await_running("worker-0", "worker-1")
     refusal.begin(world)
     since = world.plane.audit.mark()
     go_on(world, refusal.moment)
@@ -63,16 +63,16 @@ def tell(world: JobWorld, refusal: Refusal) -> Story:
     requests = len(calls(world, met))
     refusal.end(world)
     if refusal.moment == "start":
-        run(world, "worker-0", "worker-1")
+        world.await_running("worker-0", "worker-1")
         go_on(world, "restart")
     if refusal.moment != "suspend":
-        run(world, "worker-1", "worker-0-r1", "worker-1-r1")
+        world.await_running("worker-1", "worker-0-r1", "worker-1-r1")
         go_on(world, "suspend")
     world.await_state("Suspended")
     world.await_pods([])
     world.change_spec({"runPolicy": {"suspend": False}})
     attempt = 1 if refusal.moment == "suspend" else 2
-    run(world, f"worker-0-r{attempt}", f"worker-1-r{attempt}")
+    world.await_running(f"worker-0-r{attempt}", f"worker-1-r{attempt}")
     world.end_pod(f"digits-worker-0-r{attempt}", exit_code=0)
     job = world.await_condition(Condition.COMPLETE)
     return Story(last_message, job.status, creations(world, mark), requests)
@@ -90,12 +90,6 @@ def go_on(world: JobWorld, moment: str) -> None:
         world.end_pod("digits-worker-1", exit_code=3)
     else:
         world.change_spec({"runPolicy": {"suspend": True}})
-
-
-def run(world: JobWorld, *replicas: str) -> None:
-    world.await_pods(replicas)
-    world.run_pods()
-    world.await_state("Running")
 
 
 def words(world: JobWorld, refusal: Refusal) -> str:
@@ -165,7 +159,7 @@ def test_a_namespace_that_ends_is_not_filled_again_and_ends(
     world.create("configmaps", {"metadata": {"name": "hold", "finalizers": ["example.com/hold"]}})
     with OperatorProcess.serving(cluster, [namespace], log=tmp_path / "log") as operator:
         submit(world)
-        run(world, "worker-0", "worker-1")
+        world.await_running("worker-0", "worker-1")
         mark = cluster.audit.mark()
         cluster.delete_namespace(namespace)
 
@@ -204,7 +198,7 @@ def test_somebody_who_changes_the_job_all_the_time_does_not_keep_it_from_its_end
     with ThreadPoolExecutor() as pool:
         meddling = pool.submit(meddle)
         try:
-            run(world, "worker-0", "worker-1")
+            world.await_running("worker-0", "worker-1")
             world.end_pod("digits-worker-0", exit_code=0)
             world.await_condition(Condition.COMPLETE)
         finally:

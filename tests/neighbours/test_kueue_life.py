@@ -19,8 +19,7 @@ def suspended_because(queues: Queues, words: str, name: str = "digits") -> None:
     """Wait until the job reports these words of Kueue's."""
 
     def reported() -> None:
-        condition = queues.world.job(name).status.condition(Condition.SUSPENDED)
-        assert condition is not None
+        condition = queues.world.condition(Condition.SUSPENDED, name)
         assert words in condition.message, condition
 
     queues.world.eventually(reported)
@@ -54,9 +53,7 @@ class TestQuota:
         queues.make("gpus", cpus=4)
         queues.submit(workers=2, strategy="ParameterServer", roles={"chief": 1, "ps": 1})
         world = queues.world
-        world.await_pods(["chief-0", "ps-0", "worker-0", "worker-1"])
-        world.run_pods()
-        world.await_state("Running")
+        world.await_running("chief-0", "ps-0", "worker-0", "worker-1")
         queues.submit("small", workers=1)
         queues.await_message("QuotaReserved", "insufficient", "small")
         world.end_pod("digits-worker-1", exit_code=0)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import job
+from builders import edited, job
 from dtj.api.spec import Gang
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import CreationRefusal, GangApi, Phase
@@ -24,13 +22,6 @@ _JOBS = (
     ("MultiWorkerMirrored", {"worker": 2, "dispatcher": 1, "data-worker": 1}),
 )
 _EVENTS = ("is drained", "fails", "is drained before it is scheduled", "is refused by a quota")
-
-
-def _suspend(world: World, *, suspended: bool) -> None:
-    assert world.job.spec is not None
-    policy = world.job.spec.run_policy.model_copy(update={"suspend": suspended})
-    spec = world.job.spec.model_copy(update={"run_policy": policy})
-    world.job = replace(world.job, spec=spec, generation=world.job.generation + 1)
 
 
 def _settle(world: World) -> None:
@@ -50,9 +41,9 @@ def _happens(world: World, event: str, replica: str) -> None:
     elif event == "fails":
         world.set_pod(name, Phase.FAILED, exit_code=42)
     elif event == "is drained before it is scheduled":
-        _suspend(world, suspended=True)
+        world.job = edited(world.job, suspend=True)
         _settle(world)
-        _suspend(world, suspended=False)
+        world.job = edited(world.job, suspend=False)
         world.settle()
         world.take_away(max(n for n in world.pods if f"-{replica}" in n).removeprefix(f"{world.job.name}-"))
     else:

@@ -131,8 +131,7 @@ def waits_for_a_volume(world: JobWorld) -> None:
 
 
 def _says(world: JobWorld, name: str, words: str) -> None:
-    ready = world.job(name).status.condition(Condition.PODS_READY)
-    assert ready is not None
+    ready = world.condition(Condition.PODS_READY, name)
     assert words in ready.message
 
 

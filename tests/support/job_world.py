@@ -17,6 +17,7 @@ from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label
+from dtj.api.status import ConditionStatus
 from support.waiting import eventually
 from testbed import ApiError, ControlPlane
 from testbed.rest import RestClient
@@ -132,6 +133,12 @@ class JobWorld:
 
         return self.eventually(reached)
 
+    def condition(self, kind: Condition, name: str = "digits") -> ConditionStatus:
+        """The job's condition of that kind, which must be there."""
+        found = self.job(name).status.condition(kind)
+        assert found is not None, f"{name} has no condition {kind}"
+        return found
+
     def await_condition(self, condition: Condition, name: str = "digits") -> Job:
         """Wait until the job's condition is True."""
 
@@ -177,6 +184,12 @@ class JobWorld:
             assert found == expected, f"the pods are {sorted(found)}, not {sorted(expected)}"
 
         self.eventually(there)
+
+    def await_running(self, *replicas: str, name: str = "digits") -> Job:
+        """Wait for these pods, have them run, and wait until the job does."""
+        self.await_pods(replicas, name)
+        self.run_pods(name)
+        return self.await_state("Running", name)
 
     def events(self, reason: str = "") -> list[JsonObject]:
         """Events of our operator, of one reason or all."""

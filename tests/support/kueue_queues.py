@@ -163,9 +163,7 @@ class Queues:
 
     def run(self, name: str = "digits", *, suffix: str = "", workers: int = 2) -> None:
         """Wait for the pods of a job, have them run, and wait until the job does."""
-        self.world.await_pods([f"worker-{index}{suffix}" for index in range(workers)], name)
-        self.world.run_pods(name)
-        self.world.await_state("Running", name)
+        self.world.await_running(*(f"worker-{index}{suffix}" for index in range(workers)), name=name)
 
     def workload(self, name: str = "digits") -> JsonObject | None:
         """The Workload of a job; None if there is none."""

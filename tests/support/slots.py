@@ -76,8 +76,7 @@ def submit_eight_for_six_slots(world: JobWorld, slots: Slots, scheduling: JsonOb
     world.submit(roles={"worker": 8}, template=slots.template, runPolicy={"scheduling": scheduling})
 
     def is_reported() -> None:
-        condition = world.job().status.condition(Condition.PODS_READY)
-        assert condition is not None
+        condition = world.condition(Condition.PODS_READY)
         assert condition.reason == Reason.UNSCHEDULABLE, condition
 
     eventually(is_reported)

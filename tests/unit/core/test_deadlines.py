@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from builders import job
+from builders import edited, job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import RequeueAfter
 from dtj.core.observed import Phase
@@ -95,8 +93,7 @@ def test_deadlines_start_again_when_a_job_is_resumed() -> None:
     world = ready(world_of(**limits))
     for suspend in (True, False):
         world.advance(90)
-        spec = job(runPolicy={**limits, "suspend": suspend}).spec
-        world.job = replace(world.job, spec=spec, generation=world.job.generation + 1)
+        world.job = edited(world.job, suspend=suspend)
         world.settle()
         world.finish_deletions()
     assert failed_for(world) == ""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from builders import NOW, job
+from builders import NOW, edited, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import BestEffort, CreateGang, CreatePod, DeleteGang, LookForGangs
@@ -291,8 +290,7 @@ class TestThroughTheLifeOfAJob:
     def test_a_suspended_job_holds_nothing(self) -> None:
         story = world(VOLCANO)
         story.settle()
-        suspended = job(roles={"worker": 3}, runPolicy={"scheduling": {}, "suspend": True})
-        story.job = replace(story.job, spec=suspended.spec, generation=2)
+        story.job = edited(story.job, suspend=True)
         story.settle_deletions()
         assert story.gang is None
         assert story.job.status.state == "Suspended"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import job
+from builders import edited, job
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.names import Condition
@@ -47,14 +47,6 @@ def copied(story: World) -> None:
     copy.start()
     assert copy.job.status.start_time is not None
     story.job = replace(story.job, status=copy.job.status)
-
-
-def change_policy(story: World, **fields: object) -> None:
-    """The user changes runPolicy."""
-    spec = story.job.spec
-    assert spec is not None
-    policy = spec.run_policy.model_copy(update=fields)
-    story.job = replace(story.job, spec=spec.model_copy(update={"run_policy": policy}))
 
 
 def worker(size: str = SIZE, **more: object) -> World:
@@ -114,7 +106,7 @@ class TestManager:
 
     def test_a_suspended_job_has_no_workload(self) -> None:
         story = running()
-        change_policy(story, suspend=True)
+        story.job = edited(story.job, suspend=True)
         story.settle()
         assert story.gang is None
         assert story.job.status.state == "Suspended"
@@ -139,7 +131,7 @@ class TestManager:
             }
         )
         story.job = replace(story.job, status=ended)
-        change_policy(story, ttl_seconds_after_finished=0)
+        story.job = edited(story.job, ttl_seconds_after_finished=0)
         assert story.step() == (DeleteJob(),)
 
     @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import NOW, job, seen
+from builders import NOW, edited, job, seen
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import PatchStatus, RequeueAfter
 from dtj.core.observed import Phase
@@ -77,7 +77,7 @@ class TestStatusWrites:
 class TestTrouble:
     def test_a_pod_that_may_not_be_deleted_is_shown_on_a_suspended_job(self) -> None:
         world = running()
-        world.job = replace(world.job, spec=job(runPolicy={"suspend": True}).spec, generation=2)
+        world.job = edited(world.job, suspend=True)
         world.step()
         world.obstacle = 'cannot delete resource "pods"'
         world.step()

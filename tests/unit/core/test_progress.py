@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from builders import NOW, job, pod
+from builders import NOW, edited, job, pod
 from dtj.api.names import Condition
 from dtj.api.spec import Role
 from dtj.api.status import Progress
@@ -111,9 +111,9 @@ class TestInTheStatus:
         world.settle()
         if ends:
             world.set_pod("worker-0", Phase.FAILED, exit_code=1)
-            world.job = replace(world.job, spec=job(runPolicy={"backoffLimit": 0}).spec)
+            world.job = edited(world.job, backoff_limit=0)
         else:
-            world.job = replace(world.job, spec=job(runPolicy={"suspend": True}).spec, generation=2)
+            world.job = edited(world.job, suspend=True)
         world.settle_deletions()
         assert world.job.status.state == ("Failed" if ends else "Suspended")
         assert world.job.status.progress is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic import JsonValue
 
-from builders import CLAIM_TEMPLATE, NOW, job
+from builders import CLAIM_TEMPLATE, NOW, edited, job
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Label, Reason
@@ -35,16 +35,6 @@ def all_running(**spec: object) -> World:
     there.run_all()
     there.settle()
     return there
-
-
-def change(there: World, **spec: object) -> None:
-    assert there.job.spec is not None
-    there.job = replace(there.job, spec=there.job.spec.model_copy(update=spec), generation=there.job.generation + 1)
-
-
-def suspend(there: World, *, suspended: bool) -> None:
-    assert there.job.spec is not None
-    change(there, run_policy=there.job.spec.run_policy.model_copy(update={"suspend": suspended}))
 
 
 class TestWhenItIsThere:
@@ -115,7 +105,8 @@ class TestWhenItIsThere:
         there.set_pod("worker-0", Phase.SUCCEEDED)
         there.settle_deletions()
         assert there.job.spec is not None
-        change(there, tensor_board=TensorBoard())
+        spec = there.job.spec.model_copy(update={"tensor_board": TensorBoard()})
+        there.job = replace(there.job, spec=spec, generation=there.job.generation + 1)
         there.settle()
         assert POD in there.pods
 
@@ -129,10 +120,10 @@ class TestWhenItIsThere:
 
     def test_a_suspended_job_has_none_until_it_goes_on(self) -> None:
         there = all_running()
-        suspend(there, suspended=True)
+        there.job = edited(there.job, suspend=True)
         there.settle_deletions()
         assert (there.pods, there.tensorboard) == ({}, None)
-        suspend(there, suspended=False)
+        there.job = edited(there.job, suspend=False)
         there.settle()
         assert POD not in there.pods
         there.run_all()

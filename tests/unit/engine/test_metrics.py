@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from builders import job, manifest, stored
+from builders import edited, job, manifest, stored
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
@@ -63,11 +63,8 @@ def test_how_long_a_start_takes_counts_from_creation() -> None:
 
 def test_or_from_resumption() -> None:
     world = running()
-    assert world.job.spec is not None
     for suspend in (True, False):
-        policy = world.job.spec.run_policy.model_copy(update={"suspend": suspend})
-        spec = world.job.spec.model_copy(update={"run_policy": policy})
-        world.job = replace(world.job, spec=spec, generation=world.job.generation + 1)
+        world.job = edited(world.job, suspend=suspend)
         world.advance(100)
         world.settle_deletions()
     world.advance(7)
