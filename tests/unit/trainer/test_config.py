@@ -146,6 +146,8 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ),
         ([], {"DTJ_ATTEMPT": "two"}, "DTJ_ATTEMPT=two: not a whole number"),
         ([], {"DTJ_ATTEMPT": "²"}, "DTJ_ATTEMPT=²: not a whole number"),
+        ([], {"DTJ_STORE_RETRY_SECONDS": "0"}, "DTJ_STORE_RETRY_SECONDS=0: give seconds above 0"),
+        ([], {"DTJ_STORE_RETRY_SECONDS": "nan"}, "DTJ_STORE_RETRY_SECONDS=nan: give seconds above 0"),
         ([], {"TF_CONFIG": tf_config(worker=["a:²"])}, "TF_CONFIG: cluster.worker[0] is a:²"),
         (["--status-port=²"], {}, "--status-port=²: "),
         ([], {"TF_CONFIG": "{"}, "TF_CONFIG={: not JSON"),

@@ -140,7 +140,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     outputs = Outputs(**args.values(Outputs))
     store = StorePolicy(
         cache=outputs.store_cache or default_cache(),
-        retry_seconds=_number_from(environ, "DTJ_STORE_RETRY_SECONDS", DEFAULT_RETRY_SECONDS),
+        retry_seconds=_retry_seconds(environ),
     )
     place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task, _default_output(script, environ))
     config = Config(
@@ -291,6 +291,14 @@ def _number_from(environ: Mapping[str, str], variable: str, otherwise: float) ->
         return float(text) if text else otherwise
     except ValueError:
         raise UsageError(f"{variable}={text}: not a number; unset it") from None
+
+
+def _retry_seconds(environ: Mapping[str, str]) -> float:
+    variable = "DTJ_STORE_RETRY_SECONDS"
+    seconds = _number_from(environ, variable, DEFAULT_RETRY_SECONDS)
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"{variable}={environ[variable]}: give seconds above 0, or unset it")
+    return seconds
 
 
 def _attempt(environ: Mapping[str, str]) -> int:
