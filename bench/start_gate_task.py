@@ -15,7 +15,7 @@ from dtj_launch.rendezvous import ReadinessListener, wait_for_peers  # noqa: E40
 
 listener = ReadinessListener(int(port)) if gate == "gate" else None
 
-import tensorflow as tf  # noqa: E402  # what takes longest comes while the doorbell answers, as in the trainer
+import tensorflow as tf  # noqa: E402  # what takes longest comes while the start gate answers, as in the trainer
 
 arrived = time.time()
 if listener is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj_launch.rendezvous import OTHERWISE_ENGAGED, ReadinessListener, handshake
+from dtj_launch.rendezvous import NO_HANDSHAKE, ReadinessListener, handshake
 from trainer.cluster import SOON, Job, launched_once, run_interrupted_twice, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
@@ -127,7 +127,7 @@ def test_a_task_that_is_asked_to_stop_while_it_connects_stops_at_once(folder: Pa
         waiting = job.start("worker-1")["worker-1"]
         address = ("127.0.0.1", int(job.cluster["worker"][1].rpartition(":")[2]))
         # At its gate it answers; in between its port is closed; TensorFlow's server knows no greeting.
-        while handshake(address, name="worker 0", attempt=0) != OTHERWISE_ENGAGED:
+        while handshake(address, name="worker 0", attempt=0) != NO_HANDSHAKE:
             assert waiting.process.poll() is None, "ended before it connected"
         waiting.kill(signal.SIGTERM)
         assert waiting.wait(SOON) == 143

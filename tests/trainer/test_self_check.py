@@ -41,7 +41,7 @@ finally:
 """
 """Runs the self-check, and prints which functions it called."""
 NEED_A_CLUSTER = {
-    "configure_coordination", "wait_at_barrier", "leave_word", "read_word", "forget_coordinator_after",
+    "configure_coordination", "wait_at_barrier", "set_key_value", "get_key_value", "forget_coordinator_after",
 }  # fmt: skip
 """What only a coordination service answers: `check_coordination` and `check_keep_alive` try their names."""
 COMPAT = Path(__file__).resolve().parents[2] / "trainer-image" / "dtj_trainer" / "compat"

@@ -18,7 +18,7 @@ from .deadline import Deadlines
 from .errors import LauncherError, NotStarted, UsageError
 from .options import Options
 from .out_of_memory import out_of_memory_kills
-from .output import LastWords, Output, Tail, configure_logs
+from .output import Output, Tail, TerminationMessage, configure_logs
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
 from .restart_policy import ExitRecord, Policy
 from .signal_relay import Relay
@@ -33,7 +33,7 @@ _REST_SECONDS = 1.0
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs to the end of the process."""
-    words = LastWords(os.environ.get("DTJ_TERMINATION_LOG"))
+    words = TerminationMessage(os.environ.get("DTJ_TERMINATION_LOG"))
     configure_logs(logs.from_environment(os.environ), os.environ)
     try:
         given = options.read(sys.argv[1:] if argv is None else argv, os.environ)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 class Launcher:
     """One task's program, start after start."""
 
-    def __init__(self, given: Options, words: LastWords) -> None:
+    def __init__(self, given: Options, words: TerminationMessage) -> None:
         """Raises:
         UsageError: TF_CONFIG cannot be read.
         """
@@ -105,9 +105,9 @@ class Launcher:
         if given.module is None or given.check is None:
             return None
         ours, theirs = os.pipe()
-        become = child.run_check(*given.check, given.command, answer=theirs)
+        target = child.run_check(*given.check, given.command, answer=theirs)
         children: list[int] = []
-        child.fork(become, started=children.append, close=[ours, self._wakeup])
+        child.fork(target, started=children.append, close=[ours, self._wakeup])
         os.close(theirs)
         with open(ours, "rb") as pipe:
             answer = pipe.read()

@@ -55,7 +55,7 @@ def preload(modules: Iterable[str]) -> None:
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str]) -> Callable[[], NoReturn]:
-    """What becomes of a child that runs a program. Its Python, where it is one, prints its stacks on SIGQUIT."""
+    """Returns what a child does that runs a program. Its Python, where it is one, prints its stacks on SIGQUIT."""
     paths = [_INJECTED, *filter(None, [environ.get("PYTHONPATH")])]
     environ = {**environ, "PYTHONPATH": os.pathsep.join(paths)}
     program = command[0].partition("=")[0]  # of a variable that stands in its place, not the value: it may be a secret
@@ -76,7 +76,7 @@ def run_command(command: Sequence[str], environ: Mapping[str, str]) -> Callable[
 
 
 def run_module(module: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Callable[[], NoReturn]:
-    """What becomes of a child that runs a module right here, with all that is imported already."""
+    """Returns what a child does that runs a module right here, with all that is imported already."""
 
     def run() -> NoReturn:
         os.environ.update(environ)
@@ -88,7 +88,7 @@ def run_module(module: str, arguments: Sequence[str], environ: Mapping[str, str]
 
 
 def run_check(module: str, function: str, arguments: Sequence[str], answer: int) -> Callable[[], NoReturn]:
-    """What becomes of a child that calls a function with the arguments, and writes what it returns to a pipe."""
+    """Returns what a child does that calls a function with the arguments, and writes what it returns to a pipe."""
 
     def run() -> NoReturn:
         def call() -> None:
@@ -102,13 +102,15 @@ def run_check(module: str, function: str, arguments: Sequence[str], answer: int)
 
 
 def fork(
-    become: Callable[[], NoReturn],
+    target: Callable[[], NoReturn],
     *,
     started: Callable[[int], object],
     output: tuple[int, int] | None = None,
     close: Iterable[int] = (),
 ) -> None:
-    """Starts a child. `started` gets its process id, also that of its process group, before any signal is handled.
+    """Starts a child, which calls `target`.
+
+    `started` gets its process id, also that of its process group, before any signal is handled.
 
     Args:
         output: what becomes its standard output and error; else it has the launcher's.
@@ -122,7 +124,7 @@ def fork(
         if child == 0:
             try:
                 _settle(parent, output, close)
-                become()
+                target()
             except BaseException:  # noqa: BLE001  # a child of ours must not go on as the launcher
                 traceback.print_exc()
             finally:

@@ -156,7 +156,7 @@ def configure_logs(options: LogOptions, environ: Mapping[str, str]) -> None:
     )
 
 
-class LastWords:
+class TerminationMessage:
     """The file that Kubernetes reads a container's last words from; a program may write there itself."""
 
     def __init__(self, given: str | None) -> None:

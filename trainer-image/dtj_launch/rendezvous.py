@@ -63,7 +63,7 @@ _GREETING = "dtj-gate"
 _CALL, _ANSWER = "call", "answer"
 """What a proof is bound to besides name and attempt: an answer cannot be sent back as a call."""
 _LONGEST_GREETING = 256
-OTHERWISE_ENGAGED = "its previous process is still ending"
+NO_HANDSHAKE = "its previous process is still ending"
 """What is reported of a peer whose port is open, and which answers no handshake."""
 
 
@@ -99,7 +99,7 @@ class ReadinessListener:
         self._listener = _listen(host, port)
         self.port: int = self._listener.getsockname()[1]
         self._wakeup, self._woken = socket.socketpair()
-        self._thread = threading.Thread(target=self._serve, name="doorbell", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="start gate", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -117,14 +117,14 @@ class ReadinessListener:
         with selectors.DefaultSelector() as selector:
             # The side that closes first keeps the port in TIME_WAIT: let that be the caller, which has its answer.
             for caller in [caller for caller in self._open.values() if not caller.answered]:
-                self._hang_up(caller)
+                self._disconnect(caller)
             until = time.monotonic() + _LAST_CALLERS_SECONDS
             for caller in self._open.values():
                 selector.register(caller.connection, selectors.EVENT_READ, caller)
             while self._open and time.monotonic() < until:
                 self._look(selector, until)
         for caller in list(self._open.values()):
-            self._hang_up(caller)
+            self._disconnect(caller)
 
     def _look(self, selector: selectors.BaseSelector, until: float | None) -> None:
         """Serves the callers that send something until `until`, and closes those whose time is over."""
@@ -137,23 +137,23 @@ class ReadinessListener:
                 except (OSError, ValueError):
                     over = True  # it hung up, or says what nobody can read: the others are still to be served
                 if over:
-                    self._hang_up(ready.data, selector)
+                    self._disconnect(ready.data, selector)
         now = time.monotonic()
         for caller in [caller for caller in self._open.values() if caller.until <= now]:
-            self._hang_up(caller, selector)
+            self._disconnect(caller, selector)
 
     def _next_deadline(self) -> float | None:
         return min((caller.until for caller in self._open.values()), default=None)
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         if len(self._open) >= MAX_CALLERS:
-            self._hang_up(next(iter(self._open.values())), selector)
+            self._disconnect(next(iter(self._open.values())), selector)
         try:
             accepted, _ = self._listener.accept()
         except OSError:
             # It went already; or there is no descriptor left, which the oldest caller gives back.
             for oldest in list(self._open.values())[:1]:
-                self._hang_up(oldest, selector)
+                self._disconnect(oldest, selector)
             return
         accepted.setblocking(False)
         caller = _Caller(accepted, until=time.monotonic() + _CALLER_SECONDS)
@@ -180,7 +180,7 @@ class ReadinessListener:
         caller.answered = True
         return False
 
-    def _hang_up(self, caller: _Caller, selector: selectors.BaseSelector | None = None) -> None:
+    def _disconnect(self, caller: _Caller, selector: selectors.BaseSelector | None = None) -> None:
         del self._open[caller.connection]
         if selector is not None:
             selector.unregister(caller.connection)
@@ -238,7 +238,7 @@ def handshake(peer: Peer, *, name: str, attempt: int, key: str = "", timeout: fl
         caller.sendall(_greeting(_CALL, name, attempt, key).encode())
         answered = _parsed(_received(caller, timeout), _ANSWER, key)
         if answered is None:
-            return OTHERWISE_ENGAGED
+            return NO_HANDSHAKE
         return None if answered[1] == attempt else f"is at attempt {answered[1]}, and this is {attempt}"
 
     return _reach(peer, timeout, speak)
@@ -263,7 +263,7 @@ def _reach(peer: Peer, timeout: float, speak: Callable[[socket.socket], str | No
                 return speak(caller)
             except OSError as error:
                 # TensorFlow's server hangs up on what it does not understand.
-                return OTHERWISE_ENGAGED if isinstance(error, ConnectionError) else _why(error)
+                return NO_HANDSHAKE if isinstance(error, ConnectionError) else _why(error)
     return reason
 
 
@@ -340,7 +340,7 @@ def rendezvous(
         if names[peer] in listener.callers:
             return None
         why = handshake(peer, name=name, attempt=attempt, key=key)
-        if why != OTHERWISE_ENGAGED:
+        if why != NO_HANDSHAKE:
             engaged_since.pop(peer, None)
             return why
         since = engaged_since.setdefault(peer, time.monotonic())
@@ -356,7 +356,7 @@ def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float, key:
     """
     until = time.monotonic() + timeout
     pauses = iter(_PAUSES_SECONDS)
-    while handshake(peer, name=name, attempt=attempt, key=key) != OTHERWISE_ENGAGED and time.monotonic() < until:
+    while handshake(peer, name=name, attempt=attempt, key=key) != NO_HANDSHAKE and time.monotonic() < until:
         time.sleep(next(pauses, _PAUSES_SECONDS[-1]))
 
 

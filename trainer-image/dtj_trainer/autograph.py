@@ -1,4 +1,4 @@
-"""Whose Python AutoGraph rewrites: the user's, whose `if` and `for` may depend on tensors. Ours, marked here, never do.
+"""AutoGraph rewrites the functions of the user, whose `if` and `for` may depend on tensors, and none of the trainer's.
 
 To rewrite the trainer's own functions took a good part of the time to the first step. Imports TensorFlow.
 """

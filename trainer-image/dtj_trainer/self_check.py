@@ -178,8 +178,8 @@ def _tf_keras() -> None:
 
 def _fit_of_scripts() -> None:
     """Keras' `fit` as `--script` has it: what it asks of Keras in passing has no version of its own."""
-    tested = f"the versions that are tested are {', '.join(keras_fit.PROVED)}"
-    require(keras_fit.is_proved(keras.__version__), tested, library="keras")
+    tested = f"the versions that are tested are {', '.join(keras_fit.TESTED_VERSIONS)}"
+    require(keras_fit.is_tested(keras.__version__), tested, library="keras")
     override.install(parse((), {}))
     folder = tempfile.mkdtemp()
     callbacks = [

@@ -22,7 +22,7 @@ from dtj.kube.informer import Change
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff
 from dtj_launch.progress import ProgressStore
-from dtj_trainer.metrics.step_timing import OwnPart
+from dtj_trainer.metrics.step_timing import ComputeTimer
 from support.virtual_time import virtual_time
 from world import World
 
@@ -40,7 +40,7 @@ def own(**seconds: float) -> dict[str, Reading]:
 def in_step(own: float) -> Reading:
     """What is read from a trainer that needs so much of each second, in which all take a step."""
     clock, board = count().__next__, ProgressStore()
-    part = OwnPart(clock=clock)
+    part = ComputeTimer(clock=clock)
     for step in range(4):
         board.update(step=step, step_seconds=part.mark(step, waited=step * (1 - own)))
     reading = read_step_timing(json.dumps(board.document()).encode(), at=1.0)

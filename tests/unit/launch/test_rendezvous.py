@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dtj_launch import rendezvous as start_gate
 from dtj_launch.rendezvous import (
-    OTHERWISE_ENGAGED,
+    NO_HANDSHAKE,
     Peer,
     PeersMissing,
     ReadinessListener,
@@ -317,7 +317,7 @@ def test_who_does_not_have_the_jobs_key_is_not_taken_for_a_peer() -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
         for printed in (b"dtj-gate 1 worker 7\n", b"dtj-gate 1 worker 7 " + b"0" * 64 + b"\n"):
             assert say_to(gates.address(0), printed) == b""
-        assert handshake(gates.address(0), name="worker 7", attempt=1, key="other") == OTHERWISE_ENGAGED
+        assert handshake(gates.address(0), name="worker 7", attempt=1, key="other") == NO_HANDSHAKE
         assert handshake(gates.address(0), name="worker 1", attempt=1, key="uid") is None
         assert gates.doorbells[0].callers == {"worker 1"}
 
@@ -334,7 +334,7 @@ def test_an_answer_that_another_client_received_is_of_no_use_as_a_greeting() -> 
 
 def test_who_answers_in_a_peers_place_without_the_key_is_not_taken_for_it() -> None:
     with closing(Gates(keys=("uid", ""))) as gates:
-        assert handshake(gates.address(1), name="worker 0", attempt=1, key="uid") == OTHERWISE_ENGAGED
+        assert handshake(gates.address(1), name="worker 0", attempt=1, key="uid") == NO_HANDSHAKE
 
 
 def test_a_gate_of_a_local_run_listens_on_loopback_alone() -> None:

@@ -13,7 +13,7 @@ import pytest
 from dtj_launch import progress
 from dtj_launch.progress import Meter, Phase, Progress, ProgressStore, serve_status
 from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
-from dtj_trainer.metrics.step_timing import Every, EverySteps, OwnPart
+from dtj_trainer.metrics.step_timing import ComputeTimer, Every, EverySteps
 from dtj_trainer.process.environment import cpu_limit, set_threads
 from dtj_trainer.training.stepping import steps_within
 from log_lines import log_lines
@@ -148,7 +148,7 @@ def test_rates_leave_the_first_call_out_and_follow_the_last_seconds() -> None:
 
 def test_a_workers_own_part_of_a_step_is_what_it_does_not_wait() -> None:
     clock = Clock()
-    part = OwnPart(clock=clock)
+    part = ComputeTimer(clock=clock)
     clock.now = 30.0  # the first call traces
     assert part.mark(20, waited=5.0) is None
     clock.now = 34.0
@@ -162,7 +162,7 @@ def test_a_workers_own_part_of_a_step_is_what_it_does_not_wait() -> None:
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
 def test_a_clock_that_is_set_while_a_worker_waits_spoils_one_call(jump: float) -> None:
     clock = Clock()
-    part = OwnPart(clock=clock)
+    part = ComputeTimer(clock=clock)
     part.mark(0, waited=0.0)
     for call in range(1, 60):
         clock.now += 2.0

@@ -12,11 +12,11 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
-from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS, Store
+from dtj_trainer.checkpoint.manager import SAVE_SECONDS, Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import NotFiniteStep, last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.distribution.agreement import LEFT_WORD_SECONDS, Vote, of_each_replica
+from dtj_trainer.distribution.agreement import KEY_VALUE_SECONDS, Vote, of_each_replica
 from dtj_trainer.errors import NotSaved, PeerLost, Preempted, TrainerError, WorkersDiffer
 from dtj_trainer.metrics.step_timing import Every, EverySteps
 
@@ -104,7 +104,7 @@ class Checkpointing:
         if self._store is None or self._saved == step:
             return
         self.require_finite(step)
-        with self._saving(AT_THE_END_SECONDS):
+        with self._saving(SAVE_SECONDS):
             save_together(self._config, self._strategy, self._store, step)
         self._saved = step
 
@@ -117,7 +117,7 @@ class Checkpointing:
         if self._store is None:
             return
         self.require_finite(step)
-        with self._saving(AT_THE_END_SECONDS):
+        with self._saving(SAVE_SECONDS):
             self._store.save_async(step)
 
     def resumed(self, step: int) -> str | None:
@@ -220,7 +220,7 @@ def restore_together(
         chosen = of_each_replica(strategy, chosen)[0]
     if chosen == _NOT_RESTORED:
         with suppress(tf.errors.OpError):
-            compat.wait_at_barrier("dtj-restore", seconds=LEFT_WORD_SECONDS)
+            compat.wait_at_barrier("dtj-restore", seconds=KEY_VALUE_SECONDS)
         if failure is None:
             store.restore_newest()  # ends as the leader does, if it is for the checkpoints
             failure = PeerLost(f"peer lost: {config.cluster.leader} cannot restore; its last words say why")

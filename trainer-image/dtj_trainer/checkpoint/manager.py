@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 VALIDATION_RECORD = "validation.json"
 _DRAFT = ".saving-"
-_MEANWHILE_SECONDS = 60.0
+_PREVIOUS_SAVE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
-AT_THE_END_SECONDS = 900.0
+SAVE_SECONDS = 900.0
 
 
 class Store:
@@ -98,7 +98,7 @@ class Store:
             return True
         if self._late == writing:
             return False
-        target, seconds = str(self._directory), _MEANWHILE_SECONDS
+        target, seconds = str(self._directory), _PREVIOUS_SAVE_SECONDS
         if self._mirror:
             target, seconds = str(self._mirror), min(seconds, self._mirror.retry_seconds)
         try:
@@ -279,11 +279,11 @@ class Store:
         assert self._writing is not None
         step, writing = self._writing
         try:
-            writing.result(timeout=AT_THE_END_SECONDS)
+            writing.result(timeout=SAVE_SECONDS)
         except TimeoutError:
             raise NotSaved(
                 f"checkpoint directory {self._directory}: step {step} was not written within "
-                f"{AT_THE_END_SECONDS:g} s; check the volume"
+                f"{SAVE_SECONDS:g} s; check the volume"
             ) from None
         finally:
             self._writing = None

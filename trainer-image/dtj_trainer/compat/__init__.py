@@ -36,7 +36,7 @@ def private(owner: Any, name: str, *, library: str) -> Any:
     try:
         return getattr(owner, name)
     except AttributeError:
-        raise unfit(f"{_name(owner)} has no {name}", library=library) from None
+        raise incompatible(f"{_name(owner)} has no {name}", library=library) from None
 
 
 def require(condition: object, what: str, *, library: str) -> None:
@@ -49,7 +49,7 @@ def require(condition: object, what: str, *, library: str) -> None:
         UsageError: the condition is false.
     """
     if not condition:
-        raise unfit(what, library=library)
+        raise incompatible(what, library=library)
 
 
 def mentions(function: Any, name: str) -> bool:
@@ -80,7 +80,7 @@ def require_tf_keras(why: str) -> None:
         )
 
 
-def unfit(what: str, *, library: str) -> UsageError:
+def incompatible(what: str, *, library: str) -> UsageError:
     """The one line for a library that this version of the trainer does not fit."""
     return UsageError(
         f"{library} {version_of(library)} does not fit this version of the trainer: {what}; install the version that "

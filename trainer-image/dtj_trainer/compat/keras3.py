@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from dtj_trainer.compat import mentions, private, require, unfit
+from dtj_trainer.compat import incompatible, mentions, private, require
 
 try:
     from keras.src.backend.common import global_state
@@ -20,7 +20,7 @@ try:
     from keras.src.random import seed_generator
     from keras.src.trainers.compile_utils import CompileMetrics
 except ImportError as error:
-    raise unfit(str(error), library="keras") from None
+    raise incompatible(str(error), library="keras") from None
 
 _SEED = "seed_generator_state"
 _MASK = "_keras_mask"

@@ -12,7 +12,7 @@ import logging
 import sys
 from types import ModuleType
 
-from dtj_trainer.compat import unfit
+from dtj_trainer.compat import incompatible
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise unfit(str(error), library="tensorflow") from None
+        raise incompatible(str(error), library="tensorflow") from None
 
 
 def lean_library(name: str) -> ModuleType | None:

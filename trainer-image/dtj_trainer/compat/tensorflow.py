@@ -8,14 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.compat import mentions, private, require, unfit
+from dtj_trainer.compat import incompatible, mentions, private, require
 
 try:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.distribute import cross_device_utils
     from tensorflow.python.eager import context, executor
 except ImportError as error:
-    raise unfit(str(error), library="tensorflow") from None
+    raise incompatible(str(error), library="tensorflow") from None
 
 _SUMS = ("all_reduce", "batch_all_reduce", "all_reduce_indexed_slices")
 _KEEP_ALIVE = "_KEEP_ALIVE_SECS"
@@ -48,7 +48,7 @@ def configure_coordination(
             coordinated_jobs=[job(name=name, num_tasks=tasks) for name, tasks in jobs.items()],
         )
     except TypeError as error:
-        raise unfit(str(error), library="tensorflow") from None
+        raise incompatible(str(error), library="tensorflow") from None
 
 
 def forget_executors_in_silence() -> None:
@@ -105,17 +105,17 @@ def wait_at_barrier(name: str, *, seconds: float) -> None:
     private(_context(), "wait_at_barrier", library="tensorflow")(name, round(seconds * 1000))
 
 
-def leave_word(name: str, text: str) -> None:
-    """Leaves a text at the coordination service, for any task to read.
+def set_key_value(name: str, text: str) -> None:
+    """Sets a text at the coordination service, for any task to read.
 
     Raises:
-        tf.errors.OpError: the service is gone, or has a word of this name.
+        tf.errors.OpError: the service is gone, or has a value of this name.
     """
     private(_context(), "set_config_key_value", library="tensorflow")(name, text)
 
 
-def read_word(name: str, *, seconds: float) -> str:
-    """Reads what a task has left, and waits for it for so long.
+def get_key_value(name: str, *, seconds: float) -> str:
+    """Returns what a task has set, and waits for it for so long.
 
     Raises:
         tf.errors.OpError: the service is gone, or the time is over.

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from dtj_trainer.compat import private, unfit
+from dtj_trainer.compat import incompatible, private
 
 
 def given_losses(losses: Any) -> tuple[Any, Any]:
@@ -26,4 +26,4 @@ def _losses() -> Any:
     try:
         return importlib.import_module("tf_keras.src.losses")
     except ImportError as error:
-        raise unfit(str(error), library="tf_keras") from None
+        raise incompatible(str(error), library="tf_keras") from None

@@ -32,7 +32,7 @@ _EVALUATION_SECONDS = 86400.0
 """More than any evaluation and export of a SavedModel takes; that the leader is gone is noticed by its heartbeat."""
 _LAST_ONE_SECONDS = 5.0
 _KNOWN_TO_ALL_SECONDS = 10.0
-LEFT_WORD_SECONDS = 10.0
+KEY_VALUE_SECONDS = 10.0
 _VERDICT = "dtj-held-out"
 _VERDICT_SECONDS = 10.0
 _KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
@@ -102,7 +102,7 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
         "first examples": getattr(data, "order", ""),
     }
     text = json.dumps(mine)
-    compat.leave_word(_data_key(config.cluster.task), text)
+    compat.set_key_value(_data_key(config.cluster.task), text)
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
     found = of_each_replica(strategy, number)
     if len(set(found)) == 1:
@@ -110,7 +110,7 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
     # All have left word by now.
     tasks = sorted((t for t in config.cluster.addresses if t.role in (CHIEF, WORKER)), key=lambda t: (t.role, t.index))
     leader, *others = tasks
-    theirs = {t: json.loads(compat.read_word(_data_key(t), seconds=LEFT_WORD_SECONDS)) for t in tasks}
+    theirs = {t: json.loads(compat.get_key_value(_data_key(t), seconds=KEY_VALUE_SECONDS)) for t in tasks}
     other = next(task for task in others if theirs[task] != theirs[leader])
     what = next(what for what in mine if theirs[leader][what] != theirs[other][what])
     if what == "first examples":
@@ -148,13 +148,13 @@ def agree_on_held_out(config: Config, strategy: Any, *, differs: bool, error: Ca
 
 def leave_verdict(*, has_changed: bool) -> None:
     """What the leader found in the evaluation at the end, for the others; to be called before `exit_barrier`."""
-    compat.leave_word(_VERDICT, "changed" if has_changed else "same")
+    compat.set_key_value(_VERDICT, "changed" if has_changed else "same")
 
 
 def verdict() -> bool:
     """Whether the leader found that the held-out examples have changed; after `exit_barrier`, in another task."""
     with suppress(tf.errors.OpError):  # the leader has gone, and says itself why
-        return compat.read_word(_VERDICT, seconds=_VERDICT_SECONDS) == "changed"
+        return compat.get_key_value(_VERDICT, seconds=_VERDICT_SECONDS) == "changed"
     return False
 
 

@@ -144,11 +144,11 @@ def end_stalled(
         _end_for({}, what, here=cluster.task)
     found: dict[Task, State | None] = {}
     with suppress(tf.errors.OpError):
-        compat.leave_word(_key(cluster.task, kind), json.dumps(asdict(state)))
+        compat.set_key_value(_key(cluster.task, kind), json.dumps(asdict(state)))
     for task in tasks:
         found[task] = None
         with suppress(tf.errors.OpError):
-            found[task] = State(**json.loads(compat.read_word(_key(task, kind), seconds=answer_seconds)))
+            found[task] = State(**json.loads(compat.get_key_value(_key(task, kind), seconds=answer_seconds)))
     with suppress(tf.errors.OpError):
         # The leader keeps these words: it stays until all have read them.
         compat.wait_at_barrier(f"dtj-stall{kind}", seconds=answer_seconds)

@@ -10,13 +10,13 @@ from dtj_trainer.process.imports import when_imported
 
 log = logging.getLogger(__name__)
 
-PROVED = ("3.15",)
+TESTED_VERSIONS = ("3.15",)
 """Versions of Keras 3 whose private functions are known: the tests have run with them."""
 
 
-def is_proved(version: str) -> bool:
+def is_tested(version: str) -> bool:
     """Whether this version of Keras 3 is one of them."""
-    return ".".join(version.split(".")[:2]) in PROVED
+    return ".".join(version.split(".")[:2]) in TESTED_VERSIONS
 
 
 def install_when_imported(config: Config) -> None:
@@ -27,20 +27,20 @@ def install_when_imported(config: Config) -> None:
             known is reported.
     """
 
-    def install_if_proved() -> None:
+    def install_if_tested() -> None:
         import keras
 
         if keras.backend.backend() != "tensorflow":
             return
-        if is_proved(keras.__version__):
+        if is_tested(keras.__version__):
             from dtj_trainer.keras_fit import override
 
             override.install(config)
         elif config.strategy == "MultiWorkerMirrored":
             log.warning(
                 f"Keras {keras.__version__} is installed, and fit, evaluate and predict with several replicas "
-                f"are only known to work with Keras {', '.join(PROVED)}: Keras is left as it is; install "
-                f"keras=={PROVED[-1]}.*"
+                f"are only known to work with Keras {', '.join(TESTED_VERSIONS)}: Keras is left as it is; install "
+                f"keras=={TESTED_VERSIONS[-1]}.*"
             )
 
-    when_imported("keras", install_if_proved)
+    when_imported("keras", install_if_tested)

@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import LOSS, private, unfit
+from dtj_trainer.compat import LOSS, incompatible, private
 from dtj_trainer.compat.optimizers import averages_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import FitAgreement
@@ -64,7 +64,7 @@ try:
     from keras.src.losses import loss as keras_loss
     from keras.src.trainers import compile_utils as keras_compile
 except ImportError as error:
-    raise unfit(str(error), library="keras") from None
+    raise incompatible(str(error), library="keras") from None
 
 _warned = False
 _installed = False

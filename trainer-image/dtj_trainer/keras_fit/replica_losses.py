@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import mentions, private, unfit
+from dtj_trainer.compat import incompatible, mentions, private
 from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
 from dtj_trainer.compat.optimizers import reduced
 from dtj_trainer.errors import UsageError
@@ -23,7 +23,7 @@ try:
     from keras.src import tree
     from keras.src.losses.losses import LossFunctionWrapper
 except ImportError as error:
-    raise unfit(str(error), library="keras") from None
+    raise incompatible(str(error), library="keras") from None
 
 _MEANS = ("sum_over_batch_size", "mean")
 

@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import unfit
+from dtj_trainer.compat import incompatible
 from dtj_trainer.keras_fit.replica_losses import here, is_noted
 from dtj_trainer.keras_fit.sums_of_losses import UnknownSumError, means_of
 
 try:
     from keras.src import tree
 except ImportError as error:
-    raise unfit(str(error), library="keras") from None
+    raise incompatible(str(error), library="keras") from None
 
 log = logging.getLogger(__name__)
 

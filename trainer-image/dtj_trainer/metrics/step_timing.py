@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from dtj_launch.progress import Meter
 
 
-class OwnPart:
-    """What this worker's own part of a step takes, by a clock that stands still while it waits for the others."""
+class ComputeTimer:
+    """How long a step takes without the time in which this worker waits for the others."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class OwnPart:
 
 
 class Every:
-    """True once each this many seconds, beginning one period from now."""
+    """Is due at most once in each period; the first ends one period from now."""
 
     def __init__(self, seconds: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds

@@ -21,7 +21,7 @@ Tensor = Any
 _BY_WEIGHT = "mean_with_sample_weight"
 
 
-class Exact:
+class GlobalBatchLoss:
     """What one loss gives for a replica's share of a batch; `keras_loss` is the Loss to compile the model with."""
 
     def __init__(self, name: str, loss: Any, *, batch: int | None) -> None:
@@ -157,9 +157,9 @@ class Exact:
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def _made(exact: Exact) -> Any:
+def _made(exact: GlobalBatchLoss) -> Any:
     class GlobalLoss(keras.losses.Loss):  # type: ignore[misc]
-        """A Loss of Keras that asks `Exact`."""
+        """A Loss of Keras that asks `GlobalBatchLoss`."""
 
         def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
             return exact(y_true, y_pred, sample_weight)

@@ -21,7 +21,7 @@ from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.user_function import guarded
 from dtj_trainer.tasks.heads import right
-from dtj_trainer.training.exact_loss import Exact
+from dtj_trainer.training.exact_loss import GlobalBatchLoss
 from dtj_trainer.training.loss_division import EXAMPLES, Division, division
 from dtj_trainer.training.metric_values import (
     check_added_up,
@@ -59,7 +59,7 @@ class CompiledObjective:
         self._compute = rewritten(compute) if overrides(model, "compute_loss") else compute
         self._divides = overrides(model, "compute_loss") and self._replicas > 1
         """Whether a loss of the model's own is divided over replicas: each then has whole batches, its own parts."""
-        self._exact: list[Exact] = []
+        self._exact: list[GlobalBatchLoss] = []
         self._replace_losses()
         sample = next(iter(data.validation(batch=2)))
         # What a user's code raises here, it would raise in the midst of the first step.
@@ -139,7 +139,7 @@ class CompiledObjective:
             if loss is None:
                 return None
             batch = None if self._divides else self._batch
-            self._exact.append(Exact(str(self._name), loss, batch=batch))
+            self._exact.append(GlobalBatchLoss(str(self._name), loss, batch=batch))
             return self._exact[-1].keras_loss
 
         model = self._model

@@ -26,7 +26,7 @@ DECAY_TO = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class BuiltOptimizer:
     """An optimizer, and how it is shown: `adam  learning rate 0.003`."""
 
     optimizer: Any
@@ -42,7 +42,7 @@ class Made:
         """How the optimizer is shown."""
         return self.name + self.schedule
 
-    def over(self, total_steps: int) -> "Made":
+    def over(self, total_steps: int) -> "BuiltOptimizer":
         """The same optimizer with its schedule over another number of steps; before its first step is traced."""
         if self.schedule_over is None:
             return self
@@ -52,7 +52,7 @@ class Made:
         return replace(self, schedule=shown)
 
 
-def make(model: Any, learning: Learning, *, total_steps: int) -> Made:
+def make(model: Any, learning: Learning, *, total_steps: int) -> BuiltOptimizer:
     """The optimizer that the command line asks for, else the one that the model was compiled with; not built yet.
 
     To be called under the strategy. It is of the Keras that made the model.
@@ -77,7 +77,7 @@ def make(model: Any, learning: Learning, *, total_steps: int) -> Made:
         raise UsageError(f"mixed_float16: {str(error).splitlines()[0][:200]}; use mixed_bfloat16") from None
 
 
-def _make(keras: ModuleType, model: Any, learning: Learning, *, total_steps: int) -> Made:
+def _make(keras: ModuleType, model: Any, learning: Learning, *, total_steps: int) -> BuiltOptimizer:
     if not learning.asked and getattr(model, "optimizer", None) is not None:
         return _compiled(keras, model.optimizer)
     kind, settings = _kind(keras, learning)
@@ -89,7 +89,7 @@ def _make(keras: ModuleType, model: Any, learning: Learning, *, total_steps: int
         made = partial(_schedule, keras, learning, rate)
         schedule, shown = made(total_steps)
     try:
-        return Made(
+        return BuiltOptimizer(
             optimizer=kind(schedule, **settings),
             name=f"{name}  learning rate {rate:g}",
             schedule=shown,
@@ -141,7 +141,7 @@ def _constant(keras: ModuleType, rate: float) -> Any:
     return keras.optimizers.schedules.ExponentialDecay(rate, decay_steps=1, decay_rate=1.0)
 
 
-def _compiled(keras: ModuleType, optimizer: Any) -> Made:
+def _compiled(keras: ModuleType, optimizer: Any) -> BuiltOptimizer:
     """The optimizer of a user's, as it is."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise UsageError(
@@ -160,11 +160,11 @@ def _compiled(keras: ModuleType, optimizer: Any) -> Made:
     description = f"{type(one).__name__.lower()} as the model was compiled"
     given = compat.rate_of(one)
     if isinstance(given, keras.optimizers.schedules.LearningRateSchedule):
-        return Made(optimizer=optimizer, name=f"{description}  learning rate by its own schedule")
+        return BuiltOptimizer(optimizer=optimizer, name=f"{description}  learning rate by its own schedule")
     if not hasattr(given, "assign"):
-        return Made(optimizer=optimizer, name=f"{description}  learning rate by its own function")
+        return BuiltOptimizer(optimizer=optimizer, name=f"{description}  learning rate by its own function")
     (rate,) = (variable.numpy().item() for variable in keras_compat.variables([given]))
     if keras.__name__ == "keras":
         # tf_keras keeps its variable of the rate apart from the state.
         one.learning_rate = _constant(keras, rate)
-    return Made(optimizer=optimizer, name=f"{description}  learning rate {rate:g}")
+    return BuiltOptimizer(optimizer=optimizer, name=f"{description}  learning rate {rate:g}")

@@ -19,7 +19,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.held_out_examples import HeldOut
 from dtj_trainer.data.source import Source
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
-from dtj_trainer.metrics.step_timing import Every, OwnPart
+from dtj_trainer.metrics.step_timing import ComputeTimer, Every
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks import LearningTask
@@ -98,7 +98,7 @@ class Reporter:
         self._line_due = Every(run.config.progress_seconds)
         self._paused = 0.0
         self.meter = Meter(batch=course.batch, step=step, clock=self._clock)
-        self._own_part = OwnPart(clock=self._clock)
+        self._own_part = ComputeTimer(clock=self._clock)
         self._started = time.monotonic()
         self._starting = True
         run.context.startup.lap("build")

@@ -41,7 +41,7 @@ class Listener:
 
     def _wait(self) -> None:
         with suppress(tf.errors.OpError):  # it has gone without a word
-            compat.read_word(_key(self.leader), seconds=_NEVER)
+            compat.get_key_value(_key(self.leader), seconds=_NEVER)
             self._completed = True
 
     def has_completed(self) -> bool:
@@ -57,7 +57,7 @@ def tell(task: Task) -> None:
 
     def leave() -> None:
         with suppress(tf.errors.OpError):  # the leader, which keeps the words, has gone
-            compat.leave_word(_key(task), "completed")
+            compat.set_key_value(_key(task), "completed")
 
     thread = threading.Thread(target=leave, name="completed", daemon=True)
     thread.start()
@@ -84,7 +84,7 @@ def _has_completed(task: Task) -> bool:
     if listener and task == listener.leader:
         return listener.has_completed()
     with suppress(tf.errors.OpError):
-        compat.read_word(_key(task), seconds=_ANSWER_SECONDS)
+        compat.get_key_value(_key(task), seconds=_ANSWER_SECONDS)
         return True
     return False
 

@@ -34,7 +34,7 @@ from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
-from dtj_trainer.metrics.step_timing import Every, OwnPart
+from dtj_trainer.metrics.step_timing import ComputeTimer, Every
 from dtj_trainer.object_store import exports
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process import environment, logs
@@ -179,7 +179,7 @@ class Session:
         self._weights = FiniteWeights(())
         self._waiting = collective_timing.of(strategy, counts=True) if collective else None
         self._watch = LoopWatch(config, self._state, kind="-session")
-        self._own_part = OwnPart()
+        self._own_part = ComputeTimer()
         self._checkpoints = self._checkpointing(None)
         self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
         self._agreed_step, self._by_ones = 0, True
