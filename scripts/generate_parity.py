@@ -22,7 +22,7 @@ one device: the same initial weights, the same order of the examples, the same g
 
 - **A figure** is the largest difference of any weight at the end that the test allows. 1e-6 is rounding in float32.
 - **refused** means exit code 2 and one line before the first step, which names the property.
-- **ends with 1** means that the loss becomes NaN; one line names the step.
+- **ends with 1** means that the loss, or the state of the optimizer, is no longer finite; one line names the step.
 - **-** means not tested.
 
 *custom* is the trainer's own loop, and *session* a loop of yours in a [session](bring-your-own.md#the-library), on one

@@ -32,8 +32,9 @@ def lose_each_other(world: World, code: int = 75) -> None:
         world.pods[f"digits-{name}"] = replace(pod, termination=ran)
     world.settle()
     for seconds in (6.0, 11.0, 61.0):
-        world.advance(seconds)
-        world.start()
+        world.wait(seconds)
+    world.run_all()
+    world.settle()
 
 
 @pytest.mark.parametrize("code", [75, 42, 143])
@@ -84,8 +85,9 @@ def test_pods_that_are_taken_away_are_evidence() -> None:
         world.sees(first, Phase.FAILED, exit_code=75)
         for seconds in (6.0, 11.0):
             world.finish_deletions()
-            world.advance(seconds)
-            world.start()
+            world.wait(seconds)
+        world.run_all()
+        world.settle()
     assert world.job.status.restarts.disruption == 6
     assert not world.is_true(Condition.FAILURE_TARGET)
 
