@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import click
-from generated import ROOT, write_or_check
+from generated import ROOT, table, write_or_check
 
 from dtj.cli.common.terminal import Exit
 from dtj.cli.main import START, Section, cli
@@ -55,7 +54,7 @@ def render() -> str:
     sections = [
         HEAD,
         "## Exit codes\n\n`dtj COMMAND --help` lists those of a command.\n\n"
-        + _table(("Code", "Meaning"), ((str(int(c)), m) for c, m in CODES.items())),
+        + table(("Code", "Meaning"), ((str(int(c)), m) for c, m in CODES.items())),
     ]
     sections.append(f"## Options of kubectl\n\n{_kubectl(context)}")
     described: dict[tuple[str, str], str] = {}
@@ -76,7 +75,7 @@ def _kubectl(context: click.Context) -> str:
     options = [option for option in command.params if isinstance(option, click.Option) and option.name in KUBECTL]
     users = [name for name in cli.list_commands(context) if _asks_a_cluster(cli.get_command(context, name))]
     taken = f"These commands take them: {', '.join(f'`{name}`' for name in users)}.\n\n"
-    return taken + _table(("Option", "Meaning"), (_option(option, context) for option in options))
+    return taken + table(("Option", "Meaning"), (_option(option, context) for option in options))
 
 
 def _asks_a_cluster(command: click.Command | None) -> bool:
@@ -94,7 +93,7 @@ def _command(command: click.Command, parent: click.Context, described: dict[tupl
     rows = [_option(option, context) for option in options if option.name not in shared]
     rows = [(name, _once((name, meaning), str(command.name), described)) for name, meaning in rows]
     if rows:
-        parts.append(_table(("Option", "Meaning"), rows))
+        parts.append(table(("Option", "Meaning"), rows))
     return "\n".join(parts)
 
 
@@ -126,11 +125,6 @@ def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
 def _text(words: str) -> str:
     """Words as Markdown: what stands in angle brackets is no HTML."""
     return words.replace("<", "&lt;")
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join(f"| {' | '.join(re.sub(r'[|]', chr(92) + '|', cell) for cell in line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

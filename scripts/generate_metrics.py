@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 
 import yaml
-from generated import ROOT, write_or_check
+from generated import ROOT, table, write_or_check
 
 from dtj.engine.metrics import TABLE
 
@@ -42,9 +41,9 @@ def render() -> str:
     )
     return (
         HEAD
-        + _table(("Metric", "Type", "Labels", "What it shows"), metrics)
+        + table(("Metric", "Type", "Labels", "What it shows"), metrics)
         + BELOW
-        + _table(("Alert", "Severity", "When"), alerts)
+        + table(("Alert", "Severity", "When"), alerts)
     )
 
 
@@ -53,11 +52,6 @@ def _summary(rule: dict[str, dict[str, str]]) -> str:
     for label in ("verb", "resource"):
         text = text.replace("{{ $labels." + label + " }}", f"<{label}>")
     return f"{text}, for {rule['for']}".replace("<", "&lt;")
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def main() -> int:

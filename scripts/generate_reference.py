@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from generated import ROOT, write_or_check
+from generated import ROOT, table, write_or_check
 
 from dtj.api import names
 from dtj.api.crd import job_schema
@@ -58,20 +58,20 @@ def render() -> str:
     status = _schema("status")
     sections = (
         HEAD,
-        "## Spec\n\n" + _table(("Field", "Type, default", "Meaning"), _fields(spec, {})),
-        f"## Rules\n\n{RULES_HEAD}" + _table(("Field", "Message"), _rules()) + f"\n{PODS}",
-        "## Status\n\n" + _table(("Field", "Meaning"), ((field, meaning) for field, _, meaning in _fields(status, {}))),
+        "## Spec\n\n" + table(("Field", "Type, default", "Meaning"), _fields(spec, {})),
+        f"## Rules\n\n{RULES_HEAD}" + table(("Field", "Message"), _rules()) + f"\n{PODS}",
+        "## Status\n\n" + table(("Field", "Meaning"), ((field, meaning) for field, _, meaning in _fields(status, {}))),
         "## Conditions\n\n"
         "Every type is set with the first status write, so `kubectl wait --for=condition=Complete` works at once.\n\n"
-        + _table(("Type", "True when"), ((f"`{kind}`", meaning) for kind, meaning in CONDITIONS.items())),
+        + table(("Type", "True when"), ((f"`{kind}`", meaning) for kind, meaning in CONDITIONS.items())),
         "## Hints\n\n"
         f"`status.rootCause.hint` has the remedy for {len(HINTS)} known errors, by the last words, the reason or the "
         "exit code of the pod. `dtj status` shows it.\n",
-        "## Environment of each container\n\n" + _table(("Variable", "Value"), _pairs(VARIABLES)),
-        "## Labels of each object\n\n" + _table(("Label", "Value"), _pairs(LABELS)),
+        "## Environment of each container\n\n" + table(("Variable", "Value"), _pairs(VARIABLES)),
+        "## Labels of each object\n\n" + table(("Label", "Value"), _pairs(LABELS)),
         "## Accelerator profiles\n\n"
         "Shipped with the operator; `--accelerator-profiles FILE` adds to them or replaces them by name.\n\n"
-        + _table(("Profile", "Resource and node labels"), _profiles()),
+        + table(("Profile", "Resource and node labels"), _profiles()),
     )
     return "\n".join(sections)
 
@@ -223,8 +223,8 @@ def _row_of(rule: Rule) -> tuple[list[str], str]:
     return places, rule.message
 
 
-def _pairs(table: dict[str, str]) -> Iterator[tuple[str, str]]:
-    return ((f"`{key}`", value) for key, value in table.items())
+def _pairs(meanings: dict[str, str]) -> Iterator[tuple[str, str]]:
+    return ((f"`{key}`", value) for key, value in meanings.items())
 
 
 def _profiles() -> Iterator[tuple[str, str]]:
@@ -233,11 +233,6 @@ def _profiles() -> Iterator[tuple[str, str]]:
         labels = [f"`{key}={value}`" for key, value in profile.node_selector.items()]
         chips = [f"{profile.tpu.chips_per_host} chips per host"] if profile.tpu else []
         yield f"`{profile.name}`", ", ".join([f"`{profile.resource}`", *labels, *chips])
-
-
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

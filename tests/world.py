@@ -189,14 +189,7 @@ class World:
         self.settle()
 
     def set_pod(
-        self,
-        replica: str,
-        phase: Phase,
-        *,
-        exit_code: int | None = None,
-        message: str = "",
-        reason: str = "",
-        disrupted: bool = False,
+        self, replica: str, phase: Phase, *, exit_code: int | None = None, message: str = "", reason: str = ""
     ) -> None:
         """What a kubelet would report of a replica's pod."""
         name = f"{self.job.name}-{replica}"
@@ -207,7 +200,7 @@ class World:
             phase=phase,
             ready=phase is Phase.RUNNING,
             blocker=None,
-            disrupted=disrupted,
+            disrupted=False,
             termination=None
             if code is None
             else ended(code, after_seconds=since_start, message=message, reason=reason),

@@ -35,6 +35,7 @@ from support.chart import (
     Helm,
     HelmError,
     granted,
+    is_hook,
     listed,
     of_kind,
     operator_rules,
@@ -118,7 +119,8 @@ class TestWhatItRenders:
                 "--ignore-test=container-image-pull-policy",
                 "--output-format=ci",
             ],
-            input="---\n".join(yaml.safe_dump(body) for body in helm.objects(MODES[mode]) if not _is_alone(body)),
+            # The pod of `helm test`, which lives for seconds and serves nothing, cannot be judged by its neighbours.
+            input="---\n".join(yaml.safe_dump(body) for body in helm.objects(MODES[mode]) if not is_hook(body)),
             capture_output=True,
             text=True,
             check=False,
@@ -429,12 +431,6 @@ def _arguments(bodies: list[JsonObject]) -> list[str]:
     arguments = dig(deployment, "spec", "template", "spec", "containers", 0, "args")
     assert isinstance(arguments, list)
     return [str(argument) for argument in arguments]
-
-
-def _is_alone(body: JsonObject) -> bool:
-    """Whether the object cannot be judged by what is next to it: the pod of `helm test`, which lives for seconds and
-    serves nothing."""
-    return dig(body, "metadata", "annotations", "helm.sh/hook") is not None
 
 
 def _kubeconform(program: Path, cluster: ControlPlane, manifests: str, *, folder: Path) -> list[str]:

@@ -25,7 +25,6 @@ from support.kubelet_logs import KubeletLogs
 
 pytestmark = pytest.mark.api
 
-READ = ["get", "list", "watch"]
 ALL_WORKERS = {"successPolicy": "AllWorkers"}
 """With it, one end of two is not the job's."""
 

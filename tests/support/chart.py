@@ -75,7 +75,7 @@ class Helm:
 
 def of_kind(bodies: Iterable[JsonObject], *kinds: str) -> list[JsonObject]:
     """The objects of these kinds, without those of `helm test`."""
-    return [body for body in bodies if body["kind"] in kinds and not _is_hook(body)]
+    return [body for body in bodies if body["kind"] in kinds and not is_hook(body)]
 
 
 def operator_rules(bodies: Iterable[JsonObject]) -> dict[str, list[JsonObject]]:
@@ -139,7 +139,8 @@ def _write_schema(folder: Path, kind: Mapping[str, object], schema: JsonObject) 
     (folder / f"{'-'.join(filter(None, parts))}.json").write_text(json.dumps(schema))
 
 
-def _is_hook(body: JsonObject) -> bool:
+def is_hook(body: JsonObject) -> bool:
+    """Whether helm runs the object at a moment of its own, as the pod of `helm test`."""
     return dig(body, "metadata", "annotations", "helm.sh/hook") is not None
 
 

@@ -107,12 +107,6 @@ class Terminal:
         while words not in self.shown:
             assert self._read(), f"{words!r} was not shown:\n{self.shown}"
 
-    def read_all(self) -> str:
-        """Read to the end; all that was shown."""
-        while self._read():
-            continue
-        return self.shown
-
     def close(self) -> None:
         os.close(self._ours)
 

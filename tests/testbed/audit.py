@@ -37,9 +37,7 @@ class AuditRecord:
     subresource: str
     namespace: str
     name: str
-    request_uri: str
     user: str
-    user_agent: str
     code: int | None
     dry_run: bool
     logged: datetime
@@ -66,7 +64,6 @@ class AuditLog:
         self,
         *,
         since: int = 0,
-        user_agent: str = "",
         user: str = "",
         namespace: str = "",
         dry_run: bool = False,
@@ -74,9 +71,8 @@ class AuditLog:
     ) -> list[AuditRecord]:
         """The writes received after the mark `since`, in order of arrival, once all of them are answered.
 
-        `user_agent` is matched as a part, `user` and `namespace` whole; "" matches all. Dry runs change nothing and
-        are left out unless `dry_run`. A write still unanswered after `settle_seconds` (the API server was killed) has
-        code None.
+        `user` and `namespace` are matched whole; "" matches all. Dry runs change nothing and are left out unless
+        `dry_run`. A write still unanswered after `settle_seconds` (the API server was killed) has code None.
         """
 
         def chosen(record: AuditRecord) -> bool:
@@ -84,18 +80,18 @@ class AuditLog:
 
         limit = time.monotonic() + settle_seconds
         while True:
-            found = self.calls(since=since, user_agent=user_agent, user=user, namespace=namespace)
+            found = self.calls(since=since, user=user, namespace=namespace)
             writes = [record for record in found if chosen(record)]
             if all(record.code is not None for record in writes) or time.monotonic() > limit:
                 return writes
             time.sleep(0.01)
 
-    def calls(self, *, since: int = 0, user_agent: str = "", user: str = "", namespace: str = "") -> list[AuditRecord]:
+    def calls(self, *, since: int = 0, user: str = "", namespace: str = "") -> list[AuditRecord]:
         """All calls after `since` that are logged by now, including reads and unanswered calls."""
         return [
             record
             for record in parse(self._lines(since))
-            if user_agent in record.user_agent and user in ("", record.user) and namespace in ("", record.namespace)
+            if user in ("", record.user) and namespace in ("", record.namespace)
         ]
 
     def _lines(self, since: int) -> Iterator[str]:
@@ -138,9 +134,7 @@ def _record(event: dict[str, Any]) -> AuditRecord:
         subresource=target.get("subresource", ""),
         namespace=target.get("namespace", ""),
         name=target.get("name", ""),
-        request_uri=event["requestURI"],
         user=event.get("user", {}).get("username", ""),
-        user_agent=event.get("userAgent", ""),
         code=event.get("responseStatus", {}).get("code"),
         dry_run="All" in query.get("dryRun", []),
         logged=datetime.fromisoformat(event["stageTimestamp"]),

@@ -191,14 +191,9 @@ class ControlPlane(Cluster):
             user=user,
         )
 
-    @property
-    def authority(self) -> Path:
-        """The certificate of the authority that this run's servers are trusted by."""
-        return self._authority.root.certificate
-
     def tls_for(self, user: str, *, groups: Sequence[str] = ()) -> ssl.SSLContext:
         """TLS as that user, for clients that are no kubectl."""
-        return mutual_tls(self.authority, identity=self._authority.issue(user, groups=groups))
+        return mutual_tls(self._authority.root.certificate, identity=self._authority.issue(user, groups=groups))
 
     def load_image(self, image: Image) -> None:
         """Refused: there is no node to put it on."""

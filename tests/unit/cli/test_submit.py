@@ -13,6 +13,7 @@ import yaml
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.cli.main import cli
+from support.kubeconfigs import kubeconfig
 from support.local_runs import write
 
 pytestmark = pytest.mark.unit
@@ -80,13 +81,7 @@ def test_what_is_printed_is_valid(tmp_path: Path, code: Path, capsys: Caught) ->
 def test_a_directory_that_is_not_there_is_one_line_whether_printed_or_submitted(
     tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    kubeconfig: JsonObject = {
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "current-context": "c",
-    }
-    monkeypatch.setenv("KUBECONFIG", str(write(tmp_path, kubeconfig, name="kubeconfig")))
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "https://127.0.0.1:1", token="t")))
     assert run("submit", "--code", tmp_path / "none", *options, write(tmp_path, manifest("a"))) == 2
     assert capsys.readouterr().err == f"--code: {tmp_path}/none: directory not found\n"
 
