@@ -159,6 +159,8 @@ class _Changes:
         self._least: tuple[int, ...] = ()
 
     def __call__(self, before: Jobs | None, now: Jobs) -> Iterable[str]:
+        if now is before:  # a tick: they have only grown older
+            return
         known = before or {}
         changed = [job for uid, job in now.items() if uid not in known or _shown(known[uid]) != _shown(job)]
         gone = sorted((job for uid, job in known.items() if uid not in now), key=_key)

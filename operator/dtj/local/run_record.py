@@ -79,7 +79,7 @@ def read_manifest(directory: RunDirectory) -> JsonObject:
         body = yaml.safe_load(file.read_bytes())
     except OSError as error:
         raise NoManifest(f"--run: {file}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none; lists without end
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         where = f": line {mark.line + 1}" if mark is not None else ""
         raise NoManifest(f"--run: {file}{where}: is not YAML") from error

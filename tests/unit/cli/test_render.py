@@ -111,6 +111,11 @@ def test_progress_is_one_line_of_the_first_replica_that_trains() -> None:
     )
 
 
+def test_more_steps_than_were_announced_are_all_of_them() -> None:
+    longer = TRAINING.model_copy(update={"step": 230})
+    assert str(training_line(view("Training", progress=longer))).startswith("step 230/225 (100%)  ")
+
+
 def test_steps_without_a_total_are_shown() -> None:
     open_ended = TRAINING.model_copy(update={"total_steps": None, "eta_seconds": None})
     assert training_line(view("Training", progress=open_ended)) == (

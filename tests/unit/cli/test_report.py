@@ -322,8 +322,16 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert (printed.err.count("\n"), printed.out) == (1, "")
 
 
-def test_a_manifest_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("a: b: c", "line 1: is not YAML", id="syntax"),
+        pytest.param("a: 2024-13-45", "is not YAML", id="no date"),
+        pytest.param("[" * 100_000, "is not YAML", id="deep"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_reported(tmp_path: Path, text: str, words: str) -> None:
     folder = a_run(tmp_path)
-    (folder / "manifest.yaml").write_text("a: b: c")
-    with pytest.raises(NoManifest, match=r"^--run: .*manifest.yaml: line 1"):
+    (folder / "manifest.yaml").write_text(text)
+    with pytest.raises(NoManifest, match=rf"^--run: .*manifest.yaml: {words}"):
         gather(RunDirectory(folder))

@@ -83,7 +83,7 @@ def job_view(job: Job, *, now: datetime) -> JobView:
     """What there is to show of a job."""
     status = job.status
     explained = explaining_condition(job)
-    failed_before = status.root_cause is not None and not status.is_true(Condition.COMPLETE)
+    cause = None if status.is_true(Condition.COMPLETE) else status.root_cause
     # The reason of a job whose pods all run goes without saying.
     plain = status.state == State.RUNNING and status.reason == Reason.ALL_PODS_READY
     return JobView(
@@ -95,7 +95,7 @@ def job_view(job: Job, *, now: datetime) -> JobView:
         facts=dict(_facts(job)),
         progress=tuple(progress_words(status.progress)) if status.progress is not None else (),
         metrics=tuple(metric_words(status.progress)) if status.progress is not None else (),
-        cause=CauseView.of(status.root_cause) if status.root_cause is not None and failed_before else None,
+        cause=CauseView.of(cause) if cause is not None else None,
         lasted=lasted(job, now=now),
         since=_since(job),
     )
@@ -130,7 +130,7 @@ def progress_words(progress: Progress) -> Iterator[str]:
 def step_words(progress: Progress) -> str:
     """``120/225 (53%)``; a loop of the user's may not know how many steps there will be."""
     step, total = progress.step, progress.total_steps
-    return "" if step is None else f"{step}/{total} ({100 * step // total}%)" if total else str(step)
+    return "" if step is None else f"{step}/{total} ({min(100, 100 * step // total)}%)" if total else str(step)
 
 
 def metric_words(progress: Progress) -> Iterator[str]:
