@@ -181,10 +181,7 @@ def labelled(convert: Callable[[R], C]) -> Callable[[R], Labelled[C]]:
 # -- JSON of jobs, compressed: an operator holds thousands of jobs, and reads few of them -----------------------------
 
 FASTEST: Final = 1
-
-
 SMALLEST: Final = 9
-
 
 _USUAL_WORDS: Final = (
     b'"ttlSecondsAfterFinished":"cleanPodPolicy":"Running""backoffLimit":"runPolicy":{"strategy":"ParameterServer"'

@@ -48,9 +48,7 @@ class NamespaceName(click.ParamType):  # type: ignore[type-arg]  # generic only 
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name, unchanged."""
-        from dtj.api.names import namespace_problem
-
-        if problem := namespace_problem(value):
+        if problem := names.namespace_problem(value):
             self.fail(problem, param, ctx)
         return value
 

@@ -17,7 +17,6 @@ from dtj.cli.common.terminal import say
 from dtj.core.pod_state import main_container
 
 if TYPE_CHECKING:
-    from dtj.api.json import JsonObject
     from dtj.client import ApiError, AsyncClient, Job
     from dtj.client.checks import Manifest
     from dtj.client.code_manifest import JobWithCode
@@ -132,7 +131,6 @@ def _warn(line: str) -> None:
 
 def _warn_of_missing_files(manifest: Manifest) -> None:
     from dtj.cli.common.formatting import listed
-    from dtj.cli.common.submission import cluster_needs
     from dtj.core.manifests.pod import first_pods
     from dtj.core.platform import Platform
 
