@@ -13,8 +13,6 @@ from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig
 from testbed import ApiError, ControlPlane, KubectlError
 
-pytestmark = pytest.mark.api
-
 JOBS = "/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs"
 
 

@@ -15,8 +15,6 @@ from dtj.api.names import Reason
 from support.job_world import JOBS, JobWorld
 from support.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.api
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 OF_A_SERVER = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 KINDS = f"{names.PLURAL},pods,services,networkpolicies,persistentvolumeclaims"

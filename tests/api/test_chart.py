@@ -48,7 +48,7 @@ from support.waiting import eventually
 from testbed import ControlPlane
 
 # The tools are built by the first test that needs them.
-pytestmark = [pytest.mark.api, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 ROOT = CHART.parents[1]
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,8 +7,6 @@ import pytest
 from dtj.api.json import JsonObject, dig, objects
 from support.chart import Helm, HelmError, of_kind
 
-pytestmark = pytest.mark.api
-
 
 def test_shards_give_each_replica_their_number_and_the_right_to_a_lease_each(helm: Helm) -> None:
     rendered = helm.objects({"replicas": 3, "shards": 3})

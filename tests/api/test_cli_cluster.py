@@ -21,8 +21,6 @@ from support.job_world import JobWorld
 from support.local_runs import write
 from support.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.api
-
 KIND = "distributedtrainingjob.training.dtj.dev"
 ELASTIC = {"maxReplicas": 4}
 

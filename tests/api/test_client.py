@@ -32,8 +32,6 @@ from support.job_world import JobWorld
 from support.waiting import eventually_true
 from testbed import ControlPlane
 
-pytestmark = pytest.mark.api
-
 ELASTIC = {"maxReplicas": 4}
 
 

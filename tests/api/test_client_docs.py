@@ -18,8 +18,6 @@ from support.job_world import JobWorld
 from support.snippets import ROOT, blocks
 from testbed import ApiError
 
-pytestmark = pytest.mark.api
-
 SNIPPETS = [block.text for block in blocks(ROOT / "docs/client.md") if block.language == "python"]
 
 ENDS_BY_ITSELF = ("digits", "fit-")

@@ -27,8 +27,6 @@ from support.kubelet_logs import KubeletLogs
 from support.local_runs import write
 from support.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.api
-
 KIND = "distributedtrainingjob.training.dtj.dev"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
 import yaml
 
 from builders import manifest
@@ -13,8 +12,6 @@ from dtj.cli.common.options import PATIENCE
 from dtj.cli.completion import kubectl_lines
 from dtj.cli.main import cli
 from testbed import ControlPlane
-
-pytestmark = pytest.mark.api
 
 
 def test_the_jobs_of_the_namespace_are_offered(cluster: ControlPlane, namespace: str) -> None:

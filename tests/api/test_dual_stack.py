@@ -14,7 +14,7 @@ from support.job_world import JobWorld
 from testbed import ControlPlane
 from testbed.versions import USUAL
 
-pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 NETWORKS = {"IPv4": "10.96.0.0/16", "IPv6": "fd00:10:96::/112"}
 

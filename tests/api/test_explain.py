@@ -12,8 +12,6 @@ from dtj.cli.main import cli
 from support.local_runs import write
 from testbed import ControlPlane
 
-pytestmark = pytest.mark.api
-
 JOBS = {
     "with a claim and TensorBoard": manifest(checkpoint={"claimTemplate": CLAIM_TEMPLATE}, port=3333, tensorBoard={}),
     "with servers and an evaluator": manifest(

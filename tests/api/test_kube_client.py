@@ -22,8 +22,6 @@ from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
 from testbed import ControlPlane
 
-pytestmark = pytest.mark.api
-
 NODES_OF_NOBODY = Resource("nobody.example/v1", "Node", "nodes")
 
 

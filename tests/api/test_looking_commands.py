@@ -23,8 +23,6 @@ from support.command_line import CommandLine
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kubelet_logs import KubeletLogs
 
-pytestmark = pytest.mark.api
-
 ALL_WORKERS = {"successPolicy": "AllWorkers"}
 """With it, one end of two is not the job's."""
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from dtj.api.json import dig
 from dtj.client.manifest_files import read
 from testbed import ControlPlane
-
-pytestmark = pytest.mark.api
 
 VALUES = (
     *("2.0", "2", "1e3", "1E3", "1e+3", "1.5e3", ".5", "5.", "+1", "-1", "+1.5", "0.1", "1e-7", "-0.0", "08", "12e03"),

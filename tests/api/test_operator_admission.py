@@ -8,7 +8,7 @@ from dtj.api.json import JsonObject, dig, objects
 from support.job_world import JobWorld
 from support.slots import Slots, await_bound
 
-pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 RESOURCES = "/apis/resource.k8s.io/v1"
 

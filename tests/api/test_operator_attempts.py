@@ -11,7 +11,7 @@ from dtj.api.names import Label, Reason
 from support.job_world import JobWorld
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 
 def workers_in_tf_config(world: JobWorld, pod: str) -> int:

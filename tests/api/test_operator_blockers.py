@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Reason
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
 from support.waiting import eventually
-
-pytestmark = pytest.mark.api
 
 
 def test_a_job_that_finds_no_node_says_so_in_the_schedulers_words(world: JobWorld, operator: OperatorProcess) -> None:

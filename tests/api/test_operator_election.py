@@ -10,8 +10,6 @@ import pytest
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess
 
-pytestmark = pytest.mark.api
-
 
 @pytest.fixture
 def candidates(world: JobWorld, tmp_path: Path) -> Iterator[tuple[OperatorProcess, OperatorProcess]]:

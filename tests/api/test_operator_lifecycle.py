@@ -12,7 +12,7 @@ from dtj.api.names import Condition, Label, Reason
 from support.job_world import JobWorld
 from support.waiting import always, eventually
 
-pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 WORKERS_AND_SERVERS = {"chief": 1, "worker": 2, "ps": 1}
 

@@ -11,8 +11,6 @@ from support.full_life import live_through_network_policies
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.api
-
 ACCESS = '{"statusFrom": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "dtj-operator"}}}]}'
 
 

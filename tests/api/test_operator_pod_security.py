@@ -11,8 +11,6 @@ from support.operator_process import OperatorProcess
 from support.refusals import refuses_pods
 from support.waiting import eventually
 
-pytestmark = pytest.mark.api
-
 
 @pytest.fixture
 def restricted(world: JobWorld) -> JobWorld:

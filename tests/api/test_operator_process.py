@@ -18,8 +18,6 @@ from support.programs import SOURCES
 from support.waiting import eventually
 from testbed import ControlPlane
 
-pytestmark = pytest.mark.api
-
 
 def http_status(port: int, path: str) -> int:
     try:

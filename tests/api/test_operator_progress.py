@@ -11,7 +11,7 @@ from support.job_world import JobWorld
 from support.status_port import StatusPort
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 
 @pytest.fixture

@@ -21,8 +21,6 @@ from support.job_world import JobWorld
 from support.operator_process import grant
 from testbed import ControlPlane
 
-pytestmark = pytest.mark.api
-
 NEW = Path(__file__).parents[2]
 ROLES = {"running": {"worker": 2}, "served": {"chief": 1, "worker": 1, "ps": 1}}
 """Jobs that run from the first operator to the last, with their replicas."""

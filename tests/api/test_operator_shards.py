@@ -12,8 +12,6 @@ from dtj.app.shard_leases import shard_of
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess, grant
 
-pytestmark = pytest.mark.api
-
 TAKE_OVER_SECONDS = 40.0
 
 

@@ -16,8 +16,6 @@ from support.operator_process import OperatorProcess, grant
 from support.waiting import always, eventually
 from testbed import ControlPlane
 
-pytestmark = pytest.mark.api
-
 
 def uids(world: JobWorld) -> dict[str, object]:
     return {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()}

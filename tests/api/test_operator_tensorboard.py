@@ -11,7 +11,7 @@ from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Reason
 from support.job_world import JobWorld
 
-pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 SHARED: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 POD = "digits-tensorboard"

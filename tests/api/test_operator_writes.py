@@ -11,8 +11,6 @@ from support.operator_process import USER, OperatorProcess
 from support.waiting import always
 from testbed import AuditRecord
 
-pytestmark = pytest.mark.api
-
 
 def writes(world: JobWorld, since: int) -> list[AuditRecord]:
     return world.plane.audit.writes(since=since, user=USER, namespace=world.namespace)

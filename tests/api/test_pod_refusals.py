@@ -19,8 +19,6 @@ from dtj.client.checks import manifests_of
 from dtj.client.server_check import ServerCheck, check_on_server
 from testbed import ApiError, ControlPlane
 
-pytestmark = pytest.mark.api
-
 Answer = Callable[[JsonObject], str]
 """What a server says of a pod's ``spec``; empty if it takes it."""
 

@@ -26,8 +26,6 @@ from support.refusals import REFUSALS, Refusal
 from support.waiting import always, eventually
 from testbed import AuditRecord, ControlPlane
 
-pytestmark = pytest.mark.api
-
 REFUSED_SECONDS = 20.0
 """For how long something is refused."""
 

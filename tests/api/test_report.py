@@ -15,8 +15,6 @@ from support.job_evidence import SECRET
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 
-pytestmark = pytest.mark.api
-
 TEMPLATE: JsonObject = {
     "spec": {
         "containers": [

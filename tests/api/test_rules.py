@@ -14,9 +14,6 @@ from dtj.client.checks import check_documents
 from dtj.client.manifest_files import Document
 from testbed import ApiError, ControlPlane
 
-pytestmark = pytest.mark.api
-
-
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "other"}]}}
 
 

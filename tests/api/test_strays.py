@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from dtj.api import names
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Label
@@ -15,8 +13,6 @@ from support.job_world import JobWorld
 from support.operator_process import OperatorProcess, grant
 from support.waiting import always
 from testbed import ControlPlane
-
-pytestmark = pytest.mark.api
 
 MERGE_PATCH = "application/merge-patch+json"
 POD: JsonObject = {

@@ -13,7 +13,7 @@ from support.browser import browser, evaluate, find_browser, look_at
 from support.job_evidence import HOSTILE, a_job_that_failed, a_job_that_succeeded
 from testbed.errors import Unavailable
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WIDTHS = (1280, 400)
 

@@ -16,8 +16,6 @@ from support.campaigns import clock_plans
 from support.campaigns.stories import STORIES
 from support.campaigns.trial import check_plans, chosen
 
-pytestmark = pytest.mark.campaign
-
 
 @pytest.mark.parametrize("shard", chosen())
 @pytest.mark.parametrize("story", STORIES)

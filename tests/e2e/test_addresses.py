@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from dtj.api.json import JsonObject
 from support.cluster_jobs import ClusterJobs
 from testbed import tiny_image
 from testbed.processes import wait_until
-
-pytestmark = pytest.mark.e2e
 
 WORKERS = 16
 NAME = "a-job-with-a-name-that-makes-addresses-long"

@@ -21,8 +21,6 @@ from testbed import NodeCluster
 from testbed.fake_nodes import FakeNode
 from testbed.processes import wait_until
 
-pytestmark = pytest.mark.e2e
-
 MEET_ALL = """
 met=$(mktemp)
 nc -ll -p 2222 -e sh -c 'read who; echo here; echo "$who" >> '"$met" &

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import pytest
 from click.testing import CliRunner, Result
 
 from dtj.cli.common.terminal import Exit
@@ -14,8 +13,6 @@ from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, tiny
 from support.programs import SOURCES
-
-pytestmark = pytest.mark.e2e
 
 FAILS_ONCE = """
 for line in 1 2 3; do echo "attempt $DTJ_ATTEMPT line $line"; done

@@ -13,7 +13,7 @@ from support.installation import Installation
 from testbed import Cluster
 from testbed.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.disturbs]
+pytestmark = pytest.mark.disturbs
 
 NATIVE: JsonObject = {"gangSchedulers": ["Native"]}
 """The other gang schedulers are not installed. All other values are the chart's."""

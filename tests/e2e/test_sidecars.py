@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from dtj.api.json import JsonObject, dig
 from support.cluster_jobs import ClusterJobs
 from support.injector import LABEL, injecting
 from testbed import NodeCluster, tiny_image
 from testbed.processes import wait_until
-
-pytestmark = pytest.mark.e2e
 
 
 def container(name: str, script: str, **fields: str) -> JsonObject:

@@ -13,8 +13,6 @@ from testbed import NodeCluster
 from testbed.processes import wait_until
 from testbed.rest import Json
 
-pytestmark = pytest.mark.e2e
-
 CHECKPOINT = {"claimTemplate": CLAIM_TEMPLATE, "everySteps": 20}
 SAVED_STEPS = 40
 """A replica that reports this many steps has saved a checkpoint, so a killed one can continue from there."""

@@ -13,8 +13,6 @@ from support.cluster_jobs import ClusterJobs, example, training
 from support.installation import Installation
 from testbed.processes import wait_until
 
-pytestmark = pytest.mark.e2e
-
 CHECKPOINT: JsonObject = {"claimTemplate": CLAIM_TEMPLATE, "everySteps": 20}
 LONG = "--epochs=30"
 """Long enough for a test to do something in the middle."""

@@ -27,7 +27,7 @@ from support.local_runs import MARK, marked_processes, new_mark
 from support.snippets import BY_CI, ROOT, blocks, documents
 from trainer_environment import trainer_python
 
-pytestmark = [pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SETTING = next(line for block in blocks(ROOT / "docs/quickstart.md") for line in block.lines if "PATH=" in line)
 """With it, says that document, what the others call ``dtj`` and ``python`` is found in a checkout."""

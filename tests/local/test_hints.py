@@ -13,8 +13,6 @@ from dtj.core.hints import HINTS, hint
 from patience import PATIENCE_SECONDS
 from trainer_environment import trainer_python
 
-pytestmark = pytest.mark.trainer
-
 PROGRAMS = Path(__file__).with_name("failing_programs.py")
 ADVICE = {known.name: known.advice for known in HINTS}
 

@@ -13,8 +13,6 @@ import pytest
 from support.local_runs import MARK, marked_processes, new_mark
 from trainer_environment import trainer_python
 
-pytestmark = pytest.mark.trainer
-
 
 def dtj(folder: Path, *arguments: str, mark: str = "") -> str:
     """The output of a command that succeeds."""

@@ -17,8 +17,6 @@ import pytest
 
 from trainer_environment import ROOT, trainer_python
 
-pytestmark = pytest.mark.trainer
-
 DEADLINE = 300
 OURS = ("DTJ_", "PYTHON", "VIRTUAL_ENV", "UV_", "PIP_")
 

@@ -19,8 +19,6 @@ from support.local_runs import MARK, PROC, marked_processes, new_mark
 from support.waiting import eventually
 from trainer_environment import ROOT, trainer_python
 
-pytestmark = pytest.mark.trainer
-
 EXAMPLES = ROOT / "examples"
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 
 from builders import NOW, seen
@@ -17,8 +16,6 @@ from dtj.core.observed import TemplateVerdict
 from dtj.core.planner import plan
 from strategies import jobs
 from trainer_environment import trainer_python
-
-pytestmark = pytest.mark.trainer
 
 RESOLVE = """
 import json, os, sys

@@ -22,8 +22,6 @@ from support.status_port import StatusPort
 from support.waiting import eventually
 from testbed import ApiError, ControlPlane
 
-pytestmark = pytest.mark.neighbours
-
 
 @pytest.fixture(scope="module", params=chosen(os.environ.get(CHOICE, "")))
 def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:

@@ -7,7 +7,7 @@ import pytest
 from dtj.api.json import dig
 from support.kueue_queues import ONE_CPU, Queues
 
-pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 
 def test_jobs_that_name_no_queue_share_the_quota_of_the_default_one(queues: Queues) -> None:

@@ -9,7 +9,7 @@ from dtj.cli.main import cli
 from support.job_world import JobWorld
 from support.kueue_queues import Queues
 
-pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 
 def findings(world: JobWorld) -> list[str]:

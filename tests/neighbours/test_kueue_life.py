@@ -12,7 +12,7 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from support.kueue_queues import ONE_CPU, Queues
 
-pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 
 def suspended_because(queues: Queues, words: str, name: str = "digits") -> None:

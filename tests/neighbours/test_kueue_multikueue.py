@@ -19,8 +19,6 @@ from support.operator_process import OperatorProcess, grant, grant_flavors
 from testbed import ControlPlane, runs
 from testbed.kueue import Kueue, Limits
 
-pytestmark = pytest.mark.neighbours
-
 USER = "multikueue"
 
 

@@ -10,7 +10,7 @@ from support.kueue_queues import Queues
 from testbed import ApiError, ControlPlane, runs
 from testbed.kueue import Kueue, Limits
 
-pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 
 @pytest.fixture(scope="class")

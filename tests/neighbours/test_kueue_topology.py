@@ -11,7 +11,7 @@ from dtj.api.kueue import TOPOLOGY_REQUIRED
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kueue_queues import ONE_CPU, Queues
 
-pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 POOL, RACK, HOST = "example.com/pool", "example.com/rack", "kubernetes.io/hostname"
 HOSTS = 2

@@ -14,7 +14,7 @@ from support.slots import Slots, submit_eight_for_six_slots
 from testbed import ControlPlane, runs
 from testbed.scheduler_plugins import SchedulerPlugins
 
-pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 VOLCANO_CRDS = Path(__file__).parent / "crds"
 

@@ -20,8 +20,6 @@ from support.snippets import ROOT, blocks
 from support.waiters import Waiters
 from testbed import binaries
 
-pytestmark = pytest.mark.neighbours
-
 PAGE = ROOT / "docs" / "tools.md"
 
 DONE = {"it is complete", "it is complete and its pods are deleted", "it is being deleted"}

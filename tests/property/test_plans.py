@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -31,8 +30,6 @@ from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexe
 from lagging_world import LaggingWorld
 from strategies import jobs, stored_objects
 from support.pod_environment import environment_of
-
-pytestmark = pytest.mark.property
 
 
 def spec_of(job: Job) -> JobSpec:
@@ -371,7 +368,7 @@ class Monkey(RuleBasedStateMachine):
         assert f"{self.world.job.name}-{names.TENSORBOARD}" not in self.world.pods
 
 
-TestMonkey = pytest.mark.property(Monkey.TestCase)
+TestMonkey = Monkey.TestCase
 TestMonkey.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 

@@ -10,7 +10,6 @@ import json
 from functools import partial
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,8 +30,6 @@ from dtj.kube.informer import Change
 from dtj.kube.observed import claim_from, gang_from, pod_from, service_from
 from dtj.kube.records import decode_gang, decode_plain, decode_pod, decode_service
 from strategies import jobs
-
-pytestmark = pytest.mark.property
 
 KINDS = ("pods", "services", "claims", "gangs")
 

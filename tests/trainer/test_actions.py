@@ -13,8 +13,6 @@ from trainer.cluster import Job
 from trainer.conftest import SHORT
 from trainer.outcome import tensors
 
-pytestmark = pytest.mark.trainer
-
 SHRINKS = """
 class Shrinks:
     every_steps = 7

@@ -13,8 +13,6 @@ from log_lines import log_lines
 from trainer.cluster import Job
 from trainer.data_files import opened, taken, write
 
-pytestmark = pytest.mark.trainer
-
 DIGITS = {"examples": 1438, "epochs": 10}
 """225 steps of 64 examples, 113 steps of 128."""
 

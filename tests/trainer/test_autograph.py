@@ -5,11 +5,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from trainer.cluster import SOURCE, inherited
-
-pytestmark = pytest.mark.trainer
 
 
 def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:

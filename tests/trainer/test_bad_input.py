@@ -11,8 +11,6 @@ import pytest
 
 from trainer.cluster import DEADLINE, inherited
 
-pytestmark = pytest.mark.trainer
-
 
 def refused(folder: Path, *arguments: str, **environ: str) -> str:
     """The one line of a run that must be refused with 2, without TensorFlow."""

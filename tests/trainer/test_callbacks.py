@@ -12,8 +12,6 @@ import pytest
 from loopback import free_ports
 from trainer.cluster import DEADLINE, SOURCE, Job, inherited
 
-pytestmark = pytest.mark.trainer
-
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "shown.py"
 
 

@@ -10,8 +10,6 @@ import pytest
 
 from trainer.cluster import Job
 
-pytestmark = pytest.mark.trainer
-
 ONE = {"worker": 1}
 SMALL = (
     "--batch-size=32",

@@ -20,8 +20,6 @@ from trainer.cluster import DEADLINE, Job
 from trainer.conftest import SHORT
 from trainer.outcome import cut, tensors
 
-pytestmark = pytest.mark.trainer
-
 ONE = {"worker": 1}
 STEPS = (10, 20, 30)
 

@@ -10,8 +10,6 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.training.class_weights import weighted
 from dtj_trainer.user_code.dataset import OwnData
 
-pytestmark = pytest.mark.trainer
-
 
 def source(*columns: Any) -> OwnData:
     """The examples as `--data` gives them."""

@@ -13,8 +13,6 @@ import pytest
 from loopback import free_ports
 from trainer.cluster import DEADLINE, Job
 
-pytestmark = pytest.mark.trainer
-
 PAUSE = 0.5
 """Seconds of each step that worker 1 sleeps."""
 

@@ -8,8 +8,6 @@ import pytest
 from trainer.cluster import NO_EXPORT, PATH, Job
 from trainer.outcome import assert_training_curves
 
-pytestmark = pytest.mark.trainer
-
 ARGUMENTS = ("--no-shuffle", "--epochs=3", "--batch-size=24", "--steps-per-call=4", "--validate-every=epoch")
 HERE = {"PYTHONPATH": f"{PATH}:{Path(__file__).parent}", "CUDA_VISIBLE_DEVICES": "", **NO_EXPORT}
 ONE, TWO = {"worker": 1}, {"worker": 2}

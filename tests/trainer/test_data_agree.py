@@ -7,8 +7,6 @@ import pytest
 from trainer import endings
 from trainer.cluster import Job
 
-pytestmark = pytest.mark.trainer
-
 MODEL = """
 import os
 

@@ -12,8 +12,6 @@ from dtj_trainer.errors import UsageError
 from log_lines import log_lines
 from trainer.data_files import CLASSES, configured, example, opened, write
 
-pytestmark = pytest.mark.trainer
-
 
 def refusal(where: Path | str, *arguments: str, numbers: bool = False) -> str:
     with pytest.raises(UsageError) as refused:

@@ -9,8 +9,6 @@ from loopback import free_ports
 from trainer.cluster import SOON, Job, Replica
 from trainer.data_files import write
 
-pytestmark = pytest.mark.trainer
-
 ARGUMENTS = ("--batch-size=16", "--held-out=0.2", "--cache=none", "--checkpoint-every-steps=20", "--steps-per-call=5")
 
 

@@ -13,8 +13,6 @@ from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.sharding import Share
 from trainer.data_files import FORMATS, example, numbers_of, opened, picture, taken, write
 
-pytestmark = pytest.mark.trainer
-
 SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", "memory")]
 
 

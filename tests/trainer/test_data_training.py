@@ -10,8 +10,6 @@ from trainer.cluster import Job
 from trainer.data_files import write
 from trainer.outcome import tensors
 
-pytestmark = pytest.mark.trainer
-
 TWO = {"worker": 2}
 SHORT = ("--epochs=5", "--batch-size=16", "--held-out=0.2", "--checkpoint-every-steps=5", "--checkpoint-keep=9")
 

@@ -13,8 +13,6 @@ from dtj_trainer.errors import TrainerError, UsageError
 from log_lines import log_lines
 from trainer.cluster import DEADLINE, Job, inherited
 
-pytestmark = pytest.mark.trainer
-
 HOLDS = """
 import sys, time
 from pathlib import Path

@@ -3,11 +3,7 @@
 import shutil
 from pathlib import Path
 
-import pytest
-
 from trainer.cluster import Job
-
-pytestmark = pytest.mark.trainer
 
 
 def test_a_checkpoint_whose_data_are_seen_later_than_its_index_is_evaluated_then(folder: Path) -> None:

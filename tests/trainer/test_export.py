@@ -14,8 +14,6 @@ import pytest
 
 from trainer.cluster import DEADLINE, PATH, SOURCE, Job
 
-pytestmark = pytest.mark.trainer
-
 ONE = {"worker": 1}
 EPOCH = ("--epochs=1", "--batch-size=48")
 DOCUMENT = SOURCE.parent / "docs" / "export.md"

@@ -13,10 +13,7 @@ from forks import Forked
 from trainer import fork_server
 from trainer.cluster import PATH, SOURCE, Job, inherited
 
-pytestmark = [
-    pytest.mark.trainer,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks on Linux alone"),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks on Linux alone")
 
 ONE = {"worker": 1}
 TELLS = """

@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.trainer
-
 BATCH = 32
 DRAWS = range(5)
 

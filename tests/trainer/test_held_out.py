@@ -8,8 +8,6 @@ import pytest
 
 from trainer.cluster import Job, Replica
 
-pytestmark = pytest.mark.trainer
-
 MODULE = """
 import os
 from pathlib import Path

@@ -17,8 +17,6 @@ from dtj_trainer.user_code.dataset import OwnData
 from dtj_trainer.user_code.model import OwnTask
 from dtj_trainer.user_code.session_state import check_keras
 
-pytestmark = pytest.mark.trainer
-
 FEATURES, CLASSES = 6, 3
 RANDOM = np.random.default_rng(1)
 INPUTS = RANDOM.standard_normal((30, FEATURES)).astype("float32")

@@ -16,8 +16,6 @@ from trainer.cluster import DEADLINE, SOURCE, Job, inherited
 from trainer.outcome import points
 from trainer.parity_scripts import SERVED, TOLERANCE
 
-pytestmark = pytest.mark.trainer
-
 HERE = Path(__file__).resolve().parent
 COMPILED = HERE / "scripts" / "compiled.py"
 TWO = {"worker": 2}

@@ -13,8 +13,6 @@ from trainer.cluster import SOON, Job, Replica, image_entrypoint
 from trainer.conftest import SHORT
 from trainer.outcome import tensors
 
-pytestmark = pytest.mark.trainer
-
 STRATEGY = "MultiWorkerMirrored"
 
 

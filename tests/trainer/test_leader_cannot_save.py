@@ -10,8 +10,6 @@ from trainer import endings
 from trainer.cluster import Job
 from trainer.conftest import SHORT
 
-pytestmark = pytest.mark.trainer
-
 TWO = {"worker": 2}
 SESSION = """
 import time

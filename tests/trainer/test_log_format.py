@@ -3,11 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from trainer.cluster import Job
-
-pytestmark = pytest.mark.trainer
 
 SHORT = ("--task=tabular-classification", "--epochs=1")
 

@@ -16,8 +16,6 @@ from trainer.cluster import SOON, Job, launched_once, run_interrupted_twice, sto
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
 
-pytestmark = pytest.mark.trainer
-
 STRATEGY = "MultiWorkerMirrored"
 TWO = {"worker": 2}
 ENDLESS = ("--epochs=100000", "--batch-size=48", "--checkpoint-every-steps=20")

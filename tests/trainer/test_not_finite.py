@@ -11,8 +11,6 @@ import pytest
 from trainer.cluster import Job
 from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, HUGE, MINE, STAGED, codes, expected, weights
 
-pytestmark = pytest.mark.trainer
-
 TWO = {"worker": 2}
 WHERE = {
     "OneDevice": f"the loss is not finite at step {BAD_STEP}",

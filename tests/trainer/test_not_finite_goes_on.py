@@ -7,8 +7,6 @@ import pytest
 from trainer.cluster import Job
 from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, MINE, STAGED, codes, expected, mine, weights
 
-pytestmark = pytest.mark.trainer
-
 EPOCHS = """
 import keras
 import numpy as np

@@ -9,8 +9,6 @@ import pytest
 
 from trainer.cluster import Job
 
-pytestmark = pytest.mark.trainer
-
 ROLES: Mapping[str, Mapping[str, int]] = {"OneDevice": {"worker": 1}, "MultiWorkerMirrored": {"worker": 2}}
 BAD_STEP = 33
 COMMON = f"""

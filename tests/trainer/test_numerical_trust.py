@@ -11,8 +11,6 @@ import pytest
 from trainer.cluster import Job
 from trainer.outcome import points
 
-pytestmark = pytest.mark.trainer
-
 STEPS = 106
 UNEVEN_BATCH = 41
 """No number of replicas from 2 to 4 divides it: their shares differ by an example."""

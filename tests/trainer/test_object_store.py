@@ -20,8 +20,6 @@ from support.faulty_store import READ, WRITE, Fault, FaultyProxy
 from trainer.cluster import SOURCE
 from trainer.stores import Store
 
-pytestmark = pytest.mark.trainer
-
 
 @pytest.fixture
 def proxy(store: Store) -> FaultyProxy:

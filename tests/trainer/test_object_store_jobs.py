@@ -20,8 +20,6 @@ from support.waiting import eventually, eventually_true
 from trainer.cluster import NO_EXPORT, SOON, SOURCE, Job, inherited
 from trainer.stores import SCHEMES, Store, store_with_bucket
 
-pytestmark = pytest.mark.trainer
-
 ARGUMENTS = (
     "--task=tabular-classification",
     "--batch-size=16",

@@ -16,8 +16,6 @@ from trainer.cluster import DEADLINE, PATH, Job
 from trainer.conftest import SHORT
 from trainer.outcome import curves, cut, points, tensors
 
-pytestmark = pytest.mark.trainer
-
 ONE = {"worker": 1}
 
 

@@ -10,8 +10,6 @@ from dtj_trainer.config.optimizer import Learning
 from dtj_trainer.config.options import read
 from dtj_trainer.errors import UsageError
 
-pytestmark = pytest.mark.trainer
-
 STEPS = 200
 RATE = 0.1
 EXPECTED = {

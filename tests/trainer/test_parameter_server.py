@@ -16,8 +16,6 @@ from support.waiting import eventually
 from trainer import endings
 from trainer.cluster import SOON, Job, inherited, launched_once, stopped
 
-pytestmark = pytest.mark.trainer
-
 STRATEGY = "ParameterServer"
 ROLES = {"chief": 1, "worker": 2, "ps": 1}
 WITH_EVALUATOR = {**ROLES, "evaluator": 1}

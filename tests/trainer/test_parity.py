@@ -15,7 +15,7 @@ import pytest
 from trainer.cluster import SOURCE, Job
 from trainer.parity_cases import BY_NAME, CASES, ONE_SERVER, THREE_WORKERS, TWO_WORKERS
 
-pytestmark = [pytest.mark.trainer, pytest.mark.timeout(4 * 3600)]
+pytestmark = pytest.mark.timeout(4 * 3600)
 
 PROGRAM = Path(__file__).with_name("parity.py")
 ALWAYS = ("adam", "masked", "sample_weights", "mixed_float16", "clipnorm", "accumulation")

@@ -18,7 +18,7 @@ import pytest
 from trainer.cluster import Job, inherited
 from trainer.parity_scripts import LOAD, MIRRORED, REPLICAS, TOLERANCE, TWO, cells, end, reference
 
-pytestmark = [pytest.mark.trainer, pytest.mark.timeout(4 * 3600)]
+pytestmark = pytest.mark.timeout(4 * 3600)
 
 SCRIPT = Path(__file__).parent / "scripts" / "ways.py"
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -11,8 +11,6 @@ from dtj_trainer.config.cluster import Task
 from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.errors import UsageError
 
-pytestmark = pytest.mark.trainer
-
 
 def layout(stages: int, *first_layers: str) -> Layout:
     return Layout(stages=stages, micro_batches=1, first_layers=first_layers)

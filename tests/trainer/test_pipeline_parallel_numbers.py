@@ -6,11 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from trainer.cluster import DEADLINE, inherited
-
-pytestmark = pytest.mark.trainer
 
 PROGRAM = Path(__file__).with_name("pipeline_parallel_models.py")
 CASES = ("gradients", "losses", "normalisation", "dropout", "penalties", "computed_again")

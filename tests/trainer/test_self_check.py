@@ -6,11 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from trainer.cluster import DEADLINE, inherited
-
-pytestmark = pytest.mark.trainer
 
 RENAMED = """
 import sys

@@ -14,8 +14,6 @@ import pytest
 from trainer.cluster import DEADLINE, Job, inherited
 from trainer.outcome import tensors
 
-pytestmark = pytest.mark.trainer
-
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parents[1] / "examples" / "own_loop" / "train.py"
 ONE: Mapping[str, int] = {"worker": 1}

@@ -14,8 +14,6 @@ from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from support.faulty_store import ANY, READ, Fault
 from trainer.stores import Store
 
-pytestmark = pytest.mark.trainer
-
 RETRY_SECONDS = 6
 LIMIT_SECONDS = 45
 """Fewer than the 60 s that requests are repeated without the option. One that begins just before the end of the

@@ -8,8 +8,6 @@ import pytest
 from trainer import endings
 from trainer.cluster import Job
 
-pytestmark = pytest.mark.trainer
-
 BLOCKS = """
 import os
 import time

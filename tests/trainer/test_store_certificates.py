@@ -18,8 +18,6 @@ from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from support.faulty_store import FaultyProxy
 from trainer.stores import SCHEMES, Store, store_with_bucket
 
-pytestmark = pytest.mark.trainer
-
 BUNDLES = {"s3": "AWS_CA_BUNDLE", "gs": "REQUESTS_CA_BUNDLE"}
 VARIABLES = (*BUNDLES.values(), "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
 

@@ -8,8 +8,6 @@ import pytest
 from trainer.cluster import PATH, Job
 from trainer.conftest import SHORT
 
-pytestmark = pytest.mark.trainer
-
 NORMALISED = """
 import keras
 

@@ -7,8 +7,6 @@ import pytest
 
 from trainer.cluster import Job
 
-pytestmark = pytest.mark.trainer
-
 THREE_STEPS = ("--model=mine:model", "--dataset=digits", "--epochs=1", "--batch-size=480", "--logical-cpus=2")
 MINE = """
 import tensorflow as tf

@@ -8,8 +8,6 @@ import pytest
 
 from trainer.cluster import Job, Replica
 
-pytestmark = pytest.mark.trainer
-
 STRATEGY = "ParameterServer"
 TWO_SERVERS = {"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}
 LONG = ("--epochs=8", "--checkpoint-every-steps=60")

@@ -14,8 +14,6 @@ import pytest
 
 from trainer.cluster import SOON, Job, launched_once
 
-pytestmark = pytest.mark.trainer
-
 ONE = {"worker": 1}
 
 

@@ -13,8 +13,6 @@ from dtj_trainer import problem
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.errors import UsageError
 
-pytestmark = pytest.mark.trainer
-
 ROWS = np.arange(120, dtype="float32").reshape(40, 3)
 NUMBERS = np.arange(40) % 3
 

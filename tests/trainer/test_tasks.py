@@ -11,8 +11,6 @@ import pytest
 from trainer.cluster import Job
 from trainer.outcome import tensors
 
-pytestmark = pytest.mark.trainer
-
 ONE = {"worker": 1}
 SERVERS = {"chief": 1, "worker": 2, "ps": 1}
 DIABETES = ("--task=tabular-regression", "--batch-size=32", "--epochs=15")

@@ -12,8 +12,6 @@ import pytest
 from trainer.cluster import NO_EXPORT, PATH, SOURCE, Job
 from trainer.outcome import tensors
 
-pytestmark = pytest.mark.trainer
-
 ONE, TWO = {"worker": 1}, {"worker": 2}
 EXAMPLES = SOURCE.parent / "examples"
 SPIRALS = ("--model=own_model.spirals:model", "--data=own_model.spirals:points")

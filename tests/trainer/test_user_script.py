@@ -12,8 +12,6 @@ import pytest
 from trainer.cluster import DEADLINE, Job, inherited, launched_once
 from trainer.outcome import points
 
-pytestmark = pytest.mark.trainer
-
 HERE = Path(__file__).resolve().parent
 INTERPRETED = HERE / "scripts" / "interpreted.py"
 

@@ -13,8 +13,6 @@ import pytest
 from trainer.cluster import DEADLINE, NO_EXPORT, PATH, Job
 from trainer.outcome import assert_training_curves, points, tensors
 
-pytestmark = pytest.mark.trainer
-
 ARGUMENTS = ("--no-shuffle", "--epochs=3", "--validate-every=epoch")
 """Of 96 examples; 24 are held out."""
 SCRIPTS = Path(__file__).parent / "scripts"

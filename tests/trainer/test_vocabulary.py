@@ -1,9 +1,6 @@
 """Texts become the numbers that Keras' TextVectorization gives, without a table, and always the same ones."""
 
 import numpy as np
-import pytest
-
-pytestmark = pytest.mark.trainer
 
 TEXTS = (
     "The picture is great, and the sound is GREAT too!",

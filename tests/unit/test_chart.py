@@ -15,8 +15,6 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import Profile
 from dtj.engine.metrics import TABLE
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "dtj"
 DOCKERFILES = (ROOT / "Dockerfile", ROOT / "trainer-image" / "Dockerfile")

@@ -5,11 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from support.snippets import ROOT, Block, blocks
-
-pytestmark = pytest.mark.unit
 
 PAGE = list(blocks(ROOT / "CONTRIBUTING.md"))
 (TEST,) = (block for block in PAGE if block.language == "python")

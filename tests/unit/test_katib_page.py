@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from dtj.api import names
@@ -21,8 +20,6 @@ from dtj.api.validation import validate
 from dtj.cli.explain.simulation import simulate
 from dtj.core.platform import Platform
 from support.snippets import blocks
-
-pytestmark = pytest.mark.unit
 
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 EXPERIMENT: Any = next(

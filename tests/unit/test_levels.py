@@ -14,8 +14,6 @@ import pytest
 
 from support.snippets import ROOT
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(autouse=True)
 def free_of_the_callers_wishes(monkeypatch: pytest.MonkeyPatch) -> None:

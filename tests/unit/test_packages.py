@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).resolve().parents[2]
 
 FOLDERS = {"dtj-cli": ROOT, "dtj-trainer": ROOT / "trainer-image", "dtj-launch": ROOT / "trainer-image" / "dtj_launch"}

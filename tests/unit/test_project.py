@@ -18,8 +18,6 @@ from dtj.api.validation import validate
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 

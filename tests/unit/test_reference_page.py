@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import generate_reference
-import pytest
 
 from dtj.api import names
-
-pytestmark = pytest.mark.unit
 
 
 def test_every_condition_is_described() -> None:

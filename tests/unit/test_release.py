@@ -16,8 +16,6 @@ import yaml
 from dtj import __version__
 from dtj.api.names import IMAGE_REGISTRY
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DIGEST = f"sha256:{'a' * 64}"

@@ -28,8 +28,6 @@ from dtj.core.validity import problems
 from dtj_trainer.config.parsing import parse
 from support.snippets import BY_CI, ROOT, RUN_HERE, TRIES_PYTHON, Block, blocks, documents
 
-pytestmark = pytest.mark.unit
-
 GENERATED = {"docs/cli.md"}
 """Made from the commands themselves, with usage lines in their blocks."""
 

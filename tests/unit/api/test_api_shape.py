@@ -6,15 +6,11 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
-
 from dtj.api.crd import SELECTABLE_FIELDS, custom_resource_definition, job_schema
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.rules import RULES
 from dtj.api.schema import generated_job_schema
 from dtj.core.status import format_deadline, format_time
-
-pytestmark = pytest.mark.unit
 
 
 def schemas(schema: JsonObject, path: str = "") -> Iterator[tuple[str, JsonObject]]:

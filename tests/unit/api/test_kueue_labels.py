@@ -10,8 +10,6 @@ from dtj.api.kueue import MAX_EXECUTION_SECONDS, QUEUE, max_execution_seconds
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
 
-pytestmark = pytest.mark.unit
-
 
 def labelled(labels: dict[str, str], **scheduling: object) -> Job:
     body = stored(manifest(runPolicy={"scheduling": scheduling} if scheduling else {}))

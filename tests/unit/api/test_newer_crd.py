@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from world import running
-
-pytestmark = pytest.mark.unit
 
 
 def test_a_job_with_a_field_that_this_operator_does_not_know_goes_on() -> None:

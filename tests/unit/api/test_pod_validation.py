@@ -9,8 +9,6 @@ from builders import CLAIM_TEMPLATE, manifest
 from dtj.api.json import JsonObject
 from dtj.api.validation import validate
 
-pytestmark = pytest.mark.unit
-
 REFUSED = {**REFUSED_AT_APPLY, **REFUSED_BY_US}
 
 

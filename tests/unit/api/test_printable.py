@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from dtj.api.printable import MARK, one_line, printable
 
-pytestmark = pytest.mark.unit
-
 PIECES = (
     *("\x1b", "[", "]", "2J", "0;", "\x07", "\x1b\\", "\x9b", "\x9d", "\x9c", "\x90", "P", "m", "31", "(", "c", "?25l"),
     *(

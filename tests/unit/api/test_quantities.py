@@ -9,8 +9,6 @@ import pytest
 from dtj.api import quantities
 from dtj.api.names import matches
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("text", "number"),

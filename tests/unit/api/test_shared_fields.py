@@ -8,8 +8,6 @@ from dtj.api import base
 from dtj.api.base import SharedFieldsSet
 from dtj.api.status import JobStatus
 
-pytestmark = pytest.mark.unit
-
 CONDITION = {"type": "Ready", "status": "True", "reason": "AllReady", "message": "all pods are ready"}
 
 

@@ -18,8 +18,6 @@ from dtj.core.platform import ClusterNetwork, Platform
 from dtj.core.replicas import Replica
 from dtj.core.validity import problems
 
-pytestmark = pytest.mark.unit
-
 
 def environment(owner: Job, replica: Replica) -> dict[str, str]:
     """The variables of the only container of a replica."""

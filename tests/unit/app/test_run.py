@@ -13,8 +13,6 @@ from dtj.engine.metrics import Metrics
 from dtj.kube.lease import LEASES, THROTTLED, Lease
 from support.fake_gateway import FakeGateway
 
-pytestmark = pytest.mark.unit
-
 
 class Connections:
     """Stands for the gateway's class; each connection is an API server of its own."""

@@ -22,8 +22,6 @@ from dtj.app.watch import QuietRetries, connection_info, make_settings
 from dtj.engine.logs import JsonFormatter, LogFormat, TextFormatter, about
 from dtj.kube.config import ConnectionSource
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[OperatorSettings]:

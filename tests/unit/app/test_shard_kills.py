@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-import pytest
 from pydantic import JsonValue
 
 from builders import manifest
@@ -23,8 +22,6 @@ from support.engine_harness import EPOCH, QUICK
 from support.fake_gateway import FakeGateway
 from support.sharing_operators import SharingOperators
 from support.virtual_time import virtual_time
-
-pytestmark = pytest.mark.unit
 
 SHARDS = 3
 NAMESPACES = ("team-a", "team-b", "vision")

@@ -15,8 +15,6 @@ from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.sharing_operators import SharingOperators
 from support.virtual_time import loop_time, virtual_time
 
-pytestmark = pytest.mark.unit
-
 TAKE_OVER_SECONDS = 15.0
 """The promise; what the times of the leases add up to is below it."""
 

@@ -27,8 +27,6 @@ from patience import PATIENCE_SECONDS
 from support.fake_gateway import FakeGateway
 from support.http_api import HttpApi
 
-pytestmark = pytest.mark.unit
-
 
 class RecordedFeed(JobFeed):
     """Remembers what it got, in order."""

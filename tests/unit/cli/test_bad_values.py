@@ -9,8 +9,6 @@ from dtj.cli.common.options import Duration, NamespaceName, WholeNumber
 from dtj.cli.common.terminal import show_error
 from dtj.cli.main import cli
 
-pytestmark = pytest.mark.unit
-
 
 def _options() -> list[tuple[str, click.Option]]:
     context = click.Context(cli)

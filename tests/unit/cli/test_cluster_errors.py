@@ -16,8 +16,6 @@ from dtj.cli.main import cli, main
 from support.kubeconfigs import kubeconfig
 from support.local_runs import write
 
-pytestmark = pytest.mark.unit
-
 NOBODY = "http://127.0.0.1:1"
 """Nothing listens on this port, and a client gets no other."""
 

@@ -9,8 +9,6 @@ import pytest
 from dtj.api.json import JsonObject
 from dtj.cli.common.submission import cluster_needs
 
-pytestmark = pytest.mark.unit
-
 
 def pod(*args: str, volumes: list[JsonObject] | None = None, **container: object) -> JsonObject:
     main: JsonObject = {"name": "trainer", "args": list(args), **container}  # type: ignore[dict-item]

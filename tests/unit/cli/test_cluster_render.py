@@ -24,8 +24,6 @@ from dtj.cli.run.summary import end_of_job, next_commands
 from dtj.core.observed import Blocker, Phase, Pod
 from dtj.local.view import RunView
 
-pytestmark = pytest.mark.unit
-
 LATER = NOW + timedelta(minutes=5)
 
 

@@ -17,8 +17,6 @@ from dtj.cli.completion import kubectl_lines
 from dtj.cli.main import Section, cli
 from dtj.client import ConfigError
 
-pytestmark = pytest.mark.unit
-
 Caught = pytest.CaptureFixture[str]
 
 

@@ -15,8 +15,6 @@ from dtj.cli.convert.tfjob_pods import NotConvertible
 from dtj.cli.main import cli
 from support.tfjobs import SHAPES
 
-pytestmark = pytest.mark.unit
-
 Caught = pytest.CaptureFixture[str]
 
 

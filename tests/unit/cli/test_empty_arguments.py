@@ -10,8 +10,6 @@ import pytest
 
 from dtj.cli.main import cli
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("arguments", "named"),

@@ -24,8 +24,6 @@ from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
 from support.local_runs import write
 
-pytestmark = pytest.mark.unit
-
 Caught = pytest.CaptureFixture[str]
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 

@@ -16,8 +16,6 @@ from click.testing import CliRunner
 import dtj.client
 from dtj.cli.main import cli
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parents[3]
 
 LIGHT = {"click", "dtj"}

@@ -13,8 +13,6 @@ from dtj.api.spec import Strategy
 from dtj.cli.init import Style
 from dtj.cli.main import cli
 
-pytestmark = pytest.mark.unit
-
 Caught = pytest.CaptureFixture[str]
 
 PAIRS = [

@@ -24,8 +24,6 @@ from dtj.local.run_directory import RunDirectory
 from support.job_evidence import a_job_that_failed, moment
 from support.local_runs import python_job, run_locally
 
-pytestmark = pytest.mark.unit
-
 
 def run(*words: str) -> int:
     return int(cli.main(["logs", *words], standalone_mode=False) or 0)

@@ -7,8 +7,6 @@ import pytest
 
 from dtj.cli.common.connection import commands_in, next_kubectl
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("given", "namespace", "printed"),

@@ -11,8 +11,6 @@ from dtj.api.json import JsonObject
 from dtj.cli.main import cli
 from support.local_runs import write
 
-pytestmark = pytest.mark.unit
-
 CONFIG_MAP: JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}}
 TFJOB: JsonObject = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "old"}}
 

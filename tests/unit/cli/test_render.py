@@ -24,8 +24,6 @@ from dtj.local.run_directory import RunDirectory
 from dtj.local.runner import End, FinishedRun, Result
 from dtj.local.view import ReplicaView, RunView
 
-pytestmark = pytest.mark.unit
-
 TRAINING = Progress(
     phase="Training",
     step=120,

@@ -24,8 +24,6 @@ from patience import PATIENCE_SECONDS
 from support.local_runs import fake_trainer, marked_processes, new_mark, python_job, write
 from support.waiting import eventually
 
-pytestmark = pytest.mark.unit
-
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 

@@ -22,8 +22,6 @@ from dtj.client.overview import Event, Overview, aggregated
 from dtj.core import blockers
 from overviews import body, condition, job_pod, moment, overview
 
-pytestmark = pytest.mark.unit
-
 READY = condition(Condition.PODS_READY, "True", Reason.ALL_PODS_READY)
 PROGRESS = {
     "step": 1200,

@@ -16,8 +16,6 @@ from dtj.cli.main import cli
 from support.kubeconfigs import kubeconfig
 from support.local_runs import write
 
-pytestmark = pytest.mark.unit
-
 Caught = pytest.CaptureFixture[str]
 
 

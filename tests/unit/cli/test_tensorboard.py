@@ -26,8 +26,6 @@ from dtj.local.trainer import NoTrainer
 from patience import PATIENCE_SECONDS
 from support.waiting import eventually_true
 
-pytestmark = pytest.mark.unit
-
 CLAIM: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 
 

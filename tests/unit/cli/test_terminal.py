@@ -32,8 +32,6 @@ from dtj.cli.main import cli, main
 from support.hostile_server import PAYLOAD, hostile_server, poisoned
 from support.kubeconfigs import kubeconfig
 
-pytestmark = pytest.mark.unit
-
 SOURCES = Path(dtj.__file__).parent
 
 LAYOUT = re.compile(r"\x1b\[(?:[0-9;]{0,12}m|2K|1A|\?25[lh])|\r(?=\x1b\[2K)")

@@ -16,8 +16,6 @@ from dtj.api.validation import validate
 from dtj.cli.main import cli
 from support.local_runs import write
 
-pytestmark = pytest.mark.unit
-
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CheckPods, PatchStatus, RequeueAfter
 from world import World
-
-pytestmark = pytest.mark.unit
 
 
 def test_templates_are_checked_before_anything_is_created() -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from builders import job
 from dtj.core.observed import Phase
 from dtj.core.status import format_time
 from world import World, running
-
-pytestmark = pytest.mark.unit
 
 
 def test_errors_are_retried_after_a_time_that_doubles() -> None:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import Emit, PatchStatus, RequeueAfter
 from dtj.core.observed import Phase
 from world import World
-
-pytestmark = pytest.mark.unit
-
 
 NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
 

@@ -11,8 +11,6 @@ from dtj.core.actions import CreatePod
 from dtj.core.observed import Phase
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 
 def reason(world: World) -> str:
     condition = world.job.status.condition(Condition.FAILED)

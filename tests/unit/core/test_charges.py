@@ -13,8 +13,6 @@ from dtj.core.observed import Phase
 from dtj.core.status import format_time
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 PS = {"chief": 1, "worker": 1, "ps": 1}
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from builders import CLAIM_TEMPLATE, job
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Label
 from dtj.core.actions import CreateClaim
 from dtj.core.manifests.metadata import claim
 from world import World
-
-pytestmark = pytest.mark.unit
 
 
 def kinds(actions: tuple[object, ...]) -> list[str]:

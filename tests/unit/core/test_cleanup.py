@@ -12,9 +12,6 @@ from dtj.core.actions import RequeueAfter
 from dtj.core.observed import Phase
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
-
 NO_RETRY = {"backoffLimit": 0}
 
 

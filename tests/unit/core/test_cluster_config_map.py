@@ -31,8 +31,6 @@ from support.fake_gateway import FakeGateway
 from support.virtual_time import settled, virtual_time
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 MANY = 60
 
 

@@ -13,8 +13,6 @@ from dtj.core.conditions import DesiredConditions, state
 from dtj.core.observed import Phase
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 NOT_READY = Wanted("False", Reason.WAITING_FOR_PODS)
 READY = Wanted("True", Reason.ALL_PODS_READY)
 

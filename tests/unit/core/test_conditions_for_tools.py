@@ -8,8 +8,6 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
 from support.lives import EXPECTED, points
 
-pytestmark = pytest.mark.unit
-
 POINTS = points()
 BY_STATUS = {"Current": ("True", "False", "False"), "Failed": ("False", "False", "True")}
 NOBODY_WORKS_ON_IT = ("it is being suspended", "it is suspended", "it waits in a queue", "it is invalid")

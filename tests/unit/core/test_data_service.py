@@ -17,8 +17,6 @@ from dtj.core.replicas import replicas
 from dtj.local.platform import local_network
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 ROLES = {"worker": 2, "dispatcher": 1, "data-worker": 2}
 TRAINING = {"digits-worker-0", "digits-worker-1"}
 SERVICE = {"digits-dispatcher-0", "digits-data-worker-0", "digits-data-worker-1"}

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from builders import edited, job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import RequeueAfter
 from dtj.core.observed import Phase
 from world import World
-
-pytestmark = pytest.mark.unit
 
 
 def world_of(**policy: object) -> World:

@@ -15,8 +15,6 @@ from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Phase
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 BOUNDS = {"minReplicas": 1, "maxReplicas": 4}
 
 

@@ -15,8 +15,6 @@ from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.pod_failure import ends_of
 from world import World
 
-pytestmark = pytest.mark.unit
-
 JOB = job()
 
 

@@ -12,8 +12,6 @@ from dtj.core.observed import Phase
 from dtj.core.policies.evidence import FREE_IN_A_ROW
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 TWO = {"worker": 2}
 
 

@@ -11,8 +11,6 @@ from dtj.api.status import ExportedModel, JobStatus
 from dtj.core.observed import Phase
 from world import running
 
-pytestmark = pytest.mark.unit
-
 DIGEST = "sha256:" + 64 * "a"
 MODEL = {"path": "/export/1", "formats": ["SavedModel", "TFLite"], "size": 1902069, "digest": DIGEST}
 WORDS = json.dumps({"export": MODEL})

@@ -9,9 +9,6 @@ from dtj.core.actions import Emit
 from dtj.core.observed import Phase
 from world import running
 
-pytestmark = pytest.mark.unit
-
-
 NO_RETRY = {"backoffLimit": 0}
 
 

@@ -6,8 +6,6 @@ import pytest
 
 from dtj.core.hints import HINTS, hint
 
-pytestmark = pytest.mark.unit
-
 ADVICE = {known.name: known.advice for known in HINTS}
 
 REPORTED = [

@@ -14,8 +14,6 @@ from dtj.core.observed import Flavor, Phase
 from support.gang_worlds import KUEUE, admit, admitted, kueue_condition, workload_conditions, world
 from world import World
 
-pytestmark = pytest.mark.unit
-
 
 class TestKueue:
     def queued(self, *, elastic: object = None) -> World:

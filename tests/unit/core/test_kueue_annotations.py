@@ -14,8 +14,6 @@ from dtj.core.actions import UpdateGang
 from support.gang_worlds import KUEUE, admit
 from world import World
 
-pytestmark = pytest.mark.unit
-
 GATE = kueue.ADMISSION_GATE
 RUN_SECONDS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 

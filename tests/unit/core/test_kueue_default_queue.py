@@ -15,8 +15,6 @@ from dtj.core.actions import CreateGang, CreatePod, LookForGangs, PatchStatus, R
 from support.gang_worlds import KUEUE, VOLCANO, admit, evict
 from world import World
 
-pytestmark = pytest.mark.unit
-
 
 def world(*, default: bool = True, runs: bool = True, **more: object) -> World:
     """A job that names no queue, settled; ``default``: the namespace has the default queue."""

@@ -13,8 +13,6 @@ from dtj.api.names import Condition, Reason
 from support.gang_worlds import KUEUE_BETA_2, admit, evict
 from world import World, live
 
-pytestmark = pytest.mark.unit
-
 QUEUE = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
 LABELS = {
     "another queue": {"kueue.x-k8s.io/queue-name": "team-b"},

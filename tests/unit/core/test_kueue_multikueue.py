@@ -15,8 +15,6 @@ from dtj.core.observed import GangObject, Phase
 from support.gang_worlds import KUEUE, NATIVE_137, admit, kueue_condition, workload_conditions
 from world import World
 
-pytestmark = pytest.mark.unit
-
 QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
 SIZE = "worker=3;min=3"
 

@@ -15,8 +15,6 @@ from dtj.core.observed import Phase
 from support.gang_worlds import KUEUE_BETA_2, evict, kueue_condition
 from world import World
 
-pytestmark = pytest.mark.unit
-
 BOUNDS: JsonObject = {"minReplicas": 2, "maxReplicas": 6}
 SCHEDULING = {"gang": "Kueue", "queue": "team-a"}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from builders import job
 from dtj.api.job import Job
 from dtj.api.json import dig
@@ -14,8 +12,6 @@ from dtj.api.names import Condition
 from dtj.core.actions import ReadPriorityClass, UpdateGang
 from support.gang_worlds import KUEUE, admit, kueue_condition
 from world import World
-
-pytestmark = pytest.mark.unit
 
 
 def waiting(priority_class: str | None = "high", **known: int) -> World:

@@ -10,8 +10,6 @@ from dtj.core.observed import GangApi, Phase
 from dtj.core.status import format_time
 from support.gang_worlds import KUEUE, KUEUE_BETA_2, admit, admitted, evict, kueue_condition, workload_conditions, world
 
-pytestmark = pytest.mark.unit
-
 
 class TestDuties:
     """What the owner of a Workload writes to it."""

@@ -24,8 +24,6 @@ from dtj.core.validity import problems
 from support.gang_worlds import KUEUE, kueue_condition
 from world import World
 
-pytestmark = pytest.mark.unit
-
 QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
 RACK = "example.com/rack"
 

@@ -8,8 +8,6 @@ from dtj.api.names import Condition, Reason
 from dtj.core.observed import Phase
 from world import World, live, running
 
-pytestmark = pytest.mark.unit
-
 ROLES = {"worker": 2, "evaluator": 1}
 
 

@@ -20,8 +20,6 @@ from dtj.core.policies.service import service as service_of
 from dtj.core.replicas import Replica
 from dtj.core.validity import problems
 
-pytestmark = pytest.mark.unit
-
 WORKER = Replica(Role.WORKER, 0)
 
 

@@ -11,8 +11,6 @@ from dtj.core.observed import GangApi, Phase
 from support.gang_worlds import COSCHEDULING, KUEUE, KUEUE_BETA_2, NATIVE_137, VOLCANO, admit
 from world import World, live
 
-pytestmark = pytest.mark.unit
-
 TEMPLATE: JsonObject = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"memory": "1Gi"}}}]}}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from builders import NOW, job, pod, seen
 from dtj.api.names import Condition
 from dtj.core.actions import Emit
@@ -13,8 +11,6 @@ from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Phase, TemplateVerdict
 from dtj.core.planner import plan
 from world import running
-
-pytestmark = pytest.mark.unit
 
 
 def test_names_that_are_taken_are_counted_where_there_are_many() -> None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from builders import job, pod
 from dtj.api.names import Reason
 from dtj.core.actions import DeletePod, RequeueAfter
 from dtj.core.observed import Child
 from world import World, running
-
-pytestmark = pytest.mark.unit
 
 
 class TestForeignObjects:

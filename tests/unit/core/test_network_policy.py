@@ -24,8 +24,6 @@ from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 OPERATOR: JsonObject = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "dtj-operator"}}}
 ACCESS = JobAccess(status=(OPERATOR,))
 ON = Platform(job_access=ACCESS)

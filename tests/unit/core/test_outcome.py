@@ -7,8 +7,6 @@ import pytest
 from dtj.api.status import RootCause
 from dtj.core.outcome import how_it_failed, how_replica_ended
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("cause", "words"),

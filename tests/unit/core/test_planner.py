@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from builders import NOW, edited, job, seen
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import PatchStatus, RequeueAfter
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from world import World, running
-
-pytestmark = pytest.mark.unit
 
 
 def kinds(actions: tuple[object, ...]) -> list[str]:

@@ -12,8 +12,6 @@ from builders import NOW, ended, job, pod
 from dtj.core.observed import Phase, Pod
 from dtj.core.pod_failure import PodFailureClass, ends_of
 
-pytestmark = pytest.mark.unit
-
 JOB = job()
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CheckPods, Emit
 from dtj.core.platform import Platform
 from world import World
-
-pytestmark = pytest.mark.unit
 
 
 def is_restricted(manifest: JsonObject) -> bool:

@@ -11,8 +11,6 @@ from dtj.api.names import Reason
 from dtj.core.observed import Blocker, Phase, Pod, Termination
 from dtj.core.pod_state import state_text
 
-pytestmark = pytest.mark.unit
-
 WORKER = replace(pod(job(), "worker-0"), node="node-1")
 FAILED = replace(WORKER, phase=Phase.FAILED, ready=False, termination=Termination(exit_code=3))
 PENDING = replace(WORKER, phase=Phase.PENDING, ready=False)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import tracemalloc
 
-import pytest
-
 from builders import NOW, job, seen
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreatePod, Emit
@@ -14,8 +12,6 @@ from dtj.core.observed import CreationRefusal, Phase, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from world import World, running
-
-pytestmark = pytest.mark.unit
 
 
 def test_a_plan_of_many_pods_holds_none_of_their_manifests() -> None:

@@ -27,8 +27,6 @@ from dtj.kube.records import Key
 from support.virtual_time import virtual_time
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 
 class TestInTheStatus:
     def test_it_is_what_worker_0_says(self) -> None:

@@ -6,8 +6,6 @@ import pytest
 
 from dtj.core.outcome import error_line
 
-pytestmark = pytest.mark.unit
-
 TRACEBACK = """\
 2026-11-23 03:34:37 INFO reading
 Traceback (most recent call last):

@@ -10,8 +10,6 @@ from dtj.core.actions import CreatePod, DeletePod, PatchStatus, RequeueAfter, Up
 from dtj.core.observed import Phase
 from world import live, running
 
-pytestmark = pytest.mark.unit
-
 
 class TestCollectives:
     def test_all_start_again_when_one_is_taken_away(self) -> None:

@@ -9,8 +9,6 @@ from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from world import World, live, running
 
-pytestmark = pytest.mark.unit
-
 
 class TestTrainingInOneProcess:
     @pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored", "CentralStorage"])

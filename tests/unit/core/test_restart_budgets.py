@@ -14,8 +14,6 @@ from dtj.core.observed import Phase
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.policies.budgets import charge, restart_denied
 
-pytestmark = pytest.mark.unit
-
 BUDGETS: Final = {
     PodFailureClass.USER_ERROR: ("user", Reason.BACKOFF_LIMIT_EXCEEDED),
     PodFailureClass.OUT_OF_MEMORY: ("out_of_memory", Reason.BACKOFF_LIMIT_EXCEEDED),

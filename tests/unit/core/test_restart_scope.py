@@ -11,8 +11,6 @@ from dtj.api.spec import RestartScope, Role, Strategy
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.policies.restart_scope import requires_full_restart
 
-pytestmark = pytest.mark.unit
-
 LOSSES: Final = tuple(each for each in PodFailureClass if each is not PodFailureClass.COMPLETED)
 PEER_LOST: Final = PodFailureClass.PEER_LOST
 

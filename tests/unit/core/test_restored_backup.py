@@ -2,15 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from builders import CLAIM_TEMPLATE, job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreateClaim, CreatePod, DeletePod, DeleteService
 from dtj.core.observed import Phase
 from world import World, live, running
-
-pytestmark = pytest.mark.unit
 
 
 def restored(before: World, *, status: bool) -> World:

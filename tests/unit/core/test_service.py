@@ -13,8 +13,6 @@ from dtj.core.actions import CreatePod, CreateService
 from dtj.core.observed import Phase
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 
 def finished(policy: str, end: Callable[[World], None]) -> World:
     world = running(roles={"worker": 2}, cleanPodPolicy=policy, backoffLimit=0)

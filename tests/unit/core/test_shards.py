@@ -8,8 +8,6 @@ import pytest
 
 from dtj.app.shard_leases import shard_of, shard_to_ask_for, turns_to_wait
 
-pytestmark = pytest.mark.unit
-
 
 def test_the_shard_of_a_namespace_is_the_same_in_every_process_and_version() -> None:
     """Other numbers would have two operators of different versions run the same jobs."""

@@ -19,8 +19,6 @@ from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
 from world import World, live, running
 
-pytestmark = pytest.mark.unit
-
 LATER = 6.0
 """Seconds after which sidecars that go on have had their time."""
 

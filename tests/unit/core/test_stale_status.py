@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from dtj.api.spec import Role
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus, Plan, RequeueAfter, UpdateService
 from dtj.core.planner import plan
 from dtj.core.replicas import Replica, number_of
 from world import World, running
-
-pytestmark = pytest.mark.unit
-
 
 PS = {"chief": 1, "worker": 1, "ps": 1}
 

@@ -12,8 +12,6 @@ from dtj.core.actions import AskForStacks, PatchStatus
 from dtj.core.observed import Phase
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 
 def condition_of(world: World) -> tuple[str, str]:
     condition = world.condition(Condition.PROGRESS_STALLED)

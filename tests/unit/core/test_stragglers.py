@@ -26,8 +26,6 @@ from dtj_trainer.metrics.step_timing import ComputeTimer
 from support.virtual_time import virtual_time
 from world import World
 
-pytestmark = pytest.mark.unit
-
 
 def at(moment: float, **steps: int) -> dict[str, Reading]:
     return {name: Reading(moment, step, None) for name, step in steps.items()}

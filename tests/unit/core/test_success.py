@@ -15,8 +15,6 @@ from dtj.core.pod_state import replica_of
 from dtj.core.policies.success import decide
 from world import running
 
-pytestmark = pytest.mark.unit
-
 WITH_CHIEF: Final = {"chief": 1, "worker": 1}
 WORKERS: Final = {"worker": 2}
 

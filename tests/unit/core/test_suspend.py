@@ -14,8 +14,6 @@ from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Child, Phase
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 
 def set_suspend(world: World, suspend: bool) -> None:
     wanted = job(runPolicy={"suspend": suspend})

@@ -18,8 +18,6 @@ from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import REMADE_AFTER, ROOM_SECONDS
 from world import World, running
 
-pytestmark = pytest.mark.unit
-
 CLAIM: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 POD = "digits-tensorboard"
 

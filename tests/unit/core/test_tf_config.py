@@ -21,8 +21,6 @@ from dtj.core.replicas import Replica
 from dtj_launch import tf_config
 from support.pod_environment import environment_of
 
-pytestmark = pytest.mark.unit
-
 
 def cluster(owner: Job, platform: Platform | None = None) -> Cluster:
     assert owner.spec is not None, owner.problems

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from builders import job
 from dtj.core.actions import DeleteJob, RequeueAfter
 from dtj.core.observed import Phase
 from world import World, running
-
-pytestmark = pytest.mark.unit
 
 
 def next_look(world: World) -> float:

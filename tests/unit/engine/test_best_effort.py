@@ -17,8 +17,6 @@ from support.engine_harness import Harness, harnessed, pod_manifest
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
 
-pytestmark = pytest.mark.unit
-
 CREATED = Emit("Normal", Reason.PODS_CREATED, "created 2 pods")
 QUOTA = Forbidden('pods "digits-worker-1" is forbidden: exceeded quota', status=403, reason="Forbidden")
 

@@ -18,8 +18,6 @@ from support.chaos_cluster import WORKERS, Cluster, is_work
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
 
-pytestmark = pytest.mark.unit
-
 ERRORS: tuple[ApiError, ...] = (
     NO_ANSWER,
     Unavailable("internal error", status=500, reason="InternalError"),

@@ -14,8 +14,6 @@ from support.engine_harness import Harness, harnessed, once, pod_manifest, wants
 from support.fake_gateway import FakeGateway
 from support.virtual_time import settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 
 @virtual_time
 async def test_a_job_is_not_planned_on_a_store_that_lacks_what_was_just_created() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-import pytest
-
 from dtj.api.json import JsonObject
 from dtj.core.actions import CheckPods, Plan
 from dtj.core.observed import Observed
@@ -15,8 +13,6 @@ from dtj.kube.gateway import PODS
 from support.engine_harness import harnessed, pod_manifest, wants_pods
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
-
-pytestmark = pytest.mark.unit
 
 
 def checks_a_worker(observed: Observed) -> Plan:

@@ -18,8 +18,6 @@ from support.engine_harness import Harness, harnessed, once, pod_manifest, servi
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 STARTING = JobStatus(state="Starting", attempt=1, ready="0/2")
 CREATED = Emit("Normal", Reason.PODS_CREATED, "created 2 pods")
 QUOTA = Forbidden('pods "digits-worker-0" is forbidden: exceeded quota', status=403, reason="Forbidden")

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from dtj.engine.expectations import Expectation, Expectations, Operation
 from support.virtual_time import virtual_time
-
-pytestmark = pytest.mark.unit
 
 JOB = ("default", "uid")
 POD = Expectation(Operation.CREATED, "pods", "digits-worker-0")

@@ -21,8 +21,6 @@ from support.engine_harness import Harness, harnessed, once, pod_manifest, servi
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 KEY = ("default", "digits")
 
 

@@ -24,8 +24,6 @@ from dtj.kube.records import (
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
 
-pytestmark = pytest.mark.unit
-
 LONG = "x" * 200_000
 OURS = {Label.JOB_UID: "u", Label.ATTEMPT: "1"}
 ASSIGNMENT: JsonObject = {"name": "worker", "flavors": {"cpu": "spot"}, "count": 2}

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 import yaml
 from prometheus_client import generate_latest
 
@@ -21,8 +20,6 @@ from dtj.engine.metrics import TABLE, Metrics, note_status
 from dtj.engine.state import JobCache
 from dtj.engine.stores import JobRecord
 from world import World
-
-pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,8 +14,6 @@ from support.engine_harness import harnessed, once, pod_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
 
-pytestmark = pytest.mark.unit
-
 FORBIDDEN = Forbidden('cannot delete resource "pods"', status=403, reason="Forbidden")
 BROKEN = Unavailable("failed calling webhook", status=500, reason="InternalError")
 

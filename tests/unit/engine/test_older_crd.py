@@ -11,8 +11,6 @@ from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 WRITTEN = JobStatus(state="Queued", queue="default")
 
 

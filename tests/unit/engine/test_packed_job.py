@@ -25,8 +25,6 @@ from support.chaos_cluster import Cluster
 from support.engine_harness import Harness, harnessed
 from support.virtual_time import settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 METADATA: Final[JsonObject] = {
     "name": "digits",
     "namespace": "vision",

@@ -21,8 +21,6 @@ from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
 
-pytestmark = pytest.mark.unit
-
 ATTACH = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) other-0'
 
 

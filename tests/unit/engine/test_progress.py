@@ -20,8 +20,6 @@ from support.engine_harness import Harness
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 TIMEOUT = 60
 
 Answer = Callable[[], int | None]

@@ -11,8 +11,6 @@ from dtj.engine.queue import QueueShutDown, WorkQueue
 from dtj.kube.waiting import Backoff
 from support.virtual_time import loop_time, settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 
 def make_queue(*, rest: float = 0.0) -> WorkQueue[str]:
     return WorkQueue(backoff=Backoff(base=1.0, cap=60.0, rng=random.Random(7)), rest=rest)

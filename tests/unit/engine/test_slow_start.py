@@ -18,8 +18,6 @@ from dtj.kube.gateway import PODS
 from support.engine_harness import harnessed, pod_manifest
 from support.virtual_time import loop_time, virtual_time
 
-pytestmark = pytest.mark.unit
-
 
 class Calls:
     """Calls that take a second each, the later ones a trifle more; some fail."""

@@ -13,8 +13,6 @@ from dtj.engine.progress import fetch, read_progress
 from dtj.engine.state import Reading
 from dtj.engine.stragglers import read_step_timing
 
-pytestmark = pytest.mark.unit
-
 
 @asynccontextmanager
 async def serving(answer: bytes, *, hang: bool = False, flood: bool = False) -> AsyncIterator[int]:

@@ -18,8 +18,6 @@ from dtj.kube.informer import Change
 from dtj.kube.observed import pod_from
 from dtj.kube.records import decode_pod
 
-pytestmark = pytest.mark.unit
-
 
 def decoded(body: JsonObject) -> Pod:
     return pod_from(decode_pod(json.dumps(body).encode()))

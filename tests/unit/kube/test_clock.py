@@ -15,8 +15,6 @@ from dtj.kube.errors import NotFound
 from dtj.kube.gateway import PODS
 from support.web_server import gateway_at, served
 
-pytestmark = pytest.mark.unit
-
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
 

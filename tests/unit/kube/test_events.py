@@ -7,16 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from dtj.api.json import JsonObject, dig
 from dtj.kube.errors import Forbidden, TooManyRequests
 from dtj.kube.events import MAX_ATTEMPTS, MAX_NOTE_BYTES, MAX_SERIES, EventRecorder, Subject, TokenBucket
 from dtj.kube.gateway import EVENTS
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
-
-pytestmark = pytest.mark.unit
 
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 JOB = Subject(namespace="default", name="digits", uid="uid-1")

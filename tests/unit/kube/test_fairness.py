@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from kubernetes.aio.client import Configuration
 
 from dtj.engine.creation import slow_start
@@ -20,8 +19,6 @@ from dtj.kube.gateway import PODS, Resource
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff
 from support.virtual_time import loop_time, settled, virtual_time
-
-pytestmark = pytest.mark.unit
 
 
 def taken(share: FairShare[str], tenant: str) -> int:

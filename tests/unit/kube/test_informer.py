@@ -20,8 +20,6 @@ from dtj.kube.waiting import Backoff
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 
 def pod(name: str, *, phase: str = "Pending", namespace: str = "default", uid: str = "") -> JsonObject:
     return {

@@ -7,7 +7,6 @@ import json
 
 import kopf
 import msgspec
-import pytest
 from aiohttp import web
 
 from builders import NOW, manifest, seen, stored
@@ -19,8 +18,6 @@ from dtj.core.planner import plan
 from dtj.engine.stores import JobRecord
 from dtj.kube.job_body import decode_job, decode_jobs, kept_of_list, shortened
 from support.web_server import served
-
-pytestmark = pytest.mark.unit
 
 
 def huge(**spec: object) -> JsonObject:

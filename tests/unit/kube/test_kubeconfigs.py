@@ -13,8 +13,6 @@ from pydantic import JsonValue
 from dtj.api.json import JsonObject
 from dtj.kube.config import ConfigError, ConnectionSource
 
-pytestmark = pytest.mark.unit
-
 BASE: JsonObject = {
     "apiVersion": "v1",
     "kind": "Config",

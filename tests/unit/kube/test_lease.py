@@ -19,8 +19,6 @@ from dtj.kube.lease import LEASES, Lease, LeaseLost, LeaseSettings
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
-pytestmark = pytest.mark.unit
-
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 TIMES = LeaseSettings()
 TAKE_OVER = TIMES.duration + TIMES.retry

@@ -9,8 +9,6 @@ from dtj.kube import paging
 from dtj.kube.gateway import SERVICES
 from support.web_server import gateway_at, served
 
-pytestmark = pytest.mark.unit
-
 
 async def test_a_page_of_long_objects_after_many_short_ones_is_asked_for_again_with_fewer(
     monkeypatch: pytest.MonkeyPatch,

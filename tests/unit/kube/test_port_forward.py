@@ -18,8 +18,6 @@ from patience import PATIENCE_SECONDS
 from support.kubeconfigs import kubeconfig
 from support.web_server import served
 
-pytestmark = pytest.mark.unit
-
 TARGET = Target("default", "digits-tensorboard", 6006)
 
 

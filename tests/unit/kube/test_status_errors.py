@@ -23,8 +23,6 @@ from dtj.kube.errors import (
 )
 from dtj.kube.waiting import Backoff
 
-pytestmark = pytest.mark.unit
-
 
 def status(code: int, reason: str = "", message: str = "no", **details: object) -> bytes:
     return json.dumps(

@@ -17,8 +17,6 @@ from dtj.kube.throttle import (
 )
 from support.virtual_time import loop_time, virtual_time
 
-pytestmark = pytest.mark.unit
-
 
 class Server:
     """Takes ``each_second`` calls in each second and refuses the others, as a FlowSchema does."""

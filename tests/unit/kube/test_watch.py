@@ -16,8 +16,6 @@ from support.fake_gateway import FakeGateway
 from support.http_api import HttpApi
 from support.web_server import gateway_at
 
-pytestmark = pytest.mark.unit
-
 
 @asynccontextmanager
 async def connected(server: FakeGateway) -> AsyncIterator[KubeGateway]:

@@ -14,8 +14,6 @@ import pytest
 from support.launched import LAUNCHER, SOURCE, Launched, cluster_of, state_of
 from support.waiting import eventually_true
 
-pytestmark = pytest.mark.unit
-
 Launch = Callable[..., Launched]
 
 

@@ -13,8 +13,6 @@ import pytest
 
 from support.launched import Launched
 
-pytestmark = pytest.mark.unit
-
 Launch = Callable[[str], Launched]
 
 WATCHED = """

@@ -7,8 +7,6 @@ import pytest
 from dtj_launch.errors import UsageError
 from dtj_launch.options import read
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize("name", ["module", "preload", "check", "map", "grace", "log-format", "log-level"])
 @pytest.mark.parametrize("words", ["=", ""])

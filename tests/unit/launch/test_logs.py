@@ -17,8 +17,6 @@ from dtj_launch import logs
 from dtj_launch.logs import JSON, PLAIN, TEXT, LogOptions, PlainFormatter
 from patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.unit
-
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 NAME = "a_package_of_a_test"
 

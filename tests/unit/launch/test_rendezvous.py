@@ -28,8 +28,6 @@ from dtj_launch.rendezvous import (
 from log_lines import log_lines
 from loopback import free_ports
 
-pytestmark = pytest.mark.unit
-
 
 class Town:
     """Peers that come when the test says, and time that passes when the gate pauses."""

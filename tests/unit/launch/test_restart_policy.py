@@ -23,8 +23,6 @@ from dtj_launch.topology import RestartRole, topology_of
 from support.launched import MEMBER, SOURCE, Launched, cluster_of
 from support.waiting import eventually
 
-pytestmark = pytest.mark.unit
-
 LOST = ExitRecord(code=75, seconds=1, step=None, at_gate=False, termination_requested=False, out_of_memory=False)
 KILLED = replace(LOST, code=137)
 

@@ -17,8 +17,6 @@ from dtj_launch.topology import topology_of
 from dtj_trainer.config import cluster
 from dtj_trainer.errors import UsageError as TrainerUsageError
 
-pytestmark = pytest.mark.unit
-
 SOURCE = Path(tf_config.__file__).parents[1]
 TWO = {"worker": ["a:1", "b:2"]}
 

@@ -10,8 +10,6 @@ from testbed.binaries import Module
 from testbed.errors import Unavailable
 from testbed.versions import VERSIONS
 
-pytestmark = pytest.mark.unit
-
 
 def test_the_cache_key_changes_with_go_mod_and_with_go_sum(tmp_path: Path) -> None:
     module = Module(folder=tmp_path / "thing", upstream="example.com/a", cold_minutes=1)

@@ -12,8 +12,6 @@ from dtj_trainer.config.store_url import Location
 from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
-pytestmark = pytest.mark.unit
-
 INDEX, WEIGHTS = "ckpt-7.index", "ckpt-7.data-00000-of-00001"
 
 

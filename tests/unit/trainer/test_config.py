@@ -12,8 +12,6 @@ from dtj_trainer.config.script import Script
 from dtj_trainer.errors import UsageError
 from support.bad_arguments import refusal
 
-pytestmark = pytest.mark.unit
-
 
 def tf_config(role: str = "worker", index: int = 0, **cluster: object) -> str:
     return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})

@@ -9,8 +9,6 @@ from dtj_trainer.config.data import ServiceTask
 from dtj_trainer.config.parsing import Config, parse
 from support.bad_arguments import refusal
 
-pytestmark = pytest.mark.unit
-
 SERVICE = "job-dispatcher-0.job:2222"
 FILES = "--data-dir=/data"
 

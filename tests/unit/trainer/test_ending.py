@@ -12,8 +12,6 @@ import pytest
 from dtj_trainer.errors import ExitCode
 from patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.unit
-
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 
 

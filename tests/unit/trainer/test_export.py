@@ -17,8 +17,6 @@ from dtj_trainer.export.bundle import Bundle, measure, new_draft, publish
 from dtj_trainer.export.conversion import ConversionFailed
 from dtj_trainer.process.ending import leave_report
 
-pytestmark = pytest.mark.unit
-
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 BY_HAND = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
 

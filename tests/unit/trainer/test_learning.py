@@ -11,8 +11,6 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import DATASETS, TASKS
 from support.bad_arguments import refusal
 
-pytestmark = pytest.mark.unit
-
 
 def configured(*argv: str) -> Config:
     return parse(argv, {})

@@ -12,8 +12,6 @@ from dtj_trainer.config.cluster import Address
 from dtj_trainer.errors import UsageError
 from dtj_trainer.pipeline_parallel.worker import leaving_mark, prepare_mark
 
-pytestmark = pytest.mark.unit
-
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 HERE = Address("127.0.0.1", 10005)
 

@@ -9,8 +9,6 @@ from dtj_trainer.config.script import Script
 from dtj_trainer.errors import UsageError
 from dtj_trainer.user_code import script_runner
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:

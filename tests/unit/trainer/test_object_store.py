@@ -18,8 +18,6 @@ from dtj_trainer.object_store.s3 import failure_of
 from dtj_trainer.object_store.tensorboard import with_local_copies
 from dtj_trainer.process.output_directories import check_outputs
 
-pytestmark = pytest.mark.unit
-
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 
 

@@ -11,7 +11,6 @@ from dtj_trainer.pipeline_parallel.partition import balance, weights
 COSTS = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 
 
-@pytest.mark.property
 @given(COSTS, st.data())
 def test_no_other_cut_makes_the_heaviest_part_lighter(costs: list[int], data: st.DataObject) -> None:
     parts = data.draw(st.integers(1, len(costs)))
@@ -20,7 +19,6 @@ def test_no_other_cut_makes_the_heaviest_part_lighter(costs: list[int], data: st
     assert max(weights(costs, balance(costs, parts))) == best
 
 
-@pytest.mark.property
 @given(COSTS, st.data())
 def test_parts_follow_each_other_and_none_is_empty(costs: list[int], data: st.DataObject) -> None:
     parts = data.draw(st.integers(1, len(costs)))
@@ -31,12 +29,10 @@ def test_parts_follow_each_other_and_none_is_empty(costs: list[int], data: st.Da
     assert sum(weights(costs, firsts)) == sum(costs)
 
 
-@pytest.mark.unit
 def test_of_several_best_cuts_the_last_is_taken() -> None:
     assert balance([5, 0, 0, 5], 2) == (0, 3)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("parts", [0, 4])
 def test_more_parts_than_links_and_none_at_all_are_refused(parts: int) -> None:
     with pytest.raises(ValueError, match=f"{parts} parts of 3 links"):

@@ -8,10 +8,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.unit
-
 TRAINER = Path(__file__).resolve().parents[3] / "trainer-image"
 PRIVATE = re.compile(r"_[a-zA-Z]\w*|__internal__")
 PACKAGES = re.compile(r"tensorflow\.(python|core|compiler)\b|keras\.src\b|tf_keras\.src\b")

@@ -20,8 +20,6 @@ from log_lines import log_lines
 from loopback import free_ports
 from patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.unit
-
 MOMENT = Progress(
     phase=Phase.TRAINING,
     step=450,

@@ -3,11 +3,7 @@
 import re
 import time
 
-import pytest
-
 from dtj_trainer.process.task_context import Startup
-
-pytestmark = pytest.mark.unit
 
 
 def test_each_part_of_the_start_is_reported_with_the_seconds_that_it_took() -> None:

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from dtj_launch import progress
 from dtj_launch.progress import ProgressStore, _Server, serve_status
 
-pytestmark = pytest.mark.unit
-
 STATUS = b"GET /status HTTP/1.0\r\nHost: x\r\n\r\n"
 
 

@@ -8,8 +8,6 @@ from dtj_trainer.config.parsing import parse
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.stepping import Course
 
-pytestmark = pytest.mark.unit
-
 
 def test_epochs_of_whole_steps_that_are_fewer_than_asked_for_are_said() -> None:
     assert Course(examples=64, epochs=10, batch=64).describe_whole_epochs() is None
