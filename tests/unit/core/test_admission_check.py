@@ -19,14 +19,6 @@ def test_templates_are_checked_before_anything_is_created() -> None:
     ]
 
 
-def test_a_rejected_template_is_invalid_in_the_servers_own_words_and_creates_nothing() -> None:
-    world = World(job(), template_errors=('digits-worker-0: unknown field "spec.containers[0].imagee"',))
-    world.settle()
-    assert world.is_true(Condition.INVALID)
-    assert not world.pods
-    assert 'unknown field "spec.containers[0].imagee"' in world.events[-1].message
-
-
 def test_what_keeps_the_template_from_being_checked_is_shown_once() -> None:
     world = World(job(), obstacle="failed calling webhook")
     patch, check = world.planned()
@@ -58,15 +50,6 @@ def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid(
     world.settle()
     assert not world.is_true(Condition.INVALID)
     assert "digits-worker-1" in world.pods, "its creation says what is wrong, where something is"
-
-
-def test_an_unknown_profile_is_invalid_and_names_the_known_ones() -> None:
-    world = World(job(accelerator={"profile": "nvidia-l5"}))
-    world.settle()
-    assert world.is_true(Condition.INVALID)
-    condition = world.condition(Condition.INVALID)
-    assert condition.message.startswith('spec.accelerator.profile: there is no accelerator profile "nvidia-l5"')
-    assert "nvidia-l4" in condition.message
 
 
 def test_a_slice_with_the_wrong_number_of_hosts_is_invalid_and_says_the_right_one() -> None:

@@ -48,16 +48,6 @@ def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
         world.run_all()
 
 
-def test_attempts_have_time_between_them() -> None:
-    world = running()
-    for attempt in (2, 3):
-        world.loses("worker-0" if attempt == 2 else "worker-0-r1")
-        if attempt == 3:
-            assert world.job.status.attempt == 2
-            world.wait(10)
-        assert world.job.status.attempt == attempt
-
-
 def test_a_restart_recorded_by_a_clock_that_was_ahead_delays_no_next_one() -> None:
     world = running()
     world.loses("worker-1")

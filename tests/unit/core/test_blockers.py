@@ -81,13 +81,6 @@ class TestBlockers:
         assert len(world.taken(PatchStatus)) == writes + 1
         assert len(world.events) == 1
 
-    def test_when_nothing_blocks_any_more_the_job_waits_for_its_pods_as_before(self) -> None:
-        world = waiting_for_pods(roles={"worker": 2})
-        world.block("worker-0", Reason.UNSCHEDULABLE, NO_NODE)
-        world.settle()
-        world.sees("worker-0", Phase.PENDING)
-        assert ready_condition(world) == (Reason.WAITING_FOR_PODS, "0 of 2 pods are ready")
-
     def test_a_pod_that_is_on_its_way_out_blocks_nothing(self) -> None:
         world = waiting_for_pods(roles={"worker": 2})
         world.block("worker-0", Reason.UNSCHEDULABLE, NO_NODE)

@@ -7,7 +7,6 @@ import pytest
 from builders import job
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreatePod
 from dtj.core.observed import Phase
 from world import World, running
 
@@ -15,38 +14,6 @@ from world import World, running
 def reason(world: World) -> str:
     condition = world.job.status.condition(Condition.FAILED)
     return condition.reason if condition is not None and condition.status == "True" else ""
-
-
-@pytest.mark.parametrize("limit", [0, 1, 3])
-def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(limit: int) -> None:
-    world = running(roles={"worker": 1}, backoffLimit=limit)
-    for _ in range(limit + 3):
-        if not world.job.status.terminal:
-            world.fail_worker(3)
-    assert len(world.taken(CreatePod)) == limit + 1
-    assert reason(world) == Reason.BACKOFF_LIMIT_EXCEEDED
-    assert world.job.status.restarts.user == world.job.status.restarts.total == limit
-
-
-def test_running_out_of_memory_is_counted_apart_and_paid_from_the_same_budget() -> None:
-    world = running(roles={"worker": 1}, backoffLimit=2)
-    world.fail_worker(137, oom=True)
-    world.fail_worker(3)
-    assert (world.job.status.restarts.out_of_memory, world.job.status.restarts.user) == (1, 1)
-    world.fail_worker(137, oom=True)
-    assert reason(world) == Reason.BACKOFF_LIMIT_EXCEEDED
-    assert world.root_cause().kind == "OutOfMemory"
-
-
-def test_a_disruption_is_no_error_without_a_limit_however_often() -> None:
-    world = running(roles={"worker": 1}, backoffLimit=0)
-    for attempt in range(1, 8):
-        world.loses(f"worker-0-r{attempt - 1}" if attempt > 1 else "worker-0")
-        world.finish_deletions()
-        world.run_all()
-        world.settle()
-    assert (world.job.status.attempt, world.job.status.restarts.disruption) == (8, 7)
-    assert world.job.status.state == "Running"
 
 
 @pytest.mark.parametrize(
@@ -67,17 +34,6 @@ def test_policy_and_exit_code_decide_whether_an_error_is_retried(
     world = running(replicaSpecs={"worker": {"replicas": 1, **role}}, **policy)  # type: ignore[arg-type]
     world.fail_worker(code)
     assert reason(world) == expected
-
-
-def test_the_peers_of_the_one_that_failed_are_not_charged() -> None:
-    world = running(roles={"worker": 3}, backoffLimit=1)
-    world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="the cause")
-    world.advance(1)
-    for peer in ("worker-0", "worker-2"):
-        world.set_pod(peer, Phase.FAILED, exit_code=75)
-    world.settle()
-    assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
-    assert world.root_cause().message == "the cause"
 
 
 def test_success_forgets_the_cause_of_earlier_restarts() -> None:
@@ -134,10 +90,3 @@ class TestMoreMemoryAfterOutOfMemory:
         world = self.world(limit="8Gi")
         self.run_out(world, 1)
         assert self.memory(world, "worker-0-r1") == "8Gi"
-
-    def test_other_errors_give_nothing(self) -> None:
-        world = self.world()
-        world.start()
-        world.set_pod("worker-0", Phase.FAILED, exit_code=3)
-        world.wait(61)
-        assert self.memory(world, "worker-0-r1") == "1Gi"

@@ -10,7 +10,6 @@ import pytest
 from builders import job, pod
 from dtj.api.names import Condition
 from dtj.core.observed import Phase
-from dtj.core.status import format_time
 from world import World, running
 
 PS = {"chief": 1, "worker": 1, "ps": 1}
@@ -52,16 +51,6 @@ class TestFailedPodsThatSomebodyTidiesAway:
         assert world.job.status.pending_restart is None
         assert world.root_cause().message == "no such flower"
 
-    def test_report_the_step_of_a_loss_that_is_not_finite(self) -> None:
-        """Every worker of a collective ends with 1 and the same line, at the same time."""
-        world = running(roles={"worker": 2}, backoffLimit=0)
-        for name in ("worker-0", "worker-1"):
-            world.set_pod(name, Phase.FAILED, exit_code=1, message="the loss is not finite at step 33 on worker 1")
-        world.settle()
-        assert world.is_true(Condition.FAILED) or world.is_true(Condition.FAILURE_TARGET)
-        assert world.root_cause().message == "the loss is not finite at step 33 on worker 1"
-        assert world.job.status.restarts.user == 0
-
     def test_do_not_hide_a_cause_that_shows_later(self) -> None:
         world = running(roles={"worker": 2}, backoffLimit=1)
         world.sees("worker-1", Phase.FAILED, exit_code=3)
@@ -71,16 +60,6 @@ class TestFailedPodsThatSomebodyTidiesAway:
         world.settle()
         counts = world.job.status.restarts
         assert (world.job.status.attempt, counts.user, counts.disruption) == (2, 0, 1)
-
-    def test_are_not_waited_for_by_a_clock_that_was_ahead(self) -> None:
-        world = running(roles={"worker": 2}, backoffLimit=1)
-        world.sees("worker-1", Phase.FAILED, exit_code=3)
-        pending = world.job.status.pending_restart
-        assert pending is not None
-        ahead = pending.model_copy(update={"not_before": format_time(world.now + timedelta(hours=1))})
-        world.job = replace(world.job, status=world.job.status.model_copy(update={"pending_restart": ahead}))
-        world.settle()
-        assert world.job.status.attempt == 2
 
 
 class TestPodsThatVanish:
@@ -95,32 +74,6 @@ class TestPodsThatVanish:
         world.settle()
         counts = world.job.status.restarts
         assert (world.job.status.attempt, counts.user, counts.disruption) == (2, 0, 1)
-
-    def test_of_a_server_while_a_worker_is_awaited_start_all_again(self) -> None:
-        world = running(strategy="ParameterServer", roles=PS)
-        world.take_away("worker-0")
-        world.settle_deletions()
-        assert not world.is_true(Condition.PODS_READY)
-        world.remove("ps-0")
-        world.settle()
-        assert world.job.status.attempt == 2
-
-    def test_before_they_were_ready_after_a_restart_alone_are_made_again_and_nobody_pays(self) -> None:
-        world = running(strategy="ParameterServer", roles=PS)
-        world.take_away("worker-0")
-        world.settle_deletions()
-        world.remove("worker-0-r1")
-        world.settle()
-        assert "digits-worker-0-r1" in world.pods
-        assert world.job.status.restarts.total == 1
-
-    def test_before_all_were_ready_are_made_again_and_nobody_pays(self) -> None:
-        world = World(job(roles={"worker": 2}))
-        world.settle()
-        world.remove("worker-1")
-        world.settle()
-        assert "digits-worker-1" in world.pods
-        assert (world.job.status.attempt, world.job.status.restarts.total) == (1, 0)
 
 
 class TestALostPeer:

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from dtj.api.names import Condition
-from dtj.core.actions import RequeueAfter
 from dtj.core.observed import Phase
 from world import World, running
 
@@ -86,11 +85,6 @@ class TestAPodThatHangsOnADeadNode:
         world.wait(2)
         assert world.is_true(Condition.COMPLETE)
         assert "digits-worker-0" in world.condition(Condition.COMPLETE).message
-
-    def test_is_looked_for_again_when_its_time_is_over(self) -> None:
-        world = running(strategy="ParameterServer", roles=PS)
-        world.sees("chief-0", Phase.SUCCEEDED)
-        assert 60.0 in [action.seconds for action in world.step() if isinstance(action, RequeueAfter)]
 
 
 @pytest.mark.parametrize("hours", [0, 2, -2])

@@ -9,8 +9,7 @@ import pytest
 
 from builders import NOW, job, manifest
 from dtj.api.job import Job
-from dtj.api.json import dig
-from dtj.api.names import Annotation, Condition, Reason
+from dtj.api.names import Condition, Reason
 from dtj.core.actions import (
     Action,
     CreateConfigMap,
@@ -23,12 +22,11 @@ from dtj.core.actions import (
 )
 from dtj.core.observed import Blocker, Observed, Phase
 from dtj.core.planner import plan
-from dtj.core.platform import Platform
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import CONFIG_MAPS, JOBS, PODS, SERVICES
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
-from support.virtual_time import settled, virtual_time
+from support.virtual_time import virtual_time
 from world import World, running
 
 MANY = 60
@@ -49,23 +47,6 @@ def test_it_is_created_before_the_service_that_names_it_and_the_pods_that_refer_
     assert world.service.config_map == name
     order = kinds(world)
     assert order.index(CreateConfigMap) < order.index(CreateService) < order.index(CreatePod)
-
-
-def test_a_small_job_has_none() -> None:
-    world = running(roles={"worker": 4})
-    assert world.config_maps == {}
-    assert world.service is not None
-    assert world.service.config_map == ""
-
-
-def test_nothing_is_done_about_it_while_the_job_runs_and_restarts() -> None:
-    world = large()
-    world.history.clear()
-    world.sees("worker-1", Phase.FAILED, exit_code=137)
-    world.finish_deletions()
-    world.wait(60)
-    assert world.job.status.attempt == 2
-    assert not {CreateConfigMap, DeleteConfigMap} & set(kinds(world))
 
 
 def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -> None:
@@ -120,13 +101,6 @@ def test_one_that_somebody_deleted_is_created_again_when_a_pod_waits_for_it() ->
     assert list(world.config_maps) == [name]
 
 
-def test_a_platform_without_config_maps_has_none() -> None:
-    world = World(job(roles={"worker": MANY}), platform=Platform(inline_addresses=None))
-    world.settle()
-    assert world.config_maps == {}
-    assert world.pods
-
-
 REFUSED = Forbidden("exceeded quota: count/configmaps", status=403, reason="Forbidden")
 
 
@@ -138,17 +112,6 @@ def submit(harness: Harness) -> Job:
     body = harness.gateway.put(JOBS, {**manifest("digits", roles={"worker": MANY})})
     harness.engine.feed.put(body)
     return Job.from_object(body)
-
-
-@virtual_time
-async def test_the_engine_creates_it_and_notes_it_on_the_service() -> None:
-    gateway = FakeGateway()
-    async with harnessed(planner, gateway=gateway) as harness:
-        submit(harness)
-        await settled()
-        (name,) = gateway.names(CONFIG_MAPS)
-        assert dig(gateway.body(SERVICES, "digits"), "metadata", "annotations", Annotation.CLUSTER) == name
-        assert len(gateway.names(PODS)) == MANY
 
 
 @virtual_time

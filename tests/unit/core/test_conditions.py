@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.conditions import DesiredCondition as Wanted
 from dtj.core.conditions import DesiredConditions, state
@@ -61,13 +60,6 @@ def test_a_job_in_its_last_second_is_still_running() -> None:
     world.finish_deletions()
     world.settle()
     assert world.job.status.state == "Succeeded"
-
-
-def test_a_job_that_becomes_invalid_while_it_runs_still_runs_and_says_why() -> None:
-    world = running(roles={"worker": 2})
-    world.job = replace(world.job, spec=job(roles={"worker": 2}, accelerator={"profile": "gone", "count": 1}).spec)
-    world.settle()
-    assert (world.job.status.state, world.job.status.reason) == ("Running", "UnknownAcceleratorProfile")
 
 
 @pytest.mark.parametrize("condition", list(Condition))

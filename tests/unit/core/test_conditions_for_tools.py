@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dtj.api.json import JsonObject, dig, objects
-from dtj.api.names import Condition, Reason
+from dtj.api.names import Condition
 from support.lives import EXPECTED, points
 
 POINTS = points()
@@ -25,12 +25,6 @@ def test_the_conditions_for_tools_follow_from_the_others(point: str) -> None:
     kinds = (Condition.READY, Condition.RECONCILING, Condition.STALLED)
     found = tuple(condition(POINTS[point], kind)["status"] for kind in kinds)
     assert found == BY_STATUS.get(EXPECTED[point], waiting)
-
-
-def test_a_training_that_does_not_progress_has_a_condition_of_its_own() -> None:
-    body = POINTS["its training does not progress"]
-    assert condition(body, Condition.PROGRESS_STALLED)["status"] == "True"
-    assert condition(body, Condition.READY)["reason"] == Reason.ALL_PODS_READY
 
 
 def test_ready_has_the_reason_of_the_condition_that_explains_it() -> None:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from builders import job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
-from dtj.api.spec import Gang, Role
-from dtj.core.actions import CreateGang
-from dtj.core.gang.discovery import APIS
+from dtj.api.spec import Role
 from dtj.core.observed import Phase
 from dtj.core.replicas import replicas
 from dtj.local.platform import local_network
 from world import World, running
 
 ROLES = {"worker": 2, "dispatcher": 1, "data-worker": 2}
-TRAINING = {"digits-worker-0", "digits-worker-1"}
-SERVICE = {"digits-dispatcher-0", "digits-data-worker-0", "digits-data-worker-1"}
 
 
 def environment(manifest: JsonObject) -> dict[str, str]:
@@ -32,16 +26,6 @@ def live(world: World) -> set[str]:
 
 
 class TestWhatPodsAreTold:
-    def test_every_pod_gets_the_address_of_the_dispatcher(self) -> None:
-        given = {environment(made)["TF_DATA_SERVICE_ADDRESS"] for made in running(roles=ROLES).manifests.values()}
-        assert given == {"dispatcher-0.digits.default.svc:2222"}
-
-    def test_the_service_is_in_nobodys_cluster_and_sees_that_of_the_others(self) -> None:
-        for name, made in running(roles=ROLES).manifests.items():
-            config = json.loads(environment(made)["TF_CONFIG"])
-            assert config["cluster"].keys() == {"worker"}
-            assert config["task"]["type"] in name
-
     def test_its_pods_get_the_address_under_which_they_are_reached(self) -> None:
         world = running(roles={**ROLES, "evaluator": 1})
         given = {
@@ -88,18 +72,6 @@ class TestItsLife:
         assert live(world) == set()
         assert world.is_true(Condition.COMPLETE)
 
-    def test_the_job_is_ready_when_the_service_is_ready_too(self) -> None:
-        world = World(job(roles=ROLES))
-        world.settle()
-        for index in range(2):
-            world.set_pod(f"worker-{index}", Phase.RUNNING)
-        world.settle()
-        assert not world.is_true(Condition.PODS_READY)
-        world.run_all()
-        world.settle()
-        assert world.is_true(Condition.PODS_READY)
-        assert world.job.status.ready == "5/5"
-
     def test_an_error_of_a_data_worker_is_paid_by_the_users_budget(self) -> None:
         world = running(roles=ROLES, backoffLimit=1)
         for suffix, restarts in (("", 1), ("-r1", 1)):
@@ -110,18 +82,6 @@ class TestItsLife:
         world.finish_deletions()
         world.settle()
         assert "data-worker-0" in world.condition(Condition.FAILED).message
-
-    def test_a_new_attempt_of_all_begins_with_a_new_service(self) -> None:
-        world = running(roles=ROLES)
-        world.loses("worker-1")
-        assert live(world) == {f"{name}-r1" for name in TRAINING | SERVICE}
-
-    def test_all_of_it_belongs_to_the_gang(self) -> None:
-        volcano = tuple(api for api in APIS if api.gang is Gang.VOLCANO)
-        world = World(job(roles=ROLES, runPolicy={"scheduling": {"gang": "Volcano"}}), installed=volcano)
-        world.settle()
-        (created,) = (action for action in world.taken(CreateGang) if isinstance(action, CreateGang))
-        assert dig(created.manifest, "spec", "minMember") == 5
 
     def test_the_jobs_accelerator_is_for_those_that_train(self) -> None:
         world = World(job(roles=ROLES, accelerator={"profile": "nvidia-l4"}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from builders import edited, job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import RequeueAfter
-from dtj.core.observed import Phase
 from world import World
 
 
@@ -75,13 +74,6 @@ def test_a_template_that_is_refused_is_what_kept_it() -> None:
     world.advance(60)
     assert failed_for(world) == Reason.START_DEADLINE_EXCEEDED
     assert "worker: spec.containers[0].imge" in world.events[-1].message
-
-
-def test_success_before_the_deadline_counts() -> None:
-    world = ready(world_of(activeDeadlineSeconds=100))
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.wait(101)
-    assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
 
 
 def test_deadlines_start_again_when_a_job_is_resumed() -> None:

@@ -10,8 +10,6 @@ import pytest
 from builders import job
 from dtj.api.job import Job
 from dtj.api.json import dig, objects
-from dtj.api.names import Condition
-from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Phase
 from world import World, running
 
@@ -49,14 +47,6 @@ def test_all_start_again_with_the_new_number_of_workers(wanted: int) -> None:
     assert world.job.status.selector == "training.dtj.dev/job-name=digits,training.dtj.dev/role=worker"
 
 
-def test_the_number_is_recorded_before_a_pod_is_touched() -> None:
-    world = running(elastic(2))
-    scale(world, elastic(3))
-    first = world.step()
-    assert not any(isinstance(action, CreatePod | DeletePod) for action in first)
-    assert any(isinstance(action, PatchStatus) for action in first)
-
-
 def test_pods_that_end_because_of_it_are_no_failure() -> None:
     world = running(elastic(3))
     scale(world, elastic(2))
@@ -68,14 +58,6 @@ def test_pods_that_end_because_of_it_are_no_failure() -> None:
     world.run_all()
     world.settle()
     assert (world.job.status.attempt, world.job.status.state) == (2, "Running")
-
-
-def test_a_parameter_server_job_starts_again_too_since_all_know_the_list() -> None:
-    world = World(elastic(1, strategy="ParameterServer", chief=1, ps=1))
-    world.start()
-    scale(world, elastic(2, strategy="ParameterServer", chief=1, ps=1))
-    world.settle()
-    assert living(world) == {"chief-0-r1", "worker-0-r1", "worker-1-r1", "ps-0-r1"}
 
 
 def test_a_job_that_has_not_begun_begins_with_the_new_number() -> None:
@@ -109,21 +91,3 @@ def test_scaling_twice_in_a_hurry_makes_one_attempt_after_the_other() -> None:
     world.wait(10)
     assert world.job.status.attempt == 3
     assert world.job.status.replica_statuses["worker"].desired == 4
-
-
-def test_a_job_that_has_succeeded_meanwhile_is_done() -> None:
-    world = running(elastic(2))
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    scale(world, elastic(4))
-    world.settle()
-    assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
-    assert world.job.status.attempt == 1
-
-
-def test_a_worker_that_is_lost_while_it_is_scaled_costs_no_second_attempt() -> None:
-    world = running(elastic(2))
-    world.take_away("worker-1")
-    scale(world, elastic(3))
-    world.settle()
-    assert world.job.status.attempt == 2
-    assert living(world) == {"worker-0-r1", "worker-1-r1", "worker-2-r1"}

@@ -26,17 +26,6 @@ def test_what_the_chief_exported_is_in_the_status_of_the_job_that_succeeded() ->
     assert JobStatus.from_object(world.job.status.to_object()).export == EXPORTED
 
 
-def test_it_is_kept_when_the_pod_that_reported_it_is_gone() -> None:
-    world = running(runPolicy={"cleanPodPolicy": "All"})
-    world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
-    world.step()
-    world.finish_deletions()
-    assert not world.pods
-    world.settle()
-    assert world.is_true(Condition.COMPLETE)
-    assert world.job.status.export == EXPORTED
-
-
 def test_where_all_workers_must_succeed_it_is_recorded_when_the_first_is_done() -> None:
     world = running(runPolicy={"successPolicy": "AllWorkers"})
     world.sees("worker-0", Phase.SUCCEEDED, message=WORDS)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dtj.api.names import Condition, Reason
-from dtj.core.actions import Emit
+from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from world import running
 
@@ -24,16 +23,6 @@ class TestFailure:
         assert (cause.exit_code, cause.signal, cause.node) == (137, 9, "node-1")
         assert world.is_true(Condition.FAILED)
         assert not world.is_true(Condition.COMPLETE)
-
-    def test_the_event_names_pod_code_and_last_line(self) -> None:
-        world = running(runPolicy=NO_RETRY)
-        world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="first\nshapes do not match")
-        world.settle_deletions()
-        assert world.events[-1] == Emit(
-            "Warning",
-            Reason.BACKOFF_LIMIT_EXCEEDED,
-            "worker-1 (pod digits-worker-1) exited with code 3: shapes do not match",
-        )
 
 
 def test_the_outcome_is_recorded_before_a_pod_is_touched() -> None:

@@ -24,21 +24,6 @@ class TestKueue:
     def message(self, story: World) -> str:
         return story.condition(Condition.SUSPENDED).message
 
-    def test_nothing_is_created_before_the_job_is_admitted(self) -> None:
-        story = self.queued()
-        assert not story.pods
-        assert story.service is None
-        assert story.job.status.state == "Suspended"
-        assert story.job.status.reason == "Queued"
-
-    def test_why_it_waits_is_reported_in_kueues_words(self) -> None:
-        story = self.queued()
-        story.kueue_says(
-            {"conditions": [kueue_condition("QuotaReserved", "False", message="insufficient quota for cpu")]}
-        )
-        story.settle()
-        assert self.message(story) == "Kueue: insufficient quota for cpu"
-
     def test_what_else_kueue_says_is_reported_once_a_minute(self) -> None:
         story = self.queued()
         for words, after, reported in ("2 more needed", 0, "2"), ("1 more needed", 0, "2"), ("1 more needed", 60, "1"):
@@ -138,13 +123,6 @@ class TestKueue:
         story.gang = replace(story.gang, active=False)
         story.settle_deletions()
         assert "spec.active" in story.condition(Condition.SUSPENDED).message
-
-    def test_a_workload_that_is_deleted_sends_the_job_back_into_the_queue(self) -> None:
-        story = admitted()
-        story.gang = None
-        story.settle_deletions()
-        assert story.gang is not None
-        assert not story.pods
 
     def test_a_job_that_ends_has_a_finished_workload(self) -> None:
         story = admitted()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -11,7 +10,7 @@ from builders import job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import JobStatus
-from dtj.core.actions import CreateGang, CreatePod, LookForGangs, PatchStatus, ReadDefaultQueue
+from dtj.core.actions import CreateGang, PatchStatus, ReadDefaultQueue
 from support.gang_worlds import KUEUE, VOLCANO, admit, evict
 from world import World
 
@@ -51,26 +50,6 @@ def test_it_waits_in_the_default_queue_and_starts_when_it_is_admitted() -> None:
     assert len(story.pods) == 3
 
 
-def test_the_queue_is_recorded_before_anything_is_created() -> None:
-    story = world()
-    written = next(i for i, a in enumerate(story.history) if isinstance(a, PatchStatus) and a.status.queue == "default")
-    made = next(i for i, a in enumerate(story.history) if isinstance(a, CreateGang | CreatePod))
-    assert written < made
-
-
-def test_without_a_default_queue_it_runs_at_once() -> None:
-    story = world(default=False)
-    assert len(story.pods) == 3
-    assert story.gang is None
-    assert not story.job.status.queue
-
-
-def test_nobody_asks_where_there_is_no_kueue() -> None:
-    story = world(installed=(VOLCANO,))
-    assert not story.taken(ReadDefaultQueue)
-    assert len(story.pods) == 3
-
-
 @pytest.mark.parametrize(
     "scheduling", [{"gang": "None"}, {"gang": "Volcano"}, {"gang": "Auto", "queue": "team-a"}], ids=str
 )
@@ -78,10 +57,6 @@ def test_nobody_asks_for_a_job_that_says_how_it_is_scheduled(scheduling: JsonObj
     story = world(installed=(KUEUE, VOLCANO), scheduling=scheduling)
     assert not story.taken(ReadDefaultQueue)
     assert not story.job.status.queue
-
-
-def test_kueue_without_a_queue_takes_the_default_one() -> None:
-    assert queue_of_workload(world(scheduling={"gang": "Kueue"})) == "default"
 
 
 def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() -> None:
@@ -149,18 +124,6 @@ def test_a_crd_that_does_not_keep_the_queue_is_named_and_starts_no_pod() -> None
     story.old_crd = frozenset()
     story.wait(61)
     assert queue_of_workload(story) == "default"
-
-
-def test_a_default_queue_is_asked_for_again_while_the_job_waits_for_something_else() -> None:
-    story = world(default=False, runs=False, template_errors=("worker: no such field",))
-    story.settle()
-    story.has_default_queue = True
-    story.template_errors = ()
-    for _ in range(5):
-        story.now += timedelta(seconds=61)
-        story.settle()
-    assert story.job.status.queue == "default"
-    assert story.taken(LookForGangs)
 
 
 def begun() -> World:

@@ -88,9 +88,6 @@ class TestManager:
         story.settle()
         assert len(story.taken(PatchStatus)) == written
 
-    def test_whether_the_pods_are_ready_is_read_from_the_copy(self) -> None:
-        assert workload_conditions(running())["PodsReady"] == "True/Started"
-
     def test_an_evicted_job_waits_in_its_queue_again(self) -> None:
         story = running()
         assert story.gang is not None
@@ -101,13 +98,6 @@ class TestManager:
         assert (found["QuotaReserved"], found["Requeued"]) == ("False/Pending", "False/AdmissionCheck")
         assert story.job.status.start_time is None
         assert story.job.status.reason == "Queued"
-
-    def test_a_suspended_job_has_no_workload(self) -> None:
-        story = running()
-        story.job = edited(story.job, suspend=True)
-        story.settle()
-        assert story.gang is None
-        assert story.job.status.state == "Suspended"
 
     def test_a_job_of_another_size_gets_another_workload(self) -> None:
         story = running()

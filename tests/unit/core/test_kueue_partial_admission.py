@@ -115,18 +115,6 @@ def test_a_job_whose_admitted_workers_complete_has_succeeded() -> None:
     assert story.job.status.replica_statuses["worker"].desired == 2
 
 
-def test_a_restart_keeps_to_what_was_admitted() -> None:
-    story = queued()
-    admit(story, 2)
-    story.set_pod("worker-1", Phase.FAILED, exit_code=137)
-    for _ in range(3):
-        story.settle()
-        story.finish_deletions()
-        story.advance(60)
-    assert story.job.status.attempt == 2
-    assert living(story) == {"worker-0-r1", "worker-1-r1"}
-
-
 def test_a_job_that_waits_again_asks_for_all_workers_again() -> None:
     story = queued()
     admit(story, 2)

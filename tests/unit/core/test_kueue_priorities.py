@@ -9,7 +9,7 @@ from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.api.kueue import PRIORITY_CLASS
 from dtj.api.names import Condition
-from dtj.core.actions import ReadPriorityClass, UpdateGang
+from dtj.core.actions import UpdateGang
 from support.gang_worlds import KUEUE, admit, kueue_condition
 from world import World
 
@@ -26,23 +26,6 @@ def waiting(priority_class: str | None = "high", **known: int) -> World:
 def labelled(given: Job, priority_class: str | None) -> Job:
     """The job with this label alone."""
     return replace(given, labels={PRIORITY_CLASS: priority_class} if priority_class is not None else {})
-
-
-def test_the_workload_has_the_class_and_its_value() -> None:
-    story = waiting(high=100)
-    spec = story.gang_manifests[-1]["spec"]
-    assert isinstance(spec, dict)
-    assert spec["priority"] == 100
-    assert spec["priorityClassName"] == "high"
-    assert spec["priorityClassSource"] == "kueue.x-k8s.io/workloadpriorityclass"
-    assert len(story.taken(ReadPriorityClass)) == 1
-
-
-def test_without_the_label_it_has_the_priority_of_its_pods() -> None:
-    spec = waiting(None).gang_manifests[-1]["spec"]
-    assert isinstance(spec, dict)
-    assert spec["priority"] == 7
-    assert "priorityClassName" not in spec
 
 
 def test_a_class_that_does_not_exist_is_named_with_what_to_do() -> None:

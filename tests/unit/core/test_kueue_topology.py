@@ -6,7 +6,7 @@ import pytest
 
 from builders import job, manifest, stored
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, dig
 from dtj.api.kueue import (
     LAYERS,
     POD_SET_GROUP,
@@ -69,11 +69,6 @@ def test_the_annotations_of_the_template_are_the_request_of_the_pod_set(
     annotations: JsonObject, asked: JsonObject
 ) -> None:
     assert topology_request(template(annotations)) == {"podIndexLabel": Label.INDEX, **asked}
-
-
-def test_the_workload_has_the_request() -> None:
-    (pod_set,) = objects(dig(queued({TOPOLOGY_REQUIRED: RACK}).gang_manifests[0], "spec", "podSets"))
-    assert pod_set["topologyRequest"] == {"podIndexLabel": Label.INDEX, "required": RACK}
 
 
 def test_a_pod_waits_until_kueue_has_given_it_its_node() -> None:

@@ -51,9 +51,3 @@ def test_other_pods_do_not_go_on_meanwhile() -> None:
     world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1})
     world.sees("chief-0", Phase.SUCCEEDED, exit_code=0)
     assert live(world) & {"digits-worker-0", "digits-ps-0", "digits-evaluator-0"} == {"digits-evaluator-0"}
-
-
-def test_a_job_that_has_failed_waits_for_no_evaluation() -> None:
-    world = running(roles=ROLES, backoffLimit=0)
-    world.sees("worker-0", Phase.FAILED, exit_code=1)
-    assert "digits-evaluator-0" not in live(world)

@@ -63,9 +63,6 @@ class TestIdentity:
         assert dig(service, "spec", "publishNotReadyAddresses") is True
         assert dig(service, "spec", "selector") == {Label.JOB_UID: owner.uid, Label.ATTEMPT: "3"}
 
-    def test_the_kubelet_never_restarts_it(self) -> None:
-        assert dig(pod(job()), "spec", "restartPolicy") == "Never"
-
     @pytest.mark.parametrize(
         ("given", "policy"),
         [
@@ -193,14 +190,6 @@ class TestSecurity:
         assert dig(made, "spec", "securityContext") == {"seccompProfile": {"type": "RuntimeDefault"}}
         assert dig(made, "spec", "containers", 0, "securityContext") == {"allowPrivilegeEscalation": False}
 
-    def test_what_the_user_set_stays(self) -> None:
-        own = template(
-            automountServiceAccountToken=True, securityContext={"seccompProfile": {"type": "Unconfined"}, "fsGroup": 5}
-        )
-        made = pod(job(template=own))
-        assert dig(made, "spec", "automountServiceAccountToken") is True
-        assert dig(made, "spec", "securityContext", "seccompProfile", "type") == "Unconfined"
-
     def test_a_service_account_that_the_user_names_keeps_its_token(self) -> None:
         made = pod(job(template=template(serviceAccountName="bucket-reader")))
         assert dig(made, "spec", "automountServiceAccountToken") is None
@@ -274,9 +263,6 @@ class TestExport:
 
     def test_a_saved_model_is_what_a_path_alone_asks_for(self) -> None:
         assert environment(pod(job(export={"path": "/e"})))["DTJ_EXPORT_FORMATS"] == "SavedModel"
-
-    def test_without_a_path_there_is_neither(self) -> None:
-        assert not {"DTJ_EXPORT_DIR", "DTJ_EXPORT_FORMATS"} & environment(pod(job())).keys()
 
 
 class TestAccelerators:

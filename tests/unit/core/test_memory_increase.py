@@ -6,9 +6,8 @@ import pytest
 
 from builders import job
 from dtj.api.json import JsonObject, dig
-from dtj.core.actions import CreateGang, UpdateGang
 from dtj.core.observed import GangApi, Phase
-from support.gang_worlds import COSCHEDULING, KUEUE, KUEUE_BETA_2, NATIVE_137, VOLCANO, admit
+from support.gang_worlds import COSCHEDULING, KUEUE, KUEUE_BETA_2, VOLCANO, admit
 from world import World, live
 
 TEMPLATE: JsonObject = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"memory": "1Gi"}}}]}}
@@ -97,18 +96,3 @@ def test_a_gang_scheduler_is_told_what_the_pods_of_the_next_attempt_request(api:
     run_out_of_memory(story)
     assert of_pods(story) == {"2048Mi"}
     assert asked_for(story) == "6442450944"
-
-
-def test_a_podgroup_that_says_nothing_of_memory_stays() -> None:
-    story = story_of(NATIVE_137)
-    run_out_of_memory(story)
-    assert of_pods(story) == {"2048Mi"}
-    assert len(story.taken(CreateGang)) == 1
-    assert not story.taken(UpdateGang)
-
-
-def test_a_worker_that_comes_back_alone_leaves_the_group_of_the_others_as_it_is() -> None:
-    story = story_of(VOLCANO, strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-    run_out_of_memory(story, "digits-worker-1")
-    assert of_pods(story) == {"1Gi", "2048Mi"}
-    assert len(story.gang_manifests) == 1

@@ -41,14 +41,6 @@ class TestForeignObjects:
         assert not world.pods
         assert 'service "digits"' in world.events[-1].message
 
-    def test_the_job_goes_on_when_the_foreign_object_is_gone(self) -> None:
-        world = World(job())
-        world.service = Child("default", "digits", uid="s", owner_uid="")
-        world.wait(11)
-        world.service = None
-        world.settle()
-        assert len(world.pods) == 2
-
     def test_a_pod_with_our_labels_and_another_name_is_ignored(self) -> None:
         owner = job()
         world = running()

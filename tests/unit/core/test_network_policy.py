@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,7 @@ from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Label, Reason
 from dtj.app.settings import job_access
-from dtj.core.actions import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
+from dtj.core.actions import DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
 from dtj.core.observed import Child, Observed, Phase
 from dtj.core.planner import plan
 from dtj.core.platform import JobAccess, Platform
@@ -70,19 +69,6 @@ class TestWhatItLetsIn:
 
 
 class TestWhenItIsThere:
-    def test_it_comes_before_the_first_pod(self) -> None:
-        there = all_running()
-        kinds = [type(action) for action in there.history]
-        assert kinds.index(CreateNetworkPolicy) < kinds.index(CreatePod)
-        assert kinds.count(CreateNetworkPolicy) == 1
-
-    def test_where_it_is_not_asked_for_there_is_none(self) -> None:
-        there = all_running()
-        without = world(platform=Platform())
-        without.settle()
-        assert there.network_policy is not None
-        assert without.network_policy is None
-
     def test_one_that_somebody_deletes_comes_back(self) -> None:
         there = all_running()
         there.network_policy = None
@@ -100,24 +86,6 @@ class TestWhenItIsThere:
         ]
         assert there.network_policy != before
         assert there.pods == pods
-
-    def test_somebody_elses_of_the_same_name_is_left_alone_and_no_pod_is_created(self) -> None:
-        there = world()
-        there.job = replace(there.job, created_at=None)
-        there.network_policy = Child("default", "digits", "uid-of-another", "somebody-else")
-        there.settle()
-        assert there.pods == {}
-        assert there.job.status.reason == Reason.NAME_TAKEN
-        assert there.condition(Condition.PODS_READY).message.startswith(
-            'networkpolicy "digits" already exists and is not owned by this job'
-        )
-        assert there.network_policy.uid == "uid-of-another"
-
-    def test_it_goes_when_the_job_has_ended_and_nothing_listens(self) -> None:
-        there = all_running(roles={"worker": 1})
-        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
-        assert there.job.status.state == "Succeeded"
-        assert there.network_policy is None
 
     def test_it_stays_as_long_as_pods_are_left_running(self) -> None:
         there = all_running(roles={"chief": 1, "worker": 1}, runPolicy={"cleanPodPolicy": "None"})

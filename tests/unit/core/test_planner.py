@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from builders import NOW, edited, job, seen
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import PatchStatus, RequeueAfter
+from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from world import World, running
@@ -21,9 +21,6 @@ class TestStarting:
         world = World(job(roles={"worker": 2}))
         world.step()
         assert kinds(world.step()) == ["PatchStatus", "CreateService", "CreatePod", "CreatePod", "Emit"]
-
-    def test_a_job_that_does_not_change_gets_an_empty_plan(self) -> None:
-        assert running().step() == ()
 
     def test_a_deleted_job_gets_no_plan(self) -> None:
         deleting = replace(job(), deleting=True)
@@ -40,13 +37,6 @@ class TestStatusWrites:
         assert world.job.status.state == "Running"
         assert len(world.taken(PatchStatus)) == 2
         assert len(world.events) == 1
-
-    def test_a_change_of_counts_alone_waits_for_its_turn(self) -> None:
-        world = World(job(roles={"worker": 2}))
-        world.settle()
-        world.advance(1)
-        world.set_pod("worker-0", Phase.RUNNING)
-        assert world.step() == (RequeueAfter(9.0),)
 
     def test_conditions_of_others_are_left_alone(self) -> None:
         body = job()

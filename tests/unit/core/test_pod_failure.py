@@ -57,15 +57,6 @@ def test_each_end_has_its_class(of: Pod, expected: PodFailureClass | None) -> No
 
 
 @pytest.mark.parametrize(
-    "reason",
-    ["Evicted", "NodeLost", "NodeShutdown", "Terminated", "Preempting", "UnexpectedAdmissionError", "OutOfcpu",
-     "OutOfmemory", "OutOfnvidia.com/gpu"],
-)  # fmt: skip
-def test_a_pod_that_the_node_ended_is_a_disruption(reason: str) -> None:
-    assert ending(replace(pod(JOB, "worker-0", phase=Phase.FAILED), reason=reason)) is PodFailureClass.DISRUPTION
-
-
-@pytest.mark.parametrize(
     ("message", "expected"),
     [
         (
@@ -85,12 +76,6 @@ def test_a_pod_that_the_node_ended_is_a_disruption(reason: str) -> None:
 def test_an_eviction_for_the_pods_own_use_of_storage_is_its_error(message: str, expected: PodFailureClass) -> None:
     evicted = replace(pod(JOB, "worker-0", phase=Phase.FAILED), reason="Evicted", message=message)
     assert ending(evicted) is expected
-
-
-def test_a_script_that_leaves_with_0_when_it_is_asked_to_stop_has_not_completed() -> None:
-    done = pod(JOB, "worker-0", phase=Phase.SUCCEEDED, termination=ended(0, after_seconds=10))
-    assert ending(replace(done, **asked_to_stop(5))) is PodFailureClass.DISRUPTION
-    assert ending(replace(done, **asked_to_stop(11))) is PodFailureClass.COMPLETED
 
 
 def test_peers_that_leave_together_with_one_that_was_asked_to_stop_are_believed_at_once() -> None:

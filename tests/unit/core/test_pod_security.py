@@ -25,12 +25,6 @@ class TestRestrictedNamespaces:
         assert not world.is_true(Condition.INVALID)
         assert len(world.taken(CheckPods)) == 2, "as they are, and restricted"
 
-    def test_pods_are_not_restricted_elsewhere(self) -> None:
-        world = World(job())
-        world.settle()
-        assert not any(map(is_restricted, world.manifests.values()))
-        assert len(world.taken(CheckPods)) == 1
-
     def test_an_operator_that_restricts_all_pods_asks_once(self) -> None:
         world = World(job(), platform=Platform(restricted=True), enforces_restricted=True)
         world.settle()

@@ -6,9 +6,9 @@ import json
 import tracemalloc
 
 from builders import NOW, job, seen
-from dtj.api.names import Condition, Reason
+from dtj.api.names import Reason
 from dtj.core.actions import CreatePod, Emit
-from dtj.core.observed import CreationRefusal, Phase, TemplateVerdict
+from dtj.core.observed import CreationRefusal, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from world import World, running
@@ -28,19 +28,6 @@ def test_a_plan_of_many_pods_holds_none_of_their_manifests() -> None:
     assert held < 100 * one
 
 
-def test_four_workers_and_two_ps_make_six_pods() -> None:
-    world = World(job(strategy="ParameterServer", roles={"worker": 4, "ps": 2}))
-    world.settle()
-    assert sorted(world.pods) == [
-        "digits-ps-0",
-        "digits-ps-1",
-        "digits-worker-0",
-        "digits-worker-1",
-        "digits-worker-2",
-        "digits-worker-3",
-    ]
-
-
 def test_exactly_the_missing_pods_are_created() -> None:
     world = World(job(roles={"worker": 4}))
     world.settle()
@@ -48,15 +35,6 @@ def test_exactly_the_missing_pods_are_created() -> None:
     world.remove("worker-3")
     created = [action for action in world.step() if isinstance(action, CreatePod)]
     assert [action.name for action in created] == ["digits-worker-1", "digits-worker-3"]
-
-
-def test_one_of_six_running_is_starting_and_says_so() -> None:
-    world = World(job(roles={"worker": 6}))
-    world.settle()
-    world.set_pod("worker-0", Phase.RUNNING)
-    world.wait(30)
-    assert (world.job.status.state, world.job.status.ready) == ("Starting", "1/6")
-    assert not world.is_true(Condition.PODS_READY)
 
 
 def test_a_role_without_replicas_takes_no_part() -> None:

@@ -122,14 +122,6 @@ class TestInTheStatus:
             assert shown is not None
             assert shown.in_words() == words
 
-    def test_what_a_pod_of_an_older_attempt_reported_does_not_count(self) -> None:
-        world = running(seconds=0)
-        world.advance(10)
-        world.hears("worker-0", step=5)
-        world.report("worker-0", step=7)
-        world.loses("worker-0")
-        assert world.shown_progress().step == 5
-
     @pytest.mark.parametrize(
         ("reported", "read"),
         [

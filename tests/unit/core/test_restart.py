@@ -44,12 +44,6 @@ class TestCollectives:
         assert world.service is not None
         assert world.service.selector["training.dtj.dev/attempt"] == "2"
 
-    def test_a_new_pod_does_not_wait_for_one_that_hangs_on_a_dead_node(self) -> None:
-        world = running()
-        world.loses("worker-1")
-        assert world.pods["digits-worker-1"].terminating
-        assert "digits-worker-1-r1" in live(world)
-
     def test_peers_that_saved_and_left_are_no_failure_and_are_kept(self) -> None:
         world = running()
         world.take_away("worker-1")
@@ -111,15 +105,6 @@ class TestParameterServers:
         assert "digits-worker-1-r1" in live(world)
         assert dig(world.manifests["digits-worker-1-r1"], "spec", "hostname") == "worker-1"
 
-    def test_a_worker_that_failed_is_kept_next_to_its_successor(self) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES)
-        for name in ("worker-0", "worker-0-r1"):
-            world.set_pod(name, Phase.FAILED, exit_code=1)
-            world.wait(2)
-            world.run_all()
-        assert {"digits-worker-0", "digits-worker-0-r1", "digits-worker-0-r2"} <= set(world.pods)
-        assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 2)
-
     def test_names_of_later_attempts_do_not_meet_those_of_single_replacements(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         world.set_pod("worker-0", Phase.FAILED, exit_code=1)
@@ -146,13 +131,6 @@ class TestParameterServers:
         assert world.is_true(Condition.COMPLETE)
         assert set(world.pods) == {"digits-chief-0-r1"}
 
-    def test_a_chief_that_saved_and_left_comes_back_alone_and_nobody_pays(self) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES, backoffLimit=0, disruptionLimit=0)
-        world.take_away("chief-0")
-        world.sees("chief-0", Phase.FAILED, exit_code=42)
-        assert (world.job.status.attempt, world.job.status.restarts.preemption) == (1, 1)
-        assert "digits-chief-0-r1" in live(world)
-
     @pytest.mark.parametrize("first", ["ps-0", "chief-0"])
     def test_all_start_again_when_chief_and_ps_are_lost_together(self, first: str) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
@@ -161,16 +139,6 @@ class TestParameterServers:
         world.loses("chief-0" if first == "ps-0" else "ps-0")
         assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
         assert len(live(world)) == 4
-
-    def test_all_start_again_when_a_ps_is_lost_while_the_chief_is_away(self) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.loses("chief-0")
-        world.advance(2)
-        world.loses("ps-0")
-        assert world.job.status.attempt == 2
-        world.finish_deletions()
-        world.settle()
-        assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r2"}
 
     def test_all_start_again_when_the_chief_says_that_it_lost_a_peer_and_no_cause_is_found(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dtj.api.json import dig, objects, text
-from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from world import World, live, running
 
@@ -40,24 +39,6 @@ class TestCollectivesThatAreMendedPodByPod:
         new, old = (environment(world, name) for name in ("digits-worker-1-r1", "digits-worker-0"))
         assert new["DTJ_ATTEMPT"] == old["DTJ_ATTEMPT"] == "1"
         assert new["DTJ_RESTART_SCOPE"] == old["DTJ_RESTART_SCOPE"] == "Pod"
-
-    def test_two_that_are_lost_at_once_are_both_replaced(self) -> None:
-        world = running(roles={"worker": 3}, restartScope="Pod")
-        world.take_away("worker-1")
-        world.take_away("worker-2")
-        world.settle_deletions()
-        assert live(world) == {"digits-worker-0", "digits-worker-1-r1", "digits-worker-2-r1"}
-        assert (world.job.status.attempt, world.job.status.restarts.disruption) == (1, 2)
-
-    def test_a_lost_chief_is_replaced_alone_and_the_job_ends_with_it(self) -> None:
-        world = running(roles={"chief": 1, "worker": 2}, restartScope="Pod")
-        world.set_pod("chief-0", Phase.FAILED, exit_code=137)
-        world.wait(1)
-        assert live(world) == {"digits-chief-0", "digits-chief-0-r1", "digits-worker-0", "digits-worker-1"}
-        world.run_all()
-        world.sees("chief-0-r1", Phase.SUCCEEDED)
-        assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 1)
-        assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
 
     def test_survivors_that_gave_up_come_back_too_and_are_not_charged(self) -> None:
         world = running(roles={"worker": 3}, restartScope="Pod")

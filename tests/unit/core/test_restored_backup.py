@@ -32,25 +32,6 @@ def test_objects_that_came_back_without_owners_are_reported_and_left_alone() -> 
     assert world.taken(CreatePod) == world.taken(DeletePod) == world.taken(DeleteService) == []
 
 
-def test_a_job_begins_when_the_objects_without_owners_are_deleted() -> None:
-    world = without_owners(running())
-    world.settle()
-    world.pods, world.service = {}, None
-    world.wait(60)
-    assert live(world) == {"digits-worker-0", "digits-worker-1"}
-    assert world.job.status.attempt == 1
-
-
-def test_a_finished_job_without_its_status_runs_again() -> None:
-    world = running()
-    world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle_deletions()
-    assert world.is_true(Condition.COMPLETE)
-    again = restored(world, status=False)
-    again.settle()
-    assert again.taken(CreatePod)
-
-
 def test_a_finished_job_with_its_status_stays_finished() -> None:
     world = running()
     world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)

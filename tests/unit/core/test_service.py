@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
-from builders import job
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreatePod, CreateService
+from dtj.core.actions import CreateService
 from dtj.core.observed import Phase
 from world import World, running
 
@@ -26,13 +23,6 @@ def test_a_service_deleted_by_hand_is_made_again() -> None:
     world = running()
     world.service = None
     assert CreateService in map(type, world.step())
-
-
-@pytest.mark.parametrize("policy", ["Running", "All", "None"])
-@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
-def test_the_service_goes_with_the_end_of_the_job(policy: str, phase: Phase) -> None:
-    world = finished(policy, lambda world: world.set_pod("worker-0", phase))
-    assert world.service is None
 
 
 def test_the_service_stays_until_the_last_pod_has_stopped() -> None:
@@ -72,14 +62,3 @@ def test_a_config_map_that_somebody_elses_service_names_is_not_deleted() -> None
     world.config_maps["theirs"] = {}
     world.settle()
     assert "theirs" in world.config_maps
-
-
-def test_nothing_is_created_around_a_name_that_is_taken_while_a_replica_has_lost_its_peer() -> None:
-    world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
-    world.settle()
-    world.advance(20)
-    assert world.service is not None
-    world.service = replace(world.service, owner_uid="theirs")
-    world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-    world.remove("worker-1")
-    assert CreatePod not in map(type, world.step())

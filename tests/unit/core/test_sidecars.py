@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -40,15 +39,6 @@ def stop_sidecars(world: World) -> None:
 
 
 class TestAJobWhoseSidecarsNeverEnd:
-    def test_completes_when_its_main_container_does(self) -> None:
-        world = running(roles={"worker": 2})
-        end_main(world, "worker-0", 0)
-        world.step()
-        assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
-        stop_sidecars(world)
-        assert world.is_true(Condition.COMPLETE)
-        assert world.pods == {}
-
     @pytest.mark.parametrize("reason", ["", "OOMKilled"])
     def test_fails_when_its_main_container_does(self, reason: str) -> None:
         world = running(roles={"worker": 2}, backoffLimit=0)
@@ -56,13 +46,6 @@ class TestAJobWhoseSidecarsNeverEnd:
         stop_sidecars(world)
         assert world.is_true(Condition.FAILED)
         assert world.root_cause().exit_code == 137
-
-    def test_starts_again_when_its_main_container_fails(self) -> None:
-        world = running(roles={"worker": 2}, backoffLimit=1)
-        end_main(world, "worker-1", 3)
-        stop_sidecars(world)
-        assert (world.job.status.attempt, world.job.status.restarts.user) == (2, 1)
-        assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
 
     @pytest.mark.parametrize("policy", ["None", "Running", "All"])
     def test_leaves_no_sidecar_running_under_any_clean_pod_policy(self, policy: str) -> None:
@@ -121,17 +104,6 @@ def test_a_sidecar_that_fails_afterwards_fails_nothing() -> None:
     world.sees("worker-0", Phase.FAILED, exit_code=0)
     assert world.is_true(Condition.COMPLETE)
     assert world.job.status.replica_statuses["worker"].failed == 0
-
-
-def test_a_clock_that_is_ahead_keeps_no_sidecar_running() -> None:
-    world = running(roles={"worker": 1})
-    end_main(world, "worker-0", 0)
-    end = world.pods["digits-worker-0"].termination
-    assert end is not None
-    late = replace(end, finished_at=world.now + timedelta(hours=2))
-    world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], termination=late)
-    world.settle_deletions()
-    assert world.is_true(Condition.COMPLETE)
 
 
 # -- reading a pod ----------------------------------------------------------------------------------------------------

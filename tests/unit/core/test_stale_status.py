@@ -22,10 +22,6 @@ class TestARecordThatIsOlderThanItsPods:
         assert world.job.status.attempt == 2
         return world, plan(replace(world.observed(), job=stale), world.now)
 
-    def test_touches_nothing(self) -> None:
-        _, wanted = self.world()
-        assert [type(action) for action in wanted] == [RequeueAfter]
-
     def test_touches_nothing_of_a_replica_that_came_back_alone(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)
         stale = world.job

@@ -9,7 +9,6 @@ import pytest
 from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import AskForStacks, PatchStatus
-from dtj.core.observed import Phase
 from world import World, running
 
 
@@ -30,13 +29,6 @@ class TestAStall:
         assert [emit.reason for emit in world.events].count(Reason.STALLED) == 1
         assert world.job.status.state == "Running"
 
-    def test_is_over_when_the_training_moves(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        world.stands_still("worker-0", step=0)
-        assert world.is_true(Condition.PROGRESS_STALLED)
-        world.hears("worker-0", step=1)
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
     def test_counts_from_the_first_answer(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60)
         world.advance(600)
@@ -47,12 +39,6 @@ class TestAStall:
         world.advance(1)
         world.hears("worker-0", step=0)
         assert world.is_true(Condition.PROGRESS_STALLED)
-
-    def test_of_a_job_that_is_not_ready_is_none(self) -> None:
-        world = World(job(runPolicy={"stallTimeoutSeconds": 60}))
-        world.settle()
-        world.wait(600)
-        assert not world.is_true(Condition.PROGRESS_STALLED)
 
     @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
     def test_another_phase_checkpoint_or_start_is_an_advance(self, moved: dict[str, object]) -> None:
@@ -80,30 +66,9 @@ class TestAStall:
         assert isinstance(asked, AskForStacks)
         assert [pod.name for pod in asked.pods] == ["digits-worker-0", "digits-worker-1"]
 
-    def test_is_forgotten_when_the_job_ends(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        world.stands_still("worker-0", step=0)
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle_deletions()
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
 
 class TestNoStall:
     """A stall needs evidence by this process of the operator."""
-
-    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
-    def test_that_the_operator_was_away_is_none(self, action: str) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
-        world.hears("worker-0", step=200)
-        world.operator_restarts()
-        world.wait(600)
-        world.report("worker-0", step=200)  # it has trained, was restored, and is there again by chance
-        world.settle()
-        world.advance(59)
-        world.hears("worker-0", step=200)
-        assert world.job.status.state == "Running"
-        assert world.job.status.restarts.total == 0
-        assert not world.is_true(Condition.PROGRESS_STALLED)
 
     @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
     def test_that_a_pod_does_not_answer_is_none(self, action: str) -> None:

@@ -93,21 +93,6 @@ class TestSuccess:
         assert world.job.status.state == "Succeeded"
         assert world.job.status.replica_statuses["worker"] == gone
 
-    def test_parameter_servers_are_stopped_at_the_end(self) -> None:
-        world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
-        world.set_pod("chief-0", Phase.SUCCEEDED)
-        world.settle_deletions()
-        assert sorted(world.pods) == ["digits-chief-0"]
-        assert world.is_true(Condition.COMPLETE)
-
-    def test_a_completed_replica_never_runs_again_even_if_its_pod_is_deleted(self) -> None:
-        world = running(roles={"worker": 3}, runPolicy={"successPolicy": "AllWorkers"})
-        world.sees("worker-2", Phase.SUCCEEDED)
-        assert world.job.status.replica_statuses["worker"].completed_indexes == "2"
-        world.remove("worker-2")
-        world.settle()
-        assert "digits-worker-2" not in world.pods
-
     def test_a_worker_that_fails_after_the_chief_completed_is_no_failure(self) -> None:
         world = running(roles={"chief": 1, "worker": 1})
         world.set_pod("chief-0", Phase.SUCCEEDED)

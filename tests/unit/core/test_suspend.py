@@ -110,17 +110,6 @@ def spec_of(world: World, pod: str) -> str:
     return re.sub(r'("name": "DTJ_ATTEMPT", "value": )"\d+"', r"\1", spec)
 
 
-def test_it_can_be_done_again_and_again() -> None:
-    world = running()
-    for cycle in range(1, 6):
-        set_suspend(world, True)
-        world.settle()
-        world.finish_deletions()
-        set_suspend(world, False)
-        world.start()
-        assert (world.job.status.state, world.job.status.attempt) == ("Running", cycle + 1)
-
-
 def test_a_job_that_had_succeeded_before_is_done() -> None:
     world = running()
     world.set_pod("worker-0", Phase.SUCCEEDED)
@@ -137,16 +126,6 @@ def test_objects_of_others_are_left_alone() -> None:
     world.settle()
     assert world.service is not None
     assert not world.pods["digits-worker-9"].terminating
-
-
-def test_a_restarted_operator_goes_on_suspending() -> None:
-    world = running()
-    set_suspend(world, True)
-    world.step()
-    world.verdict = world.status_written_at = None
-    world.settle()
-    assert all(pod.terminating for pod in world.pods.values())
-    assert world.job.status.attempt == 2
 
 
 THEIRS, OURS = "kueue.x-k8s.io/multikueue", "training.dtj.dev/dtj-operator"

@@ -52,12 +52,6 @@ class TestWhenItIsThere:
     def test_on_a_machine_without_pods_there_is_none(self) -> None:
         assert POD not in all_running(platform=Platform(tensorboard=False)).pods
 
-    def test_it_is_no_replica_and_is_counted_nowhere(self) -> None:
-        there = all_running()
-        status = there.job.status
-        assert (status.ready, list(status.replica_statuses)) == ("2/2", ["worker"])
-        assert status.state == "Running"
-
     def test_it_is_created_again_when_it_is_lost(self) -> None:
         there = all_running()
         there.remove("tensorboard")
@@ -90,13 +84,6 @@ class TestWhenItIsThere:
         there.advance(1)
         there.settle_deletions()
         assert (there.pods, there.tensorboard) == ({}, None)
-
-    def test_with_no_time_it_goes_with_the_job(self) -> None:
-        there = all_running(tensorBoard={"ttlSeconds": 0})
-        there.set_pod("worker-0", Phase.SUCCEEDED)
-        there.settle_deletions()
-        there.finish_deletions()
-        assert POD not in there.pods
 
     def test_it_can_be_had_back_after_the_end(self) -> None:
         there = all_running(tensorBoard=None)
@@ -142,17 +129,6 @@ class TestThatItIsInNobodysWay:
         there.block("tensorboard", Reason.IMAGE_PULL_FAILED, "no such image")
         there.wait(60)
         assert there.is_true(Condition.PODS_READY)
-
-    def test_it_stays_while_replicas_start_again_quickly(self) -> None:
-        there = all_running()
-        there.set_pod("worker-1", Phase.FAILED, exit_code=3)
-        there.wait(1)
-        there.wait(ROOM_SECONDS - 1)
-        assert there.job.status.attempt == 2
-        assert not there.pods[POD].terminating
-        there.run_all()
-        there.settle()
-        assert not there.pods[POD].terminating
 
     def test_it_makes_room_for_a_replica_that_cannot_start(self) -> None:
         there = all_running()
@@ -238,11 +214,6 @@ class TestWhatItIsMadeOf:
         assert labels[Label.ROLE] not in list(Role)
         assert there.tensorboard is not None
         assert there.tensorboard.selector.items() <= labels.items()
-
-    def test_logs_at_a_url_need_no_volume(self) -> None:
-        pod = self.manifest(checkpoint={"path": "gs://bucket/digits"})
-        assert dig(pod, "spec", "containers", 0, "command", 1) == "--logdir=gs://bucket/digits/logs"
-        assert dig(pod, "spec", "volumes") is None
 
     def test_logs_at_a_url_are_read_with_the_credentials_of_the_training(self) -> None:
         given = {"name": "AWS_ACCESS_KEY_ID", "valueFrom": {"secretKeyRef": {"name": "s3", "key": "id"}}}

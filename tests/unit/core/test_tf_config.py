@@ -11,7 +11,7 @@ import pytest
 
 from builders import job, manifest, stored
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject
 from dtj.api.names import Env
 from dtj.api.spec import Role
 from dtj.core.manifests.pod import PodRenderer
@@ -103,12 +103,6 @@ def test_the_name_of_the_config_map_changes_with_the_job_and_with_the_number_of_
     ]
     assert len(set(names)) == 3
     assert all(name.startswith("digits-cluster-") for name in names)
-
-
-def test_the_config_map_is_immutable_and_the_job_owns_it() -> None:
-    made = cluster(job(roles={"worker": 60}))
-    assert made.config_map()["immutable"] is True
-    assert dig(made.config_map(), "metadata", "ownerReferences", 0, "uid") == made.job.uid
 
 
 def test_a_program_without_the_launcher_does_not_take_itself_for_one_that_trains_alone() -> None:
