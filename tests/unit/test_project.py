@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+import levels
 import pytest
 import yaml
 
@@ -51,14 +51,12 @@ def test_every_field_of_ours_is_described_and_the_description_begins_with_its_na
     assert undescribed == []
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_each_file_of_tests_is_of_a_level(path: Path) -> None:
-    """A level runs what has its mark: a file without one would never run."""
-    assert re.search(
-        r"^pytestmark = .*\bmark\.|^pytestmark = \[|^@pytest\.mark\.(unit|trainer)$", path.read_text(), re.MULTILINE
-    )
+def test_each_file_of_tests_is_of_a_level() -> None:
+    """A level runs what is below its folders: a file elsewhere would never run."""
+    every = levels.Table(levels.TABLE.read_text()).levels.values()
+    folders = [test for level in every for test in level.tests if "::" not in test]
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
+    assert [file for file in files if not file.startswith(tuple(folders))] == []
 
 
 def test_no_python_file_is_longer_than_five_hundred_lines() -> None:
