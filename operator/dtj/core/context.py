@@ -108,7 +108,7 @@ class JobContext:
     @property
     def attempt(self) -> int:
         """The attempt that runs, or is about to; from 1."""
-        return max(self.job.status.attempt, 1)
+        return self.job.attempt
 
     @property
     def has_something_to_stop(self) -> bool:

@@ -16,11 +16,11 @@ from dtj.core.actions import Plan, RequeueAfter
 from dtj.core.observed import Observed
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
+from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import QueueShutDown, WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import JobRecord
 from dtj.kube.errors import ApiError, Conflict, NotFound
 from dtj.kube.records import Key
 
@@ -79,11 +79,11 @@ class Controller:
                 self._queue.done(key)
 
     async def _process(self, key: Key) -> None:
-        self._state.wake(key)
         record = self._state.jobs.get(key)
-        if record is None or record.job.deleting:
+        if record is None or record.deleting:
             self._queue.forget(key)
             return
+        self._state.caches.begin(record.uid)
         try:
             with self._metrics.reconcile():
                 settled = await self._reconcile(key)
@@ -99,12 +99,12 @@ class Controller:
                 "%s; trying again in %.1f s",
                 error.message,
                 delay,
-                extra=about(record.job, action="retry", reason=error.reason),
+                extra=about(record, action="retry", reason=error.reason),
             )
         except Exception:
             # A defect that one job meets must not stop the others.
             delay = self._queue.add_failed(key)
-            log.exception("planning failed; trying again in %.1f s", delay, extra=about(record.job, action="retry"))
+            log.exception("planning failed; trying again in %.1f s", delay, extra=about(record, action="retry"))
         else:
             if settled:
                 self._queue.forget(key)
@@ -115,29 +115,30 @@ class Controller:
 
     def _forget_if_gone(self, record: JobRecord) -> None:
         """A job that went while it was worked on leaves nothing behind."""
-        now = self._state.jobs.get(record.job.key)
-        if now is None or now.job.uid != record.job.uid:
-            self._state.expectations.forget(record.job.identity)
+        now = self._state.jobs.get(record.key)
+        if now is None or now.uid != record.uid:
+            self._state.expectations.forget(record.identity)
 
     async def _reconcile(self, key: Key) -> bool:
         """Plan and act until nothing new is learned. Returns False if that took suspiciously long."""
         for _ in range(MAX_PLANS_A_PASS):
             await self._take_turn()
             record = self._state.jobs.get(key)
-            if record is None or record.job.deleting:
+            if record is None or record.deleting:
                 return True
-            unsettled = self._state.expectations.remaining(record.job.identity)
+            unsettled = self._state.expectations.remaining(record.identity)
             if unsettled > 0.0:
                 # The informer's event comes first as a rule, and wakes the key itself.
                 self._queue.add_after(key, unsettled)
                 return True
-            await self._creator.look_again(record.job)
-            plan = self._plan(self._state.observe(record), self._now())
-            result = await self._executor.execute(record, plan)
+            job = record.job()
+            await self._creator.look_again(job)
+            plan = self._plan(self._state.observe(job), self._now())
+            result = await self._executor.execute(job, plan)
             if result.after is not None:
                 self._queue.add_after(key, result.after)
-            if not result.again and self._state.expectations.remaining(record.job.identity) == 0.0:
-                if record.job.status.terminal and _only_waits(plan):
+            if not result.again and self._state.expectations.remaining(record.identity) == 0.0:
+                if record.terminal and _only_waits(plan):
                     self._state.rest(record)
                 return True
         return False

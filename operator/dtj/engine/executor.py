@@ -55,11 +55,11 @@ from dtj.core.policies import tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
 from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.gangs import Gangs
+from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics, note_status
 from dtj.engine.progress import StackRequests
 from dtj.engine.state import ClusterState, worth_reporting
-from dtj.engine.stores import JobRecord
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
@@ -81,13 +81,9 @@ class PassResult:
 class _Pass:
     """One plan being carried out."""
 
-    record: JobRecord
+    job: Job
     after: float | None = None
     emits: list[Emit] = field(default_factory=list)
-
-    @property
-    def job(self) -> Job:
-        return self.record.job
 
     def come_back(self, seconds: float) -> None:
         """Plan again after so long; the earliest time wins."""
@@ -118,14 +114,14 @@ class Executor:
         self._stacks = stacks
         self._now = now
 
-    async def execute(self, record: JobRecord, plan: Plan) -> PassResult:
+    async def execute(self, job: Job, plan: Plan) -> PassResult:
         """Carry out ``plan`` for the job as it was observed. An empty plan makes no call.
 
         Raises ApiError if a call failed that may succeed later; what was done until then stays done.
         """
-        running = _Pass(record)
-        held = self._creator.held(record.job)
-        cache = self._state.caches.of(record.job.uid)
+        running = _Pass(job)
+        held = self._creator.held(job)
+        cache = self._state.caches.of(job.uid)
         try:
             for _, actions in groupby(plan, key=type):
                 await self._step(running, tuple(actions), held=held)
@@ -190,7 +186,7 @@ class Executor:
                 case BestEffort():
                     await self._best_effort(running, action.action)
                 case PatchStatus():
-                    running.record = await self._write_status(running.record, action.status)
+                    running.job = await self._write_status(running.job, action.status)
                 case Emit():
                     running.emits.append(action)
                 case RequeueAfter():
@@ -384,20 +380,20 @@ class Executor:
             raise Replan  # no pod is created before there is one again
         log.info("updated NetworkPolicy %s", action.name, extra=about(job, action="update"))
 
-    async def _write_status(self, record: JobRecord, wanted: JobStatus) -> JobRecord:
+    async def _write_status(self, job: Job, wanted: JobStatus) -> Job:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
-        ours = {key: value for key, value in record.raw_status.items() if key in _FIELDS_OF_STATUS}
+        ours = {key: value for key, value in job.raw_status.items() if key in _FIELDS_OF_STATUS}
         difference = merge_patch_between(ours, wanted.to_object())
         if not difference:
-            return record
-        job = record.job
+            return job
         patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": difference}
         body = await self._gateway.patch(
             JOBS, namespace=job.namespace, name=job.name, patch=patch, subresource="status"
         )
-        stored = JobRecord.from_object(body)
-        if not self._state.jobs.answer(stored):
+        record = JobRecord.from_object(body)
+        if not self._state.jobs.answer(record):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
+        stored = record.job()
         cache, now = self._state.caches.of(job.uid), self._now()
         cache.status_written_at = now
         cache.dropped = _dropped(cache.dropped, difference, stored.raw_status, now)

@@ -297,11 +297,10 @@ def _shards(held: Sequence[bool]) -> Iterable[Metric]:
 
 def _jobs_by_state(stores: Sequence[JobStore]) -> Iterable[Metric]:
     known = {str(state): 0 for state in State}
-    tally = Tally(state or str(State.PENDING) for store in stores for state in store.states())
+    records = [record for store in stores for record in store]
+    tally = Tally(record.state or str(State.PENDING) for record in records)
     yield _family(JOBS, (((state,), number) for state, number in (known | tally).items()))
-    statuses = [record.job.status for store in stores for record in list(store)]
-    stalled = sum(status.is_true(Condition.PROGRESS_STALLED) and not status.terminal for status in statuses)
-    yield _family(STALLED, [((), stalled)])
+    yield _family(STALLED, [((), sum(record.stalled for record in records))])
 
 
 def _running_passes(queues: Sequence[WorkQueue[Key]]) -> Iterable[Metric]:

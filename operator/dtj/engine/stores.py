@@ -1,4 +1,4 @@
-"""What the engine knows of the cluster, in memory: a job as it is read, and the objects around it, by job and owner.
+"""The objects around jobs that the engine knows of, in memory, by job and owner.
 
 Objects are converted once, when they arrive, to the flat values that the planner reads; building an
 :class:`~dtj.core.observed.Observed` is a few look-ups. Nothing here calls the API server.
@@ -6,87 +6,15 @@ Objects are converted once, when they arrive, to the flat values that the planne
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-import msgspec
-from pydantic import JsonValue
-
-from dtj.api.job import SPEC_PROBLEM, SPEC_TEXT, Job, Owned, spec_of
-from dtj.api.json import JsonObject, dig
+from dtj.api.job import Job, Owned
 from dtj.api.names import Label
+from dtj.engine.job_store import JobRecord
 from dtj.kube.informer import Change
 from dtj.kube.records import Key, Metadata, Record
-
-
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """A job, with its status as it is stored: what the next write is compared to. It is kept as compressed JSON, since
-    there are many jobs and few writes.
-
-    ``job`` lacks the parts of the spec that only planning needs, such as templates. They are kept as JSON text: decoded
-    they take up to 25 times as much memory, and users decide how many there are. :meth:`whole` reads them.
-    """
-
-    job: Job
-    packed_status: bytes | None = None
-    spec: str | None = None
-    """The whole spec as JSON text; None where ``job`` lacks nothing."""
-
-    refused: bool = False
-    """Whether the spec was too large to be read: ``job.problems`` says so."""
-
-    @property
-    def raw_status(self) -> JsonObject:
-        """The status as it is stored."""
-        if self.packed_status is None:
-            return {}
-        return unpacked(self.packed_status)
-
-    @classmethod
-    def from_object(cls, body: JsonObject) -> JobRecord:
-        """Read a job from the API server's JSON, or from :func:`dtj.kube.job_body.decode_job`; never raises."""
-        status, spec = dig(body, "status"), spec_of(body)
-        job = Job.from_object({**body, SPEC_TEXT: None, "spec": _light(spec)})
-        given = body.get(SPEC_TEXT)
-        return cls(
-            job=replace(job, raw_spec={}),
-            packed_status=packed(status, level=FASTEST) if isinstance(status, dict) and status else None,
-            spec=given if isinstance(given, str) else msgspec.json.encode(spec).decode(),
-            refused=SPEC_PROBLEM in body,
-        )
-
-    def whole(self) -> Job:
-        """The job with all of its spec, for one pass."""
-        if self.spec is None:
-            return self.job
-        read = Job.from_object({SPEC_TEXT: self.spec, "metadata": {"labels": {**self.job.labels}}})
-        if self.refused:
-            return replace(self.job, raw_spec=read.raw_spec)
-        return replace(self.job, spec=read.spec, problems=read.problems, raw_spec=read.raw_spec)
-
-
-_HEAVY: Final = frozenset({"template", "command", "args", "env", "resources", "nodeSelector", "tolerations", "volume"})
-"""Fields, of a spec or of a part of it, that only planning reads, and that may be long."""
-
-
-def _light(spec: JsonObject) -> JsonObject:
-    """``spec`` without them."""
-    light: JsonObject = {}
-    for name, value in spec.items():
-        if name in _HEAVY:
-            continue
-        if name == "replicaSpecs" and isinstance(value, dict):
-            light[name] = {role: _without_heavy(part) for role, part in value.items()}
-        else:
-            light[name] = _without_heavy(value)
-    return light
-
-
-def _without_heavy(part: JsonValue) -> JsonValue:
-    return {name: value for name, value in part.items() if name not in _HEAVY} if isinstance(part, dict) else part
 
 
 class _Child(Owned, Protocol):
@@ -129,7 +57,7 @@ class ChildStore(Generic[C]):
         """The child of this namespace and name."""
         return self._by_key.get(key)
 
-    def of(self, job: Job) -> dict[Key, C]:
+    def of(self, job: Job | JobRecord) -> dict[Key, C]:
         """The children in the job's namespace that carry its name in their labels or its UID as owner."""
         return {**self._by_job.get(job.key, {}), **self._by_owner.get((job.namespace, job.uid), {})}
 
@@ -176,35 +104,3 @@ def labelled(convert: Callable[[R], C]) -> Callable[[R], Labelled[C]]:
         return Labelled(job_of(record.metadata), convert(record))
 
     return converted
-
-
-# -- JSON of jobs, compressed: an operator holds thousands of jobs, and reads few of them -----------------------------
-
-FASTEST: Final = 1
-SMALLEST: Final = 9
-
-_USUAL_WORDS: Final = (
-    b'"ttlSecondsAfterFinished":"cleanPodPolicy":"Running""backoffLimit":"runPolicy":{"strategy":"ParameterServer"'
-    b'"MultiWorkerMirrored""replicaSpecs":{"worker":{"replicas":"template":{"spec":{"containers":[{"name":"trainer",'
-    b'"image":"command":["python","-m","resources":{"requests":{"cpu":"memory":"limits":{"nvidia.com/gpu":"env":['
-    b'"volumes":["volumeMounts":["mountPath":"restartPolicy":"OnFailure"'
-    b'"status":{"attempt":1,"observedGeneration":1,"replicaStatuses":{"active":0,"succeeded":0,"failed":0,"ready":0,'
-    b'"restarts":{"user":0,"outOfMemory":0,"preemption":0,"disruption":0},"startTime":"readyTime":"completionTime":"'
-    b'"state":"Succeeded","state":"Failed","reason":"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z",'
-    b'"message":"","observedGeneration":1,"reason":"JobFinished","status":"False","type":"PodsReady"},{"type":'
-    b'"Reconciling"},"type":"Stalled"},"type":"Complete"},"type":"Failed"},"status":"True","type":"SuccessCriteriaMet"}'
-    b'"metadata":{"name":"namespace":"default","uid":"resourceVersion":"generation":1,"creationTimestamp":"labels":{'
-)
-"""What most jobs have in common, for the compressor: the likeliest at the end. Any text would do."""
-
-
-def packed(body: JsonObject, *, level: int) -> bytes:
-    """The object compressed, :data:`FASTEST` or :data:`SMALLEST`; only :func:`unpacked` of this version reads it."""
-    compressor = zlib.compressobj(level, zdict=_USUAL_WORDS)
-    return compressor.compress(msgspec.json.encode(body)) + compressor.flush()
-
-
-def unpacked(compressed: bytes) -> JsonObject:
-    """The object that was packed."""
-    body: JsonObject = msgspec.json.decode(zlib.decompressobj(zdict=_USUAL_WORDS).decompress(compressed))
-    return body

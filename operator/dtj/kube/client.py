@@ -35,7 +35,7 @@ from dtj.kube.errors import (
     transport_words,
 )
 from dtj.kube.gateway import JOBS, PODS, Discovery, Listing, Resource, WatchEvent
-from dtj.kube.job_body import decode_job, kept_of_list
+from dtj.kube.job_body import in_short
 from dtj.kube.paging import FIRST_PAGE_SIZE, PageTooLong, limit_after_too_long, next_limit, read_page
 from dtj.kube.pod_logs import LogQuery, split_lines
 from dtj.kube.throttle import PacedSlots
@@ -168,7 +168,6 @@ class KubeGateway:
     ) -> AsyncGenerator[Listing, None]:
         selected = _selected(selector, field_selector)
         limit, next_page, path = FIRST_PAGE_SIZE, "", resource.path(namespace)
-        kept: Callable[[msgspec.Raw], bytes] = kept_of_list if resource == JOBS else bytes
         while True:
             query = {"limit": str(limit), **selected, **({"continue": next_page} if next_page else {})}
             read = read_page if limit > 1 else None
@@ -181,9 +180,7 @@ class KubeGateway:
                 continue
             received = page.items or []
             limit, next_page = next_limit(limit, sum(len(bytes(item)) for item in received)), page.metadata.next_page
-            listing = Listing(
-                items=tuple(kept(item) for item in received), resource_version=page.metadata.resource_version
-            )
+            listing = Listing(items=tuple(map(bytes, received)), resource_version=page.metadata.resource_version)
             del page, received  # before the next one is read
             yield listing
             if not next_page:
@@ -256,7 +253,7 @@ class KubeGateway:
         path = resource.path(namespace, name, subresource)
         query = {"fieldManager": self._manager}
         # The answer to a status holds the whole job, however long.
-        decode = decode_job if resource == JOBS and subresource == "status" else _decode_object
+        decode = in_short if resource == JOBS and subresource == "status" else _decode_object
         try:
             return await self._call(
                 "patch", resource, path=path, namespace=namespace, query=query, body=patch, decode=decode

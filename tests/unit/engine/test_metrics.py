@@ -16,10 +16,9 @@ from dtj.api.names import Condition
 from dtj.api.status import JobStatus
 from dtj.core.actions import Action
 from dtj.core.observed import Phase
-from dtj.engine.job_store import JobStore
+from dtj.engine.job_store import JobRecord, JobStore
 from dtj.engine.metrics import TABLE, Metrics, note_status
 from dtj.engine.state import JobCache
-from dtj.engine.stores import JobRecord
 from world import World
 
 pytestmark = pytest.mark.unit
