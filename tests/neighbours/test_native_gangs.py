@@ -1,4 +1,4 @@
-"""The gangs of Kubernetes itself, by the real scheduler of 1.37. tests/api has that of 1.35."""
+"""The gangs of Kubernetes itself, by the real scheduler of 1.37."""
 
 from __future__ import annotations
 

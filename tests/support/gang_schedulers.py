@@ -16,7 +16,6 @@ from testbed import ApiError, ControlPlane
 KUEUE = "kueue.x-k8s.io/v1beta1"
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
-NATIVE = "scheduling.k8s.io/v1alpha1"
 
 _KINDS = (
     (KUEUE, "Workload", "workloads", "Namespaced"),

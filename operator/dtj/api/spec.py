@@ -214,7 +214,7 @@ class Scheduling(SpecModel):
     gang: Gang = Field(
         default=Gang.AUTO,
         description="gang names the scheduler that starts all pods or none: Kueue, Volcano, Coscheduling (of the "
-        "scheduler plugins), Native (PodGroups of Kubernetes 1.35 and later), None or Auto. Auto takes what the "
+        "scheduler plugins), Native (PodGroups of Kubernetes 1.37 and later), None or Auto. Auto takes what the "
         "cluster has: with a queue Kueue or Volcano, without one Volcano, Coscheduling or Native.",
     )
     queue: str | None = Field(

@@ -164,12 +164,11 @@ class GangApi:
 @dataclass(frozen=True, slots=True)
 class GangsFound:
     """Which of these APIs the cluster serves, newest versions first, and when that was asked; ``denied`` are those that
-    the operator has no right to, ``unknown`` each ``<group>/<version>`` of a scheduler that it does not know."""
+    the operator has no right to."""
 
     apis: tuple[GangApi, ...]
     at: datetime
     denied: tuple[GangApi, ...] = ()
-    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

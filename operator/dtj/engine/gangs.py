@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.core.gang.discovery import APIS, unknown_versions
+from dtj.core.gang.discovery import APIS
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
@@ -103,7 +103,7 @@ class Gangs:
                 await informer.synced.wait()
             denied = tuple(api for api in there if api not in apis)
             apis = (*apis, *self._dropped_or_kept(apis, {_BY_RESOURCE[resource] for resource in discovery.served}))
-            self._state.gangs_found = GangsFound(apis, self._now(), denied, unknown_versions(discovery.versions))
+            self._state.gangs_found = GangsFound(apis, self._now(), denied)
             self._fresh_until = loop_time() + FRESH_SECONDS
 
     async def flavor(self, api: GangApi, name: str) -> Flavor:

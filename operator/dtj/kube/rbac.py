@@ -88,7 +88,6 @@ FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
     Gang.VOLCANO: (PolicyRule(Resource("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.COSCHEDULING: (PolicyRule(Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.NATIVE: (
-        PolicyRule(Resource("scheduling.k8s.io/v1alpha1", "Workload", "workloads"), _TO_GANG, _WHY),
         PolicyRule(Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),
         PolicyRule(
             Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"),

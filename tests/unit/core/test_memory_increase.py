@@ -8,7 +8,7 @@ from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.core.actions import CreateGang, UpdateGang
 from dtj.core.observed import GangApi, Phase
-from support.gang_worlds import COSCHEDULING, KUEUE, KUEUE_BETA_2, NATIVE_137, VOLCANO, admit
+from support.gang_worlds import COSCHEDULING, KUEUE, KUEUE_BETA_2, NATIVE, VOLCANO, admit
 from world import World, live
 
 pytestmark = pytest.mark.unit
@@ -102,7 +102,7 @@ def test_a_gang_scheduler_is_told_what_the_pods_of_the_next_attempt_request(api:
 
 
 def test_a_podgroup_that_says_nothing_of_memory_stays() -> None:
-    story = story_of(NATIVE_137)
+    story = story_of(NATIVE)
     run_out_of_memory(story)
     assert of_pods(story) == {"2048Mi"}
     assert len(story.taken(CreateGang)) == 1

@@ -15,7 +15,6 @@ from dtj.api.spec import Gang
 from dtj.core.actions import LookForGangs, Plan
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, GangsFound, Observed
-from dtj.kube.gateway import Resource
 from dtj.kube.observed import resource_of
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
@@ -55,16 +54,6 @@ async def test_of_each_scheduler_the_newest_version_counts() -> None:
         (Gang.COSCHEDULING, "scheduling.x-k8s.io/v1alpha1"),
     ]
     assert [call.verb for call in gateway.calls].count("discover") == 1
-
-
-@virtual_time
-async def test_a_version_that_the_operator_does_not_know_is_noted() -> None:
-    gateway = FakeGateway()
-    priorities = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
-    too_new = Resource("kueue.x-k8s.io/v9", "Workload", "workloads")
-    gateway.installed = {priorities, too_new}
-    gangs = await found(gateway)
-    assert (gangs.apis, gangs.unknown) == ((), ("kueue.x-k8s.io/v9",))
 
 
 @virtual_time
