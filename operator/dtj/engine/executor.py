@@ -144,67 +144,64 @@ class Executor:
         return PassResult(after=running.after)
 
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
-        """Carry out neighbours of one kind: creations, and deletions of pods, at the same time.
+        """Carry out neighbours of one kind: creations, and deletions of pods, at the same time."""
+        job = running.job
+        if creations := [_wanted(action) for action in actions if isinstance(action, Creation)]:
+            if held > 0.0:
+                running.come_back(held)
+            else:
+                await self._creator.create(job, creations)
+            if isinstance(actions[0], CreateGang):
+                self._state.caches.of(job.uid).workload_priorities.clear()
+        elif deletions := [action for action in actions if isinstance(action, DeletePod)]:
+            await self._delete_pods(job, deletions)
+        else:
+            for action in actions:
+                await self._do(running, action, held=held)
 
-        While ``held``, which is some seconds after a refusal, nothing is created, nor read or changed for what would be
-        created next.
+    async def _do(self, running: _Pass, action: Action, *, held: float) -> None:
+        """Carry out one action.
+
+        While ``held``, which is some seconds after a refusal, nothing is read or changed for what would be created.
         """
-        creations: list[Wanted] = []
-        deletions: list[DeletePod] = []
-        for action in actions:
-            match action:
-                case ReadFlavors() | ReadPriorityClass() | CreateConfigMap() | UpdateService() if held > 0.0:
-                    running.come_back(held)
-                case CheckPods():
-                    await self._check(running.job, action)
-                case LookForGangs():
-                    await self._look_for_gangs()
-                case ReadFlavors():
-                    await self._read_flavors(running.job, action)
-                case ReadPriorityClass():
-                    await self._read_priority_class(running.job, action)
-                case ReadDefaultQueue():
-                    await self._read_default_queue(running.job, action)
-                case CreateService() | CreateClaim() | CreateGang() | CreateNetworkPolicy() | CreatePod():
-                    creations.append(_wanted(action))
-                case CreateConfigMap():
-                    await self._create_config_map(running.job, action)
-                case UpdateService():
-                    await self._update_service(running.job, action)
-                case UpdateNetworkPolicy():
-                    await self._update_network_policy(running.job, action)
-                case UpdateGang():
-                    await self._update_gang(running.job, action)
-                case UpdateWorkloadStatus():
-                    await self._update_workload(running.job, action)
-                case DeletePod():
-                    deletions.append(action)
-                case DeleteConfigMap() | DeleteGang() | DeleteJob() | DeleteNetworkPolicy() | DeleteService():
-                    await self._delete_object(running.job, action)
-                case AskForStacks():
-                    self._stacks.ask(action.pods)
-                case BestEffort():
-                    await self._best_effort(running, action.action)
-                case PatchStatus():
-                    running.job = await self._write_status(running.job, action.status)
-                case Emit():
-                    running.emits.append(action)
-                case RequeueAfter():
-                    running.come_back(action.seconds)
-        await self._create(running, creations, held=held)
-        if any(isinstance(action, CreateGang) for action in actions):
-            self._state.caches.of(running.job.uid).workload_priorities.clear()
-        await self._delete_pods(running.job, deletions)
-
-    async def _create(self, running: _Pass, wanted: Sequence[Wanted], *, held: float) -> None:
-        if wanted and held > 0.0:
-            running.come_back(held)
-        elif wanted:
-            await self._creator.create(running.job, wanted)
-
-    async def _look_for_gangs(self) -> NoReturn:
-        await self._gangs.look()
-        raise Replan
+        job = running.job
+        match action:
+            case ReadFlavors() | ReadPriorityClass() | CreateConfigMap() | UpdateService() if held > 0.0:
+                running.come_back(held)
+            case CheckPods():
+                self._state.caches.of(job.uid).verdict = await self._creator.check(action, job)
+                raise Replan
+            case LookForGangs():
+                await self._gangs.look()
+                raise Replan
+            case ReadFlavors():
+                await self._read_flavors(job, action)
+            case ReadPriorityClass():
+                await self._read_priority_class(job, action)
+            case ReadDefaultQueue():
+                await self._read_default_queue(job, action)
+            case CreateConfigMap():
+                await self._create_config_map(job, action)
+            case UpdateService():
+                await self._update_service(job, action)
+            case UpdateNetworkPolicy():
+                await self._update_network_policy(job, action)
+            case UpdateGang():
+                await self._update_gang(job, action)
+            case UpdateWorkloadStatus():
+                await self._update_workload(job, action)
+            case DeleteConfigMap() | DeleteGang() | DeleteJob() | DeleteNetworkPolicy() | DeleteService():
+                await self._delete_object(job, action)
+            case AskForStacks():
+                self._stacks.ask(action.pods)
+            case BestEffort():
+                await self._best_effort(running, action.action)
+            case PatchStatus():
+                running.job = await self._write_status(running.job, action.status)
+            case Emit():
+                running.emits.append(action)
+            case RequeueAfter():
+                running.come_back(action.seconds)
 
     async def _best_effort(
         self,
@@ -238,10 +235,6 @@ class Executor:
             cache.best_effort_failures = 0
             if isinstance(action, ReadPriorityClass):
                 running.come_back(0.0)
-
-    async def _check(self, job: Job, check: CheckPods) -> NoReturn:
-        self._state.caches.of(job.uid).verdict = await self._creator.check(check, job)
-        raise Replan
 
     async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
         deleted: list[str] = []
@@ -280,25 +273,20 @@ class Executor:
         more time since. With it goes what it owns, also its checkpoints. Kubernetes' own TTL controller reads a job
         afresh for the same reason (pkg/controller/ttlafterfinished).
         """
+        version = ""
         match action:
             case DeleteConfigMap():
-                await self._delete(CONFIG_MAPS, job, name=action.name)
+                resource, name, uid = CONFIG_MAPS, action.name, ""
             case DeleteGang():
-                await self._delete(resource_of(action.api), job, name=action.name, uid=action.uid)
+                resource, name, uid = resource_of(action.api), action.name, action.uid
             case DeleteJob():
-                await self._delete(JOBS, job, name=job.name, uid=job.uid, resource_version=job.resource_version)
+                resource, name, uid, version = JOBS, job.name, job.uid, job.resource_version
             case DeleteNetworkPolicy():
-                await self._delete(NETWORK_POLICIES, job, name=action.name, uid=action.uid)
+                resource, name, uid = NETWORK_POLICIES, action.name, action.uid
             case DeleteService():
-                await self._delete(SERVICES, job, name=action.name, uid=action.uid)
-
-    async def _delete(
-        self, resource: Resource, job: Job, *, name: str, uid: str = "", resource_version: str = ""
-    ) -> None:
+                resource, name, uid = SERVICES, action.name, action.uid
         try:
-            await self._gateway.delete(
-                resource, namespace=job.namespace, name=name, uid=uid, resource_version=resource_version
-            )
+            await self._gateway.delete(resource, namespace=job.namespace, name=name, uid=uid, resource_version=version)
         except NotFound:
             return  # the informer is about to show it
         log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))

@@ -20,6 +20,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from sys import intern
 from typing import Final
 
 import msgspec
@@ -74,13 +75,13 @@ class JobRecord:
         status = JobStatus.from_object(msgspec.json.decode(found.status))
         alive = metadata.deletion_timestamp is None and not status.terminal
         return cls(
-            namespace=metadata.namespace,
+            namespace=intern(metadata.namespace),  # a text that many jobs share
             name=metadata.name,
             uid=metadata.uid,
             resource_version=metadata.resource_version,
             attempt=max(status.attempt, 1),
             deleting=metadata.deletion_timestamp is not None,
-            state=status.state or "",
+            state=intern(status.state or ""),
             terminal=status.terminal,
             running=alive and status.is_true(Condition.PODS_READY),
             stalled=not status.terminal and status.is_true(Condition.PROGRESS_STALLED),
@@ -229,30 +230,22 @@ class JobStore:
     def _take(self, record: JobRecord, *, believed_after: int | None) -> News:
         """``believed_after``: what was known by then makes way even to an older version; None for never."""
         known = self._known.get(record.key)
-        if known is None:
-            self._store(record)
-            return News(changed=True)
-        before = known.record
-        same = before.uid == record.uid
-        if same and before.resource_version == record.resource_version:
-            return News()
-        outdated = believed_after is not None and known.at <= believed_after
-        if not outdated and _is_older(record.resource_version, before.resource_version):
+        same = known is not None and known.record.uid == record.uid
+        if known is not None:
+            if same and known.record.resource_version == record.resource_version:
+                return News()
+            outdated = believed_after is not None and known.at <= believed_after
+            if not outdated and _is_older(record.resource_version, known.record.resource_version):
+                if not same:
+                    self._bury(record.uid)
+                return News()
             if not same:
-                self._bury(record.uid)
-            return News()
-        if same:
-            self._store(record, since=known.since)
-            return News(changed=True)
-        self._bury(before.uid)
-        self._store(record)
-        return News(changed=True, over=before)
-
-    def _store(self, record: JobRecord, *, since: int | None = None) -> None:
+                self._bury(known.record.uid)
         self._moment += 1
         self._newest = max(self._newest, _number(record.resource_version))
-        since = self._moment if since is None else since
+        since = known.since if known is not None and same else self._moment
         self._known[record.key] = _Known(record, since=since, at=self._moment)
+        return News(changed=True, over=known.record if known is not None and not same else None)
 
     def _bury(self, uid: str) -> None:
         self._moment += 1
