@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -16,7 +17,6 @@ from dtj.core.actions import Plan, RequeueAfter
 from dtj.core.observed import Observed
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
-from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import QueueShutDown, WorkQueue
@@ -36,7 +36,7 @@ CONFLICTS_TO_DOUBT: Final = 3
 
 
 class Controller:
-    """Processes keys with any number of workers, never one key twice at a time."""
+    """Processes keys, as many at a time as the queue has places, and never one key twice at a time."""
 
     def __init__(
         self,
@@ -61,27 +61,20 @@ class Controller:
         self._in_doubt = in_doubt
         self._planning = asyncio.Lock()
 
-    async def run(self, workers: int) -> None:
+    async def run(self) -> None:
         """Process keys until the queue is shut down; passes that have begun are finished."""
         async with asyncio.TaskGroup() as group:
-            for number in range(workers):
-                group.create_task(self._work(), name=f"worker {number}")
-
-    async def _work(self) -> None:
-        while True:
-            try:
-                key = await self._queue.get()
-            except QueueShutDown:
-                return
-            try:
-                await self._process(key)
-            finally:
-                self._queue.done(key)
+            with suppress(QueueShutDown):
+                while True:
+                    key = await self._queue.get()
+                    group.create_task(self._process(key), name=f"pass over {'/'.join(key)}")
 
     async def _process(self, key: Key) -> None:
+        """One pass over a job; what goes wrong is logged, and tried again later."""
         record = self._state.jobs.get(key)
         if record is None or record.deleting:
             self._queue.forget(key)
+            self._queue.done(key)
             return
         self._state.caches.begin(record.uid)
         try:
@@ -111,13 +104,11 @@ class Controller:
             else:
                 self._queue.add_failed(key)
         finally:
-            self._forget_if_gone(record)
-
-    def _forget_if_gone(self, record: JobRecord) -> None:
-        """A job that went while it was worked on leaves nothing behind."""
-        now = self._state.jobs.get(record.key)
-        if now is None or now.uid != record.uid:
-            self._state.expectations.forget(record.identity)
+            now = self._state.jobs.get(key)
+            if now is None or now.uid != record.uid:
+                # A job that went while it was worked on leaves nothing behind.
+                self._state.expectations.forget(record.identity)
+            self._queue.done(key)
 
     async def _reconcile(self, key: Key) -> bool:
         """Plan and act until nothing new is learned. Returns False if that took suspiciously long."""

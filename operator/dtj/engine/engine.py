@@ -165,7 +165,7 @@ class Engine:
     async def _work(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
-        await self._controller.run(2 * self._settings.workers)
+        await self._controller.run()
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
         creator = Creator(self._gateway, state=self.state, now=now)

@@ -203,10 +203,10 @@ class Metrics(QueueObserver):
             described.name, described.text, described.labels, buckets=described.buckets, registry=self.registry
         )
 
-    def added(self, depth: int) -> None:
+    def added(self) -> None:
         self._adds.inc()
 
-    def started(self, depth: int, *, waited: float) -> None:
+    def started(self, *, waited: float) -> None:
         self._waited.observe(waited)
 
     def finished(self, *, worked: float) -> None:
