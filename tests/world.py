@@ -98,8 +98,6 @@ class World:
     installed: tuple[GangApi, ...] = ()
     gangs: GangsFound | None = None
     gang: GangObject | None = None
-    gates: bool = True
-    """Whether the API server keeps fields that belong to a feature gate."""
     gang_manifests: list[JsonObject] = field(default_factory=list)
     known_priorities: dict[str, int] = field(default_factory=dict)
     workload_priorities: dict[str, int] = field(default_factory=dict)
@@ -455,7 +453,6 @@ class World:
             queue=read.queue,
             priority_class=read.priority_class,
             gated_by=read.gated_by,
-            topology_key=read.topology_key if self.gates else "",
         )
 
     def _stored(self, body: JsonObject) -> JsonObject:

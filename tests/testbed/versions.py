@@ -54,7 +54,7 @@ VERSIONS: Mapping[str, Version] = {
         Version(minor="1.34"),
         USUAL,
         Version(minor="1.36"),
-        Version(minor="1.37", gangs="v1beta1", gates=("GenericWorkload", "TopologyAwareWorkloadScheduling")),
+        Version(minor="1.37", gangs="v1beta1", gates=("GenericWorkload",)),
     )
 }
 

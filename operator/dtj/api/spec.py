@@ -237,13 +237,6 @@ class Scheduling(SpecModel):
         max_length=253,
         description="priorityClassName is the priority class of the job's pods, and of the job in its queue.",
     )
-    topology_key: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=317,
-        description="topologyKey is the key of a node label that must have the same value on all nodes of the job. "
-        "Only for Native, in Kubernetes 1.37 and later with the feature gate TopologyAwareWorkloadScheduling.",
-    )
     timeout_seconds: int | None = Field(
         default=None,
         ge=1,

@@ -176,7 +176,7 @@ class GangObject:
     """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
 
     ``status`` is what the scheduler or the queue says, as far as it is read; ``active`` is Kueue's word for a Workload
-    that may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup, ``queue`` the LocalQueue,
+    that may be admitted. ``queue`` is the LocalQueue,
     ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the admission gate in a Workload.
     """
 
@@ -187,7 +187,6 @@ class GangObject:
     api: GangApi
     version: str = ""
     size: str = ""
-    topology_key: str = ""
     queue: str = ""
     priority_class: str = ""
     gated_by: str = ""

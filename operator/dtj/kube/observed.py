@@ -59,7 +59,6 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         api=api,
         version=metadata.resource_version,
         size=_note(metadata, Annotation.GANG_SIZE),
-        topology_key=record.topology_key,
         queue=record.spec.queue_name,
         priority_class=record.workload_priority_class,
         gated_by=_note(metadata, ADMISSION_GATE),

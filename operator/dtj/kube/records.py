@@ -101,14 +101,6 @@ class ServiceRecord(_Partial):
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
 
 
-class _TopologyConstraint(_Partial):
-    key: str = ""
-
-
-class _SchedulingConstraints(_Partial):
-    topology: list[_TopologyConstraint] | None = None
-
-
 class _PriorityClassRef(_Partial):
     kind: str = ""
     name: str = ""
@@ -120,7 +112,6 @@ class _GangSpec(_Partial):
     priority_class_name: str = ""
     priority_class_source: str = ""
     active: bool | None = True
-    scheduling_constraints: _SchedulingConstraints | None = None
 
 
 class GangRecord(_Partial):
@@ -138,13 +129,6 @@ class GangRecord(_Partial):
             return found.name if found.kind == "WorkloadPriorityClass" else ""
         of_kueue = self.spec.priority_class_source.startswith("kueue.x-k8s.io/")
         return self.spec.priority_class_name if of_kueue else ""
-
-    @property
-    def topology_key(self) -> str:
-        """The node label that all pods of the group must have the same value of; empty if there is none."""
-        constraints = self.spec.scheduling_constraints
-        found = constraints.topology if constraints is not None else None
-        return found[0].key if found else ""
 
 
 class _Container(_Partial):

@@ -17,8 +17,6 @@ from world import World
 
 pytestmark = pytest.mark.unit
 
-RACK = "topology.kubernetes.io/rack"
-
 
 def spec_of(story: World) -> JsonObject:
     """What the newest PodGroup says."""
@@ -102,26 +100,6 @@ class TestADisruptedGroup:
         story.wait(10)
         restarts = story.job.status.restarts
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
-
-
-class TestTheTopologyKey:
-    def test_is_a_constraint_of_the_group(self) -> None:
-        story = world(NATIVE, gang="Native", topologyKey=RACK)
-        story.settle()
-        assert spec_of(story)["schedulingConstraints"] == {"topology": [{"key": RACK}]}
-        assert len(story.pods) == 3
-
-    def test_no_pod_starts_if_the_api_server_does_not_keep_it(self) -> None:
-        """It drops fields of a gate that is off, without a word."""
-        story = world(NATIVE, gang="Native", topologyKey=RACK)
-        story.gates = False
-        story.settle()
-        assert not story.pods
-        assert "TopologyAwareWorkloadScheduling" in story.condition(Condition.INVALID).message
-        without = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native"}})
-        story.job = replace(story.job, spec=without.spec, raw_spec=without.raw_spec, generation=2)
-        story.settle()
-        assert len(story.pods) == 3
 
 
 class TestAnOlderCluster:

@@ -119,13 +119,11 @@ def _native_spec(group: Group) -> JsonObject:
     The replicas of a collective strategy stop when one of them stops: to preempt one of them frees one node and stops
     all. The workers of a parameter-server job go on without the one that is lost.
     """
-    key = group.scheduling.topology_key
     return present(
         {
             "schedulingPolicy": _native_policy(group),
             "priorityClassName": group.scheduling.priority_class_name,
             "disruptionMode": {"single": {}} if Role.PS in group.spec.roles() else {"all": {}},
-            "schedulingConstraints": {"topology": [{"key": key}]} if key is not None else None,
         }
     )
 
