@@ -25,8 +25,8 @@ from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import tensorboard_name
+from dtj.engine.child_store import Labelled, labelled
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import Labelled, labelled
 from dtj.kube.informer import Change
 from dtj.kube.observed import claim_from, gang_from, pod_from, service_from
 from dtj.kube.records import decode_gang, decode_plain, decode_pod, decode_service

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from dtj.api.names import Label
 from dtj.core.observed import Child, GangObject, Pod
 from dtj.core.platform import Platform
+from dtj.engine.child_store import ChildStore, Labelled, R, labelled
 from dtj.engine.controller import Controller, PlanFunction
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
@@ -27,7 +28,6 @@ from dtj.engine.pod_events import PodEventReader
 from dtj.engine.progress import ProgressReader, StackRequests
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import ChildStore, Labelled, R, labelled
 from dtj.engine.stragglers import StragglerFinder
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Keep, Resource, everywhere

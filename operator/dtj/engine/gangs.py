@@ -18,8 +18,8 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.core.gang.discovery import APIS
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
+from dtj.engine.child_store import Labelled, labelled
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import Labelled, labelled
 from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.gateway import Gateway, Keep, Resource
 from dtj.kube.informer import Change, Informer

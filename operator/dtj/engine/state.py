@@ -31,9 +31,9 @@ from dtj.core.observed import (
 )
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import tensorboard_name
+from dtj.engine.child_store import ChildStore
 from dtj.engine.expectations import Expectations
 from dtj.engine.job_store import JobRecord, JobStore
-from dtj.engine.stores import ChildStore
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Resource
 from dtj.kube.records import Key

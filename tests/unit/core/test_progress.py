@@ -17,11 +17,11 @@ from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
+from dtj.engine.child_store import Labelled
 from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import Labelled
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
 from support.virtual_time import virtual_time

@@ -14,9 +14,9 @@ from dtj.api.names import Reason
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, SeenProgress, Straggler
 from dtj.engine import progress, stragglers
+from dtj.engine.child_store import Labelled
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import Labelled
 from dtj.engine.stragglers import MIN_REPLICAS, READINGS, read_step_seconds, slow
 from dtj.kube.informer import Change
 from dtj.kube.records import Key

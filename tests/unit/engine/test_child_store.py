@@ -13,7 +13,7 @@ from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, merge_patch_between
 from dtj.api.names import Label, Reason
 from dtj.core.observed import Blocker, Phase, Pod
-from dtj.engine.stores import ChildStore, Labelled
+from dtj.engine.child_store import ChildStore, Labelled
 from dtj.kube.informer import Change
 from dtj.kube.observed import pod_from
 from dtj.kube.records import decode_pod
