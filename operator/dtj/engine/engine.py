@@ -112,8 +112,7 @@ class Engine:
         )
         self._controller = self._make_controller(plan, metrics=metrics, now=now)
         self._informers = [informer for namespace in self._namespaces for informer in self._make_informers(namespace)]
-        metrics.watch_jobs(self.state.jobs)
-        metrics.watch_queue(self.queue)
+        metrics.watch(self.state.jobs, self.queue)
 
     @property
     def synced(self) -> bool:
@@ -129,7 +128,7 @@ class Engine:
         try:
             await self._run()
         finally:
-            self._metrics.unwatch(self.state.jobs, self.queue)
+            self._metrics.unwatch(self.state.jobs)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:

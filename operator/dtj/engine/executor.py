@@ -57,7 +57,7 @@ from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.gangs import Gangs
 from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
-from dtj.engine.metrics import Metrics, note_status
+from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
 from dtj.engine.state import ClusterState, worth_reporting
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
@@ -385,7 +385,7 @@ class Executor:
         cache, now = self._state.caches.of(job.uid), self._now()
         cache.status_written_at = now
         cache.dropped = _dropped(cache.dropped, difference, stored.raw_status, now)
-        note_status(self._metrics, job, wanted, cache=cache, now=now)
+        self._metrics.note_status(job, wanted, cache=cache, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
                 "is %s, was %s",

@@ -97,7 +97,7 @@ async def test_a_finished_job_is_packed_and_lists_cause_neither_a_plan_nor_a_cal
 async def test_a_finished_job_is_counted_by_its_state_while_it_is_packed() -> None:
     async with operating(await ended()) as harness:
         metrics = Metrics()
-        metrics.watch_jobs(harness.engine.state.jobs)
+        metrics.watch(harness.engine.state.jobs, harness.engine.queue)
         assert metrics.registry.get_sample_value("dtj_jobs", {"state": "Succeeded"}) == 1.0
 
 
