@@ -247,17 +247,11 @@ class Executor:
 
     async def _delete_pod(self, job: Job, deletion: DeletePod, deleted: list[str]) -> None:
         expectation = Expectation(Operation.DELETED, PODS.plural, deletion.uid)
-        self._state.expectations.expect(job.identity, expectation)
         try:
-            await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
+            with self._state.expectations.expecting(job.identity, expectation):
+                await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
         except NotFound:
-            # Perhaps the informer showed it during an earlier call of this plan: then no event will follow.
-            self._state.expectations.settle(job.identity, expectation)
-            return
-        except ApiError:
-            # Also a conflict: most likely the name is another pod's by now, but nothing says so.
-            self._state.expectations.settle(job.identity, expectation)
-            raise
+            return  # the informer shows it, or has shown it during an earlier call of this plan
         deleted.append(deletion.name)
         shown = self._state.pods.get((job.namespace, deletion.name))
         if shown is None or shown.uid != deletion.uid or shown.terminating:
