@@ -21,7 +21,7 @@ from dtj.engine.state import ClusterState
 from dtj.kube.errors import ApiError
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import JOBS, Gateway, Keep, everywhere
-from dtj.kube.records import Key, decode_identity
+from dtj.kube.records import Key, decode_plain
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ LONGEST_PAUSE: Final = 60.0
 
 MAX_READ_AT_ONCE: Final = 100
 """Entries of a list that are read before the event loop gets to do something else. An entry that did not change costs
-some 5 µs, another one 0.4 ms."""
+some 5 µs, another one 0.1 ms."""
 
 
 class JobFeed:
@@ -84,7 +84,7 @@ class JobFeed:
         async for page in gateway.pages(JOBS, namespace=namespace):
             version = page.resource_version
             for number, item in enumerate(page.items, start=1):
-                metadata = decode_identity(item).metadata
+                metadata = decode_plain(item).metadata
                 present.add(metadata.uid)
                 if self._keep(metadata.namespace) and not jobs.holds(
                     metadata.key, uid=metadata.uid, version=metadata.resource_version

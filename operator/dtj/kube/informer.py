@@ -28,7 +28,7 @@ import msgspec
 
 from dtj.kube.errors import ApiError, Gone, NotFound
 from dtj.kube.gateway import Gateway, Keep, Resource, WatchEvent, everywhere
-from dtj.kube.records import Key, PlainRecord, Record, decode_identity, decode_plain
+from dtj.kube.records import Key, PlainRecord, Record, decode_plain
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class Informer(Generic[R, T]):
 
     def _is_foreign(self, body: bytes) -> bool:
         """Whether the object is of a namespace that another operator serves. Raises msgspec.DecodeError."""
-        return self._keep is not everywhere and not self._keep(decode_identity(body).metadata.namespace)
+        return self._keep is not everywhere and not self._keep(decode_plain(body).metadata.namespace)
 
     def _put(self, read: _Read[T]) -> None:
         key, uid, _, after = read

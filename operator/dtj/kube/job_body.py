@@ -15,7 +15,7 @@ from dtj.api import kueue, names
 from dtj.api.job import size_problem
 from dtj.api.json import JsonObject
 from dtj.kube.gateway import Keep, everywhere
-from dtj.kube.records import Key, decode_identity
+from dtj.kube.records import decode_plain
 
 
 class _Labels(msgspec.Struct, omit_defaults=True):
@@ -38,10 +38,6 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     deletion_timestamp: str | None = None
     labels: _Labels | None = None
     annotations: dict[str, Any] | None = None
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
 
 
 class _Head(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -153,4 +149,4 @@ def shortened(line: bytes, keep: Keep = everywhere) -> bytes:
 
 def _is_ours(raw: msgspec.Raw, keep: Keep) -> bool:
     """Whether ``keep`` has the job's namespace; nothing is decoded where all are ours."""
-    return keep is everywhere or keep(decode_identity(bytes(raw)).metadata.namespace)
+    return keep is everywhere or keep(decode_plain(bytes(raw)).metadata.namespace)

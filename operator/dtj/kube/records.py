@@ -73,25 +73,6 @@ class PlainRecord(_Partial):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
-class Identity(_Partial):
-    """The part of the metadata that distinguishes one version of one object from all others."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
-
-
-class IdentityRecord(_Partial):
-    """An object of which nothing is read but whether it is a known one."""
-
-    metadata: Identity = msgspec.field(default_factory=Identity)
-
-
 class _ServiceSpec(_Partial):
     selector: dict[str, str] | None = None
 
@@ -273,7 +254,6 @@ class PodRecord(_Partial):
 decode_pod = msgspec.json.Decoder(PodRecord).decode
 decode_service = msgspec.json.Decoder(ServiceRecord).decode
 decode_gang = msgspec.json.Decoder(GangRecord).decode
-decode_identity = msgspec.json.Decoder(IdentityRecord).decode
 decode_plain = msgspec.json.Decoder(PlainRecord).decode
 
 
