@@ -7,7 +7,6 @@ the API server does not check owner references across namespaces.
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import tensorboard_name
-from dtj.engine.child_store import Labelled, labelled
 from dtj.engine.state import ClusterState
 from dtj.kube.informer import Change
 from dtj.kube.observed import claim_from, gang_from, pod_from, service_from
@@ -77,19 +75,19 @@ def throw(state: ClusterState, kind: str, body: JsonObject) -> None:
     raw = json.dumps(body).encode()
     match kind:
         case "pods":
-            state.pods.apply(Change(None, labelled(pod_from)(decode_pod(raw))))
+            state.pods.apply(Change(None, pod_from(decode_pod(raw))))
         case "services":
-            state.services.apply(Change(None, labelled(service_from)(decode_service(raw))))
+            state.services.apply(Change(None, service_from(decode_service(raw))))
         case "claims":
-            state.claims.apply(Change(None, labelled(claim_from)(decode_plain(raw))))
+            state.claims.apply(Change(None, claim_from(decode_plain(raw))))
         case _:
-            state.gangs.apply(Change(None, labelled(partial(gang_from, APIS[0]))(decode_gang(raw))))
+            state.gangs.apply(Change(None, gang_from(APIS[0], decode_gang(raw))))
 
 
 def with_own_pods(job: Job) -> ClusterState:
     state = ClusterState(Platform())
     for replica in ("worker-0", "worker-1"):
-        state.pods.apply(Change(None, Labelled(job.key, pod(job, replica))))
+        state.pods.apply(Change(None, pod(job, replica)))
     return state
 
 

@@ -139,7 +139,7 @@ class Child:
 
     ``selector`` is a Service's (one that is equal to none of ours, if it cannot be ours), and so is ``config_map``, the
     name of the one with the addresses of the replicas.
-    ``digest`` is what we noted on a NetworkPolicy when we wrote it.
+    ``digest`` is what we noted on a NetworkPolicy when we wrote it. ``job_name`` is the job that its labels name.
     """
 
     namespace: str
@@ -149,6 +149,7 @@ class Child:
     selector: dict[str, str] = field(default_factory=dict)
     digest: str = ""
     config_map: str = ""
+    job_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +177,8 @@ class GangObject:
     """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
 
     ``status`` is what the scheduler or the queue says, as far as it is read; ``active`` is Kueue's word for a Workload
-    that may be admitted. ``queue`` is the LocalQueue,
-    ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the admission gate in a Workload.
+    that may be admitted. ``queue`` is the LocalQueue, ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the
+    admission gate in a Workload.
     """
 
     namespace: str
@@ -193,6 +194,8 @@ class GangObject:
     active: bool = True
     terminating: bool = False
     status: JsonObject = field(default_factory=dict)
+    job_name: str = ""
+    """The job that its labels name."""
 
 
 @dataclass(frozen=True, slots=True)

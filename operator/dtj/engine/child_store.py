@@ -6,35 +6,15 @@ Objects are converted once, when they arrive, to the flat values that the planne
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from dtj.api.job import Job, Owned
-from dtj.api.names import Label
+from dtj.api.job import Job
+from dtj.core.observed import Child, GangObject, Pod
 from dtj.engine.job_store import JobRecord
 from dtj.kube.informer import Change
-from dtj.kube.records import Key, Metadata, Record
+from dtj.kube.records import Key
 
-
-class _Child(Owned, Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def uid(self) -> str: ...
-
-
-C = TypeVar("C", bound=_Child)
-R = TypeVar("R", bound=Record)
-
-
-@dataclass(frozen=True, slots=True)
-class Labelled(Generic[C]):
-    """A child, with the job that its labels name."""
-
-    job: Key
-    value: C
+C = TypeVar("C", Pod, Child, GangObject)
 
 
 class ChildStore(Generic[C]):
@@ -61,28 +41,20 @@ class ChildStore(Generic[C]):
         """The children in the job's namespace that carry its name in their labels or its UID as owner."""
         return {**self._by_job.get(job.key, {}), **self._by_owner.get((job.namespace, job.uid), {})}
 
-    def apply(self, change: Change[Labelled[C]]) -> None:
+    def apply(self, change: Change[C]) -> None:
         """Take over what an informer saw."""
         if change.before is not None:
-            self._drop(change.before)
+            child = change.before
+            key = (child.namespace, child.name)
+            self._by_key.pop(key, None)
+            _remove(self._by_job, job_of(child), key)
+            _remove(self._by_owner, (child.namespace, child.owner_uid), key)
         if change.after is not None:
-            self._add(change.after)
-
-    def _add(self, child: Labelled[C]) -> None:
-        key = (child.value.namespace, child.value.name)
-        self._by_key[key] = child.value
-        self._by_job.setdefault(child.job, {})[key] = child.value
-        self._by_owner.setdefault(_owner_of(child.value), {})[key] = child.value
-
-    def _drop(self, child: Labelled[C]) -> None:
-        key = (child.value.namespace, child.value.name)
-        self._by_key.pop(key, None)
-        _remove(self._by_job, child.job, key)
-        _remove(self._by_owner, _owner_of(child.value), key)
-
-
-def _owner_of(child: Owned) -> Key:
-    return child.namespace, child.owner_uid
+            child = change.after
+            key = (child.namespace, child.name)
+            self._by_key[key] = child
+            self._by_job.setdefault(job_of(child), {})[key] = child
+            self._by_owner.setdefault((child.namespace, child.owner_uid), {})[key] = child
 
 
 def _remove(index: dict[Key, dict[Key, C]], entry: Key, key: Key) -> None:
@@ -92,15 +64,6 @@ def _remove(index: dict[Key, dict[Key, C]], entry: Key, key: Key) -> None:
         index.pop(entry, None)
 
 
-def job_of(metadata: Metadata) -> Key:
+def job_of(child: Pod | Child | GangObject) -> Key:
     """The job that an object's labels name."""
-    return metadata.namespace, metadata.label(Label.JOB_NAME)
-
-
-def labelled(convert: Callable[[R], C]) -> Callable[[R], Labelled[C]]:
-    """``convert``, with the job that the object's labels name next to it."""
-
-    def converted(record: R) -> Labelled[C]:
-        return Labelled(job_of(record.metadata), convert(record))
-
-    return converted
+    return child.namespace, child.job_name

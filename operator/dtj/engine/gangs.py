@@ -18,7 +18,6 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.core.gang.discovery import APIS
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
-from dtj.engine.child_store import Labelled, labelled
 from dtj.engine.state import ClusterState
 from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.gateway import Gateway, Keep, Resource
@@ -50,7 +49,7 @@ class Gangs:
         *,
         namespaces: Sequence[str | None],
         selector: str,
-        on_change: Callable[[Resource, Change[Labelled[GangObject]]], None],
+        on_change: Callable[[Resource, Change[GangObject]], None],
         now: Callable[[], datetime],
         keep: Keep,
     ) -> None:
@@ -146,7 +145,7 @@ class Gangs:
             for informer in self._informers.pop(api):
                 self._tasks.pop(informer).cancel()
                 for key, last in informer.store.items():
-                    if self._state.gangs.get(key) is last.value:
+                    if self._state.gangs.get(key) is last:
                         self._on_change(informer.resource, Change(last, None))
         return kept
 
@@ -169,7 +168,7 @@ class Gangs:
                 namespace=namespace,
                 selector=self._selector,
                 decode=decode_gang,
-                convert=labelled(partial(gang_from, api)),
+                convert=partial(gang_from, api),
                 on_change=partial(self._on_change, resource_of(api)),
                 on_not_served=self._not_served.set,
                 keep=self._keep,

@@ -65,6 +65,7 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         active=record.spec.active is not False,
         terminating=metadata.deletion_timestamp is not None,
         status=_bounded(_status(record.status or {})),
+        job_name=metadata.label(Label.JOB_NAME),
     )
 
 
@@ -123,6 +124,7 @@ def _child(metadata: Metadata, *, selector: dict[str, str]) -> Child:
         uid=metadata.uid,
         owner_uid=metadata.owner_uid,
         selector=selector,
+        job_name=metadata.label(Label.JOB_NAME),
     )
 
 

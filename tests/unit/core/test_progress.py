@@ -17,7 +17,6 @@ from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
-from dtj.engine.child_store import Labelled
 from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
 from dtj.engine.queue import WorkQueue
@@ -192,7 +191,7 @@ class TestAsking:
         state.jobs.put(kept(world.job))
         state.caches.begin(world.job.uid)
         for name, there in world.pods.items():
-            state.pods.apply(Change(None, Labelled(world.job.key, replace(there, ip=name))))
+            state.pods.apply(Change(None, replace(there, ip=name)))
         asked: list[str] = []
 
         async def fetch(host: str, port: int, **_: object) -> bytes:
@@ -218,7 +217,7 @@ class TestAsking:
             state.jobs.put(kept(one))
             state.caches.begin(uid)
             there = replace(world.pods["digits-worker-0"], name=f"job-{number}-worker-0", owner_uid=uid, ip=one.name)
-            state.pods.apply(Change(None, Labelled(one.key, there)))
+            state.pods.apply(Change(None, there))
         asked: dict[str, float] = {}
 
         async def fetch(host: str, port: int, **_: object) -> bytes:
@@ -250,7 +249,7 @@ class TestAsking:
                 owner_uid=uid,
                 ip=namespace,
             )
-            state.pods.apply(Change(None, Labelled(one.key, there)))
+            state.pods.apply(Change(None, there))
         asked: dict[str, list[float]] = {"other": [], "slow": []}
 
         async def fetch(host: str, port: int, **_: object) -> bytes:

@@ -14,7 +14,6 @@ from dtj.api.names import Reason
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, SeenProgress, Straggler
 from dtj.engine import progress, stragglers
-from dtj.engine.child_store import Labelled
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.stragglers import MIN_REPLICAS, READINGS, read_step_seconds, slow
@@ -71,7 +70,7 @@ class Pods:
         self.state = ClusterState(self.world.platform)
         self.state.jobs.put(kept(self.world.job))
         for name, there in self.world.pods.items():
-            self.state.pods.apply(Change(None, Labelled(self.world.job.key, replace(there, ip=name))))
+            self.state.pods.apply(Change(None, replace(there, ip=name)))
         self.state.caches.begin(self.world.job.uid)
         self.memory = self.state.caches.of(self.world.job.uid)
         self.memory.progress = SeenProgress("uid-1", Progress(step=1), NOW)
@@ -153,7 +152,7 @@ class TestAsking:
                 for name, there in pods.world.pods.items():
                     name = name.replace("digits", one.name)
                     moved = replace(there, namespace=namespace, name=name, owner_uid=uid, ip=namespace)
-                    pods.state.pods.apply(Change(None, Labelled(one.key, moved)))
+                    pods.state.pods.apply(Change(None, moved))
             asked: list[str] = []
 
             async def fetch(host: str, port: int, **_: object) -> bytes:
