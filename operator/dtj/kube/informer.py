@@ -26,7 +26,7 @@ from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from dtj.kube.errors import ApiError, Gone, NotFound
+from dtj.kube.errors import ApiError, Gone
 from dtj.kube.gateway import Gateway, Keep, Resource, WatchEvent, everywhere
 from dtj.kube.records import Key, PlainRecord, Record, decode_plain
 from dtj.kube.waiting import Backoff
@@ -73,7 +73,6 @@ class Informer(Generic[R, T]):
         selector: str = "",
         backoff: Backoff | None = None,
         on_turned_back: Callable[[], None] = lambda: None,
-        on_not_served: Callable[[], None] = lambda: None,
         keep: Keep = everywhere,
     ) -> None:
         self.resource = resource
@@ -86,7 +85,6 @@ class Informer(Generic[R, T]):
         self._selector = selector
         self._backoff = backoff or Backoff(base=0.5, cap=30.0)
         self._on_turned_back = on_turned_back
-        self._on_not_served = on_not_served
         self._keep = keep
         self._values: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
@@ -219,8 +217,6 @@ class Informer(Generic[R, T]):
         self._failures += 1
         if self._failures == 1:
             log.warning("%s: %s; trying again until it answers", self._title(), error.message)
-        if isinstance(error, NotFound):
-            self._on_not_served()
         await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
 
     def _recovered(self) -> None:

@@ -69,12 +69,7 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
     )
 
 
-_STATUS: Final = (
-    "conditions",
-    "reclaimablePods",
-    "accumulatedPastExecutionTimeSeconds",
-    "accumulatedPastExexcutionTimeSeconds",
-)
+_STATUS: Final = ("conditions", "reclaimablePods", "accumulatedPastExecutionTimeSeconds")
 """What is read of a status besides what :func:`_status` takes out of it. Conditions are written back as they are."""
 
 

@@ -90,8 +90,6 @@ class _PriorityClassRef(_Partial):
 class _GangSpec(_Partial):
     queue_name: str = ""
     priority_class_ref: _PriorityClassRef | None = None
-    priority_class_name: str = ""
-    priority_class_source: str = ""
     active: bool | None = True
 
 
@@ -106,10 +104,7 @@ class GangRecord(_Partial):
     def workload_priority_class(self) -> str:
         """The WorkloadPriorityClass of a Workload of Kueue; empty if there is none."""
         found = self.spec.priority_class_ref
-        if found is not None:
-            return found.name if found.kind == "WorkloadPriorityClass" else ""
-        of_kueue = self.spec.priority_class_source.startswith("kueue.x-k8s.io/")
-        return self.spec.priority_class_name if of_kueue else ""
+        return found.name if found is not None and found.kind == "WorkloadPriorityClass" else ""
 
 
 class _Container(_Partial):

@@ -32,13 +32,17 @@ def labelled(given: Job, priority_class: str | None) -> Job:
     return replace(given, labels={PRIORITY_CLASS: priority_class} if priority_class is not None else {})
 
 
+def reference(name: str) -> dict[str, str]:
+    """How a Workload names its class."""
+    return {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
+
+
 def test_the_workload_has_the_class_and_its_value() -> None:
     story = waiting(high=100)
     spec = story.gang_manifests[-1]["spec"]
     assert isinstance(spec, dict)
     assert spec["priority"] == 100
-    assert spec["priorityClassName"] == "high"
-    assert spec["priorityClassSource"] == "kueue.x-k8s.io/workloadpriorityclass"
+    assert spec["priorityClassRef"] == reference("high")
     assert len(story.taken(ReadPriorityClass)) == 1
 
 
@@ -46,7 +50,7 @@ def test_without_the_label_it_has_the_priority_of_its_pods() -> None:
     spec = waiting(None).gang_manifests[-1]["spec"]
     assert isinstance(spec, dict)
     assert spec["priority"] == 7
-    assert "priorityClassName" not in spec
+    assert "priorityClassRef" not in spec
 
 
 def test_a_class_that_does_not_exist_is_named_with_what_to_do() -> None:
@@ -63,11 +67,7 @@ def test_a_job_in_the_queue_follows_its_label() -> None:
     story.settle()
     (update,) = story.taken(UpdateGang)
     assert isinstance(update, UpdateGang)
-    assert update.patch["spec"] == {
-        "priorityClassName": "low",
-        "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass",
-        "priority": 1,
-    }
+    assert update.patch["spec"] == {"priorityClassRef": reference("low"), "priority": 1}
 
 
 def test_a_first_class_is_not_given_once_quota_is_reserved() -> None:
@@ -127,7 +127,7 @@ def test_without_its_label_a_job_that_waits_gets_the_priority_of_its_pods() -> N
     spec = story.gang_manifests[-1]["spec"]
     assert isinstance(spec, dict)
     assert spec["priority"] == 7
-    assert "priorityClassName" not in spec
+    assert "priorityClassRef" not in spec
 
 
 def test_without_its_label_a_job_that_runs_keeps_its_class() -> None:

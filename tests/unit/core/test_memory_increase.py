@@ -8,7 +8,7 @@ from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.core.actions import CreateGang, UpdateGang
 from dtj.core.observed import GangApi, Phase
-from support.gang_worlds import COSCHEDULING, KUEUE, KUEUE_BETA_2, NATIVE, VOLCANO, admit
+from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE, VOLCANO, admit
 from world import World, live
 
 pytestmark = pytest.mark.unit
@@ -57,9 +57,8 @@ def asked_for(story: World) -> object:
     return of_one or dig(spec, "minResources", "memory")
 
 
-@pytest.mark.parametrize("api", [KUEUE, KUEUE_BETA_2], ids=["v1beta1", "v1beta2"])
-def test_a_job_of_kueue_waits_in_its_queue_for_the_memory_that_it_needs_now(api: GangApi) -> None:
-    story = story_of(api)
+def test_a_job_of_kueue_waits_in_its_queue_for_the_memory_that_it_needs_now() -> None:
+    story = story_of(KUEUE)
     run_out_of_memory(story)
     assert (story.job.status.state, story.job.status.reason) == ("Suspended", "Queued")
     assert not live(story)

@@ -13,12 +13,11 @@ from dtj.core.validity import Problem
 
 APIS: Final = (
     GangApi(Gang.KUEUE, "kueue.x-k8s.io/v1beta2", "Workload", "workloads"),
-    GangApi(Gang.KUEUE, "kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
     GangApi(Gang.VOLCANO, "scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"),
     GangApi(Gang.COSCHEDULING, "scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"),
     GangApi(Gang.NATIVE, "scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"),
 )
-"""The APIs that are known, of each scheduler the newest version first."""
+"""The APIs that are known, one of each scheduler."""
 
 LOOK_AGAIN_SECONDS: Final = 60.0
 """How often it is asked whether a scheduler that a job names has been installed."""
@@ -59,7 +58,7 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
 
 
 def served(gang: str, found: GangsFound) -> GangApi | None:
-    """The newest API of this scheduler that the cluster has."""
+    """The API of this scheduler, if the cluster has it."""
     return next((api for api in found.apis if api.gang == gang), None)
 
 
