@@ -51,7 +51,6 @@ from dtj.core.observed import (
     Child,
     CreationRefusal,
     DefaultQueue,
-    DroppedFields,
     Flavor,
     GangApi,
     GangObject,
@@ -106,9 +105,6 @@ class World:
     has_default_queue: bool = False
     queue_denied: str = ""
     default_queue: DefaultQueue | None = None
-    old_crd: frozenset[str] = frozenset()
-    """Fields of the status that the API server does not keep."""
-    dropped: DroppedFields | None = None
     progress: SeenProgress | None = None
     silence: Silence | None = None
     stragglers: tuple[Straggler, ...] = ()
@@ -141,7 +137,6 @@ class World:
             flavors=self.flavors,
             workload_priorities=self.workload_priorities,
             default_queue=self.default_queue,
-            dropped=self.dropped,
             progress=self.progress,
             silence=self.silence,
             stragglers=self.stragglers,
@@ -365,13 +360,7 @@ class World:
                 pass
 
     def _store(self, status: JobStatus) -> None:
-        written = set(status.to_object()) & self.old_crd
-        kept = {name: value for name, value in status.to_object().items() if name not in written}
-        self.job = replace(self.job, status=JobStatus.from_object(kept) if written else status)
-        if written:
-            self.dropped = DroppedFields(frozenset(written), self.now)
-        elif self.dropped is not None and self.dropped.names & set(status.to_object()):
-            self.dropped = None
+        self.job = replace(self.job, status=status)
 
     def _carry_out_best_effort(self, action: Action) -> None:
         match action:
@@ -420,7 +409,7 @@ class World:
         self.verdict = self.refusal = self.status_written_at = None
         self.gangs = self.progress = self.silence = None
         self.flavors = {}
-        self.default_queue = self.dropped = None
+        self.default_queue = None
 
     def kueue_says(self, status: JsonObject) -> None:
         """Kueue, or we, write the status of the Workload."""

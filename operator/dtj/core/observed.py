@@ -220,15 +220,6 @@ class DefaultQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedFields:
-    """Fields of the status that the API server did not keep when they were written, and when: its CRD is older than the
-    operator."""
-
-    names: frozenset[str]
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Straggler:
     """A slow replica, by host name, and how many times as long as the median its steps take."""
 
@@ -296,9 +287,6 @@ class Observed:
 
     default_queue: DefaultQueue | None = None
     """None where nobody has asked yet."""
-
-    dropped: DroppedFields | None = None
-    """None where the API server has kept all that this process wrote."""
 
     progress: SeenProgress | None = None
     silence: Silence | None = None

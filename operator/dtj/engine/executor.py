@@ -50,7 +50,7 @@ from dtj.core.actions import (
     UpdateWorkloadStatus,
 )
 from dtj.core.kueue import priorities
-from dtj.core.observed import DefaultQueue, DroppedFields
+from dtj.core.observed import DefaultQueue
 from dtj.core.policies import tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
 from dtj.engine.expectations import Expectation, Operation
@@ -378,7 +378,6 @@ class Executor:
         stored = record.job()
         cache, now = self._state.caches.of(job.uid), self._now()
         cache.status_written_at = now
-        cache.dropped = _dropped(cache.dropped, difference, stored.raw_status, now)
         self._metrics.note_status(job, wanted, cache=cache, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
@@ -396,16 +395,6 @@ class Executor:
 
 _FIELDS_OF_STATUS: Final = frozenset(field.alias or name for name, field in JobStatus.model_fields.items())
 """Fields of a stored status that are not ours are left alone."""
-
-
-def _dropped(
-    before: DroppedFields | None, written: JsonObject, stored: JsonObject, now: datetime
-) -> DroppedFields | None:
-    """What the API server is known not to keep: a write without these fields says nothing about them."""
-    names = frozenset(name for name, value in written.items() if value is not None)
-    if names - stored.keys():
-        return DroppedFields(names - stored.keys(), now)
-    return None if before is not None and before.names & names else before
 
 
 def _failed(

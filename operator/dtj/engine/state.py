@@ -18,7 +18,6 @@ from dtj.core.observed import (
     Child,
     CreationRefusal,
     DefaultQueue,
-    DroppedFields,
     Flavor,
     GangObject,
     GangsFound,
@@ -129,9 +128,6 @@ class JobCache:
 
     default_queue: DefaultQueue | None = None
     """Whether Kueue has a default queue for the job."""
-
-    dropped: DroppedFields | None = None
-    """What the API server did not keep of the latest status that was written."""
 
     unlabelled: dict[tuple[Resource, str], UnlabelledObject] = field(default_factory=dict)
 
@@ -245,7 +241,6 @@ class ClusterState:
             flavors=dict(cache.flavors),
             workload_priorities=dict(cache.workload_priorities),
             default_queue=cache.default_queue,
-            dropped=cache.dropped,
             progress=cache.progress,
             silence=cache.silence,
             stragglers=cache.step_timings.stragglers,

@@ -137,22 +137,6 @@ def test_an_operator_that_may_not_ask_says_which_right_it_lacks() -> None:
     )
 
 
-def test_a_crd_that_does_not_keep_the_queue_is_named_and_starts_no_pod() -> None:
-    story = world(old_crd=frozenset({"queue"}))
-    assert not story.pods
-    assert story.gang is None
-    assert message_of(story).startswith("status.queue: the API server does not keep")
-    writes = len(story.taken(PatchStatus))
-    for _ in range(10):
-        story.wait(30)
-    assert not story.pods
-    assert len(story.taken(PatchStatus)) <= writes + 2 * 5 + 1, "one attempt a minute"
-
-    story.old_crd = frozenset()
-    story.wait(61)
-    assert queue_of_workload(story) == "default"
-
-
 def test_a_default_queue_is_asked_for_again_while_the_job_waits_for_something_else() -> None:
     story = world(default=False, runs=False, template_errors=("worker: no such field",))
     story.settle()
@@ -174,8 +158,7 @@ def begun() -> World:
 
 
 def lose_queue(story: World) -> None:
-    """What a CRD of an older version does to the stored status; another operator takes over."""
-    story.old_crd = frozenset({"queue"})
+    """The stored status is edited or restored, and another operator takes over."""
     story.job = replace(story.job, status=story.job.status.model_copy(update={"queue": ""}))
     story.operator_restarts()
 
@@ -201,7 +184,4 @@ def test_no_pod_starts_outside_of_kueue_when_the_workload_is_gone_too() -> None:
     story.settle()
     story.wait(120)
     assert not story.pods
-    assert message_of(story).startswith("status.queue: the API server does not keep")
-    story.old_crd = frozenset()
-    story.wait(61)
     assert queue_of_workload(story) == "default"
