@@ -58,12 +58,25 @@ class UnlabelledObject:
     checked_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a pod reported: ``at`` in seconds of any clock that is the same for all."""
+
+    at: float
+    step: int | None
+    step_seconds: float | None
+
+
 @dataclass(slots=True)
 class StepTimings:
-    """How the steps of a job's replicas went."""
+    """How the steps of a job's replicas went, by host name."""
+
+    readings: dict[str, Reading] = field(default_factory=dict)
+    uids: dict[str, str] = field(default_factory=dict)
+    """The pods that were asked."""
 
     in_a_row: dict[str, int] = field(default_factory=dict)
-    """Readings in which a replica was slow, up to the latest, by host name."""
+    """Readings in which a replica was slow, up to the latest."""
 
     stragglers: tuple[Straggler, ...] = ()
     silences: int = 0

@@ -1,7 +1,8 @@
 """Finds replicas that are slower than their peers: asks training replicas for their step times, and compares them.
 
-Where each step waits for all replicas, all have the same pace: only a replica itself knows how long its own part of a
-step takes (``stepSeconds``). An event reports slow replicas when they first show; nothing else is done.
+If each step waits for all replicas, all have the same pace, and only a replica itself knows how long its own part of a
+step takes (``stepSeconds``). Else the time between its steps is used. An event reports slow replicas when they first
+show; nothing else is done.
 
 The load is limited: a few requests at a time, only for jobs whose progress is known, at most :data:`MAX_ASKED` replicas
 of each job, and more rarely than the replica that reports the job's progress. Namespaces take turns. A job whose pods
@@ -11,18 +12,19 @@ publish nothing to compare is asked more and more rarely. Values that are not nu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Final, NoReturn
 
 from dtj.api.job import Job
+from dtj.api.spec import COLLECTIVE, JobSpec
 from dtj.api.status import MAX_INTEGER, MAX_STRAGGLERS
 from dtj.core.observed import Pod, Straggler
 from dtj.core.replicas import Replica, training_replicas
 from dtj.engine.job_store import JobRecord
 from dtj.engine.progress import asked, decoded, pod_of
 from dtj.engine.queue import WorkQueue
-from dtj.engine.state import ClusterState
+from dtj.engine.state import ClusterState, Reading, StepTimings
 from dtj.kube.fairness import FairWork
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff, loop_time
@@ -42,15 +44,6 @@ MAX_ASKED: Final = 64
 SILENCE: Final = Backoff(base=INTERVAL, cap=900.0)
 """After how long a job is asked again whose pods have nothing to compare."""
 
-FACTOR: Final = 1.5
-"""So much longer than the median a slow replica's steps take."""
-
-MIN_REPLICAS: Final = 3
-"""Replicas without which there is no median to speak of."""
-
-READINGS: Final = 3
-"""In this many readings in a row a replica must be slow to be named."""
-
 
 class StragglerFinder:
     """Compares the replicas of running jobs, and has a job planned when others are slow than before."""
@@ -58,7 +51,7 @@ class StragglerFinder:
     def __init__(self, state: ClusterState, queue: WorkQueue[Key]) -> None:
         self._state = state
         self._queue = queue
-        self._comparisons: FairWork[Key] = FairWork(self._compare, places=JOBS_AT_ONCE)
+        self._comparisons: FairWork[Key] = FairWork(self._compare_now, places=JOBS_AT_ONCE)
 
     async def run(self) -> NoReturn:
         """Compare until cancelled."""
@@ -74,60 +67,127 @@ class StragglerFinder:
             if self._is_due(record):
                 self._comparisons.add(record.namespace, record.key)
 
+    async def _compare_now(self, key: Key) -> None:
+        """Compare the replicas of a job as it is now, if there still are enough."""
+        record = self._state.jobs.get(key)
+        if record is None or not self._is_due(record) or (spec := (job := record.job()).spec) is None:
+            return
+        pods = self._whom_to_ask(job, spec)
+        if len(pods) >= MIN_REPLICAS:
+            await self._compare(job, spec, pods)
+
     def _is_due(self, record: JobRecord) -> bool:
         cache = self._state.caches.of(record.uid)
         return record.running and cache.progress is not None and loop_time() >= cache.step_timings.ask_after
 
-    async def _compare(self, key: Key) -> None:
-        """Compare the replicas of a job as it is now, if there still are enough."""
-        record = self._state.jobs.get(key)
-        pods = self._whom_to_ask(record.job()) if record is not None and self._is_due(record) else {}
-        if record is None or len(pods) < MIN_REPLICAS:
-            return
-        seconds: dict[str, float] = {}
+    def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
+        found = {}
+        for replica in training_replicas(spec)[:MAX_ASKED]:
+            pod = pod_of(self._state, job, replica)
+            if pod is not None and not pod.main_container_ended and not pod.terminating:
+                found[replica] = pod
+        return found
+
+    async def _compare(self, job: Job, spec: JobSpec, pods: dict[Replica, Pod]) -> None:
+        timings = self._state.caches.of(job.uid).step_timings
+        readings: dict[str, Reading] = {}
         slots = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
-            for hostname, pod in pods.items():
-                group.create_task(self._ask(hostname, pod, seconds, slots))
-        timings, found = self._state.caches.of(record.uid).step_timings, slow(seconds)
-        timings.in_a_row = {each.hostname: timings.in_a_row.get(each.hostname, 0) + 1 for each in found}
-        named = tuple(each for each in found if timings.in_a_row[each.hostname] >= READINGS)[:MAX_STRAGGLERS]
-        if {each.hostname for each in named} != {each.hostname for each in timings.stragglers}:
-            timings.stragglers = named
-            self._queue.add(key)
-        timings.silences = 0 if len(seconds) >= MIN_REPLICAS else timings.silences + 1
+            for replica, pod in pods.items():
+                group.create_task(self._ask(replica, pod, readings, slots))
+        uids = {replica.hostname: pod.uid for replica, pod in pods.items()}
+        before = {
+            name: reading for name, reading in timings.readings.items() if timings.uids.get(name) == uids.get(name)
+        }
+        in_step = spec.strategy in COLLECTIVE
+        self._note(job, timings, slow(before, readings, in_step=in_step))
+        timings.readings, timings.uids = readings, uids
+        speaks = sum(1 for reading in readings.values() if reading.step_seconds is not None or not in_step)
+        timings.silences = 0 if speaks >= MIN_REPLICAS else timings.silences + 1
         timings.ask_after = loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
 
-    def _whom_to_ask(self, job: Job) -> dict[str, Pod]:
-        """The pods to compare, by host name."""
-        replicas: tuple[Replica, ...] = training_replicas(job.spec) if job.spec is not None else ()
-        found = ((replica.hostname, pod_of(self._state, job, replica)) for replica in replicas[:MAX_ASKED])
-        return {
-            hostname: pod
-            for hostname, pod in found
-            if pod is not None and not pod.main_container_ended and not pod.terminating
-        }
-
-    async def _ask(self, hostname: str, pod: Pod, seconds: dict[str, float], slots: asyncio.Semaphore) -> None:
+    async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading], slots: asyncio.Semaphore) -> None:
         async with slots:
             body = await asked(pod, self._state.platform)
-        own = read_step_seconds(body) if body is not None else None
-        if own is not None:
-            seconds[hostname] = own
+        reading = read_step_timing(body, at=loop_time()) if body is not None else None
+        if reading is not None:
+            readings[replica.hostname] = reading
+
+    def _note(self, job: Job, timings: StepTimings, found: tuple[Straggler, ...]) -> None:
+        timings.in_a_row = streaks(timings.in_a_row, found)
+        named = lasting(found, timings.in_a_row)
+        changed = {each.hostname for each in named} != {each.hostname for each in timings.stragglers}
+        if changed:
+            timings.stragglers = named
+            self._queue.add(job.key)
 
 
-def read_step_seconds(body: bytes) -> float | None:
-    """How long an answer says that the replica's own part of a step takes; None if it does not say so."""
-    value = (decoded(body) or {}).get("stepSeconds")
+def read_step_timing(body: bytes, *, at: float) -> Reading | None:
+    """What an answer reports of the replica's own steps, read at ``at``; None if it is not a JSON object."""
+    content = decoded(body)
+    if content is None:
+        return None
+    step = content.get("step")
+    return Reading(
+        at,
+        step=step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= MAX_INTEGER else None,
+        step_seconds=_duration(content.get("stepSeconds")),
+    )
+
+
+def _duration(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if 0 < value <= MAX_INTEGER else None
 
 
-def slow(seconds: Mapping[str, float]) -> tuple[Straggler, ...]:
-    """Those replicas, by host name, whose own part of a step takes long, the slowest first."""
+# -- who is slow, by what each reports of its own steps -------------------------------------------------------------
+
+FACTOR: Final = 1.5
+"""So much longer than the median a slow replica's steps take."""
+
+MIN_REPLICAS: Final = 3
+"""Replicas without which there is no median to speak of."""
+
+READINGS: Final = 3
+"""In this many readings in a row a replica must be slow to be named."""
+
+MIN_STEPS: Final = 10
+"""Steps that the median replica must do between two readings: of fewer, the time is not known well."""
+
+
+def slow(before: Mapping[str, Reading], now: Mapping[str, Reading], *, in_step: bool) -> tuple[Straggler, ...]:
+    """Those of ``now`` that are slow, the slowest first. Keys are host names; ``in_step`` is whether all go at one
+    pace."""
+    seconds = {name: reading.step_seconds for name, reading in now.items() if reading.step_seconds is not None}
+    if len(seconds) < MIN_REPLICAS and not in_step:
+        seconds = _between_steps(before, now)
     if len(seconds) < MIN_REPLICAS:
         return ()
     usual = median(seconds.values())
-    found = (Straggler(name, own / usual) for name, own in seconds.items() if own > FACTOR * usual)
+    found = (Straggler(name, own / usual) for name, own in seconds.items() if own > FACTOR * usual > 0)
     return tuple(sorted(found, key=lambda straggler: -straggler.times))
+
+
+def _between_steps(before: Mapping[str, Reading], now: Mapping[str, Reading]) -> dict[str, float]:
+    """Seconds of a step since the last reading; of who did none, the whole time: it takes no less."""
+    steps: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    for name, reading in now.items():
+        earlier = before.get(name)
+        if earlier is None or reading.step is None or earlier.step is None or reading.step < earlier.step:
+            continue
+        steps[name] = reading.step - earlier.step
+        seconds[name] = (reading.at - earlier.at) / max(steps[name], 1)
+    enough = len(steps) >= MIN_REPLICAS and median(steps.values()) >= MIN_STEPS
+    return seconds if enough else {}
+
+
+def streaks(before: Mapping[str, int], found: Iterable[Straggler]) -> dict[str, int]:
+    """By host name: in how many readings in a row a replica was slow, this one included."""
+    return {straggler.hostname: before.get(straggler.hostname, 0) + 1 for straggler in found}
+
+
+def lasting(found: Iterable[Straggler], in_a_row: Mapping[str, int]) -> tuple[Straggler, ...]:
+    """Those that have been slow long enough to be named, as many as the status holds."""
+    return tuple(each for each in found if in_a_row.get(each.hostname, 0) >= READINGS)[:MAX_STRAGGLERS]

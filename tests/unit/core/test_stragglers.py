@@ -15,8 +15,9 @@ from dtj.api.status import Progress
 from dtj.core.observed import Phase, SeenProgress, Straggler
 from dtj.engine import progress, stragglers
 from dtj.engine.queue import WorkQueue
-from dtj.engine.state import ClusterState
-from dtj.engine.stragglers import MIN_REPLICAS, READINGS, read_step_seconds, slow
+from dtj.engine.state import ClusterState, Reading
+from dtj.engine.child_store import ChildStore
+from dtj.engine.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, read_step_timing, slow
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff
@@ -28,30 +29,59 @@ from world import World
 pytestmark = pytest.mark.unit
 
 
-def of_a_trainer(own: float) -> float:
+def at(moment: float, **steps: int) -> dict[str, Reading]:
+    return {name: Reading(moment, step, None) for name, step in steps.items()}
+
+
+def own(**seconds: float) -> dict[str, Reading]:
+    return {name: Reading(0.0, 5, each) for name, each in seconds.items()}
+
+
+def in_step(own: float) -> Reading:
     """What is read from a trainer that needs so much of each second, in which all take a step."""
     clock, board = count().__next__, ProgressStore()
     part = ComputeTimer(clock=clock)
     for step in range(4):
         board.update(step=step, step_seconds=part.mark(step, waited=step * (1 - own)))
-    seconds = read_step_seconds(json.dumps(board.document()).encode())
-    assert seconds is not None
-    return seconds
+    reading = read_step_timing(json.dumps(board.document()).encode(), at=1.0)
+    assert reading is not None
+    return reading
 
 
 class TestWhoIsSlow:
     def test_one_whose_own_part_of_a_step_takes_longer(self) -> None:
-        (found,) = slow({"a": 1.0, "b": 1.1, "c": 2.2, "d": 1.1})
+        (found,) = slow({}, own(a=1.0, b=1.1, c=2.2, d=1.1), in_step=True)
         assert (found.hostname, found.times) == ("c", 2.0)
 
     def test_a_little_slower_is_not_slow(self) -> None:
-        assert slow({"a": 1.0, "b": 1.0, "c": 1.5}) == ()
+        assert slow({}, own(a=1.0, b=1.0, c=1.5), in_step=True) == ()
 
     def test_of_two_nobody_can_be_slower_than_the_others(self) -> None:
-        assert slow({"a": 1.0, "b": 9.0}) == ()
+        assert slow({}, own(a=1.0, b=9.0), in_step=True) == ()
+
+    def test_where_each_steps_on_its_own_the_steps_are_evidence(self) -> None:
+        found = slow(at(0, a=0, b=0, c=0), at(30, a=60, b=60, c=20), in_step=False)
+        assert found == (Straggler("c", 3.0),)
+
+    def test_where_all_go_at_one_pace_the_steps_are_no_evidence(self) -> None:
+        assert slow(at(0, a=0, b=0, c=0), at(30, a=60, b=60, c=20), in_step=True) == ()
+
+    def test_one_that_does_no_step_at_all_is_slow(self) -> None:
+        (found,) = slow(at(0, a=0, b=0, c=7), at(30, a=30, b=30, c=7), in_step=False)
+        assert (found.hostname, found.times) == ("c", 30.0)
+
+    def test_where_nobody_moves_nobody_is_slow(self) -> None:
+        assert slow(at(0, a=9, b=9, c=9), at(30, a=9, b=9, c=9), in_step=False) == ()
+
+    def test_of_few_steps_nothing_is_known(self) -> None:
+        some = MIN_STEPS - 1
+        assert slow(at(0, a=0, b=0, c=0), at(30, a=some, b=some, c=1), in_step=False) == ()
+
+    def test_one_that_started_again_is_not_compared(self) -> None:
+        assert slow(at(0, a=0, b=0, c=900), at(30, a=60, b=60, c=2), in_step=False) == ()
 
     def test_of_workers_in_step_the_one_that_the_trainers_of_the_others_wait_for(self) -> None:
-        found = slow({f"worker-{n}": of_a_trainer(own) for n, own in enumerate((0.2, 0.21, 1.0))})
+        found = slow({}, {f"worker-{n}": in_step(own) for n, own in enumerate((0.2, 0.21, 1.0))}, in_step=True)
         assert [straggler.hostname for straggler in found] == ["worker-2"]
         assert found[0].times == pytest.approx(1.0 / 0.21)
 

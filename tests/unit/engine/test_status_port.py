@@ -10,7 +10,8 @@ import pytest
 
 from dtj.api.status import Progress
 from dtj.engine.progress import fetch, read_progress
-from dtj.engine.stragglers import read_step_seconds
+from dtj.engine.state import Reading
+from dtj.engine.stragglers import read_step_timing
 
 pytestmark = pytest.mark.unit
 
@@ -72,19 +73,20 @@ def test_an_answer_reports_the_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "seconds"),
+    ("body", "step", "seconds"),
     [
-        (b'{"step": 5, "stepSeconds": 0.5}', 0.5),
-        (b'{"stepSeconds": -1}', None),
-        (b'{"stepSeconds": true}', None),
-        (b'{"stepSeconds": "long"}', None),
-        (b'{"stepSeconds": 1e300}', None),
-        (b'{"stepSeconds": 0}', None),
-        (b"[]", None),
-        (b"hello", None),
-        (b"\xff", None),
-        (b"[" * 60_000, None),
+        (b'{"step": 5, "stepSeconds": 0.5}', 5, 0.5),
+        (b'{"step": -5, "stepSeconds": -1}', None, None),
+        (b'{"step": true, "stepSeconds": true}', None, None),
+        (b'{"step": "many", "stepSeconds": "long"}', None, None),
+        (b'{"step": 1e300, "stepSeconds": 1e300}', None, None),
+        (b'{"stepSeconds": 0}', None, None),
     ],
 )
-def test_of_a_pod_that_lies_what_makes_sense_is_read(body: bytes, seconds: float | None) -> None:
-    assert read_step_seconds(body) == seconds
+def test_of_a_pod_that_lies_what_makes_sense_is_read(body: bytes, step: int | None, seconds: float | None) -> None:
+    assert read_step_timing(body, at=1.0) == Reading(1.0, step, seconds)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"hello", b"\xff", b"[" * 60_000])
+def test_what_is_no_document_is_no_reading(body: bytes) -> None:
+    assert read_step_timing(body, at=1.0) is None
