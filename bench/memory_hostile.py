@@ -42,7 +42,7 @@ from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.errors import Conflict
 from dtj.kube.gateway import SERVICES, Listing, Resource
-from dtj.kube.job_body import decode_job
+from dtj.kube.job_body import in_short
 from support.fake_gateway import FakeGateway
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
@@ -223,7 +223,7 @@ async def _engine_with(jobs: list[bytes], services: int) -> str:
         watching = group.create_task(_watch_loop(blocked))
         running = group.create_task(engine.run())
         for job in jobs:
-            engine.feed.put(decode_job(job))
+            engine.feed.put(in_short(job))
             await asyncio.sleep(0)
         while not engine.synced:
             await asyncio.sleep(0.1)

@@ -84,8 +84,6 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "elastic without workers": manifest(roles={"chief": 1}, elastic={"maxReplicas": 2}),
     "an exit code that is retryable and fatal": manifest(runPolicy={"exitCodes": {"retryable": [3, 4], "fatal": [4]}}),
     "a queue with a gang that has none": manifest(runPolicy={"scheduling": {"gang": "Native", "queue": "team-a"}}),
-    "a topology key with another gang": manifest(runPolicy={"scheduling": {"gang": "Auto", "topologyKey": "zone"}}),
-    "a topology key that is no label": manifest(runPolicy={"scheduling": {"gang": "Native", "topologyKey": "-a/b/c"}}),
     "more pods available than there are": manifest(runPolicy={"scheduling": {"minAvailable": 3}}),
     "something to do on a stall that never is": manifest(runPolicy={"onStall": "Fail"}),
     "a size of memory that is none": manifest(

@@ -11,6 +11,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.core.observed import GangsFound, Observed, Phase, Pod, Termination
 from dtj.core.platform import Platform
+from dtj.engine.job_store import JobRecord
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UID = "0b5e4c1e-0000-4000-8000-000000000001"
@@ -58,6 +59,18 @@ def stored(body: JsonObject, *, namespace: str = "default", uid: str = UID, gene
 def job(name: str = "digits", **arguments: object) -> Job:
     """A job out of :func:`manifest`'s arguments."""
     return Job.from_object(stored(manifest(name, **arguments)))  # type: ignore[arg-type]
+
+
+def kept(job: Job) -> JobRecord:
+    """The job as an engine keeps it."""
+    metadata: JsonObject = {
+        "name": job.name,
+        "namespace": job.namespace,
+        "uid": job.uid,
+        "generation": job.generation,
+        "resourceVersion": job.resource_version,
+    }
+    return JobRecord.from_object({"metadata": metadata, "spec": job.raw_spec, "status": job.status.to_object()})
 
 
 def edited(job: Job, **policy: object) -> Job:

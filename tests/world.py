@@ -51,7 +51,6 @@ from dtj.core.observed import (
     Child,
     CreationRefusal,
     DefaultQueue,
-    DroppedFields,
     Flavor,
     GangApi,
     GangObject,
@@ -98,8 +97,6 @@ class World:
     installed: tuple[GangApi, ...] = ()
     gangs: GangsFound | None = None
     gang: GangObject | None = None
-    gates: bool = True
-    """Whether the API server keeps fields that belong to a feature gate."""
     gang_manifests: list[JsonObject] = field(default_factory=list)
     known_priorities: dict[str, int] = field(default_factory=dict)
     workload_priorities: dict[str, int] = field(default_factory=dict)
@@ -108,9 +105,6 @@ class World:
     has_default_queue: bool = False
     queue_denied: str = ""
     default_queue: DefaultQueue | None = None
-    old_crd: frozenset[str] = frozenset()
-    """Fields of the status that the API server does not keep."""
-    dropped: DroppedFields | None = None
     progress: SeenProgress | None = None
     silence: Silence | None = None
     stragglers: tuple[Straggler, ...] = ()
@@ -143,7 +137,6 @@ class World:
             flavors=self.flavors,
             workload_priorities=self.workload_priorities,
             default_queue=self.default_queue,
-            dropped=self.dropped,
             progress=self.progress,
             silence=self.silence,
             stragglers=self.stragglers,
@@ -367,13 +360,7 @@ class World:
                 pass
 
     def _store(self, status: JobStatus) -> None:
-        written = set(status.to_object()) & self.old_crd
-        kept = {name: value for name, value in status.to_object().items() if name not in written}
-        self.job = replace(self.job, status=JobStatus.from_object(kept) if written else status)
-        if written:
-            self.dropped = DroppedFields(frozenset(written), self.now)
-        elif self.dropped is not None and self.dropped.names & set(status.to_object()):
-            self.dropped = None
+        self.job = replace(self.job, status=status)
 
     def _carry_out_best_effort(self, action: Action) -> None:
         match action:
@@ -422,7 +409,7 @@ class World:
         self.verdict = self.refusal = self.status_written_at = None
         self.gangs = self.progress = self.silence = None
         self.flavors = {}
-        self.default_queue = self.dropped = None
+        self.default_queue = None
 
     def kueue_says(self, status: JsonObject) -> None:
         """Kueue, or we, write the status of the Workload."""
@@ -455,7 +442,6 @@ class World:
             queue=read.queue,
             priority_class=read.priority_class,
             gated_by=read.gated_by,
-            topology_key=read.topology_key if self.gates else "",
         )
 
     def _stored(self, body: JsonObject) -> JsonObject:

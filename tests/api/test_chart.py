@@ -402,7 +402,7 @@ def _smoke_test(world: JobWorld, *, patience: int = 60) -> subprocess.CompletedP
 NOT_SERVED_YET = {
     Granted("scheduling.k8s.io", "podgroups", verb) for verb in ("get", "list", "watch", "create", "delete", "patch")
 }
-"""Kubernetes has these since 1.36, and workloads before."""
+"""The operator uses these in Kubernetes 1.37 and later."""
 
 
 def _may_read_flavors(bodies: list[JsonObject]) -> bool:

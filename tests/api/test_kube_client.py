@@ -12,7 +12,7 @@ import yaml
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label
-from dtj.kube import client, paging
+from dtj.kube import client
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
@@ -47,8 +47,7 @@ def pod(name: str, **spec: object) -> JsonObject:
 async def test_a_list_of_many_pages_is_whole(
     gateway: KubeGateway, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "FIRST_PAGE_SIZE", 2)
-    monkeypatch.setattr(paging, "PAGE_SIZE", 2)
+    monkeypatch.setattr(client, "PAGE_SIZE", 2)
     names = [f"pod-{number}" for number in range(5)]
     for name in names:
         await gateway.create(PODS, namespace=namespace, body=pod(name))

@@ -1,6 +1,7 @@
-"""All pods of a job or none, on a real API server, and with Kubernetes' own gangs by the real scheduler.
+"""All pods of a job or none, on a real API server.
 
 Volcano, the scheduler plugins and Kueue are stand-ins: their APIs are served, and the tests say what they would say.
+tests/neighbours has the real schedulers.
 """
 
 from __future__ import annotations
@@ -15,34 +16,25 @@ from dtj.api.names import Condition, Reason
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
 from support.job_world import JobWorld
-from support.slots import Slots, await_bound, submit_eight_for_six_slots
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
 
 
-class TestKubernetesOwnGangs:
-    def test_of_eight_pods_that_fit_only_as_six_none_starts(self, world: JobWorld, slots: Slots) -> None:
-        submit_eight_for_six_slots(world, slots, {"gang": "Native"})
-        assert world.job().status.gang == "Native"
+def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(world: JobWorld) -> None:
+    gang_schedulers.install(world.plane)
+    quota: JsonObject = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+    world.create("resourcequotas", quota)
+    world.submit(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Volcano"}})
 
-    def test_without_a_gang_six_of_them_take_what_there_is(self, world: JobWorld, slots: Slots) -> None:
-        world.submit(roles={"worker": 8}, template=slots.template)
-        await_bound(world, 6)
+    def released() -> None:
+        assert world.events(Reason.GANG_RELEASED)
 
-    def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(self, world: JobWorld) -> None:
-        quota: JsonObject = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
-        world.create("resourcequotas", quota)
-        world.submit(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native"}})
-
-        def released() -> None:
-            assert world.events(Reason.GANG_RELEASED)
-
-        eventually(released)
-        more = json.dumps({"spec": {"hard": {"pods": "3"}}})
-        world.plane.kubectl("patch", "resourcequota", "few", "-n", world.namespace, "--type=merge", f"--patch={more}")
-        world.await_pods(["worker-0", "worker-1", "worker-2"])
-        assert world.job().status.restarts.total == 0
+    eventually(released)
+    more = json.dumps({"spec": {"hard": {"pods": "3"}}})
+    world.plane.kubectl("patch", "resourcequota", "few", "-n", world.namespace, "--type=merge", f"--patch={more}")
+    world.await_pods(["worker-0", "worker-1", "worker-2"])
+    assert world.job().status.restarts.total == 0
 
 
 class TestPodGroupsOfOthers:

@@ -1,4 +1,4 @@
-"""The gangs of Kubernetes itself, by the real scheduler of 1.37. tests/api has that of 1.35."""
+"""The gangs of Kubernetes itself, by the real scheduler of 1.37."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from testbed import ControlPlane
 pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
 
 NATIVE: JsonObject = {"gang": "Native"}
-RACK = "topology.kubernetes.io/rack"
 
 
 @pytest.fixture(scope="module")
@@ -104,19 +103,3 @@ class TestPreemption:
             assert (restarts.disruption, restarts.total) == (1, 1)
 
         eventually(restarted)
-
-
-class TestTheTopologyKey:
-    def test_puts_all_pods_into_one_rack(self, world: JobWorld) -> None:
-        group = f"racks-{world.namespace}"
-        racks = [Slots(world.plane, f"{group}-{n}", group=group, labels={RACK: f"{group}-{n}"}) for n in range(3)]
-        for rack, room in zip(racks, (3, 2, 4), strict=True):
-            rack.create(room)
-        try:
-            scheduling = {**NATIVE, "topologyKey": RACK}
-            world.submit(roles={"worker": 4}, template=racks[0].template, runPolicy={"scheduling": scheduling})
-            await_bound(world, 4)
-            assert {dig(pod, "spec", "nodeName") for pod in world.pods().values()} == {racks[2].name}
-        finally:
-            for rack in racks:
-                rack.delete()

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtj.api.job import Job
-from dtj.engine.job_store import JobStore
-from dtj.engine.stores import JobRecord
+from dtj.api.json import JsonObject
+from dtj.engine.job_store import JobRecord, JobStore
 
 pytestmark = pytest.mark.property
 
@@ -48,13 +47,13 @@ class Newsroom:
             case "create" if current is None:
                 self._write(name, uid=f"uid-{self.version}")
             case "change" | "write" if current is not None:
-                record = self._write(name, uid=current.job.uid)
+                record = self._write(name, uid=current.uid)
                 if kind == "write":
                     self.answers.append(record)
             case "delete" if current is not None:
                 self.version += 1
                 del self.server[name]
-                self.events[current.job.uid].append(("DELETED", current))
+                self.events[current.uid].append(("DELETED", current))
             case "event" if waiting := sorted(uid for uid, events in self.events.items() if events):
                 self._deliver(waiting[pick % len(waiting)])
             case "answer" if self.answers:
@@ -68,8 +67,8 @@ class Newsroom:
 
     def _write(self, name: str, *, uid: str) -> JobRecord:
         self.version += 1
-        job = Job(namespace="default", name=name, uid=uid, resource_version=str(self.version))
-        record = JobRecord(job)
+        metadata: JsonObject = {"name": name, "uid": uid, "resourceVersion": str(self.version)}
+        record = JobRecord.from_object({"metadata": metadata})
         self.server[name] = record
         self.events[uid].append(("MODIFIED", record))
         return record
@@ -77,7 +76,7 @@ class Newsroom:
     def _deliver(self, uid: str) -> None:
         kind, record = self.events[uid].popleft()
         if kind == "DELETED":
-            self.store.remove(record.job.key, uid=uid)
+            self.store.remove(record.key, uid=uid)
             self.ended.add(uid)
         else:
             self.store.put(record)
@@ -87,9 +86,9 @@ class Newsroom:
         assert listed.shows is not None
         for record in listed.shows.values():
             self.store.merge(record, listed_at=listed.listed_at)
-        present = {record.job.uid for record in listed.shows.values()}
+        present = {record.uid for record in listed.shows.values()}
         for record in self.store.missing(None, present, listed_at=listed.listed_at):
-            self.store.remove(record.job.key, uid=record.job.uid)
+            self.store.remove(record.key, uid=record.uid)
 
     def settle(self, order: st.DataObject) -> None:
         """All that is on its way arrives."""
@@ -105,6 +104,6 @@ def test_in_the_end_the_store_has_what_the_api_server_has(steps: list[tuple[str,
     room = Newsroom()
     for kind, pick in steps:
         room.step(kind, pick)
-        assert not room.ended & {record.job.uid for record in room.store}, "a job whose end was told is there again"
+        assert not room.ended & {record.uid for record in room.store}, "a job whose end was told is there again"
     room.settle(data)
-    assert {record.job.name: record for record in room.store} == room.server
+    assert {record.name: record for record in room.store} == room.server

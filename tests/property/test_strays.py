@@ -7,7 +7,6 @@ the API server does not check owner references across namespaces.
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -25,7 +24,6 @@ from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import JobRecord, Labelled, labelled
 from dtj.kube.informer import Change
 from dtj.kube.observed import claim_from, gang_from, pod_from, service_from
 from dtj.kube.records import decode_gang, decode_plain, decode_pod, decode_service
@@ -74,19 +72,19 @@ def throw(state: ClusterState, kind: str, body: JsonObject) -> None:
     raw = json.dumps(body).encode()
     match kind:
         case "pods":
-            state.pods.apply(Change(None, labelled(pod_from)(decode_pod(raw))))
+            state.pods.apply(Change(None, pod_from(decode_pod(raw))))
         case "services":
-            state.services.apply(Change(None, labelled(service_from)(decode_service(raw))))
+            state.services.apply(Change(None, service_from(decode_service(raw))))
         case "claims":
-            state.claims.apply(Change(None, labelled(claim_from)(decode_plain(raw))))
+            state.claims.apply(Change(None, claim_from(decode_plain(raw))))
         case _:
-            state.gangs.apply(Change(None, labelled(partial(gang_from, APIS[0]))(decode_gang(raw))))
+            state.gangs.apply(Change(None, gang_from(APIS[0], decode_gang(raw))))
 
 
 def with_own_pods(job: Job) -> ClusterState:
     state = ClusterState(Platform())
     for replica in ("worker-0", "worker-1"):
-        state.pods.apply(Change(None, Labelled(job.key, pod(job, replica))))
+        state.pods.apply(Change(None, pod(job, replica)))
     return state
 
 
@@ -94,11 +92,11 @@ def with_own_pods(job: Job) -> ClusterState:
 def test_objects_of_other_namespaces_change_nothing_about_a_job(data: st.DataObject) -> None:
     job = data.draw(jobs())
     other_namespaces = st.sampled_from(["evil", "kube-system", ""]).filter(lambda name: name != job.namespace)
-    state, record = with_own_pods(job), JobRecord(job)
-    undisturbed = state.observe(record)
+    state = with_own_pods(job)
+    undisturbed = state.observe(job)
     for kind, body in data.draw(st.lists(strays(job, namespaces=other_namespaces), min_size=1, max_size=8)):
         throw(state, kind, body)
-    observed = state.observe(record)
+    observed = state.observe(job)
     assert observed == undisturbed
     assert plan(observed, NOW) == plan(undisturbed, NOW)
 
@@ -109,6 +107,6 @@ def test_no_object_is_a_jobs_own_but_that_which_it_controls_in_its_namespace(dat
     state = ClusterState(Platform())
     for kind, body in data.draw(st.lists(strays(job, namespaces=st.sampled_from(["default", "evil"])), max_size=8)):
         throw(state, kind, body)
-    view = JobContext.of(state.observe(JobRecord(job)), NOW)
+    view = JobContext.of(state.observe(job), NOW)
     assert all(own.namespace == job.namespace and own.owner_uid == job.uid for own in view.own)
     assert all(foreign.namespace == job.namespace for foreign in view.foreign_pods)

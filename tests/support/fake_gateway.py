@@ -70,9 +70,6 @@ class FakeGateway:
         self.terminates_slowly = False
         """Whether what is deleted stays for its grace period; it must be asked to stop by somebody else then."""
 
-        self.dropped_status_fields: set[str] = set()
-        """Fields that are not kept when a status is written, as by a CRD that does not know them."""
-
         self.installed: set[Resource] = set()
         """What discovery finds next to what every API server has."""
 
@@ -263,9 +260,6 @@ class FakeGateway:
                 if expected is not None and expected != dig(stored, "metadata", precondition):
                     raise Conflict("the object has been modified", status=409, reason="Conflict")
             merged = apply_merge_patch(stored, patch)
-            status = merged.get("status")
-            if isinstance(status, dict):
-                merged["status"] = {k: v for k, v in status.items() if k not in self.dropped_status_fields}
             return self._store(resource, (namespace, name), merged, "MODIFIED")
 
         return copy.deepcopy(await self._called(Call("patch", resource.plural, name, patch), effect))

@@ -12,13 +12,12 @@ from dtj.api.json import JsonObject, dig, object_at, objects
 from dtj.api.kueue import PREBUILT_WORKLOAD, PRIORITY_CLASS, QUEUE
 from dtj.api.names import Annotation, Condition, Label
 from support import gang_schedulers
-from support.gang_schedulers import COSCHEDULING, KUEUE, NATIVE, VOLCANO, Groups
+from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
 from support.job_world import JobWorld
 from support.slots import Slots
 from support.waiting import eventually
 
 STORAGE: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
-NATIVE_SPEC: JsonObject = {"podGroups": [{"name": "job", "policy": {"basic": {}}}]}
 
 
 def live_through_everything(world: JobWorld, *, flavors: bool) -> None:
@@ -37,7 +36,7 @@ def live_through_everything(world: JobWorld, *, flavors: bool) -> None:
         _finds_its_name_taken,
         waits_for_a_volume,
         live_through_network_policies,
-        *(partial(_is_in_gang, gang=gang) for gang in ("Volcano", "Coscheduling", "Native")),
+        *(partial(_is_in_gang, gang=gang) for gang in ("Volcano", "Coscheduling")),
         partial(_is_in_kueue, flavors=flavors),
         _is_a_copy_of_another_cluster,
     ]
@@ -163,13 +162,9 @@ def live_through_network_policies(world: JobWorld) -> None:
 
 def _is_in_gang(world: JobWorld, *, gang: str) -> None:
     """A job of a scheduler, whose name somebody else's object has at first."""
-    groups, kind, spec = {
-        "Volcano": (Groups(world, VOLCANO, "podgroups"), "PodGroup", {}),
-        "Coscheduling": (Groups(world, COSCHEDULING, "podgroups"), "PodGroup", {}),
-        "Native": (Groups(world, NATIVE, "workloads"), "Workload", NATIVE_SPEC),
-    }[gang]
+    groups = Groups(world, {"Volcano": VOLCANO, "Coscheduling": COSCHEDULING}[gang], "podgroups")
     name = gang.lower()
-    _finds_the_gangs_name_taken(world, groups, _in_gang(name, gang), kind=kind, spec=spec)
+    _finds_the_gangs_name_taken(world, groups, _in_gang(name, gang), kind="PodGroup")
     world.await_pods(["worker-0"], name)
     world.end_pod(f"{name}-worker-0", exit_code=0)
     world.await_state("Succeeded", name)
@@ -179,7 +174,7 @@ def _is_in_gang(world: JobWorld, *, gang: str) -> None:
 def _is_in_kueue(world: JobWorld, *, flavors: bool) -> None:
     """A job that waits in one queue and then in another, is admitted, evicted and admitted again."""
     groups, name, flavor = Groups(world, KUEUE, "workloads"), "kueue", "spot" if flavors else None
-    _finds_the_gangs_name_taken(world, groups, _queued(name, "team-a", has_priority=flavors), kind="Workload", spec={})
+    _finds_the_gangs_name_taken(world, groups, _queued(name, "team-a", has_priority=flavors), kind="Workload")
     # Another queue needs another Workload: the first one is deleted.
     world.apply(_queued(name, "team-b", has_priority=flavors))
     eventually(partial(_is_in_queue, groups, name, "team-b"))
@@ -209,12 +204,10 @@ def _is_a_copy_of_another_cluster(world: JobWorld) -> None:
     world.await_pods(["worker-0"], name)
 
 
-def _finds_the_gangs_name_taken(
-    world: JobWorld, groups: Groups, job: JsonObject, *, kind: str, spec: JsonObject
-) -> None:
+def _finds_the_gangs_name_taken(world: JobWorld, groups: Groups, job: JsonObject, *, kind: str) -> None:
     """The job gets its PodGroup or Workload when somebody else's of that name is gone."""
     name = str(dig(job, "metadata", "name"))
-    groups.create({"apiVersion": groups.version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+    groups.create({"apiVersion": groups.version, "kind": kind, "metadata": {"name": name}, "spec": {}})
     world.apply(job)
     eventually(partial(_has_reason, world, name, "NameTaken"))
     groups.delete(name)

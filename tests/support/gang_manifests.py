@@ -11,12 +11,11 @@ def gang_of(manifest: JsonObject) -> str | None:
         ("metadata", "annotations", "scheduling.k8s.io/group-name"),
         ("metadata", "labels", "scheduling.x-k8s.io/pod-group"),
         ("spec", "schedulingGroup", "podGroupName"),
-        ("spec", "workloadRef", "podGroupReplicaKey"),
     )
     return next((text(found) for way in ways if (found := dig(manifest, *way)) is not None), None)
 
 
 def members_needed(gang: JsonObject) -> int:
-    """How many members a PodGroup or Workload waits for."""
-    ways = (("minMember",), ("schedulingPolicy", "gang", "minCount"), ("podGroups", 0, "policy", "gang", "minCount"))
+    """How many members a PodGroup waits for."""
+    ways = (("minMember",), ("schedulingPolicy", "gang", "minCount"))
     return next(found for way in ways if isinstance(found := dig(gang, "spec", *way), int))

@@ -13,10 +13,9 @@ from support.job_world import JobWorld
 from support.waiting import eventually
 from testbed import ApiError, ControlPlane
 
-KUEUE = "kueue.x-k8s.io/v1beta1"
+KUEUE = "kueue.x-k8s.io/v1beta2"
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
-NATIVE = "scheduling.k8s.io/v1alpha1"
 
 _KINDS = (
     (KUEUE, "Workload", "workloads", "Namespaced"),

@@ -11,12 +11,10 @@ from dtj.core.observed import GangApi
 from world import World
 
 BY_VERSION = {api.api_version: api for api in APIS}
-KUEUE = BY_VERSION["kueue.x-k8s.io/v1beta1"]
-KUEUE_BETA_2 = BY_VERSION["kueue.x-k8s.io/v1beta2"]
+KUEUE = BY_VERSION["kueue.x-k8s.io/v1beta2"]
 VOLCANO = BY_VERSION["scheduling.volcano.sh/v1beta1"]
 COSCHEDULING = BY_VERSION["scheduling.x-k8s.io/v1alpha1"]
-NATIVE_137 = BY_VERSION["scheduling.k8s.io/v1beta1"]
-NATIVE_135 = BY_VERSION["scheduling.k8s.io/v1alpha1"]
+NATIVE = BY_VERSION["scheduling.k8s.io/v1beta1"]
 
 
 def world(

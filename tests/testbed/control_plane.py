@@ -285,7 +285,7 @@ class ControlPlane(Cluster):
             audit_log_path=self.audit.path,
             audit_log_maxsize=100_000,
             shutdown_delay_duration="0s",
-            feature_gates=self.version.flag(self.version.gates),
+            feature_gates=self.version.feature_gates,
             runtime_config=self.version.runtime_config,
         )
 
@@ -301,12 +301,16 @@ class ControlPlane(Cluster):
             root_ca_file=self._authority.root.certificate,
             kube_api_qps=1000,
             kube_api_burst=2000,
-            feature_gates=self.version.flag(self.version.gates),
+            feature_gates=self.version.feature_gates,
         )
 
     def _scheduler_command(self) -> list[str]:
-        gates = self.version.flag((*self.version.gates, *self.version.scheduler_gates))
-        return self._command("kube-scheduler", config=self.run / "scheduler.json", secure_port=0, feature_gates=gates)
+        return self._command(
+            "kube-scheduler",
+            config=self.run / "scheduler.json",
+            secure_port=0,
+            feature_gates=self.version.feature_gates,
+        )
 
     # -- conditions -----------------------------------------------------------------------------------------------
 

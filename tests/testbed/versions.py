@@ -1,6 +1,6 @@
 """What differs between the minor versions of Kubernetes that the testbed starts: programs, gates and served APIs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,22 +13,22 @@ _SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 class Version:
     """One minor version. `gangs` is the version of `scheduling.k8s.io` that has gangs; empty if none has.
 
-    `gates` are set on all three servers, `scheduler_gates` on the scheduler besides.
+    `gates` are set on all three servers.
     """
 
     minor: str
     gangs: str = ""
     gates: tuple[str, ...] = ()
-    scheduler_gates: tuple[str, ...] = ()
 
     @property
     def runtime_config(self) -> str:
         """What the API server serves in addition to its defaults."""
         return f"scheduling.k8s.io/{self.gangs}=true" if self.gangs else ""
 
-    def flag(self, gates: Iterable[str]) -> str:
+    @property
+    def feature_gates(self) -> str:
         """The value of `--feature-gates`."""
-        return ",".join(f"{gate}=true" for gate in gates)
+        return ",".join(f"{gate}=true" for gate in self.gates)
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class Version:
         return {name.removesuffix(f"-{self.minor}"): path for name, path in binaries.ensure(self.programs).items()}
 
 
-USUAL = Version(minor="1.35", gangs="v1alpha1", gates=("GenericWorkload",), scheduler_gates=("GangScheduling",))
+USUAL = Version(minor="1.35")
 """The version of the tests that name none."""
 
 VERSIONS: Mapping[str, Version] = {
@@ -54,7 +54,7 @@ VERSIONS: Mapping[str, Version] = {
         Version(minor="1.34"),
         USUAL,
         Version(minor="1.36"),
-        Version(minor="1.37", gangs="v1beta1", gates=("GenericWorkload", "TopologyAwareWorkloadScheduling")),
+        Version(minor="1.37", gangs="v1beta1", gates=("GenericWorkload",)),
     )
 }
 

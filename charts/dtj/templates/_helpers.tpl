@@ -98,11 +98,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- if has "Native" .Values.gangSchedulers }}
 - apiGroups: [scheduling.k8s.io]
-  resources: [podgroups, workloads]
-  verbs: [get, list, watch, create, delete]
-- apiGroups: [scheduling.k8s.io]
   resources: [podgroups]
-  verbs: [patch]
+  verbs: [get, list, watch, create, delete, patch]
 {{- end }}
 {{- end -}}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from dtj.api import kueue, names
 from dtj.api.json import JsonObject, dig, text
@@ -26,11 +26,8 @@ class Owned(Protocol):
     def owner_uid(self) -> str: ...
 
 
-SPEC_TEXT: Final = "specText"
-"""Where a body holds the spec as JSON text, in place of ``spec``: see :mod:`dtj.kube.job_body`."""
-
 SPEC_PROBLEM: Final = "specProblem"
-"""Where a body says why the spec was not read."""
+"""Where a body says why it lacks the spec: see :mod:`dtj.kube.job_body`."""
 
 MAX_SPEC_BYTES: Final = 262_144
 """Longest spec that is read, as the API server writes it. A large one, with a template for each role, has 20,000."""
@@ -59,14 +56,9 @@ def size_problem(spec: bytes) -> str:
     return ""
 
 
-def has_many_values(text: bytes) -> bool:
-    """Whether JSON may have more values than are read; texts in it count, too, if they look like values."""
-    return sum(map(text.count, _SIGNS)) > MAX_SPEC_VALUES
-
-
 def _values_in(text: bytes) -> int:
     """About how many values JSON has, without decoding it: its commas and opening brackets outside of texts."""
-    if not has_many_values(text):
+    if sum(map(text.count, _SIGNS)) <= MAX_SPEC_VALUES:
         return 0
     return sum(map(_TEXTS.sub(b"", text).count, _SIGNS))
 
@@ -103,8 +95,16 @@ class Job:
     problems: tuple[str, ...] = ()
     status: JobStatus = field(default_factory=JobStatus)
     raw_spec: JsonObject = field(default_factory=dict)
+    raw_status: JsonObject = field(default_factory=dict)
+    """The status as it is stored: what the next write is compared to."""
+
     prebuilt_workload: str = ""
     """The Workload of Kueue that others made for this job; empty if our operator makes it."""
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that runs, or that is the first to run."""
+        return max(self.status.attempt, 1)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -119,7 +119,7 @@ class Job:
     @classmethod
     def from_object(cls, body: JsonObject) -> Job:
         """Read a job from the API server's JSON; never raises, see ``problems``."""
-        raw_spec = spec_of(body)
+        raw_spec, raw_status = _object(body.get("spec")), _object(body.get("status"))
         problem = text(body.get(SPEC_PROBLEM))
         spec, problems = (None, (problem,)) if problem else _read_spec(raw_spec)
         metadata = dig(body, "metadata")
@@ -139,8 +139,9 @@ class Job:
             deleting=dig(metadata, "deletionTimestamp") is not None,
             spec=kueue.with_queue(spec, labels) if spec is not None else None,
             problems=problems,
-            status=JobStatus.from_object(dig(body, "status")),
+            status=JobStatus.from_object(raw_status),
             raw_spec=raw_spec,
+            raw_status=raw_status,
             prebuilt_workload=kueue.prebuilt_workload(body),
         )
 
@@ -165,11 +166,8 @@ class Job:
         }
 
 
-def spec_of(body: JsonObject) -> JsonObject:
-    """The spec of a body, as an object or as text; empty if there is none."""
-    given = body.get(SPEC_TEXT)
-    spec = json.loads(given) if isinstance(given, str) else body.get("spec")
-    return spec if isinstance(spec, dict) else {}
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def parse_time(value: object) -> datetime | None:

@@ -41,9 +41,11 @@ QUANTITY_SCHEMA: Final[JsonObject] = {
     "pattern": quantities.FIELD_PATTERN,
     "maxLength": quantities.MAX_LENGTH,
     "minimum": 0,
+    "maxItems": 0,
+    "maxProperties": 0,
 }
 """A number, or a text that is a quantity: a pattern applies to texts alone. ``cpu: 0.5`` is a number that is not an
-integer, so x-kubernetes-int-or-string would refuse it."""
+integer, so x-kubernetes-int-or-string would refuse it. A list or an object, which could hold anything, has no items."""
 
 _REPLACED: Final[dict[str, JsonObject]] = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": QUANTITY_SCHEMA,

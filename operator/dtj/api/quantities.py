@@ -25,18 +25,10 @@ MAX_LENGTH: Final = 64
 
 EXAMPLES: Final = "500m, 8Gi or 1e3"
 
-NO_QUANTITY: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-"""How the API of pods refuses a value that is neither a number nor a text. The schema of a CRD cannot refuse it."""
-
 _PARTS: Final = re.compile(r" *[+]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))? *")
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LONGEST_EXPONENT: Final = 99
-
-
-def may_be(value: object) -> bool:
-    """Whether a value is of a type that a quantity may have."""
-    return isinstance(value, int | float | str) and not isinstance(value, bool)
 
 
 def parse(text: object) -> Fraction | None:

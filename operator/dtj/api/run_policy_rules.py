@@ -6,7 +6,7 @@ from typing import Final
 
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import LABEL_KEY, matches
+from dtj.api.names import matches
 from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule, cel_count, count
 from dtj.api.spec import QUEUEING, Gang, OnNaN, OnStall, Role, Strategy
 
@@ -47,20 +47,6 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
         message="only Kueue and Volcano have queues: remove queue, or change gang",
         holds=lambda scheduling: "queue" not in scheduling or scheduling.get("gang", Gang.AUTO) in QUEUEING,
         field="queue",
-    ),
-    Rule(
-        at=(SCHEDULING,),
-        cel=f"!has(self.topologyKey) || self.gang == '{Gang.NATIVE}'",
-        message="only Native places all pods by one node label: set gang to Native, or remove topologyKey",
-        holds=lambda scheduling: "topologyKey" not in scheduling or scheduling.get("gang") == Gang.NATIVE,
-        field="topologyKey",
-    ),
-    Rule(
-        at=(SCHEDULING,),
-        cel=f'!has(self.topologyKey) || self.topologyKey.matches("{LABEL_KEY}")',
-        message="topologyKey must be the key of a node label, such as topology.kubernetes.io/rack",
-        holds=lambda scheduling: "topologyKey" not in scheduling or matches(LABEL_KEY, scheduling["topologyKey"]),
-        field="topologyKey",
     ),
     Rule(
         at=(SPEC,),

@@ -65,9 +65,6 @@ def _check(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violatio
         words = f"Invalid value: {seen}: {path} in body must be of type {','.join(kinds)}: {seen}"
         yield Violation(path, f"{words}; {_type_hint(value, kinds)}")
         return
-    if schema.get("pattern") == quantities.FIELD_PATTERN and not quantities.may_be(value):
-        yield Violation(path, f"{quantities.NO_QUANTITY}; {_PATTERN_HINTS[quantities.FIELD_PATTERN]}")
-        return
     yield from _check_limits(value, schema, path)
     if isinstance(value, dict):
         yield from _check_object(value, schema, path)
@@ -104,15 +101,19 @@ def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[V
             path,
             f"Unsupported value: {_show(value)}: supported values: {', '.join(_show(v) for v in allowed)}",
         )
+    pattern = schema.get("pattern")
+    hint = f"; {_PATTERN_HINTS[pattern]}" if pattern in _PATTERN_HINTS else ""
     for keyword, size, broken in _limits(value):
         limit = schema.get(keyword)
         if isinstance(limit, int) and (size < limit if keyword.startswith("min") else size > limit):
             words = broken.format(value=_show(value), path=path, limit=limit, size=size, s="" if limit == 1 else "s")
-            yield Violation(path, words + (f"; it has {', '.join(value)}" if isinstance(value, dict) and value else ""))
+            if limit == 0 and isinstance(value, list | dict):
+                words += hint
+            elif isinstance(value, dict) and value:
+                words += f"; it has {', '.join(value)}"
+            yield Violation(path, words)
             return  # the server stops at the first, too
-    pattern = schema.get("pattern")
     if isinstance(pattern, str) and isinstance(value, str) and not matches(pattern, value):
-        hint = f"; {_PATTERN_HINTS[pattern]}" if pattern in _PATTERN_HINTS else ""
         yield Violation(path, f"Invalid value: {_show(value)}: {path} in body should match '{pattern}'{hint}")
 
 

@@ -214,7 +214,7 @@ class Scheduling(SpecModel):
     gang: Gang = Field(
         default=Gang.AUTO,
         description="gang names the scheduler that starts all pods or none: Kueue, Volcano, Coscheduling (of the "
-        "scheduler plugins), Native (PodGroups of Kubernetes 1.35 and later), None or Auto. Auto takes what the "
+        "scheduler plugins), Native (PodGroups of Kubernetes 1.37 and later), None or Auto. Auto takes what the "
         "cluster has: with a queue Kueue or Volcano, without one Volcano, Coscheduling or Native.",
     )
     queue: str | None = Field(
@@ -236,13 +236,6 @@ class Scheduling(SpecModel):
         min_length=1,
         max_length=253,
         description="priorityClassName is the priority class of the job's pods, and of the job in its queue.",
-    )
-    topology_key: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=317,
-        description="topologyKey is the key of a node label that must have the same value on all nodes of the job. "
-        "Only for Native, in Kubernetes 1.37 and later with the feature gate TopologyAwareWorkloadScheduling.",
     )
     timeout_seconds: int | None = Field(
         default=None,

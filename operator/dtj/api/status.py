@@ -22,7 +22,6 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from dtj.api.base import SharedFieldsSet
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.printable import one_line, printable
@@ -34,7 +33,7 @@ _MAX_MESSAGE_LENGTH: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
 
 
-class _Model(SharedFieldsSet):
+class _Model(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
 
@@ -433,7 +432,10 @@ class JobStatus(_Model):
         """Read a stored status, field by field. A field that cannot be read counts as missing."""
         if not isinstance(raw, dict):
             return cls()
-        return cls.model_validate(_readable(cls, raw))
+        try:
+            return cls.model_validate(raw)
+        except ValidationError:
+            return cls.model_validate(_readable(cls, raw))
 
     def condition(self, kind: Condition) -> ConditionStatus | None:
         """The condition of this type, or None if it was never set."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from secrets import token_hex
 from typing import Any
 
 from dtj import __version__
@@ -28,7 +28,7 @@ from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
-from dtj.kube.gateway import Keep, everywhere
+from dtj.kube.gateway import Keep
 from dtj.kube.lease import Lease, LeaseLost, ShardsDiffer
 
 log = logging.getLogger("dtj.app")
@@ -58,28 +58,60 @@ async def run(settings: OperatorSettings) -> None:
         trainer_log_format=settings.trainer_log_format,
         job_access=settings.network_policies,
     )
+    await _serve(settings, platform, stop)
+
+
+async def _serve(settings: OperatorSettings, platform: Platform, stop: asyncio.Event) -> None:
+    """Have the endpoints answer, wait for the CRD, and run an engine and a watch for each shard that is ours."""
     metrics = Metrics()
-    if settings.shards > 1:
-        await _run_shards(settings, platform, metrics, stop)
-        return
     async with AsyncExitStack() as stack:
-        gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
-        stack.push_async_callback(gateway.close)
-        engine = _engine(gateway, settings, platform, metrics)
-        lease = await _lease(stack, metrics, settings, throttled=lambda: gateway.throttle.limited)
+
+        async def connect() -> KubeGateway:
+            gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
+            stack.push_async_callback(gateway.close)
+            return gateway
+
+        gateway = await connect()
+        leases: Sequence[Lease | None] = [None]
+        if settings.leader_elect and settings.lease_namespace is not None:
+            # Over connections of its own: a renewal that waits behind the creation of pods comes too late.
+            identity = f"{settings.instance}_{token_hex(4)}"  # no two processes share one, not even on one host
+            leases = shard_leases(
+                await connect(), settings, identity=identity, throttled=lambda: gateway.throttle.limited
+            )
+        engines: dict[int, Engine] = {}
+
+        async def operate(shard: int, leave: asyncio.Event) -> None:
+            keep = namespaces_of(shard, settings.shards)
+            engines[shard] = _engine(gateway, settings, platform, metrics, keep)
+            try:
+                await _operate(engines[shard], settings, leave, keep)
+            finally:
+                del engines[shard]
+
+        def longest_pass() -> float:
+            return max((engine.queue.longest_running() for engine in engines.values()), default=0.0)
+
+        def ready() -> bool:
+            """Whether we act on jobs, or know which operator does: an operator that stands by is ready, too."""
+            return all(
+                engines[shard].synced if shard in engines else lease is not None and lease.holder is not None
+                for shard, lease in enumerate(leases)
+            )
+
         metrics.watch_throttle(lambda: gateway.throttle.limited)
-        metrics.watch_leader(lambda: [lease is None or lease.leading])
-        health = health_routes(longest_pass=engine.queue.longest_running, ready=lambda: _ready(engine, lease))
+        metrics.watch_leader(lambda: [lease is None or lease.leading for lease in leases])
+        health = health_routes(longest_pass=longest_pass, ready=ready)
         await stack.enter_async_context(serving(settings.health_port, health))
         await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
         if await _unless_stopped(stop, wait_until_served(gateway)):
-            await _lead(lease, lambda: _operate(engine, settings, stop), stop)
+            await _keep_shards(leases, operate, stop)
 
 
 def _engine(
-    gateway: KubeGateway, settings: OperatorSettings, platform: Platform, metrics: Metrics, keep: Keep = everywhere
+    gateway: KubeGateway, settings: OperatorSettings, platform: Platform, metrics: Metrics, keep: Keep
 ) -> Engine:
-    """An engine for the namespaces of the settings; with ``keep`` only for those of a shard."""
+    """An engine for those namespaces of the settings that ``keep`` has."""
     return Engine(
         gateway,
         plan=plan,
@@ -93,55 +125,29 @@ def _engine(
     )
 
 
-async def _run_shards(settings: OperatorSettings, platform: Platform, metrics: Metrics, stop: asyncio.Event) -> None:
-    """Run an engine and a watch for each shard whose lease we hold, until ``stop``."""
-    async with AsyncExitStack() as stack:
-        gateway, for_leases = [await KubeGateway.connect(settings.connection, observe=metrics.called) for _ in range(2)]
-        for each in (gateway, for_leases):
-            stack.push_async_callback(each.close)
-        engines: dict[int, Engine] = {}
-
-        async def operate(shard: int, leave: asyncio.Event) -> None:
-            keep = namespaces_of(shard, settings.shards)
-            engines[shard] = _engine(gateway, settings, platform, metrics, keep)
-            try:
-                await _operate(engines[shard], settings, leave, keep)
-            finally:
-                del engines[shard]
-
-        leases = shard_leases(
-            for_leases, settings, identity=_identity(settings), throttled=lambda: gateway.throttle.limited
-        )
-        metrics.watch_throttle(lambda: gateway.throttle.limited)
-        metrics.watch_leader(lambda: [lease.leading for lease in leases])
-        health = health_routes(
-            longest_pass=lambda: max((engine.queue.longest_running() for engine in engines.values()), default=0.0),
-            ready=lambda: all(
-                engines[shard].synced if shard in engines else lease.holder is not None
-                for shard, lease in enumerate(leases)
-            ),
-        )
-        await stack.enter_async_context(serving(settings.health_port, health))
-        await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
-        if await _unless_stopped(stop, wait_until_served(gateway)):
-            await _keep_shards(leases, operate, stop)
-
-
 async def _keep_shards(
-    leases: Sequence[Lease],
+    leases: Sequence[Lease | None],
     operate: Callable[[int, asyncio.Event], Coroutine[Any, Any, None]],
     stop: asyncio.Event,
 ) -> None:
-    """Keep all shards until ``stop``. Raises SettingsError if another operator has another number of shards."""
+    """Run each shard whenever its lease is ours, until ``stop``; without an election, the only one.
+
+    Raises LeaseLost if the only shard is lost, and SettingsError if another operator has another number of shards.
+    """
+    if leases == [None]:
+        await operate(0, stop)
+        return
+    held = [lease for lease in leases if lease is not None]
     try:
         async with asyncio.TaskGroup() as group:
-            for shard, lease in enumerate(leases):
-                group.create_task(_keep_shard(shard, lease, leases, operate, stop), name=f"shard {shard}")
+            for shard, lease in enumerate(held):
+                group.create_task(_keep_shard(shard, lease, held, operate, stop), name=f"shard {shard}")
     except ExceptionGroup as errors:
-        differ = errors.subgroup(ShardsDiffer)
-        if differ is None:
+        known = errors.subgroup((LeaseLost, ShardsDiffer))
+        if known is None:
             raise
-        raise SettingsError(str(differ.exceptions[0])) from None
+        error = known.exceptions[0]
+        raise SettingsError(str(error)) if isinstance(error, ShardsDiffer) else error from None
 
 
 async def _keep_shard(
@@ -158,6 +164,8 @@ async def _keep_shard(
         try:
             await _lead(lease, partial(operate, shard, leave), leave)
         except LeaseLost as error:
+            if len(leases) == 1:
+                raise
             log.error("%s; shard %d is left to another operator", error, shard)
         finally:
             watching.cancel()
@@ -180,47 +188,8 @@ def _scope(settings: OperatorSettings) -> str:
     return f"namespace{'s' if len(settings.namespaces) > 1 else ''} {', '.join(settings.namespaces)}"
 
 
-async def _lease(
-    stack: AsyncExitStack,
-    metrics: Metrics,
-    settings: OperatorSettings,
-    *,
-    throttled: Callable[[], bool] = lambda: False,
-) -> Lease | None:
-    """Our candidacy, if there is an election. No two processes share an identity, not even on one host.
-
-    It has connections of its own: a renewal that waits behind the creation of pods comes too late.
-    """
-    if not settings.leader_elect or settings.lease_namespace is None:
-        return None
-    gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
-    stack.push_async_callback(gateway.close)
-    identity = _identity(settings)
-    return Lease(
-        gateway,
-        namespace=settings.lease_namespace,
-        name=settings.lease_name,
-        identity=identity,
-        throttled=throttled,
-    )
-
-
-def _identity(settings: OperatorSettings) -> str:
-    return f"{settings.instance}_{secrets.token_hex(4)}"
-
-
-def _ready(engine: Engine, lease: Lease | None) -> bool:
-    """Whether we act on jobs, or know which operator does: an operator that stands by is ready, too."""
-    if lease is None or lease.leading:
-        return engine.synced
-    return lease.holder is not None
-
-
-async def _lead(lease: Lease | None, operate: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
+async def _lead(lease: Lease, operate: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
     """Run ``operate`` once the lease is ours, and give it back when nothing works any more. Raises LeaseLost."""
-    if lease is None:
-        await operate()
-        return
     if not await _unless_stopped(stop, lease.acquire()):
         await lease.release()
         return
@@ -241,7 +210,7 @@ async def _lead(lease: Lease | None, operate: Callable[[], Coroutine[Any, Any, N
     operating.result()
 
 
-async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Event, keep: Keep = everywhere) -> None:
+async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Event, keep: Keep) -> None:
     """Run the engine and the watch on jobs side by side until ``stop``, or until one of them ends."""
     namespaces = tuple(filter(keep, settings.namespaces))
     watch = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=namespaces, keep=keep)

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from dtj.app.settings import OperatorSettings
-from dtj.kube.gateway import Gateway
+from dtj.kube.gateway import Gateway, Keep, everywhere
 from dtj.kube.lease import Lease, LeaseSettings
 
 PATIENCE_SECONDS: Final = 2.0
@@ -25,11 +25,7 @@ renewal, ``duration``, and PATIENCE_SECONDS; the rest is for slow answers."""
 
 
 def shard_leases(
-    gateway: Gateway,
-    settings: OperatorSettings,
-    *,
-    identity: str,
-    throttled: Callable[[], bool] = lambda: False,
+    gateway: Gateway, settings: OperatorSettings, *, identity: str, throttled: Callable[[], bool] = lambda: False
 ) -> list[Lease]:
     """Our candidacy for each shard. The lease of shard 0 has the name that the only lease has without shards."""
     assert settings.lease_namespace is not None
@@ -48,7 +44,7 @@ def shard_leases(
                 namespace=settings.lease_namespace,
                 name=settings.lease_name if shard == 0 else f"{settings.lease_name}-{shard}",
                 identity=identity,
-                settings=TIMES,
+                settings=TIMES if settings.shards > 1 else LeaseSettings(),
                 patience=patience,
                 asks=partial(asks, shard),
                 shards=settings.shards,
@@ -63,9 +59,9 @@ def shard_of(namespace: str, shards: int) -> int:
     return int.from_bytes(sha256(namespace.encode()).digest()[:8], "big") % shards
 
 
-def namespaces_of(shard: int, shards: int) -> Callable[[str], bool]:
+def namespaces_of(shard: int, shards: int) -> Keep:
     """Says of a namespace whether it belongs to this shard."""
-    return lambda namespace: shard_of(namespace, shards) == shard
+    return everywhere if shards == 1 else lambda namespace: shard_of(namespace, shards) == shard
 
 
 def turns_to_wait(holders: Sequence[str | None], identity: str) -> int:

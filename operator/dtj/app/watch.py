@@ -17,7 +17,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import aiohttp
@@ -92,7 +92,7 @@ class JobWatch:
     async def _watch(self) -> str:
         """Run kopf to its end, or until its place is known to be lost. Returns why it ended."""
         self._renew.clear()
-        watching = _Kopf(self._take, self._connect, namespaces=self._namespaces, keep=self._keep)
+        watching = _Kopf(self._feed, self._connect, namespaces=self._namespaces, keep=self._keep)
         renewing = asyncio.create_task(self._renew.wait(), name="renewal of the watch on jobs")
         waited_for: list[asyncio.Future[Any]] = [watching.ended, renewing]
         try:
@@ -103,22 +103,13 @@ class JobWatch:
             await asyncio.wait([watching.ended], timeout=STOP_SECONDS)
         return watching.why() if not self._renew.is_set() else "the API server went back to an older history"
 
-    def _take(self, kind: str | None, body: JsonObject) -> None:
-        if kind == "DELETED":
-            self._feed.remove(body)
-        else:
-            self._feed.put(body)
-        if kind is None:
-            # A list of kopf's own: it does not say what has vanished since its last one.
-            self._feed.relist_soon()
-
 
 class _Kopf:
-    """One run of kopf, in a thread. Everything but the thread's own function is called in the loop of the maker."""
+    """One run of kopf, in a thread. Everything but :meth:`_run` is called in the loop of the maker."""
 
-    def __init__(self, deliver: Deliver, connect: Connect, *, namespaces: Sequence[str], keep: Keep) -> None:
+    def __init__(self, feed: JobFeed, connect: Connect, *, namespaces: Sequence[str], keep: Keep) -> None:
         self.ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self._deliver = deliver
+        self._feed = feed
         self._connect = connect
         self._namespaces = tuple(namespaces)
         self._keep = keep
@@ -130,7 +121,9 @@ class _Kopf:
     def stop(self) -> None:
         """Nothing is delivered from now on; the thread ends soon."""
         self._stopped = True
-        self._tell_to_stop()
+        if self._task is not None:
+            with suppress(RuntimeError):  # it has ended by itself
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
     def why(self) -> str:
         """Why it ended, in words."""
@@ -142,45 +135,45 @@ class _Kopf:
 
     def _run(self) -> None:
         """The thread."""
+
+        async def operate() -> None:
+            self._task = asyncio.current_task()
+            if self._stopped:
+                return
+            # No stop flag: kopf leaves the task behind that waits for it, and waits 5 s for that task before it ends.
+            await kopf.operator(
+                registry=make_registry(partial(in_our_loop, self._take), self._connect, self._keep),
+                settings=make_settings(namespaced=bool(self._namespaces)),
+                standalone=True,
+                clusterwide=not self._namespaces,
+                namespaces=self._namespaces,
+            )
+
+        def in_our_loop(function: Callable[..., None], *arguments: object) -> None:
+            with suppress(RuntimeError):  # our loop is closed: the process ends
+                self._ours.call_soon_threadsafe(function, *arguments)
+
         error: BaseException | None = None
         try:
-            asyncio.run(self._operate())
+            asyncio.run(operate())
         except BaseException as raised:  # noqa: BLE001 - whatever it is, the watch has ended and is begun again
             error = raised
-        self._pass_on(self._end, error)
-
-    async def _operate(self) -> None:
-        self._task = asyncio.current_task()
-        self._pass_on(self._begun)
-        # No stop flag: kopf leaves the task behind that waits for it, and waits 5 s for that task before it ends.
-        await kopf.operator(
-            registry=make_registry(lambda kind, body: self._pass_on(self._take, kind, body), self._connect, self._keep),
-            settings=make_settings(namespaced=bool(self._namespaces)),
-            standalone=True,
-            clusterwide=not self._namespaces,
-            namespaces=self._namespaces,
-        )
-
-    def _pass_on(self, function: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # our loop is closed: the process ends
-            self._ours.call_soon_threadsafe(function, *arguments)
-
-    def _begun(self) -> None:
-        if self._stopped:
-            self._tell_to_stop()
+        in_our_loop(self._end, error)
 
     def _take(self, kind: str | None, body: JsonObject) -> None:
-        if not self._stopped:
-            self._deliver(kind, body)
+        if self._stopped:
+            return
+        if kind == "DELETED":
+            self._feed.remove(body)
+        else:
+            self._feed.put(body)
+        if kind is None:
+            # A list of kopf's own: it does not say what has vanished since its last one.
+            self._feed.relist_soon()
 
     def _end(self, error: BaseException | None) -> None:
         if not self.ended.done():
             self.ended.set_result(error)
-
-    def _tell_to_stop(self) -> None:
-        if self._task is not None:
-            with suppress(RuntimeError):  # it has ended by itself
-                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
 
 def make_registry(deliver: Deliver, connect: Connect, keep: Keep) -> kopf.OperatorRegistry:

@@ -326,7 +326,7 @@ async def _answers(
 
 @dataclass(frozen=True, slots=True)
 class _Gangs:
-    """Of each scheduler that the cluster has the newest API, and the versions of those of which none is known."""
+    """The schedulers that the cluster has, and the versions of those of which none is known."""
 
     apis: tuple[GangApi, ...]
     unknown: tuple[str, ...]
@@ -334,10 +334,10 @@ class _Gangs:
 
 async def _gangs(gateway: KubeGateway) -> _Gangs:
     discovery = await gateway.discover([resource_of(api) for api in APIS])
-    there = [api for api in APIS if resource_of(api) in discovery.served]
+    there = tuple(api for api in APIS if resource_of(api) in discovery.served)
     known = {resource_of(api).group for api in there}
     unknown = (each for each in unknown_versions(discovery.versions) if each.partition("/")[0] not in known)
-    return _Gangs(tuple({api.gang: api for api in reversed(there)}.values()), tuple(unknown))
+    return _Gangs(there, tuple(unknown))
 
 
 async def _queues(gateway: KubeGateway, gangs: Part[_Gangs], namespace: str) -> Queues:

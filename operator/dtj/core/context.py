@@ -108,7 +108,7 @@ class JobContext:
     @property
     def attempt(self) -> int:
         """The attempt that runs, or is about to; from 1."""
-        return max(self.job.status.attempt, 1)
+        return self.job.attempt
 
     @property
     def has_something_to_stop(self) -> bool:
@@ -253,15 +253,8 @@ class JobContext:
 
     @property
     def gang(self) -> GangApi | None:
-        """The gang scheduler of the job, if there is one; by the API of its group, if it has one.
-
-        A cluster that serves a newer API since, after an upgrade, would place no pod of the one together with a pod of
-        the other.
-        """
-        chosen, group = self.gang_choice, self.gang_object
-        if not isinstance(chosen, GangApi):
-            return None
-        return group.api if group is not None and group.api.gang is chosen.gang else chosen
+        """The gang scheduler of the job, if there is one."""
+        return self.gang_choice if isinstance(self.gang_choice, GangApi) else None
 
     @property
     def gang_object(self) -> GangObject | None:

@@ -139,7 +139,7 @@ class Child:
 
     ``selector`` is a Service's (one that is equal to none of ours, if it cannot be ours), and so is ``config_map``, the
     name of the one with the addresses of the replicas.
-    ``digest`` is what we noted on a NetworkPolicy when we wrote it.
+    ``digest`` is what we noted on a NetworkPolicy when we wrote it. ``job_name`` is the job that its labels name.
     """
 
     namespace: str
@@ -149,6 +149,7 @@ class Child:
     selector: dict[str, str] = field(default_factory=dict)
     digest: str = ""
     config_map: str = ""
+    job_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +165,11 @@ class GangApi:
 @dataclass(frozen=True, slots=True)
 class GangsFound:
     """Which of these APIs the cluster serves, newest versions first, and when that was asked; ``denied`` are those that
-    the operator has no right to, ``unknown`` each ``<group>/<version>`` of a scheduler that it does not know."""
+    the operator has no right to."""
 
     apis: tuple[GangApi, ...]
     at: datetime
     denied: tuple[GangApi, ...] = ()
-    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ class GangObject:
     """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
 
     ``status`` is what the scheduler or the queue says, as far as it is read; ``active`` is Kueue's word for a Workload
-    that may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup, ``queue`` the LocalQueue,
-    ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the admission gate in a Workload.
+    that may be admitted. ``queue`` is the LocalQueue, ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the
+    admission gate in a Workload.
     """
 
     namespace: str
@@ -188,13 +188,14 @@ class GangObject:
     api: GangApi
     version: str = ""
     size: str = ""
-    topology_key: str = ""
     queue: str = ""
     priority_class: str = ""
     gated_by: str = ""
     active: bool = True
     terminating: bool = False
     status: JsonObject = field(default_factory=dict)
+    job_name: str = ""
+    """The job that its labels name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,15 +217,6 @@ class DefaultQueue:
     found: bool
     at: datetime
     denied: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedFields:
-    """Fields of the status that the API server did not keep when they were written, and when: its CRD is older than the
-    operator."""
-
-    names: frozenset[str]
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +287,6 @@ class Observed:
 
     default_queue: DefaultQueue | None = None
     """None where nobody has asked yet."""
-
-    dropped: DroppedFields | None = None
-    """None where the API server has kept all that this process wrote."""
 
     progress: SeenProgress | None = None
     silence: Silence | None = None

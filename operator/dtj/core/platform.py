@@ -1,6 +1,6 @@
 """The facts about a job's platform that plans depend on: addresses, directories, accelerator profiles, security.
 
-The operator has one for its cluster (:class:`ClusterPlatform`'s defaults); the local runner has one whose
+The operator has one for its cluster (the defaults of :class:`Platform`); the local runner has one whose
 addresses are loopback ports and whose directories are folders of the run.
 """
 
@@ -52,19 +52,13 @@ class Directories(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterNetwork:
-    """DNS names of a headless Service: ``<role>-<index>.<job>.<namespace>.svc``.
-
-    ``domain`` is appended where the pods' resolver does not search the cluster's domain.
-    """
-
-    domain: str = ""
+    """DNS names of a headless Service: ``<role>-<index>.<job>.<namespace>.svc``."""
 
     def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
         return self.pattern(namespace=namespace, job=job, port=port).format(role=role, index=index)
 
     def pattern(self, *, namespace: str, job: str, port: int) -> str:
-        suffix = f".{self.domain}" if self.domain else ""
-        return f"{{role}}-{{index}}.{job}.{namespace}.svc{suffix}:{port}"
+        return f"{{role}}-{{index}}.{job}.{namespace}.svc:{port}"
 
     def status_port(self, *, role: Role, index: int) -> int:
         return STATUS_PORT

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -20,7 +21,6 @@ from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import QueueShutDown, WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import JobRecord
 from dtj.kube.errors import ApiError, Conflict, NotFound
 from dtj.kube.records import Key
 
@@ -36,7 +36,7 @@ CONFLICTS_TO_DOUBT: Final = 3
 
 
 class Controller:
-    """Processes keys with any number of workers, never one key twice at a time."""
+    """Processes keys, as many at a time as the queue has places, and never one key twice at a time."""
 
     def __init__(
         self,
@@ -61,29 +61,22 @@ class Controller:
         self._in_doubt = in_doubt
         self._planning = asyncio.Lock()
 
-    async def run(self, workers: int) -> None:
+    async def run(self) -> None:
         """Process keys until the queue is shut down; passes that have begun are finished."""
         async with asyncio.TaskGroup() as group:
-            for number in range(workers):
-                group.create_task(self._work(), name=f"worker {number}")
-
-    async def _work(self) -> None:
-        while True:
-            try:
-                key = await self._queue.get()
-            except QueueShutDown:
-                return
-            try:
-                await self._process(key)
-            finally:
-                self._queue.done(key)
+            with suppress(QueueShutDown):
+                while True:
+                    key = await self._queue.get()
+                    group.create_task(self._process(key), name=f"pass over {'/'.join(key)}")
 
     async def _process(self, key: Key) -> None:
-        self._state.wake(key)
+        """One pass over a job; what goes wrong is logged, and tried again later."""
         record = self._state.jobs.get(key)
-        if record is None or record.job.deleting:
+        if record is None or record.deleting:
             self._queue.forget(key)
+            self._queue.done(key)
             return
+        self._state.caches.begin(record.uid)
         try:
             with self._metrics.reconcile():
                 settled = await self._reconcile(key)
@@ -99,45 +92,44 @@ class Controller:
                 "%s; trying again in %.1f s",
                 error.message,
                 delay,
-                extra=about(record.job, action="retry", reason=error.reason),
+                extra=about(record, action="retry", reason=error.reason),
             )
         except Exception:
             # A defect that one job meets must not stop the others.
             delay = self._queue.add_failed(key)
-            log.exception("planning failed; trying again in %.1f s", delay, extra=about(record.job, action="retry"))
+            log.exception("planning failed; trying again in %.1f s", delay, extra=about(record, action="retry"))
         else:
             if settled:
                 self._queue.forget(key)
             else:
                 self._queue.add_failed(key)
         finally:
-            self._forget_if_gone(record)
-
-    def _forget_if_gone(self, record: JobRecord) -> None:
-        """A job that went while it was worked on leaves nothing behind."""
-        now = self._state.jobs.get(record.job.key)
-        if now is None or now.job.uid != record.job.uid:
-            self._state.expectations.forget(record.job.identity)
+            now = self._state.jobs.get(key)
+            if now is None or now.uid != record.uid:
+                # A job that went while it was worked on leaves nothing behind.
+                self._state.expectations.forget(record.identity)
+            self._queue.done(key)
 
     async def _reconcile(self, key: Key) -> bool:
         """Plan and act until nothing new is learned. Returns False if that took suspiciously long."""
         for _ in range(MAX_PLANS_A_PASS):
             await self._take_turn()
             record = self._state.jobs.get(key)
-            if record is None or record.job.deleting:
+            if record is None or record.deleting:
                 return True
-            unsettled = self._state.expectations.remaining(record.job.identity)
+            unsettled = self._state.expectations.remaining(record.identity)
             if unsettled > 0.0:
                 # The informer's event comes first as a rule, and wakes the key itself.
                 self._queue.add_after(key, unsettled)
                 return True
-            await self._creator.look_again(record.job)
-            plan = self._plan(self._state.observe(record), self._now())
-            result = await self._executor.execute(record, plan)
+            job = record.job()
+            await self._creator.look_again(job)
+            plan = self._plan(self._state.observe(job), self._now())
+            result = await self._executor.execute(job, plan)
             if result.after is not None:
                 self._queue.add_after(key, result.after)
-            if not result.again and self._state.expectations.remaining(record.job.identity) == 0.0:
-                if record.job.status.terminal and _only_waits(plan):
+            if not result.again and self._state.expectations.remaining(record.identity) == 0.0:
+                if record.terminal and _only_waits(plan):
                     self._state.rest(record)
                 return True
         return False

@@ -106,13 +106,8 @@ class Creator:
     async def create_best_effort(self, job: Job, wanted: Wanted) -> None:
         """Create one object that the job can do without. Raises ApiError, AlreadyExists too."""
         body = wanted.render()
-        expectation = Expectation(Operation.CREATED, wanted.resource.plural, wanted.name)
-        self._state.expectations.expect(job.identity, expectation)
-        try:
+        with self._state.expectations.expecting(job.identity, _creation_of(wanted)):
             await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
-        except ApiError:
-            self._state.expectations.settle(job.identity, expectation)
-            raise
         log.info("created %s %s", wanted.resource.kind, wanted.name, extra=about(job, action="create"))
 
     async def check(self, check: CheckPods, job: Job) -> TemplateVerdict:
@@ -152,46 +147,33 @@ class Creator:
                 unlabelled[resource, name] = _unlabelled(resource, body, instead_of=seen.value)
 
     async def _create(self, job: Job, wanted: Wanted, *, created: list[str], taken: list[str]) -> None:
-        name, body = wanted.name, wanted.render()
-        expectation = Expectation(Operation.CREATED, wanted.resource.plural, name)
-        self._state.expectations.expect(job.identity, expectation)
+        body = wanted.render()
         try:
-            await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
+            with self._state.expectations.expecting(job.identity, _creation_of(wanted)):
+                await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
         except AlreadyExists:
-            taken.append(name)
-            await self._identify(job, wanted, expectation)
+            taken.append(wanted.name)
+            await self._identify(job, wanted)
         except (Forbidden, Invalid) as error:
-            self._state.expectations.settle(job.identity, expectation)
-            raise _Refused(name, error) from error
-        except ApiError:
-            # Whether it was created is not known: the next attempt finds out.
-            self._state.expectations.settle(job.identity, expectation)
-            raise
+            raise _Refused(wanted.name, error) from error
         else:
-            created.append(name)
+            created.append(wanted.name)
 
-    async def _identify(self, job: Job, wanted: Wanted, expectation: Expectation) -> None:
+    async def _identify(self, job: Job, wanted: Wanted) -> None:
         """Find out what has the name that we wanted. If it is ours, the informer shows it already, or is about to."""
-        resource = wanted.resource
-        try:
-            body = await self._gateway.get(resource, namespace=job.namespace, name=expectation.name)
-        except ApiError:
-            self._state.expectations.settle(job.identity, expectation)
-            raise
+        resource, name = wanted.resource, wanted.name
+        body = await self._gateway.get(resource, namespace=job.namespace, name=name)
         metadata = plain_from_object(body).metadata
         labelled = dig(body, "metadata", "labels", Label.JOB_NAME) is not None
         if job.owns(metadata) and labelled:
-            shown = self._state.shown(resource, (job.namespace, expectation.name))
-            if shown is not None and shown.uid == metadata.uid:
-                # It was shown while an earlier call of this plan was on its way: no event will follow.
-                self._state.expectations.settle(job.identity, expectation)
+            shown = self._state.shown(resource, (job.namespace, name))
+            if shown is None or shown.uid != metadata.uid:
+                self._state.expectations.expect(job.identity, _creation_of(wanted))
             return
-        self._state.expectations.settle(job.identity, expectation)
         if labelled:
-            raise Conflict(f'{resource.kind} "{expectation.name}" exists and is not in the store yet')
-        self._state.caches.of(job.uid).unlabelled[resource, expectation.name] = _unlabelled(
-            resource, body, instead_of=_seen(resource, wanted.render())
-        )
+            raise Conflict(f'{resource.kind} "{name}" exists and is not in the store yet')
+        unlabelled = _unlabelled(resource, body, instead_of=_seen(resource, wanted.render()))
+        self._state.caches.of(job.uid).unlabelled[resource, name] = unlabelled
 
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
         """The API server refuses this: the status reports it, and it is tried again after a while."""
@@ -214,6 +196,10 @@ class Creator:
             delay,
             extra=about(job, action="create", reason=error.reason),
         )
+
+
+def _creation_of(wanted: Wanted) -> Expectation:
+    return Expectation(Operation.CREATED, wanted.resource.plural, wanted.name)
 
 
 def _as_shown(errors: Iterable[str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from dtj.api.names import Label
 from dtj.core.observed import Child, GangObject, Pod
 from dtj.core.platform import Platform
+from dtj.engine.child_store import C, ChildStore, job_of
 from dtj.engine.controller import Controller, PlanFunction
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
@@ -27,19 +28,18 @@ from dtj.engine.pod_events import PodEventReader
 from dtj.engine.progress import ProgressReader, StackRequests
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import ChildStore, Labelled, R, labelled
 from dtj.engine.stragglers import StragglerFinder
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Keep, Resource, everywhere
 from dtj.kube.informer import Change, Informer
 from dtj.kube.observed import claim_from, network_policy_from, pod_from, service_from
-from dtj.kube.records import Key, decode_plain, decode_pod, decode_service
+from dtj.kube.records import Key, Record, decode_plain, decode_pod, decode_service
 from dtj.kube.waiting import Backoff
 
 SELECTOR: Final = Label.JOB_NAME
 """Label selector of everything that belongs to some job."""
 
-C = TypeVar("C", Pod, Child, GangObject)
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,7 @@ class Engine:
         )
         self._controller = self._make_controller(plan, metrics=metrics, now=now)
         self._informers = [informer for namespace in self._namespaces for informer in self._make_informers(namespace)]
-        metrics.watch_jobs(self.state.jobs)
-        metrics.watch_queue(self.queue)
+        metrics.watch(self.state.jobs, self.queue)
 
     @property
     def synced(self) -> bool:
@@ -129,7 +128,7 @@ class Engine:
         try:
             await self._run()
         finally:
-            self._metrics.unwatch(self.state.jobs, self.queue)
+            self._metrics.unwatch(self.state.jobs)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -165,7 +164,7 @@ class Engine:
     async def _work(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
-        await self._controller.run(2 * self._settings.workers)
+        await self._controller.run()
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
         creator = Creator(self._gateway, state=self.state, now=now)
@@ -196,14 +195,14 @@ class Engine:
             store: ChildStore[C],
             decode: Callable[[bytes], R],
             convert: Callable[[R], C],
-        ) -> Informer[R, Labelled[C]]:
+        ) -> Informer[R, C]:
             return Informer(
                 self._gateway,
                 resource,
                 namespace=namespace,
                 selector=SELECTOR,
                 decode=decode,
-                convert=labelled(convert),
+                convert=convert,
                 on_change=lambda change: self._on_child(resource, store, change),
                 on_turned_back=self.feed.relist_soon,
                 keep=self._keep,
@@ -217,17 +216,17 @@ class Engine:
             watching(CLAIMS, self.state.claims, decode_plain, claim_from),
         ]
 
-    def _on_child(self, resource: Resource, store: ChildStore[C], change: Change[Labelled[C]]) -> None:
+    def _on_child(self, resource: Resource, store: ChildStore[C], change: Change[C]) -> None:
         """The informer saw something: take it over, settle what we expected, have its job planned."""
         store.apply(change)
         if change.after is not None:
-            child = change.after.value
+            child = change.after
             self._settle(child, Expectation(Operation.CREATED, resource.plural, child.name))
         if change.before is not None:
-            child = change.before.value
-            if change.after is None or getattr(change.after.value, "terminating", False):
+            child = change.before
+            if change.after is None or getattr(change.after, "terminating", False):
                 self._settle(child, Expectation(Operation.DELETED, resource.plural, child.uid))
-        for key in {child.job for child in (change.before, change.after) if child is not None}:
+        for key in {job_of(child) for child in (change.before, change.after) if child is not None}:
             self.queue.add(key)
 
     def _settle(self, child: Pod | Child | GangObject, expectation: Expectation) -> None:

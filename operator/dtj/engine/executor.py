@@ -50,16 +50,16 @@ from dtj.core.actions import (
     UpdateWorkloadStatus,
 )
 from dtj.core.kueue import priorities
-from dtj.core.observed import DefaultQueue, DroppedFields
+from dtj.core.observed import DefaultQueue
 from dtj.core.policies import tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
 from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.gangs import Gangs
+from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
-from dtj.engine.metrics import Metrics, note_status
+from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
 from dtj.engine.state import ClusterState, worth_reporting
-from dtj.engine.stores import JobRecord
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
@@ -81,13 +81,9 @@ class PassResult:
 class _Pass:
     """One plan being carried out."""
 
-    record: JobRecord
+    job: Job
     after: float | None = None
     emits: list[Emit] = field(default_factory=list)
-
-    @property
-    def job(self) -> Job:
-        return self.record.job
 
     def come_back(self, seconds: float) -> None:
         """Plan again after so long; the earliest time wins."""
@@ -118,14 +114,14 @@ class Executor:
         self._stacks = stacks
         self._now = now
 
-    async def execute(self, record: JobRecord, plan: Plan) -> PassResult:
+    async def execute(self, job: Job, plan: Plan) -> PassResult:
         """Carry out ``plan`` for the job as it was observed. An empty plan makes no call.
 
         Raises ApiError if a call failed that may succeed later; what was done until then stays done.
         """
-        running = _Pass(record)
-        held = self._creator.held(record.job)
-        cache = self._state.caches.of(record.job.uid)
+        running = _Pass(job)
+        held = self._creator.held(job)
+        cache = self._state.caches.of(job.uid)
         try:
             for _, actions in groupby(plan, key=type):
                 await self._step(running, tuple(actions), held=held)
@@ -148,67 +144,64 @@ class Executor:
         return PassResult(after=running.after)
 
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
-        """Carry out neighbours of one kind: creations, and deletions of pods, at the same time.
+        """Carry out neighbours of one kind: creations, and deletions of pods, at the same time."""
+        job = running.job
+        if creations := [_wanted(action) for action in actions if isinstance(action, Creation)]:
+            if held > 0.0:
+                running.come_back(held)
+            else:
+                await self._creator.create(job, creations)
+            if isinstance(actions[0], CreateGang):
+                self._state.caches.of(job.uid).workload_priorities.clear()
+        elif deletions := [action for action in actions if isinstance(action, DeletePod)]:
+            await self._delete_pods(job, deletions)
+        else:
+            for action in actions:
+                await self._do(running, action, held=held)
 
-        While ``held``, which is some seconds after a refusal, nothing is created, nor read or changed for what would be
-        created next.
+    async def _do(self, running: _Pass, action: Action, *, held: float) -> None:
+        """Carry out one action.
+
+        While ``held``, which is some seconds after a refusal, nothing is read or changed for what would be created.
         """
-        creations: list[Wanted] = []
-        deletions: list[DeletePod] = []
-        for action in actions:
-            match action:
-                case ReadFlavors() | ReadPriorityClass() | CreateConfigMap() | UpdateService() if held > 0.0:
-                    running.come_back(held)
-                case CheckPods():
-                    await self._check(running.job, action)
-                case LookForGangs():
-                    await self._look_for_gangs()
-                case ReadFlavors():
-                    await self._read_flavors(running.job, action)
-                case ReadPriorityClass():
-                    await self._read_priority_class(running.job, action)
-                case ReadDefaultQueue():
-                    await self._read_default_queue(running.job, action)
-                case CreateService() | CreateClaim() | CreateGang() | CreateNetworkPolicy() | CreatePod():
-                    creations.append(_wanted(action))
-                case CreateConfigMap():
-                    await self._create_config_map(running.job, action)
-                case UpdateService():
-                    await self._update_service(running.job, action)
-                case UpdateNetworkPolicy():
-                    await self._update_network_policy(running.job, action)
-                case UpdateGang():
-                    await self._update_gang(running.job, action)
-                case UpdateWorkloadStatus():
-                    await self._update_workload(running.job, action)
-                case DeletePod():
-                    deletions.append(action)
-                case DeleteConfigMap() | DeleteGang() | DeleteJob() | DeleteNetworkPolicy() | DeleteService():
-                    await self._delete_object(running.job, action)
-                case AskForStacks():
-                    self._stacks.ask(action.pods)
-                case BestEffort():
-                    await self._best_effort(running, action.action)
-                case PatchStatus():
-                    running.record = await self._write_status(running.record, action.status)
-                case Emit():
-                    running.emits.append(action)
-                case RequeueAfter():
-                    running.come_back(action.seconds)
-        await self._create(running, creations, held=held)
-        if any(isinstance(action, CreateGang) for action in actions):
-            self._state.caches.of(running.job.uid).workload_priorities.clear()
-        await self._delete_pods(running.job, deletions)
-
-    async def _create(self, running: _Pass, wanted: Sequence[Wanted], *, held: float) -> None:
-        if wanted and held > 0.0:
-            running.come_back(held)
-        elif wanted:
-            await self._creator.create(running.job, wanted)
-
-    async def _look_for_gangs(self) -> NoReturn:
-        await self._gangs.look()
-        raise Replan
+        job = running.job
+        match action:
+            case ReadFlavors() | ReadPriorityClass() | CreateConfigMap() | UpdateService() if held > 0.0:
+                running.come_back(held)
+            case CheckPods():
+                self._state.caches.of(job.uid).verdict = await self._creator.check(action, job)
+                raise Replan
+            case LookForGangs():
+                await self._gangs.look()
+                raise Replan
+            case ReadFlavors():
+                await self._read_flavors(job, action)
+            case ReadPriorityClass():
+                await self._read_priority_class(job, action)
+            case ReadDefaultQueue():
+                await self._read_default_queue(job, action)
+            case CreateConfigMap():
+                await self._create_config_map(job, action)
+            case UpdateService():
+                await self._update_service(job, action)
+            case UpdateNetworkPolicy():
+                await self._update_network_policy(job, action)
+            case UpdateGang():
+                await self._update_gang(job, action)
+            case UpdateWorkloadStatus():
+                await self._update_workload(job, action)
+            case DeleteConfigMap() | DeleteGang() | DeleteJob() | DeleteNetworkPolicy() | DeleteService():
+                await self._delete_object(job, action)
+            case AskForStacks():
+                self._stacks.ask(action.pods)
+            case BestEffort():
+                await self._best_effort(running, action.action)
+            case PatchStatus():
+                running.job = await self._write_status(running.job, action.status)
+            case Emit():
+                running.emits.append(action)
+            case RequeueAfter():
+                running.come_back(action.seconds)
 
     async def _best_effort(
         self,
@@ -243,10 +236,6 @@ class Executor:
             if isinstance(action, ReadPriorityClass):
                 running.come_back(0.0)
 
-    async def _check(self, job: Job, check: CheckPods) -> NoReturn:
-        self._state.caches.of(job.uid).verdict = await self._creator.check(check, job)
-        raise Replan
-
     async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
         deleted: list[str] = []
         try:
@@ -258,17 +247,11 @@ class Executor:
 
     async def _delete_pod(self, job: Job, deletion: DeletePod, deleted: list[str]) -> None:
         expectation = Expectation(Operation.DELETED, PODS.plural, deletion.uid)
-        self._state.expectations.expect(job.identity, expectation)
         try:
-            await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
+            with self._state.expectations.expecting(job.identity, expectation):
+                await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
         except NotFound:
-            # Perhaps the informer showed it during an earlier call of this plan: then no event will follow.
-            self._state.expectations.settle(job.identity, expectation)
-            return
-        except ApiError:
-            # Also a conflict: most likely the name is another pod's by now, but nothing says so.
-            self._state.expectations.settle(job.identity, expectation)
-            raise
+            return  # the informer shows it, or has shown it during an earlier call of this plan
         deleted.append(deletion.name)
         shown = self._state.pods.get((job.namespace, deletion.name))
         if shown is None or shown.uid != deletion.uid or shown.terminating:
@@ -284,25 +267,20 @@ class Executor:
         more time since. With it goes what it owns, also its checkpoints. Kubernetes' own TTL controller reads a job
         afresh for the same reason (pkg/controller/ttlafterfinished).
         """
+        version = ""
         match action:
             case DeleteConfigMap():
-                await self._delete(CONFIG_MAPS, job, name=action.name)
+                resource, name, uid = CONFIG_MAPS, action.name, ""
             case DeleteGang():
-                await self._delete(resource_of(action.api), job, name=action.name, uid=action.uid)
+                resource, name, uid = resource_of(action.api), action.name, action.uid
             case DeleteJob():
-                await self._delete(JOBS, job, name=job.name, uid=job.uid, resource_version=job.resource_version)
+                resource, name, uid, version = JOBS, job.name, job.uid, job.resource_version
             case DeleteNetworkPolicy():
-                await self._delete(NETWORK_POLICIES, job, name=action.name, uid=action.uid)
+                resource, name, uid = NETWORK_POLICIES, action.name, action.uid
             case DeleteService():
-                await self._delete(SERVICES, job, name=action.name, uid=action.uid)
-
-    async def _delete(
-        self, resource: Resource, job: Job, *, name: str, uid: str = "", resource_version: str = ""
-    ) -> None:
+                resource, name, uid = SERVICES, action.name, action.uid
         try:
-            await self._gateway.delete(
-                resource, namespace=job.namespace, name=name, uid=uid, resource_version=resource_version
-            )
+            await self._gateway.delete(resource, namespace=job.namespace, name=name, uid=uid, resource_version=version)
         except NotFound:
             return  # the informer is about to show it
         log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))
@@ -384,24 +362,23 @@ class Executor:
             raise Replan  # no pod is created before there is one again
         log.info("updated NetworkPolicy %s", action.name, extra=about(job, action="update"))
 
-    async def _write_status(self, record: JobRecord, wanted: JobStatus) -> JobRecord:
+    async def _write_status(self, job: Job, wanted: JobStatus) -> Job:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
-        ours = {key: value for key, value in record.raw_status.items() if key in _FIELDS_OF_STATUS}
+        ours = {key: value for key, value in job.raw_status.items() if key in _FIELDS_OF_STATUS}
         difference = merge_patch_between(ours, wanted.to_object())
         if not difference:
-            return record
-        job = record.job
+            return job
         patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": difference}
         body = await self._gateway.patch(
             JOBS, namespace=job.namespace, name=job.name, patch=patch, subresource="status"
         )
-        stored = JobRecord.from_object(body)
-        if not self._state.jobs.answer(stored):
+        record = JobRecord.from_object(body)
+        if not self._state.jobs.answer(record):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
+        stored = record.job()
         cache, now = self._state.caches.of(job.uid), self._now()
         cache.status_written_at = now
-        cache.dropped = _dropped(cache.dropped, difference, stored.raw_status, now)
-        note_status(self._metrics, job, wanted, cache=cache, now=now)
+        self._metrics.note_status(job, wanted, cache=cache, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
                 "is %s, was %s",
@@ -418,16 +395,6 @@ class Executor:
 
 _FIELDS_OF_STATUS: Final = frozenset(field.alias or name for name, field in JobStatus.model_fields.items())
 """Fields of a stored status that are not ours are left alone."""
-
-
-def _dropped(
-    before: DroppedFields | None, written: JsonObject, stored: JsonObject, now: datetime
-) -> DroppedFields | None:
-    """What the API server is known not to keep: a write without these fields says nothing about them."""
-    names = frozenset(name for name, value in written.items() if value is not None)
-    if names - stored.keys():
-        return DroppedFields(names - stored.keys(), now)
-    return None if before is not None and before.names & names else before
 
 
 def _failed(

@@ -11,10 +11,13 @@ another namespace may name any UID as its owner.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from dtj.kube.errors import ApiError
 from dtj.kube.waiting import loop_time
 
 TIME_LIMIT: Final = 30.0
@@ -55,6 +58,16 @@ class Expectations:
         """Must be called before the call that it is about."""
         limit = loop_time() + self._time_limit
         self._open.setdefault(owner, {})[expectation] = limit
+
+    @contextmanager
+    def expecting(self, owner: Owner, expectation: Expectation) -> Iterator[None]:
+        """Expect what the call in the block does, unless it fails: then the next attempt finds out what took effect."""
+        self.expect(owner, expectation)
+        try:
+            yield
+        except ApiError:
+            self.settle(owner, expectation)
+            raise
 
     def settle(self, owner: Owner, expectation: Expectation) -> None:
         """The informer shows it, or the call failed. One that is not open is no error."""

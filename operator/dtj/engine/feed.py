@@ -13,18 +13,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NoReturn
 
-import msgspec
-
 from dtj.api.json import JsonObject, dig, text
-from dtj.engine.job_store import News
+from dtj.engine.job_store import JobRecord, News
 from dtj.engine.logs import about
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import JobRecord
 from dtj.kube.errors import ApiError
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import JOBS, Gateway, Keep, everywhere
-from dtj.kube.records import Key, decode_identity
+from dtj.kube.records import Key, decode_plain
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
@@ -38,7 +35,7 @@ LONGEST_PAUSE: Final = 60.0
 
 MAX_READ_AT_ONCE: Final = 100
 """Entries of a list that are read before the event loop gets to do something else. An entry that did not change costs
-some 5 µs, another one 0.4 ms."""
+some 5 µs, another one 0.1 ms."""
 
 
 class JobFeed:
@@ -64,17 +61,15 @@ class JobFeed:
 
     def put(self, body: JsonObject) -> None:
         """A job was created or changed, or is simply there."""
-        metadata = dig(body, "metadata")
-        key = (text(dig(metadata, "namespace"), "default"), text(dig(metadata, "name")))
-        uid, version = text(dig(metadata, "uid")), text(dig(metadata, "resourceVersion"))
+        key, uid, version = _identity(body)
         if self._keep(key[0]) and not self._state.jobs.holds(key, uid=uid, version=version):
             record = JobRecord.from_object(body)
             self._note(record, self._state.jobs.put(record))
 
     def remove(self, body: JsonObject) -> None:
         """A job is gone. What it owned is the garbage collector's business."""
-        job = JobRecord.from_object(body).job
-        self._forget(self._state.jobs.remove(job.key, uid=job.uid))
+        key, uid, _ = _identity(body)
+        self._forget(self._state.jobs.remove(key, uid=uid))
 
     def relist_soon(self) -> None:
         """Have all jobs listed: there is reason to think that the store knows one that is gone, or an old version."""
@@ -89,17 +84,17 @@ class JobFeed:
         async for page in gateway.pages(JOBS, namespace=namespace):
             version = page.resource_version
             for number, item in enumerate(page.items, start=1):
-                metadata = decode_identity(item).metadata
+                metadata = decode_plain(item).metadata
                 present.add(metadata.uid)
                 if self._keep(metadata.namespace) and not jobs.holds(
                     metadata.key, uid=metadata.uid, version=metadata.resource_version
                 ):
-                    record = JobRecord.from_object(msgspec.json.decode(item))
+                    record = JobRecord.from_json(item)
                     self._note(record, jobs.merge(record, listed_at=listed_at))
                 if number % MAX_READ_AT_ONCE == 0:
                     await asyncio.sleep(0)
         for record in jobs.missing(namespace, present, listed_at=listed_at):
-            self._forget(jobs.remove(record.job.key, uid=record.job.uid))
+            self._forget(jobs.remove(record.key, uid=record.uid))
         if version.isdecimal() and int(version) < newest:
             log.warning(
                 "the API server went back from version %d to %s of its history: all jobs are read and watched again",
@@ -134,16 +129,20 @@ class JobFeed:
         self._forget(news.over)
         if not news.changed:
             return
-        if self._state.caches.begin(record.job.uid):
-            log.debug("is watched from now on", extra=about(record.job, action="watch"))
-        self._queue.add(record.job.key)
+        self._queue.add(record.key)
 
     def _forget(self, record: JobRecord | None) -> None:
         """That job is over: nothing of it is kept."""
         if record is None:
             return
-        job = record.job
-        self._state.caches.forget(job.uid)
-        self._state.expectations.forget(job.identity)
-        self._recorder.forget(job.uid)
-        log.info("is gone", extra=about(job, action="forget"))
+        self._state.caches.forget(record.uid)
+        self._state.expectations.forget(record.identity)
+        self._recorder.forget(record.uid)
+        log.info("is gone", extra=about(record, action="forget"))
+
+
+def _identity(body: JsonObject) -> tuple[Key, str, str]:
+    """Namespace and name, UID, and version of an object."""
+    metadata = dig(body, "metadata")
+    key = (text(dig(metadata, "namespace"), "default"), text(dig(metadata, "name")))
+    return key, text(dig(metadata, "uid")), text(dig(metadata, "resourceVersion"))

@@ -7,20 +7,18 @@ not served would log errors forever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn
 
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.core.gang.discovery import APIS, unknown_versions
+from dtj.core.gang.discovery import APIS
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import Labelled, labelled
-from dtj.kube.errors import ApiError, Forbidden, NotFound
+from dtj.kube.errors import Forbidden, NotFound
 from dtj.kube.gateway import Gateway, Keep, Resource
 from dtj.kube.informer import Change, Informer
 from dtj.kube.observed import gang_from, resource_of
@@ -50,7 +48,7 @@ class Gangs:
         *,
         namespaces: Sequence[str | None],
         selector: str,
-        on_change: Callable[[Resource, Change[Labelled[GangObject]]], None],
+        on_change: Callable[[Resource, Change[GangObject]], None],
         now: Callable[[], datetime],
         keep: Keep,
     ) -> None:
@@ -65,45 +63,35 @@ class Gangs:
         self._fresh_until = 0.0
         self._new: asyncio.Queue[Informer[Any, Any]] = asyncio.Queue()
         self._informers: dict[GangApi, list[Informer[Any, Any]]] = {}
-        self._tasks: dict[Informer[Any, Any], asyncio.Task[None]] = {}
-        self._not_served = asyncio.Event()
 
-    async def run(self) -> None:
+    async def run(self) -> NoReturn:
         """Keep the informers going that :meth:`look` finds a need for; until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_again(), name="versions of gangs")
             while True:
                 informer = await self._new.get()
-                task = group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
-                self._tasks[informer] = task
-
-    async def _look_again(self) -> NoReturn:
-        """Look each time that the API server no longer knows what is watched: an upgrade may have replaced it."""
-        while True:
-            await self._not_served.wait()
-            self._not_served.clear()
-            self._fresh_until = 0.0
-            with suppress(ApiError):  # the informer asks again, and so do we
-                await self.look()
+                group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
 
     async def look(self) -> None:
-        """Find out which APIs are served, and have the objects of each in the state. Raises ApiError."""
+        """Find out which APIs are served, and have the objects of each in the state. Raises ApiError.
+
+        One that is watched counts as served: an API server that starts, or a CRD that is being replaced, lacks it for a
+        moment, and jobs that run must not lose their queue.
+        """
         async with self._looking:
             known = self._state.gangs_found
             if known is not None and loop_time() < self._fresh_until:
                 # By a clock that was set, it may look old.
                 self._state.gangs_found = replace(known, at=self._now())
                 return
-            discovery = await self._gateway.discover(tuple(_BY_RESOURCE))
-            there = tuple(_newest(map(_BY_RESOURCE.__getitem__, discovery.served)))
+            served = (await self._gateway.discover(tuple(_BY_RESOURCE))).served
+            there = [api for api in APIS if api in self._informers or resource_of(api) in served]
             apis = tuple([api for api in there if api in self._informers or await self._may_watch(api)])
             for api in apis:
                 self._watch(api)
             for informer in [informer for api in apis for informer in self._informers[api]]:
                 await informer.synced.wait()
             denied = tuple(api for api in there if api not in apis)
-            apis = (*apis, *self._dropped_or_kept(apis, {_BY_RESOURCE[resource] for resource in discovery.served}))
-            self._state.gangs_found = GangsFound(apis, self._now(), denied, unknown_versions(discovery.versions))
+            self._state.gangs_found = GangsFound(apis, self._now(), denied)
             self._fresh_until = loop_time() + FRESH_SECONDS
 
     async def flavor(self, api: GangApi, name: str) -> Flavor:
@@ -132,24 +120,6 @@ class Gangs:
             return False
         return True
 
-    def _dropped_or_kept(self, apis: Sequence[GangApi], served: Set[GangApi]) -> list[GangApi]:
-        """Stop watching the APIs that are no longer served, whose objects another of ``apis`` shows.
-
-        Returns those that none has replaced: an API server that starts, or a CRD that is being replaced, answers so for
-        a moment, and jobs that run must not lose their queue.
-        """
-        kept = []
-        for api in [api for api in self._informers if api not in served]:
-            if not any(other.gang is api.gang for other in apis):
-                kept.append(api)
-                continue
-            for informer in self._informers.pop(api):
-                self._tasks.pop(informer).cancel()
-                for key, last in informer.store.items():
-                    if self._state.gangs.get(key) is last.value:
-                        self._on_change(informer.resource, Change(last, None))
-        return kept
-
     async def _may_watch(self, api: GangApi) -> bool:
         """An informer without the right to list would wait for it forever, and the job with it."""
         try:
@@ -169,21 +139,11 @@ class Gangs:
                 namespace=namespace,
                 selector=self._selector,
                 decode=decode_gang,
-                convert=labelled(partial(gang_from, api)),
+                convert=partial(gang_from, api),
                 on_change=partial(self._on_change, resource_of(api)),
-                on_not_served=self._not_served.set,
                 keep=self._keep,
             )
             for namespace in self._namespaces
         ]
         for informer in self._informers[api]:
             self._new.put_nowait(informer)
-
-
-def _newest(apis: Iterable[GangApi]) -> Iterator[GangApi]:
-    """Of each scheduler the first: two versions show the same objects."""
-    seen = set()
-    for api in apis:
-        if api.gang not in seen:
-            seen.add(api.gang)
-            yield api

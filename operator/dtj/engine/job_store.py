@@ -12,23 +12,116 @@ began it. So the store believes:
   is what an etcd looks like that was restored from a backup (kubernetes/kubernetes#107457).
 
 "Began after" is counted in moments of this store: each piece of news that is taken over is a moment of its own.
-
-A finished job for which nothing is left to do is put to rest: it is kept as a :class:`PackedJob` until something
-wakes it.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from sys import intern
 from typing import Final
 
-from dtj.api.job import SPEC_PROBLEM, SPEC_TEXT, Job
+import msgspec
+
+from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.kueue import PREBUILT_WORKLOAD
-from dtj.engine.stores import SMALLEST, JobRecord, packed, unpacked
+from dtj.api.names import Condition
+from dtj.api.status import JobStatus
+from dtj.kube.job_body import json_of, read_job
 from dtj.kube.records import Key
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as it is kept: compressed JSON, and what is asked of it between two passes.
+
+    There are thousands of jobs, and users decide how large they are: decoded, a job may take 25 times as much memory as
+    its JSON is long. :meth:`job` decodes it, for a pass or an answer. `bench/finished.py` measures what a job takes.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    attempt: int
+    deleting: bool
+    state: str
+    """The state of its status, empty if it has none yet."""
+
+    terminal: bool
+    running: bool
+    """Whether all of its pods run: they have something to tell."""
+
+    stalled: bool
+    packed: bytes
+
+    @property
+    def key(self) -> Key:
+        """(namespace, name): the work queue's key."""
+        return self.namespace, self.name
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """(namespace, UID): what distinguishes this job from its predecessors of the same name."""
+        return self.namespace, self.uid
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> JobRecord:
+        """Keep a job as the API server writes it. Raises msgspec.DecodeError if it is none."""
+        found = read_job(raw)
+        metadata = found.metadata
+        status = JobStatus.from_object(msgspec.json.decode(found.status))
+        alive = metadata.deletion_timestamp is None and not status.terminal
+        return cls(
+            namespace=intern(metadata.namespace),  # a text that many jobs share
+            name=metadata.name,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            attempt=max(status.attempt, 1),
+            deleting=metadata.deletion_timestamp is not None,
+            state=intern(status.state or ""),
+            terminal=status.terminal,
+            running=alive and status.is_true(Condition.PODS_READY),
+            stalled=not status.terminal and status.is_true(Condition.PROGRESS_STALLED),
+            packed=_packed(msgspec.json.encode(found)),
+        )
+
+    @classmethod
+    def from_object(cls, body: JsonObject) -> JobRecord:
+        """Keep a job that came as an object, or as :func:`dtj.kube.job_body.in_short` makes it."""
+        return cls.from_json(json_of(body))
+
+    def job(self) -> Job:
+        """The job with all that is read of it."""
+        return Job.from_object(msgspec.json.decode(_unpacked(self.packed)))
+
+
+_USUAL_WORDS: Final = (
+    b'"ttlSecondsAfterFinished":"cleanPodPolicy":"Running""backoffLimit":"runPolicy":{"strategy":"ParameterServer"'
+    b'"MultiWorkerMirrored""replicaSpecs":{"worker":{"replicas":"template":{"spec":{"containers":[{"name":"trainer",'
+    b'"image":"command":["python","-m","resources":{"requests":{"cpu":"memory":"limits":{"nvidia.com/gpu":"env":['
+    b'"volumes":["volumeMounts":["mountPath":"restartPolicy":"OnFailure"'
+    b'"status":{"attempt":1,"observedGeneration":1,"replicaStatuses":{"active":0,"succeeded":0,"failed":0,"ready":0,'
+    b'"restarts":{"user":0,"outOfMemory":0,"preemption":0,"disruption":0},"startTime":"readyTime":"completionTime":"'
+    b'"state":"Succeeded","state":"Failed","reason":"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z",'
+    b'"message":"","observedGeneration":1,"reason":"JobFinished","status":"False","type":"PodsReady"},{"type":'
+    b'"Reconciling"},"type":"Stalled"},"type":"Complete"},"type":"Failed"},"status":"True","type":"SuccessCriteriaMet"}'
+    b'"metadata":{"name":"namespace":"default","uid":"resourceVersion":"generation":1,"creationTimestamp":"labels":{'
+)
+"""What most jobs have in common, for the compressor: the likeliest at the end. Any text would do."""
+
+
+def _packed(raw: bytes) -> bytes:
+    # The fastest level: a better one saves 30 bytes of a usual job, and takes 20 ms for a large one.
+    compressor = zlib.compressobj(zlib.Z_BEST_SPEED, zdict=_USUAL_WORDS)
+    return compressor.compress(raw) + compressor.flush()
+
+
+def _unpacked(packed: bytes) -> bytes:
+    return zlib.decompressobj(zdict=_USUAL_WORDS).decompress(packed)
+
 
 MAX_TOMBSTONES: Final = 10_000
 """UIDs that are remembered as over. More would have to end between an event of a UID and its deletion."""
@@ -44,21 +137,12 @@ class News:
 
 @dataclass(slots=True)
 class _Known:
-    held: JobRecord | PackedJob
+    record: JobRecord
     since: int
     """The moment at which this UID became known."""
 
     at: int
     """The moment of the latest news of it."""
-
-    @property
-    def record(self) -> JobRecord:
-        return self.held.record() if isinstance(self.held, PackedJob) else self.held
-
-    @property
-    def identity(self) -> Job | PackedJob:
-        """Namespace, UID and version, without unpacking."""
-        return self.held if isinstance(self.held, PackedJob) else self.held.job
 
 
 class JobStore:
@@ -78,28 +162,7 @@ class JobStore:
         return known.record if known is not None else None
 
     def __iter__(self) -> Iterator[JobRecord]:
-        """All jobs but those at rest."""
-        return iter([known.held for known in self._known.values() if isinstance(known.held, JobRecord)])
-
-    def states(self) -> list[str]:
-        """The state of each job, empty if it has none yet."""
-        return [_state(known.held) for known in self._known.values()]
-
-    def rest(self, record: JobRecord) -> bool:
-        """Keep this version of this job packed. Returns False if another is known by now, or it is at rest."""
-        known = self._known.get(record.job.key)
-        if known is None or known.held is not record or record.spec is None:
-            return False
-        known.held = PackedJob.of(record)
-        return True
-
-    def wake(self, key: Key) -> bool:
-        """Keep the job as objects again. Returns False if it is not at rest."""
-        known = self._known.get(key)
-        if known is None or not isinstance(known.held, PackedJob):
-            return False
-        known.held = known.held.record()
-        return True
+        return iter([known.record for known in self._known.values()])
 
     def __len__(self) -> int:
         return len(self._known)
@@ -117,27 +180,27 @@ class JobStore:
     def holds(self, key: Key, *, uid: str, version: str) -> bool:
         """Whether the store has just this version of just this job."""
         known = self._known.get(key)
-        return known is not None and (known.identity.uid, known.identity.resource_version) == (uid, version)
+        return known is not None and (known.record.uid, known.record.resource_version) == (uid, version)
 
     def put(self, record: JobRecord) -> News:
         """Take over what a watch says, unless the UID is over, or something newer is known."""
-        if record.job.uid in self._over:
+        if record.uid in self._over:
             return News()
         return self._take(record, believed_after=None)
 
     def merge(self, record: JobRecord, *, listed_at: int) -> News:
         """Take over an entry of a full list that began at the moment ``listed_at``."""
-        over_since = self._over.get(record.job.uid)
+        over_since = self._over.get(record.uid)
         if over_since is not None:
             if over_since > listed_at:
                 return News()  # it ended while the list was on its way
-            del self._over[record.job.uid]
+            del self._over[record.uid]
         return self._take(record, believed_after=listed_at)
 
     def answer(self, record: JobRecord) -> bool:
         """Take over the answer to a write of our own. Returns False if that job is not there any more."""
-        known = self._known.get(record.job.key)
-        if known is None or known.identity.uid != record.job.uid:
+        known = self._known.get(record.key)
+        if known is None or known.record.uid != record.uid:
             return False
         self._take(record, believed_after=None)
         return True
@@ -146,7 +209,7 @@ class JobStore:
         """The job with this UID is over, known or not. Returns what was known of it."""
         self._bury(uid)
         known = self._known.get(key)
-        if known is None or known.identity.uid != uid:
+        if known is None or known.record.uid != uid:
             return None
         return self._known.pop(key).record
 
@@ -155,9 +218,9 @@ class JobStore:
         return [
             known.record
             for known in self._known.values()
-            if namespace in (None, known.identity.namespace)
+            if namespace in (None, known.record.namespace)
             and known.since <= listed_at
-            and known.identity.uid not in present
+            and known.record.uid not in present
         ]
 
     def turned_back(self, version: str) -> None:
@@ -166,32 +229,23 @@ class JobStore:
 
     def _take(self, record: JobRecord, *, believed_after: int | None) -> News:
         """``believed_after``: what was known by then makes way even to an older version; None for never."""
-        job = record.job
-        known = self._known.get(job.key)
-        if known is None:
-            self._store(record)
-            return News(changed=True)
-        before = known.identity
-        same = before.uid == job.uid
-        if same and before.resource_version == job.resource_version:
-            return News()
-        outdated = believed_after is not None and known.at <= believed_after
-        if not outdated and _is_older(job.resource_version, before.resource_version):
+        known = self._known.get(record.key)
+        same = known is not None and known.record.uid == record.uid
+        if known is not None:
+            if same and known.record.resource_version == record.resource_version:
+                return News()
+            outdated = believed_after is not None and known.at <= believed_after
+            if not outdated and _is_older(record.resource_version, known.record.resource_version):
+                if not same:
+                    self._bury(record.uid)
+                return News()
             if not same:
-                self._bury(job.uid)
-            return News()
-        if same:
-            self._store(record, since=known.since)
-            return News(changed=True)
-        self._bury(before.uid)
-        self._store(record)
-        return News(changed=True, over=known.record)
-
-    def _store(self, record: JobRecord, *, since: int | None = None) -> None:
+                self._bury(known.record.uid)
         self._moment += 1
-        self._newest = max(self._newest, _number(record.job.resource_version))
-        since = self._moment if since is None else since
-        self._known[record.job.key] = _Known(record, since=since, at=self._moment)
+        self._newest = max(self._newest, _number(record.resource_version))
+        since = known.since if known is not None and same else self._moment
+        self._known[record.key] = _Known(record, since=since, at=self._moment)
+        return News(changed=True, over=known.record if known is not None and not same else None)
 
     def _bury(self, uid: str) -> None:
         self._moment += 1
@@ -201,10 +255,6 @@ class JobStore:
             self._over.popitem(last=False)
 
 
-def _state(held: JobRecord | PackedJob) -> str:
-    return held.state if isinstance(held, PackedJob) else held.job.status.state or ""
-
-
 def _is_older(version: str, than: str) -> bool:
     """Resource versions of one resource can be compared as numbers (KEP-5504); others count as not older."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
@@ -212,56 +262,3 @@ def _is_older(version: str, than: str) -> bool:
 
 def _number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
-
-
-# -- jobs at rest --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PackedJob:
-    """One finished job as compressed JSON, with what is asked of it without unpacking.
-
-    Nothing is left to do for most jobs that a cluster holds. `bench/finished.py` measures what such a job takes. To
-    read it again from the API server would cost a call for each late event.
-    """
-
-    namespace: str
-    uid: str
-    resource_version: str
-    state: str
-    packed: bytes
-
-    @classmethod
-    def of(cls, record: JobRecord) -> PackedJob:
-        """Pack a record whose spec is kept as text, as :meth:`JobRecord.from_object` makes it."""
-        job = record.job
-        return cls(
-            job.namespace, job.uid, job.resource_version, job.status.state or "", packed(_body(record), level=SMALLEST)
-        )
-
-    def record(self) -> JobRecord:
-        """The job as it was packed."""
-        return JobRecord.from_object(unpacked(self.packed))
-
-
-def _body(record: JobRecord) -> JsonObject:
-    job = record.job
-    body: JsonObject = {"metadata": _metadata(job), "status": record.raw_status, SPEC_TEXT: record.spec}
-    return {**body, SPEC_PROBLEM: job.problems[0]} if record.refused else body
-
-
-def _metadata(job: Job) -> JsonObject:
-    metadata: JsonObject = {
-        "namespace": job.namespace,
-        "name": job.name,
-        "uid": job.uid,
-        "resourceVersion": job.resource_version,
-        "generation": job.generation,
-        "labels": {**job.labels},
-        "annotations": {
-            **job.annotations,
-            **({PREBUILT_WORKLOAD: job.prebuilt_workload} if job.prebuilt_workload else {}),
-        },
-        "creationTimestamp": job.created_at.isoformat() if job.created_at is not None else None,
-    }
-    return {**metadata, "deletionTimestamp": ""} if job.deleting else metadata

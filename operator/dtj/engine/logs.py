@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final, TextIO
 
 from dtj.api.job import Job
+from dtj.engine.job_store import JobRecord
 
 _FIELDS: Final = "dtj"
 """Attribute of a log record that holds our fields."""
@@ -28,10 +29,10 @@ class LogFormat(StrEnum):
     TEXT = "text"
 
 
-def about(job: Job, **fields: object) -> dict[str, object]:
+def about(job: Job | JobRecord, **fields: object) -> dict[str, object]:
     """``extra`` for a log call about a job: its identity, its attempt, and ``fields`` such as action and reason."""
     identity: dict[str, object] = {"job": f"{job.namespace}/{job.name}", "uid": job.uid}
-    return {_FIELDS: {**identity, "attempt": max(job.status.attempt, 1), **fields}}
+    return {_FIELDS: {**identity, "attempt": job.attempt, **fields}}
 
 
 def configure(

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from dtj import __version__
 from dtj.api.job import Job
@@ -132,29 +131,7 @@ LONGEST: Final = Described(
     ("name",),
 )
 
-TABLE: Final = (
-    JOBS,
-    STALLED,
-    FINISHED,
-    RESTARTS,
-    LAUNCH,
-    RECOVERY,
-    PROGRESS,
-    RECONCILE,
-    REQUESTS,
-    REQUEST_SECONDS,
-    THROTTLED,
-    LEADER,
-    SHARD,
-    BUILD,
-    DEPTH,
-    ADDS,
-    RETRIES,
-    WAITED,
-    WORKED,
-    UNFINISHED,
-    LONGEST,
-)
+TABLE: Final = tuple(found for found in list(globals().values()) if isinstance(found, Described))
 """All metrics, in the order of the documents."""
 
 RESTART_CLASSES: Final = ("user", "outOfMemory", "preemption", "disruption")
@@ -166,10 +143,9 @@ class Metrics(QueueObserver):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._job_stores: list[JobStore] = []
-        self._queues: list[WorkQueue[Key]] = []
-        self.registry.register(_Collected(lambda: _jobs_by_state(self._job_stores)))
-        self.registry.register(_Collected(lambda: _running_passes(self._queues)))
+        self._watched: list[tuple[JobStore, WorkQueue[Key]]] = []
+        self._register(lambda: _jobs_by_state([jobs for jobs, _ in self._watched]))
+        self._register(lambda: _running_passes([queue for _, queue in self._watched]))
         self._adds = self._counter(ADDS).labels(QUEUE_NAME)
         self._retries = self._counter(RETRIES).labels(QUEUE_NAME)
         self._waited = self._histogram(WAITED).labels(QUEUE_NAME)
@@ -192,9 +168,6 @@ class Metrics(QueueObserver):
                 self._finished.labels(str(State.FAILED), str(kind))
         Info(BUILD.name, BUILD.text, registry=self.registry).info({"version": __version__})
 
-    def _gauge(self, described: Described) -> Gauge:
-        return Gauge(described.name, described.text, described.labels, registry=self.registry)
-
     def _counter(self, described: Described) -> Counter:
         return Counter(described.name, described.text, described.labels, registry=self.registry)
 
@@ -203,10 +176,13 @@ class Metrics(QueueObserver):
             described.name, described.text, described.labels, buckets=described.buckets, registry=self.registry
         )
 
-    def added(self, depth: int) -> None:
+    def _register(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self.registry.register(_Collected(collect))
+
+    def added(self) -> None:
         self._adds.inc()
 
-    def started(self, depth: int, *, waited: float) -> None:
+    def started(self, *, waited: float) -> None:
         self._waited.observe(waited)
 
     def finished(self, *, worked: float) -> None:
@@ -232,55 +208,67 @@ class Metrics(QueueObserver):
         finally:
             self._reconcile.labels(result).observe(time.perf_counter() - started)
 
-    def finished_job(self, outcome: State, kind: str) -> None:
-        """A job ended; ``kind`` is its root cause's class, empty if it has none."""
-        known = kind if kind in list(PodFailureClass) else NO_CLASS
-        self._finished.labels(str(outcome), known).inc()
-
-    def restarted(self, kind: str, number: int) -> None:
-        """``number`` restarts more of one of :data:`RESTART_CLASSES`."""
-        self._restarts.labels(kind).inc(number)
-
-    def launched(self, until: Literal["FirstPod", "AllReady"], seconds: float) -> None:
-        """A job reached this stage of its start, this many seconds after its creation or resumption."""
-        self._launch.labels(until).observe(max(seconds, 0.0))
-
-    def recovered(self, seconds: float) -> None:
-        """All replicas are ready again, this many seconds after a loss."""
-        self._recovery.observe(max(seconds, 0.0))
-
     def asked_for_progress(self, *, answered: bool) -> None:
         """A pod was asked how far it is."""
         self._progress.labels("read" if answered else "silent").inc()
 
     def watch_leader(self, held: Callable[[], Sequence[bool]]) -> None:
         """Report which shards this operator holds, found out when asked."""
-        self.registry.register(_Collected(lambda: _shards(held())))
+        self._register(lambda: _shards(held()))
 
     def watch_throttle(self, limited: Callable[[], bool]) -> None:
         """Report whether the API server limits the operator's calls, found out when asked."""
-        self.registry.register(_Collected(lambda: [_family(THROTTLED, [((), float(limited()))])]))
+        self._register(lambda: [_family(THROTTLED, [((), float(limited()))])])
 
-    def watch_jobs(self, jobs: JobStore) -> None:
-        """Report the number of jobs by state and of those that make no progress, counted when asked."""
-        self._job_stores.append(jobs)
+    def watch(self, jobs: JobStore, queue: WorkQueue[Key]) -> None:
+        """Report the jobs of an engine, how many wait, and how long passes have been running, found out when asked."""
+        self._watched.append((jobs, queue))
 
-    def watch_queue(self, queue: WorkQueue[Key]) -> None:
-        """Report how many jobs wait and how long passes have been running, measured when asked."""
-        self._queues.append(queue)
-
-    def unwatch(self, jobs: JobStore, queue: WorkQueue[Key]) -> None:
+    def unwatch(self, jobs: JobStore) -> None:
         """Report nothing more of these: their engine has ended."""
-        self._job_stores = [store for store in self._job_stores if store is not jobs]
-        self._queues = [each for each in self._queues if each is not queue]
+        self._watched = [each for each in self._watched if each[0] is not jobs]
+
+    def note_status(self, job: Job, after: JobStatus, *, cache: JobCache, now: datetime) -> None:
+        """``after`` was written in place of ``job``'s status."""
+        self._note_start(job, after, now=now)
+        self._note_restarts(job.status, after, cache=cache, now=now)
+        if after.terminal and not job.status.terminal:
+            succeeded = after.is_true(Condition.COMPLETE)
+            kind = after.root_cause.kind if after.root_cause is not None and not succeeded else ""
+            outcome = State.SUCCEEDED if succeeded else State.FAILED
+            self._finished.labels(str(outcome), kind if kind in list(PodFailureClass) else NO_CLASS).inc()
+
+    def _note_start(self, job: Job, after: JobStatus, *, now: datetime) -> None:
+        begun, before = deadlines.could_begin_at(job, after), job.status
+        if begun is None:
+            return
+        seconds = max((now - begun).total_seconds(), 0.0)
+        if after.start_time is not None and before.start_time is None:
+            self._launch.labels("FirstPod").observe(seconds)
+        if after.ready_time is not None and before.ready_time is None:
+            self._launch.labels("AllReady").observe(seconds)
+
+    def _note_restarts(self, before: JobStatus, after: JobStatus, *, cache: JobCache, now: datetime) -> None:
+        earlier, later = (status.restarts.model_dump(by_alias=True) for status in (before, after))
+        more = {kind: later[kind] - earlier[kind] for kind in RESTART_CLASSES}
+        for kind, number in more.items():
+            if number > 0:
+                self._restarts.labels(kind).inc(number)
+        restarting = after.condition(Condition.RESTARTING)
+        waits = restarting is not None and restarting.status == "True" and restarting.reason == Reason.BACKOFF
+        if cache.lost_at is None and (waits or any(number > 0 for number in more.values())):
+            cache.lost_at = now
+        if after.is_true(Condition.PODS_READY) and cache.lost_at is not None:
+            self._recovery.observe(max((now - cache.lost_at).total_seconds(), 0.0))
+        if after.start_time is None or after.terminal or after.is_true(Condition.PODS_READY):
+            cache.lost_at = None
 
 
-class _Collected(Collector):
-    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        self._collect = collect
+@dataclass(frozen=True, eq=False)
+class _Collected:
+    """What is found out each time that somebody asks."""
 
-    def collect(self) -> Iterable[Metric]:
-        return self._collect()
+    collect: Callable[[], Iterable[Metric]]
 
 
 def _family(described: Described, values: Iterable[tuple[tuple[str, ...], float]]) -> GaugeMetricFamily:
@@ -297,11 +285,10 @@ def _shards(held: Sequence[bool]) -> Iterable[Metric]:
 
 def _jobs_by_state(stores: Sequence[JobStore]) -> Iterable[Metric]:
     known = {str(state): 0 for state in State}
-    tally = Tally(state or str(State.PENDING) for store in stores for state in store.states())
+    records = [record for store in stores for record in store]
+    tally = Tally(record.state or str(State.PENDING) for record in records)
     yield _family(JOBS, (((state,), number) for state, number in (known | tally).items()))
-    statuses = [record.job.status for store in stores for record in list(store)]
-    stalled = sum(status.is_true(Condition.PROGRESS_STALLED) and not status.terminal for status in statuses)
-    yield _family(STALLED, [((), stalled)])
+    yield _family(STALLED, [((), sum(record.stalled for record in records))])
 
 
 def _running_passes(queues: Sequence[WorkQueue[Key]]) -> Iterable[Metric]:
@@ -309,40 +296,3 @@ def _running_passes(queues: Sequence[WorkQueue[Key]]) -> Iterable[Metric]:
     yield _family(DEPTH, [((QUEUE_NAME,), float(sum(map(len, queues))))])
     yield _family(UNFINISHED, [((QUEUE_NAME,), sum(queue.unfinished_work() for queue in queues))])
     yield _family(LONGEST, [((QUEUE_NAME,), longest)])
-
-
-def note_status(metrics: Metrics, job: Job, after: JobStatus, *, cache: JobCache, now: datetime) -> None:
-    """``after`` was written in place of ``job``'s status."""
-    before = job.status
-    _note_start(metrics, job, after, now=now)
-    _note_restarts(metrics, before, after, cache=cache, now=now)
-    if after.terminal and not before.terminal:
-        succeeded = after.is_true(Condition.COMPLETE)
-        kind = after.root_cause.kind if after.root_cause is not None and not succeeded else ""
-        metrics.finished_job(State.SUCCEEDED if succeeded else State.FAILED, kind)
-
-
-def _note_start(metrics: Metrics, job: Job, after: JobStatus, *, now: datetime) -> None:
-    begun = deadlines.could_begin_at(job, after)
-    if begun is None:
-        return
-    if after.start_time is not None and job.status.start_time is None:
-        metrics.launched("FirstPod", (now - begun).total_seconds())
-    if after.ready_time is not None and job.status.ready_time is None:
-        metrics.launched("AllReady", (now - begun).total_seconds())
-
-
-def _note_restarts(metrics: Metrics, before: JobStatus, after: JobStatus, *, cache: JobCache, now: datetime) -> None:
-    earlier, later = (status.restarts.model_dump(by_alias=True) for status in (before, after))
-    more = {kind: later[kind] - earlier[kind] for kind in RESTART_CLASSES}
-    for kind, number in more.items():
-        if number > 0:
-            metrics.restarted(kind, number)
-    restarting = after.condition(Condition.RESTARTING)
-    waits = restarting is not None and restarting.status == "True" and restarting.reason == Reason.BACKOFF
-    if cache.lost_at is None and (waits or any(number > 0 for number in more.values())):
-        cache.lost_at = now
-    if after.is_true(Condition.PODS_READY) and cache.lost_at is not None:
-        metrics.recovered((now - cache.lost_at).total_seconds())
-    if after.start_time is None or after.terminal or after.is_true(Condition.PODS_READY):
-        cache.lost_at = None

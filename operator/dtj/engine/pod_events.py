@@ -14,10 +14,11 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from dtj.api.job import Job, parse_time
+from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.core.blockers import START_TROUBLES, start_trouble, waits_without_a_word
 from dtj.core.observed import Blocker, Pod
+from dtj.engine.job_store import JobRecord
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.kube.errors import ApiError
@@ -77,16 +78,15 @@ class PodEventReader:
             if self._is_due(namespace, frozenset(pod.uid for _, pods in jobs for pod in pods)):
                 await self._read(namespace, jobs)
 
-    def _waiting(self) -> dict[str, list[tuple[Job, list[Pod]]]]:
+    def _waiting(self) -> dict[str, list[tuple[JobRecord, list[Pod]]]]:
         """The jobs with pods that wait without a word, by namespace."""
-        found: dict[str, list[tuple[Job, list[Pod]]]] = {}
+        found: dict[str, list[tuple[JobRecord, list[Pod]]]] = {}
         for record in self._state.jobs:
-            job = record.job
-            if job.deleting or job.status.terminal:
+            if record.deleting or record.terminal:
                 continue
-            own = (pod for pod in self._state.pods.of(job).values() if job.owns(pod))
+            own = (pod for pod in self._state.pods.of(record).values() if pod.owner_uid == record.uid)
             if pods := [pod for pod in own if waits_without_a_word(pod, self._now())]:
-                found.setdefault(job.namespace, []).append((job, pods))
+                found.setdefault(record.namespace, []).append((record, pods))
         return found
 
     def _is_due(self, namespace: str, pods: frozenset[str]) -> bool:
@@ -98,7 +98,7 @@ class PodEventReader:
         self._readings[namespace] = _Reading(pods, times, loop_time() + _PATIENCE.delay(times))
         return True
 
-    async def _read(self, namespace: str, jobs: list[tuple[Job, list[Pod]]]) -> None:
+    async def _read(self, namespace: str, jobs: list[tuple[JobRecord, list[Pod]]]) -> None:
         troubles = _Troubles({pod.uid for _, pods in jobs for pod in pods}, since=self._now() - _RECENT)
         pages = self._gateway.pages(EVENTS, namespace=namespace, field_selector=_OF_PODS)
         try:

@@ -91,11 +91,6 @@ SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
 """After how long a pod that did not answer is asked again: an image of a user's own may serve nothing."""
 
 
-def is_running(job: Job) -> bool:
-    """Whether the pods of a job have something to tell: all of them run."""
-    return not job.deleting and not job.status.terminal and job.status.is_true(Condition.PODS_READY)
-
-
 def pod_of(state: ClusterState, job: Job, replica: Replica) -> Pod | None:
     """The job's own pod that runs a replica now, where it is there and can be reached."""
     pod = state.pods.get((job.namespace, pod_name(job.name, replica, incarnation(job.status, replica))))
@@ -125,29 +120,17 @@ class ProgressReader:
 
     def _add_questions(self) -> None:
         for record in self._state.jobs:
-            if self._whom_to_ask(record.job) is not None:
-                self._questions.add(record.job.namespace, record.job.key)
-
-    def _whom_to_ask(self, job: Job) -> Pod | None:
-        if job.spec is None or not is_running(job):
-            return None
-        cache = self._state.caches.of(job.uid)
-        if loop_time() < cache.ask_progress_after:
-            return None
-        replica = deciding_replica(job.spec)
-        if replica is None:
-            return None
-        pod = pod_of(self._state, job, replica)
-        return pod if pod is not None and is_ready(pod) else None
+            if record.running and loop_time() >= self._state.caches.of(record.uid).ask_progress_after:
+                self._questions.add(record.namespace, record.key)
 
     async def _ask_now(self, key: Key) -> None:
         """Ask the pod of a job as it is now, if there still is a pod to be asked."""
         record = self._state.jobs.get(key)
-        pod = self._whom_to_ask(record.job) if record is not None else None
-        if record is not None and pod is not None:
-            await self._ask(record.job, pod)
-
-    async def _ask(self, job: Job, pod: Pod) -> None:
+        job = record.job() if record is not None and record.running else None
+        replica = deciding_replica(job.spec) if job is not None and job.spec is not None else None
+        pod = pod_of(self._state, job, replica) if job is not None and replica is not None else None
+        if job is None or pod is None or not is_ready(pod):
+            return
         body = await asked(pod, self._state.platform)
         progress = read_progress(body) if body is not None else None
         self._metrics.asked_for_progress(answered=progress is not None)

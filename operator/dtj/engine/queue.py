@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -26,10 +25,10 @@ class QueueShutDown(Exception):
 class QueueObserver:
     """Observes what the queue does; this one ignores it, metrics override what they count."""
 
-    def added(self, depth: int) -> None:
+    def added(self) -> None:
         """A key became ready."""
 
-    def started(self, depth: int, *, waited: float) -> None:
+    def started(self, *, waited: float) -> None:
         """A worker took a key that had been ready for ``waited`` seconds."""
 
     def finished(self, *, worked: float) -> None:
@@ -77,7 +76,7 @@ class WorkQueue(Generic[K]):
         self._timers: dict[K, _Timer] = {}
         self._failures: dict[K, int] = {}
         self._not_before: dict[K, float] = {}
-        self._getters: deque[asyncio.Future[None]] = deque()
+        self._news = asyncio.Event()
         self._shut_down = False
 
     def __len__(self) -> int:
@@ -107,8 +106,8 @@ class WorkQueue(Generic[K]):
             return
         self._waiting_since[key] = loop_time()
         self._ready.push(self._tenant_of(key), key)
-        self._observer.added(len(self._ready))
-        self._wake_one()
+        self._observer.added()
+        self._news.set()
 
     def add_after(self, key: K, delay: float) -> None:
         """Have ``key`` processed in ``delay`` seconds; of several delays the one that ends first counts."""
@@ -148,27 +147,23 @@ class WorkQueue(Generic[K]):
         self._not_before.pop(key, None)
 
     async def get(self) -> K:
-        """The next key; the caller must call :meth:`done` with it. Raises QueueShutDown."""
-        while (key := self._next()) is None:
+        """The next key for which there is a place; the caller must call :meth:`done` with it. Raises QueueShutDown."""
+        while (following := self._ready.pop(self._share.may_take)) is None:
             if self._shut_down:
                 raise QueueShutDown
-            getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._getters.append(getter)
-            try:
-                await getter
-            except asyncio.CancelledError:
-                if getter.done() and not getter.cancelled():
-                    self._wake_one()  # the call that woke us must wake another
-                raise
+            self._news.clear()
+            await self._news.wait()
+        tenant, key = following
+        self._share.take(tenant)
         now = loop_time()
-        self._observer.started(len(self._ready), waited=now - self._waiting_since.pop(key))
+        self._observer.started(waited=now - self._waiting_since.pop(key))
         self._working_since[key] = now
         return key
 
     def done(self, key: K) -> None:
         """The pass over ``key`` is over."""
         self._share.give_back(self._tenant_of(key))
-        self._wake_one()
+        self._news.set()
         self._observer.finished(worked=loop_time() - self._working_since.pop(key))
         if self._rest > 0.0 and not self._shut_down:
             self._resting[key] = asyncio.get_running_loop().call_later(self._rest, self._rested, key)
@@ -185,19 +180,7 @@ class WorkQueue(Generic[K]):
             handle.cancel()
         self._timers.clear()
         self._resting.clear()
-        while self._getters:
-            self._wake_one()
-
-    def _next(self) -> K | None:
-        """Take the key whose turn it is, with a place for it; None if there is none."""
-        following = self._ready.pop(self._share.may_take)
-        if following is None:
-            return None
-        tenant, key = following
-        self._share.take(tenant)
-        if len(self._ready):
-            self._wake_one()  # a place that this tenant may not take may be another's
-        return key
+        self._news.set()
 
     def _rested(self, key: K) -> None:
         self._resting.pop(key, None)
@@ -213,10 +196,3 @@ class WorkQueue(Generic[K]):
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.handle.cancel()
-
-    def _wake_one(self) -> None:
-        while self._getters:
-            getter = self._getters.popleft()
-            if not getter.done():
-                getter.set_result(None)
-                return

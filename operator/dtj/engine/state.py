@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from dtj.api.job import Job
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.messages import cut
 from dtj.core.observed import (
@@ -17,7 +18,6 @@ from dtj.core.observed import (
     Child,
     CreationRefusal,
     DefaultQueue,
-    DroppedFields,
     Flavor,
     GangObject,
     GangsFound,
@@ -30,9 +30,9 @@ from dtj.core.observed import (
 )
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import tensorboard_name
+from dtj.engine.child_store import ChildStore
 from dtj.engine.expectations import Expectations
-from dtj.engine.job_store import JobStore
-from dtj.engine.stores import ChildStore, JobRecord
+from dtj.engine.job_store import JobRecord, JobStore
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Resource
 from dtj.kube.records import Key
@@ -142,9 +142,6 @@ class JobCache:
     default_queue: DefaultQueue | None = None
     """Whether Kueue has a default queue for the job."""
 
-    dropped: DroppedFields | None = None
-    """What the API server did not keep of the latest status that was written."""
-
     unlabelled: dict[tuple[Resource, str], UnlabelledObject] = field(default_factory=dict)
 
     @property
@@ -177,7 +174,7 @@ class JobCache:
 
 
 class JobCaches:
-    """One cache for each job that is there, by UID."""
+    """One cache for each job that is worked on, by UID."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, JobCache] = {}
@@ -185,12 +182,9 @@ class JobCaches:
     def __len__(self) -> int:
         return len(self._by_uid)
 
-    def begin(self, uid: str) -> bool:
-        """The job is there. Returns whether that is new."""
-        if uid in self._by_uid:
-            return False
-        self._by_uid[uid] = JobCache()
-        return True
+    def begin(self, uid: str) -> None:
+        """The job is worked on."""
+        self._by_uid.setdefault(uid, JobCache())
 
     def of(self, uid: str) -> JobCache:
         """The job's cache; of one that is gone an empty cache that nobody keeps: answers may come late."""
@@ -230,18 +224,12 @@ class ClusterState:
         return found
 
     def rest(self, record: JobRecord) -> None:
-        """Nothing is left to do for this finished job: keep no more of it than a later event needs."""
-        if not self.caches.of(record.job.uid).obstructed and self.jobs.rest(record):
-            self.caches.forget(record.job.uid)
+        """Nothing is left to do for this finished job: cache nothing of it, unless there is news by now."""
+        if not self.caches.of(record.uid).obstructed and self.jobs.get(record.key) is record:
+            self.caches.forget(record.uid)
 
-    def wake(self, key: Key) -> None:
-        """Something happened that may concern this job."""
-        if self.jobs.wake(key) and (record := self.jobs.get(key)) is not None:
-            self.caches.begin(record.job.uid)
-
-    def observe(self, record: JobRecord) -> Observed:
+    def observe(self, job: Job) -> Observed:
         """Everything about one job, as the planner gets it."""
-        job = record.whole()
         cache = self.caches.of(job.uid)
         pods = {pod.name: pod for pod in self.pods.of(job).values()}
         unseen = {
@@ -266,7 +254,6 @@ class ClusterState:
             flavors=dict(cache.flavors),
             workload_priorities=dict(cache.workload_priorities),
             default_queue=cache.default_queue,
-            dropped=cache.dropped,
             progress=cache.progress,
             silence=cache.silence,
             stragglers=cache.step_timings.stragglers,

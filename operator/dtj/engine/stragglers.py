@@ -21,7 +21,8 @@ from dtj.api.spec import COLLECTIVE, JobSpec
 from dtj.api.status import MAX_INTEGER, MAX_STRAGGLERS
 from dtj.core.observed import Pod, Straggler
 from dtj.core.replicas import Replica, training_replicas
-from dtj.engine.progress import asked, decoded, is_running, pod_of
+from dtj.engine.job_store import JobRecord
+from dtj.engine.progress import asked, decoded, pod_of
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState, Reading, StepTimings
 from dtj.kube.fairness import FairWork
@@ -63,23 +64,21 @@ class StragglerFinder:
 
     def _add_jobs(self) -> None:
         for record in self._state.jobs:
-            if self._is_due(record.job):
-                self._comparisons.add(record.job.namespace, record.job.key)
+            if self._is_due(record):
+                self._comparisons.add(record.namespace, record.key)
 
     async def _compare_now(self, key: Key) -> None:
         """Compare the replicas of a job as it is now, if there still are enough."""
         record = self._state.jobs.get(key)
-        if record is None or record.job.spec is None or not self._is_due(record.job):
+        if record is None or not self._is_due(record) or (spec := (job := record.job()).spec) is None:
             return
-        pods = self._whom_to_ask(record.job, record.job.spec)
+        pods = self._whom_to_ask(job, spec)
         if len(pods) >= MIN_REPLICAS:
-            await self._compare(record.job, record.job.spec, pods)
+            await self._compare(job, spec, pods)
 
-    def _is_due(self, job: Job) -> bool:
-        if job.spec is None or not is_running(job):
-            return False
-        cache = self._state.caches.of(job.uid)
-        return cache.progress is not None and loop_time() >= cache.step_timings.ask_after
+    def _is_due(self, record: JobRecord) -> bool:
+        cache = self._state.caches.of(record.uid)
+        return record.running and cache.progress is not None and loop_time() >= cache.step_timings.ask_after
 
     def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
         found = {}

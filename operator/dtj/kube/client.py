@@ -35,8 +35,8 @@ from dtj.kube.errors import (
     transport_words,
 )
 from dtj.kube.gateway import JOBS, PODS, Discovery, Listing, Resource, WatchEvent
-from dtj.kube.job_body import decode_job, kept_of_list
-from dtj.kube.paging import FIRST_PAGE_SIZE, PageTooLong, limit_after_too_long, next_limit, read_page
+from dtj.kube.job_body import in_short
+from dtj.kube.paging import PAGE_SIZE, PageTooLong, read_page
 from dtj.kube.pod_logs import LogQuery, split_lines
 from dtj.kube.throttle import PacedSlots
 from dtj.kube.waiting import loop_time
@@ -167,8 +167,7 @@ class KubeGateway:
         self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
     ) -> AsyncGenerator[Listing, None]:
         selected = _selected(selector, field_selector)
-        limit, next_page, path = FIRST_PAGE_SIZE, "", resource.path(namespace)
-        kept: Callable[[msgspec.Raw], bytes] = kept_of_list if resource == JOBS else bytes
+        limit, next_page, path = PAGE_SIZE, "", resource.path(namespace)
         while True:
             query = {"limit": str(limit), **selected, **({"continue": next_page} if next_page else {})}
             read = read_page if limit > 1 else None
@@ -177,14 +176,11 @@ class KubeGateway:
                     "list", resource, path=path, namespace=namespace, query=query, decode=_decode_page, read=read
                 )
             except PageTooLong:
-                limit = limit_after_too_long(limit)
+                limit = max(1, limit // 8)
                 continue
-            received = page.items or []
-            limit, next_page = next_limit(limit, sum(len(bytes(item)) for item in received)), page.metadata.next_page
-            listing = Listing(
-                items=tuple(kept(item) for item in received), resource_version=page.metadata.resource_version
-            )
-            del page, received  # before the next one is read
+            limit, next_page = min(2 * limit, PAGE_SIZE), page.metadata.next_page
+            listing = Listing(tuple(map(bytes, page.items or ())), page.metadata.resource_version)
+            del page  # before the next one is read
             yield listing
             if not next_page:
                 return
@@ -256,7 +252,7 @@ class KubeGateway:
         path = resource.path(namespace, name, subresource)
         query = {"fieldManager": self._manager}
         # The answer to a status holds the whole job, however long.
-        decode = decode_job if resource == JOBS and subresource == "status" else _decode_object
+        decode = in_short if resource == JOBS and subresource == "status" else _decode_object
         try:
             return await self._call(
                 "patch", resource, path=path, namespace=namespace, query=query, body=patch, decode=decode

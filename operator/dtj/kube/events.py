@@ -40,13 +40,11 @@ EVENTS_PER_SECOND: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object that an event is about."""
+    """The job that an event is about."""
 
     namespace: str
     name: str
     uid: str
-    kind: str = names.KIND
-    api_version: str = names.API_VERSION
 
 
 EventType = Literal["Normal", "Warning"]
@@ -205,8 +203,8 @@ class EventRecorder:
             "reason": words.reason,
             "note": words.note,
             "regarding": {
-                "apiVersion": subject.api_version,
-                "kind": subject.kind,
+                "apiVersion": names.API_VERSION,
+                "kind": names.KIND,
                 "namespace": subject.namespace,
                 "name": subject.name,
                 "uid": subject.uid,

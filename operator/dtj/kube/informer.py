@@ -26,9 +26,9 @@ from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from dtj.kube.errors import ApiError, Gone, NotFound
+from dtj.kube.errors import ApiError, Gone
 from dtj.kube.gateway import Gateway, Keep, Resource, WatchEvent, everywhere
-from dtj.kube.records import Key, PlainRecord, Record, decode_identity, decode_plain
+from dtj.kube.records import Key, PlainRecord, Record, decode_plain
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,6 @@ class Informer(Generic[R, T]):
         selector: str = "",
         backoff: Backoff | None = None,
         on_turned_back: Callable[[], None] = lambda: None,
-        on_not_served: Callable[[], None] = lambda: None,
         keep: Keep = everywhere,
     ) -> None:
         self.resource = resource
@@ -86,7 +85,6 @@ class Informer(Generic[R, T]):
         self._selector = selector
         self._backoff = backoff or Backoff(base=0.5, cap=30.0)
         self._on_turned_back = on_turned_back
-        self._on_not_served = on_not_served
         self._keep = keep
         self._values: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
@@ -189,7 +187,7 @@ class Informer(Generic[R, T]):
 
     def _is_foreign(self, body: bytes) -> bool:
         """Whether the object is of a namespace that another operator serves. Raises msgspec.DecodeError."""
-        return self._keep is not everywhere and not self._keep(decode_identity(body).metadata.namespace)
+        return self._keep is not everywhere and not self._keep(decode_plain(body).metadata.namespace)
 
     def _put(self, read: _Read[T]) -> None:
         key, uid, _, after = read
@@ -219,8 +217,6 @@ class Informer(Generic[R, T]):
         self._failures += 1
         if self._failures == 1:
             log.warning("%s: %s; trying again until it answers", self._title(), error.message)
-        if isinstance(error, NotFound):
-            self._on_not_served()
         await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
 
     def _recovered(self) -> None:

@@ -1,9 +1,8 @@
-"""Jobs as the operator reads them off the wire: what it reads, and no more of a job than it is willing to keep.
+"""Jobs as they come off the wire: undecoded JSON, with what the operator reads of a job and no more.
 
-A job is what a user wrote, up to 1.5 MiB, and ``spec.template`` may hold what no schema knows: decoded, 1.3 MB of
-``[{},{},…]`` take 30 MiB. So each object is looked at before it is decoded. Its spec stays text, which takes as much
-memory as it is long; a spec that is too long, or has too many values, is not decoded at all, and the job's body says so
-instead: see :func:`dtj.api.job.size_problem`.
+A job is what a user wrote, up to 1.5 MiB, and its template may hold what no schema knows: decoded, 1.3 MB of
+``[{},{},…]`` take 30 MiB. So each object is looked at before its spec is decoded, and stays JSON. Of a spec that is too
+long, or has too many values, only the problem stays: see :func:`dtj.api.job.size_problem`.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from dtj.api import kueue, names
-from dtj.api.job import MAX_SPEC_BYTES, SPEC_PROBLEM, SPEC_TEXT, has_many_values, size_problem
+from dtj.api.job import size_problem
 from dtj.api.json import JsonObject
 from dtj.kube.gateway import Keep, everywhere
-from dtj.kube.records import decode_identity
+from dtj.kube.records import decode_plain
 
 
 class _Labels(msgspec.Struct, omit_defaults=True):
@@ -31,7 +30,7 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     """The metadata that is read: of labels and annotations only Kueue's. The others and managed fields may be long."""
 
     name: str = ""
-    namespace: str = ""
+    namespace: str = "default"
     uid: str = ""
     resource_version: str = ""
     generation: int | None = None
@@ -47,10 +46,14 @@ class _Head(msgspec.Struct, rename="camel", omit_defaults=True):
     managed_by: Any = None
 
 
-class _JobObject(msgspec.Struct):
+class JobObject(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A job without what is not read of it. Encoded, it is a body that :meth:`dtj.api.job.Job.from_object` reads."""
+
     metadata: _Metadata
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
+    spec_problem: str = ""
+    """Why the spec was left out; empty if it is there."""
 
 
 class _Line(msgspec.Struct):
@@ -65,7 +68,7 @@ class _List(msgspec.Struct, rename="camel"):
     items: list[msgspec.Raw] = []
 
 
-_decode_job = msgspec.json.Decoder(_JobObject).decode
+_decode_job = msgspec.json.Decoder(JobObject).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
 _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_list = msgspec.json.Decoder(_List).decode
@@ -76,32 +79,19 @@ _LONGEST_HEAD: Final = 1024
 
 _OF_JOBS: Final = ("ADDED", "MODIFIED", "DELETED")
 
+_TEXT: Final = "text"
+"""Where an object has the JSON of a job, in place of the job: see :func:`in_short`."""
 
-def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
-    """The body of a job, with its spec as text: what :meth:`dtj.api.job.Job.from_object` reads.
 
-    Raises msgspec.DecodeError if it is none.
-    """
+def read_job(raw: bytes | msgspec.Raw) -> JobObject:
+    """What is read of a job. Raises msgspec.DecodeError if it is none."""
     found = _decode_job(raw)
-    spec = bytes(found.spec)
     found.metadata.annotations = _kept(found.metadata.annotations)
-    body: JsonObject = {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
-        "metadata": msgspec.to_builtins(found.metadata),
-        "status": msgspec.json.decode(found.status),
-    }
-    problem = size_problem(spec)
-    if not problem:
-        return {**body, SPEC_TEXT: spec.decode()}
-    head = _encode(_decode_head(spec))
-    return {**body, SPEC_TEXT: head.decode() if len(head) < _LONGEST_HEAD else "{}", SPEC_PROBLEM: problem}
-
-
-def kept_of_list(item: msgspec.Raw) -> bytes:
-    """A job of a list as it is kept until it is read: a large one without what is not read of it."""
-    raw = bytes(item)
-    return _encode(decode_job(raw)) if len(raw) > MAX_SPEC_BYTES or has_many_values(raw) else raw
+    found.spec_problem = found.spec_problem or size_problem(bytes(found.spec))
+    if found.spec_problem:
+        head = _encode(_decode_head(found.spec))
+        found.spec = msgspec.Raw(head if len(head) < _LONGEST_HEAD else b"{}")
+    return found
 
 
 def _kept(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -111,29 +101,52 @@ def _kept(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**kueue.kept_annotations(found), **prebuilt} or None
 
 
+def in_short(raw: bytes | msgspec.Raw) -> JsonObject:
+    """A job as an object that takes as much memory as its JSON is long: its identity, and that JSON as a text.
+
+    Raises msgspec.DecodeError if it is none.
+    """
+    job = read_job(raw)
+    identity: JsonObject = {
+        "name": job.metadata.name,
+        "namespace": job.metadata.namespace,
+        "uid": job.metadata.uid,
+        "resourceVersion": job.metadata.resource_version,
+    }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": identity,
+        _TEXT: _encode(job).decode(),
+    }
+
+
+def json_of(body: JsonObject) -> bytes:
+    """The JSON of a job that came as :func:`in_short` makes it, or as an object."""
+    text = body.get(_TEXT)
+    return text.encode() if isinstance(text, str) else _encode(body)
+
+
 def decode_jobs(raw: bytes, keep: Keep = everywhere) -> JsonObject:
-    """A page of a list of jobs that are ours, each as :func:`decode_job` gives it. Raises msgspec.DecodeError."""
+    """A page of a list of jobs that are ours, each :func:`in_short`. Raises msgspec.DecodeError."""
     page = _decode_list(raw)
-    items = [decode_job(item) for item in page.items if _is_ours(item, keep)]
+    items = [in_short(item) for item in page.items if _is_ours(item, keep)]
     return {"kind": page.kind, "apiVersion": page.api_version, "metadata": page.metadata, "items": [*items]}
 
 
 def shortened(line: bytes, keep: Keep = everywhere) -> bytes:
-    """A line of a watch on jobs, with the job as :func:`decode_job` gives it; another line as it is.
-
-    Empty if the job is not ours.
-    """
+    """A line of a watch on jobs, with the job :func:`in_short`; another line as it is. Empty if the job is not ours."""
     try:
         event = _decode_line(line)
         if event.type not in _OF_JOBS:
             return line
         if not _is_ours(event.object, keep):
             return b""
-        return _encode({"type": event.type, "object": decode_job(event.object)})
+        return _encode({"type": event.type, "object": in_short(event.object)})
     except msgspec.DecodeError:
         return line
 
 
 def _is_ours(raw: msgspec.Raw, keep: Keep) -> bool:
     """Whether ``keep`` has the job's namespace; nothing is decoded where all are ours."""
-    return keep is everywhere or keep(decode_identity(bytes(raw)).metadata.namespace)
+    return keep is everywhere or keep(decode_plain(bytes(raw)).metadata.namespace)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeVar
@@ -187,22 +188,18 @@ class Lease:
     async def _attempt(self) -> bool:
         """Take or renew the lease. Returns False if another has it. Raises ApiError and ShardsDiffer."""
         began = loop_time()
-        try:
+        lease: JsonObject = {}
+        with suppress(NotFound):
             lease = await self._gateway.get(LEASES, namespace=self._namespace, name=self._name)
-        except NotFound:
-            if self._is_left_to_others():
-                return False
-            await self._create()
-        else:
-            if not self._is_ours_to_take(lease):
-                self._compare_shards(lease)
-                await self._ask_for(lease)
-                return False
-            if self._is_left_to_others():
-                return False
-            if self.leading and text(dig(lease, "metadata", "annotations", WANTED_BY)):
-                self.wanted.set()
-            await self._write(lease, holder=self._identity)
+        if lease and not self._is_ours_to_take(lease):
+            self._compare_shards(lease)
+            await self._ask_for(lease)
+            return False
+        if self._is_left_to_others():
+            return False
+        if self.leading and text(dig(lease, "metadata", "annotations", WANTED_BY)):
+            self.wanted.set()
+        await self._write(lease, holder=self._identity)
         self.holder, self._renewed_at, self._free_since = self._identity, began, None
         return True
 
@@ -263,23 +260,22 @@ class Lease:
             moments.append(self._free_since + self._patience())
         return min((left for moment in moments if 0.0 < (left := moment - loop_time()) < pause), default=pause)
 
-    async def _create(self) -> None:
-        body: JsonObject = {
-            "apiVersion": LEASES.api_version,
-            "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace, **self._annotations({})},
-            "spec": self._spec({}, holder=self._identity),
-        }
-        await self._gateway.create(LEASES, namespace=self._namespace, body=body)
-
     async def _write(self, lease: JsonObject, *, holder: str) -> None:
-        """Write the holder into ``lease`` if it still is as we have seen it."""
-        version: JsonObject = {"resourceVersion": text(dig(lease, "metadata", "resourceVersion"))}
-        patch: JsonObject = {
-            "metadata": version | self._annotations(lease),
-            "spec": self._spec(lease, holder=holder),
-        }
-        await self._gateway.patch(LEASES, namespace=self._namespace, name=self._name, patch=patch)
+        """Write the holder into ``lease`` if it still is as we have seen it; make it if it was not there."""
+        spec, changes = self._spec(lease, holder=holder), self._annotations(lease)
+        if lease:
+            version = text(dig(lease, "metadata", "resourceVersion"))
+            patch: JsonObject = {"metadata": {"resourceVersion": version, **changes}, "spec": spec}
+            await self._gateway.patch(LEASES, namespace=self._namespace, name=self._name, patch=patch)
+        else:
+            metadata: JsonObject = {"name": self._name, "namespace": self._namespace, **changes}
+            body: JsonObject = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": metadata,
+                "spec": spec,
+            }
+            await self._gateway.create(LEASES, namespace=self._namespace, body=body)
 
     def _annotations(self, lease: JsonObject) -> JsonObject:
         """What to change in the annotations of ``lease``, as a part of its metadata; nothing if they are right."""

@@ -59,22 +59,17 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         api=api,
         version=metadata.resource_version,
         size=_note(metadata, Annotation.GANG_SIZE),
-        topology_key=record.topology_key,
         queue=record.spec.queue_name,
         priority_class=record.workload_priority_class,
         gated_by=_note(metadata, ADMISSION_GATE),
         active=record.spec.active is not False,
         terminating=metadata.deletion_timestamp is not None,
         status=_bounded(_status(record.status or {})),
+        job_name=metadata.label(Label.JOB_NAME),
     )
 
 
-_STATUS: Final = (
-    "conditions",
-    "reclaimablePods",
-    "accumulatedPastExecutionTimeSeconds",
-    "accumulatedPastExexcutionTimeSeconds",
-)
+_STATUS: Final = ("conditions", "reclaimablePods", "accumulatedPastExecutionTimeSeconds")
 """What is read of a status besides what :func:`_status` takes out of it. Conditions are written back as they are."""
 
 
@@ -124,6 +119,7 @@ def _child(metadata: Metadata, *, selector: dict[str, str]) -> Child:
         uid=metadata.uid,
         owner_uid=metadata.owner_uid,
         selector=selector,
+        job_name=metadata.label(Label.JOB_NAME),
     )
 
 

@@ -1,4 +1,7 @@
-"""How many objects a page of a list has: a list in pages of bounded size, whatever the objects' size."""
+"""How many objects a page of a list has: a list in pages of bounded size, whatever the objects' size.
+
+Users' jobs, and whatever others label as ours, may have 1.5 MiB each, and most pages have many short objects.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,12 @@ from typing import Final
 
 import aiohttp
 
-FIRST_PAGE_SIZE: Final = 20
 PAGE_SIZE: Final = 500
-"""Objects of one page of a list, at first and at most; kubectl and client-go ask for 500. Pods of large jobs hold the
-addresses of all peers, and users' jobs may have 1.5 MiB each: pages grow while they are short, and shrink again."""
+"""Objects of one page of a list at most; kubectl and client-go ask for as many."""
 
-PAGE_BYTES: Final = 4 * 2**20
-"""A page with more bytes is followed by one of half its number of objects; it must be below a quarter to double."""
-
-
-def next_limit(limit: int, size: int) -> int:
-    """How many objects the next page of a list has, after one of ``size`` bytes."""
-    if size > PAGE_BYTES:
-        return max(1, limit // 2)
-    return min(limit * 2, PAGE_SIZE) if size < PAGE_BYTES // 4 else limit
-
-
-MAX_PAGE_BYTES: Final = 4 * PAGE_BYTES
-"""A page with more bytes is not read to its end: long objects came after many short ones, which others may arrange."""
+MAX_PAGE_BYTES: Final = 8 * 2**20
+"""A page with more bytes is not read to its end, and asked for again with an eighth of its objects. After a page that
+was short enough, the next one may have twice as many."""
 
 
 class PageTooLong(Exception):
@@ -38,8 +29,3 @@ async def read_page(reply: aiohttp.ClientResponse) -> bytes:
         if len(received) > MAX_PAGE_BYTES:
             raise PageTooLong
     return bytes(received)
-
-
-def limit_after_too_long(limit: int) -> int:
-    """How many objects the page has when it is asked for again."""
-    return max(1, limit // 8)

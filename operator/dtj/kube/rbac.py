@@ -67,20 +67,20 @@ _WHY: Final = "to tell the scheduler, or the queue, which pods belong together"
 
 FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
     Gang.KUEUE: (
-        PolicyRule(Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"), _TO_GANG, _WHY),
+        PolicyRule(Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads"), _TO_GANG, _WHY),
         PolicyRule(
-            Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
+            Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads"),
             ("patch",),
             "to become the owner of a Workload that MultiKueue has made for a job, and to change its priority",
         ),
         PolicyRule(
-            Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
+            Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads"),
             ("patch",),
             "to report whether the pods are ready and how the job ended, and to give back quota",
             subresource="status",
         ),
         PolicyRule(
-            Resource("kueue.x-k8s.io/v1beta1", "LocalQueue", "localqueues"),
+            Resource("kueue.x-k8s.io/v1beta2", "LocalQueue", "localqueues"),
             ("get",),
             "to find the default queue of a namespace",
         ),
@@ -88,7 +88,6 @@ FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
     Gang.VOLCANO: (PolicyRule(Resource("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.COSCHEDULING: (PolicyRule(Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.NATIVE: (
-        PolicyRule(Resource("scheduling.k8s.io/v1alpha1", "Workload", "workloads"), _TO_GANG, _WHY),
         PolicyRule(Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),
         PolicyRule(
             Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"),
@@ -101,12 +100,12 @@ FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
 
 FOR_KUEUE: Final = (
     PolicyRule(
-        Resource("kueue.x-k8s.io/v1beta1", "ResourceFlavor", "resourceflavors"),
+        Resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors"),
         ("get",),
         "to send pods where Kueue admitted them to",
     ),
     PolicyRule(
-        Resource("kueue.x-k8s.io/v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses"),
+        Resource("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses"),
         ("get",),
         "to queue a job with the priority that its label names",
     ),

@@ -73,25 +73,6 @@ class PlainRecord(_Partial):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
-class Identity(_Partial):
-    """The part of the metadata that distinguishes one version of one object from all others."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
-
-
-class IdentityRecord(_Partial):
-    """An object of which nothing is read but whether it is a known one."""
-
-    metadata: Identity = msgspec.field(default_factory=Identity)
-
-
 class _ServiceSpec(_Partial):
     selector: dict[str, str] | None = None
 
@@ -99,14 +80,6 @@ class _ServiceSpec(_Partial):
 class ServiceRecord(_Partial):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
-
-
-class _TopologyConstraint(_Partial):
-    key: str = ""
-
-
-class _SchedulingConstraints(_Partial):
-    topology: list[_TopologyConstraint] | None = None
 
 
 class _PriorityClassRef(_Partial):
@@ -117,10 +90,7 @@ class _PriorityClassRef(_Partial):
 class _GangSpec(_Partial):
     queue_name: str = ""
     priority_class_ref: _PriorityClassRef | None = None
-    priority_class_name: str = ""
-    priority_class_source: str = ""
     active: bool | None = True
-    scheduling_constraints: _SchedulingConstraints | None = None
 
 
 class GangRecord(_Partial):
@@ -134,17 +104,7 @@ class GangRecord(_Partial):
     def workload_priority_class(self) -> str:
         """The WorkloadPriorityClass of a Workload of Kueue; empty if there is none."""
         found = self.spec.priority_class_ref
-        if found is not None:
-            return found.name if found.kind == "WorkloadPriorityClass" else ""
-        of_kueue = self.spec.priority_class_source.startswith("kueue.x-k8s.io/")
-        return self.spec.priority_class_name if of_kueue else ""
-
-    @property
-    def topology_key(self) -> str:
-        """The node label that all pods of the group must have the same value of; empty if there is none."""
-        constraints = self.spec.scheduling_constraints
-        found = constraints.topology if constraints is not None else None
-        return found[0].key if found else ""
+        return found.name if found is not None and found.kind == "WorkloadPriorityClass" else ""
 
 
 class _Container(_Partial):
@@ -289,7 +249,6 @@ class PodRecord(_Partial):
 decode_pod = msgspec.json.Decoder(PodRecord).decode
 decode_service = msgspec.json.Decoder(ServiceRecord).decode
 decode_gang = msgspec.json.Decoder(GangRecord).decode
-decode_identity = msgspec.json.Decoder(IdentityRecord).decode
 decode_plain = msgspec.json.Decoder(PlainRecord).decode
 
 

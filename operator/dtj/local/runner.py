@@ -231,7 +231,7 @@ class RunningJob:
     @property
     def _job(self) -> Job:
         record = self._engine.state.jobs.get(self._first.key)
-        return record.job if record is not None else self._first
+        return record.job() if record is not None else self._first
 
     @property
     def status(self) -> JobStatus:

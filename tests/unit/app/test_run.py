@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from dtj.api.json import dig
 from dtj.app import run
 from dtj.app.settings import OperatorSettings
-from dtj.engine.metrics import Metrics
+from dtj.core.platform import Platform
+from dtj.kube.gateway import JOBS
 from dtj.kube.lease import LEASES, THROTTLED, Lease
 from support.fake_gateway import FakeGateway
 
@@ -23,7 +25,9 @@ class Connections:
 
     async def connect(self, source: object, **_: object) -> FakeGateway:
         gateway = FakeGateway()
+        gateway.installed = {JOBS}
         gateway.close = self._close  # type: ignore[attr-defined]
+        gateway.throttle = SimpleNamespace(limited=False)  # type: ignore[attr-defined]
         self.made.append(gateway)
         return gateway
 
@@ -34,14 +38,18 @@ class Connections:
 async def test_the_lease_is_renewed_over_connections_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     connections = Connections()
     monkeypatch.setattr(run, "KubeGateway", connections)
-    settings = OperatorSettings(leader_elect=True, lease_namespace="here")
-    async with AsyncExitStack() as stack:
-        lease = await run._lease(stack, Metrics(), settings)
-        assert lease is not None
+
+    async def acquire(leases: list[Lease], *_: object) -> None:
+        (lease,) = leases
         await lease.acquire()
-        (gateway,) = connections.made
-        assert [str(call) for call in gateway.calls] == ["get leases dtj-operator", "create leases dtj-operator"]
-    assert connections.closed == 1
+
+    monkeypatch.setattr(run, "_keep_shards", acquire)
+    settings = OperatorSettings(leader_elect=True, lease_namespace="here", health_port=0, metrics_port=0)
+    await run._serve(settings, Platform(), asyncio.Event())
+    for_jobs, for_leases = connections.made
+    assert [call.verb for call in for_jobs.calls] == ["discover"]
+    assert [str(call) for call in for_leases.calls] == ["get leases dtj-operator", "create leases dtj-operator"]
+    assert connections.closed == 2
 
 
 async def test_the_lease_shows_that_the_api_server_limits_the_operator_and_no_longer_when_it_is_over() -> None:

@@ -153,7 +153,7 @@ async def operate(gateway: Gateway, shard: int, leave: asyncio.Event) -> None:
     async def list_jobs() -> None:
         while True:
             await engine.feed.relist(gateway, None)
-            kept = {record.job.namespace for record in engine.state.jobs}
+            kept = {record.namespace for record in engine.state.jobs}
             assert kept <= {name for name in NAMESPACES if shard_of(name, SHARDS) == shard}
             await asyncio.sleep(1.0)
 

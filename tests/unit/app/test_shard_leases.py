@@ -10,7 +10,7 @@ import pytest
 from dtj.api.json import dig
 from dtj.app.settings import SettingsError
 from dtj.app.shard_leases import PATIENCE_SECONDS, TIMES
-from dtj.kube.lease import LEASES, SHARDS
+from dtj.kube.lease import LEASES, SHARDS, LeaseLost
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.sharing_operators import SharingOperators
 from support.virtual_time import loop_time, virtual_time
@@ -99,6 +99,19 @@ async def test_an_operator_that_loses_its_leases_stops_its_shards_and_takes_them
     await asyncio.sleep(TIMES.duration + 20.0)
     assert operators.share() == {"a": 3}
     await operators.end()
+
+
+@virtual_time
+async def test_an_operator_without_shards_ends_when_it_cannot_renew_its_lease() -> None:
+    gateway = FakeGateway()
+    operators = SharingOperators(gateway, shards=1)
+    operators.start("a")
+    await asyncio.sleep(5.0)
+    assert operators.share() == {"a": 1}
+    gateway.fail("get", LEASES, NO_ANSWER, times=10_000)
+    with pytest.raises(LeaseLost, match="lease here/dtj-operator was not renewed for 10 s"):
+        await operators.tasks.pop("a")
+    assert operators.running == {}
 
 
 @pytest.mark.parametrize(("held_with", "ours"), [(2, 3), (3, 2), (1, 2)])

@@ -71,7 +71,7 @@ class Watched:
 
     @property
     def known(self) -> dict[str, str]:
-        return {record.job.name: record.job.uid for record in self.state.jobs}
+        return {record.name: record.uid for record in self.state.jobs}
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):

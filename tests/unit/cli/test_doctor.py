@@ -323,14 +323,14 @@ def workload(
 class TestQueues:
     LOCAL = queue(clusterQueue="training")
 
-    def found(self, *, api: int = 0, **queues: object) -> list[Finding]:
-        kueue = [api for api in APIS if api.gang == "Kueue"]
+    def found(self, **queues: object) -> list[Finding]:
+        kueue = next(api for api in APIS if api.gang == "Kueue")
         given = Queues(**{"local": Part((self.LOCAL,)), "cluster": {"training": Part((cluster_queue(),))}, **queues})  # type: ignore[arg-type]
-        found = installation(gangs=Part((kueue[api],)), queues=given)
+        found = installation(gangs=Part((kueue,)), queues=given)
         return [finding for finding in findings(found) if finding.title == "queues"]
 
-    def wrong(self, *, api: int = 0, **queues: object) -> Finding:
-        (finding,) = [finding for finding in self.found(api=api, **queues) if finding.verdict is not Verdict.OK]
+    def wrong(self, **queues: object) -> Finding:
+        (finding,) = [finding for finding in self.found(**queues) if finding.verdict is not Verdict.OK]
         return finding
 
     def test_a_queue_that_admits_jobs_is_shown_with_its_quota(self) -> None:
@@ -444,8 +444,3 @@ class TestQueues:
         *named, last = self.found(workloads=Part((workload(workers=5),) * 8))[1:]
         assert len(named) == 5
         assert last.words.startswith("3 more jobs")
-
-    def test_an_old_kueue_is_named_with_the_remedy(self) -> None:
-        finding = self.wrong(api=1)
-        assert finding.words.startswith("Kueue is older than 0.15")
-        assert finding.remedy == "upgrade Kueue"

@@ -124,7 +124,7 @@ async def test_no_pod_is_created_while_it_is_refused_and_the_status_reports_that
         assert (gateway.names(PODS), gateway.names(SERVICES)) == ([], [])
         stored = harness.engine.state.jobs.get(submitted.key)
         assert stored is not None
-        ready = stored.job.status.condition(Condition.PODS_READY)
+        ready = stored.job().status.condition(Condition.PODS_READY)
         assert ready is not None
         assert ready.reason == Reason.POD_CREATION_FAILED
         assert "exceeded quota: count/configmaps" in ready.message

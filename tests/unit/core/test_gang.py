@@ -12,9 +12,9 @@ from dtj.api.names import Condition, Reason
 from dtj.core.actions import BestEffort, CreateGang, CreatePod, DeleteGang, LookForGangs
 from dtj.core.gang.discovery import APIS
 from dtj.core.gang.group import requests
-from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
+from dtj.core.observed import CreationRefusal, GangApi, GangObject, Phase
 from support.gang_manifests import gang_of
-from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_137, VOLCANO, admit, world
+from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE, VOLCANO, admit, world
 from world import World
 
 pytestmark = pytest.mark.unit
@@ -44,10 +44,8 @@ class TestWhoIsTold:
         ("installed", "chosen"),
         [
             (APIS, VOLCANO),
-            ((NATIVE_135, COSCHEDULING), COSCHEDULING),
-            ((NATIVE_135,), NATIVE_135),
-            ((NATIVE_137,), NATIVE_137),
-            ((KUEUE, NATIVE_135), NATIVE_135),
+            ((NATIVE, COSCHEDULING), COSCHEDULING),
+            ((KUEUE, NATIVE), NATIVE),
         ],
     )
     def test_auto_without_a_queue_takes_the_first_scheduler_that_is_there(
@@ -77,7 +75,7 @@ class TestWhoIsTold:
         assert plain.job.status.gang == "None"
 
     def test_a_scheduler_that_is_not_there_makes_the_job_invalid_and_says_what_is(self) -> None:
-        invalid = world(NATIVE_135, gang="Volcano")
+        invalid = world(NATIVE, gang="Volcano")
         invalid.settle()
         condition = invalid.condition(Condition.INVALID)
         assert condition.reason == Reason.GANG_UNAVAILABLE
@@ -85,15 +83,6 @@ class TestWhoIsTold:
         assert "no API of Volcano" in condition.message
         assert "found: Native" in condition.message
         assert not invalid.pods
-
-    def test_a_version_of_a_scheduler_that_is_not_known_is_named(self) -> None:
-        waiting = world(queue="team-a", gang="Kueue")
-        waiting.gangs = GangsFound((), waiting.now, unknown=("kueue.x-k8s.io/v9", "scheduling.volcano.sh/v9"))
-        waiting.settle()
-        assert waiting.condition(Condition.INVALID).message == (
-            "runPolicy.scheduling: this cluster serves kueue.x-k8s.io/v9, which the operator does not know (it knows "
-            "kueue.x-k8s.io/v1beta2, kueue.x-k8s.io/v1beta1): upgrade what is older, or set another gang"
-        )
 
     def test_a_scheduler_that_is_installed_later_is_found(self) -> None:
         waiting = world(gang="Volcano")
@@ -103,14 +92,15 @@ class TestWhoIsTold:
         assert len(waiting.pods) == 3
         assert not waiting.is_true(Condition.INVALID)
 
-    def test_pods_join_the_group_of_their_job_also_when_a_newer_api_is_served(self) -> None:
-        running = world(NATIVE_135)
+    def test_pods_join_the_group_of_their_job_also_when_another_scheduler_is_installed(self) -> None:
+        running = world(COSCHEDULING)
         running.settle()
-        running.installed, running.gangs = (NATIVE_137, NATIVE_135), None
+        running.installed, running.gangs = (VOLCANO, COSCHEDULING), None
         running.take_away("worker-1")
         running.settle_deletions()
         assert len({gang_of(running.manifests[name]) for name in running.pods}) == 1
-        assert dig(running.manifests["digits-worker-1-r1"], "spec", "workloadRef", "name") == "digits"
+        pod = running.manifests["digits-worker-1-r1"]
+        assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
 
     def test_a_group_of_that_name_that_is_somebody_elses_is_left_alone(self) -> None:
         foreign = world(VOLCANO)
@@ -157,15 +147,8 @@ class TestInWhichWords:
         assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
         assert dig(pod, "spec", "schedulerName") == "scheduler-plugins-scheduler"
 
-    def test_kubernetes_1_35(self) -> None:
-        spec, pod = self.declared(NATIVE_135)
-        assert spec["podGroups"] == [{"name": "job", "policy": {"gang": {"minCount": 4}}}]
-        assert dig(spec, "controllerRef", "kind") == "DistributedTrainingJob"
-        reference = {"name": "digits", "podGroup": "job", "podGroupReplicaKey": "attempt-1"}
-        assert dig(pod, "spec", "workloadRef") == reference
-
-    def test_kubernetes_1_37(self) -> None:
-        spec, pod = self.declared(NATIVE_137)
+    def test_kubernetes(self) -> None:
+        spec, pod = self.declared(NATIVE)
         assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": {"all": {}}}
         assert dig(pod, "spec", "schedulingGroup") == {"podGroupName": "digits"}
 
@@ -238,7 +221,7 @@ def deletions(story: World) -> list[BestEffort]:
 
 
 class TestThroughTheLifeOfAJob:
-    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_137], ids=lambda api: api.api_version)
+    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE], ids=lambda api: api.api_version)
     def test_the_group_is_made_once_before_the_pods_and_deleted_once_at_the_end(self, api: GangApi) -> None:
         story = world(api)
         story.settle()
@@ -271,21 +254,13 @@ class TestThroughTheLifeOfAJob:
         story.settle()
         assert story.gang is not None
 
-    def test_a_new_attempt_waits_for_its_own_gang_on_kubernetes_1_35(self) -> None:
-        story = world(NATIVE_135)
-        story.start()
-        story.loses("worker-1")
-        key = dig(story.manifests["digits-worker-0-r1"], "spec", "workloadRef", "podGroupReplicaKey")
-        assert key == "attempt-2"
-        assert len(story.gang_manifests) == 1
-
     def test_a_replica_that_comes_back_alone_joins_nobody_since_others_may_have_completed(self) -> None:
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
-        story = World(body, installed=(NATIVE_135,))
+        story = World(body, installed=(NATIVE,))
         story.start()
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
         story.wait(2)
-        assert dig(story.manifests["digits-worker-1-r1"], "spec", "workloadRef") is None
+        assert dig(story.manifests["digits-worker-1-r1"], "spec", "schedulingGroup") is None
 
     def test_a_suspended_job_holds_nothing(self) -> None:
         story = world(VOLCANO)

@@ -10,7 +10,7 @@ import pytest
 from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
-from support.gang_worlds import KUEUE_BETA_2, admit, evict
+from support.gang_worlds import KUEUE, admit, evict
 from world import World, live
 
 QUEUE = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
@@ -30,7 +30,7 @@ def made(labels: Mapping[str, str] = {}, **spec: object) -> Job:  # it is only r
 
 def admitted(job: Job) -> World:
     """The job as it runs after Kueue has admitted it."""
-    there = World(job, installed=(KUEUE_BETA_2,))
+    there = World(job, installed=(KUEUE,))
     there.settle()
     admit(there)
     there.start()
@@ -89,7 +89,7 @@ def test_a_job_whose_accelerator_profile_was_removed_is_evicted() -> None:
 
 
 def test_a_job_that_has_not_begun_is_not_queued_by_labels_that_cannot_be_followed() -> None:
-    world = World(made(LABELS["another queue"], runPolicy=QUEUE), installed=(KUEUE_BETA_2,))
+    world = World(made(LABELS["another queue"], runPolicy=QUEUE), installed=(KUEUE,))
     world.settle()
     assert world.is_true(Condition.INVALID)
     assert world.gang is None

@@ -12,7 +12,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, UpdateGang
 from dtj.core.observed import GangObject, Phase
-from support.gang_worlds import KUEUE, NATIVE_137, admit, kueue_condition, workload_conditions
+from support.gang_worlds import KUEUE, NATIVE, admit, kueue_condition, workload_conditions
 from world import World
 
 QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
@@ -124,7 +124,7 @@ class TestManager:
 
     @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])
     def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:
-        story = World(job(managedBy=kueue.MULTIKUEUE, runPolicy=policy), installed=(KUEUE, NATIVE_137))
+        story = World(job(managedBy=kueue.MULTIKUEUE, runPolicy=policy), installed=(KUEUE, NATIVE))
         story.settle()
         assert story.condition(Condition.INVALID).message.startswith(
             "spec.managedBy: kueue.x-k8s.io/multikueue takes jobs from a queue of Kueue"

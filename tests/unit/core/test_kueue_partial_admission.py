@@ -12,7 +12,7 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.core.kueue.partial_admission import least_workers
 from dtj.core.observed import Phase
-from support.gang_worlds import KUEUE_BETA_2, evict, kueue_condition
+from support.gang_worlds import KUEUE, evict, kueue_condition
 from world import World
 
 BOUNDS: JsonObject = {"minReplicas": 2, "maxReplicas": 6}
@@ -25,7 +25,7 @@ def wanted(**more: object) -> Job:
 
 
 def queued(**more: object) -> World:
-    story = World(wanted(**more), installed=(KUEUE_BETA_2,))
+    story = World(wanted(**more), installed=(KUEUE,))
     story.settle()
     return story
 

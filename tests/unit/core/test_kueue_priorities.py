@@ -42,11 +42,7 @@ def test_a_job_in_the_queue_follows_its_label() -> None:
     story.settle()
     (update,) = story.taken(UpdateGang)
     assert isinstance(update, UpdateGang)
-    assert update.patch["spec"] == {
-        "priorityClassName": "low",
-        "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass",
-        "priority": 1,
-    }
+    assert update.patch["spec"] == {"priorityClassRef": reference("low"), "priority": 1}
 
 
 def test_a_first_class_is_not_given_once_quota_is_reserved() -> None:
@@ -106,7 +102,7 @@ def test_without_its_label_a_job_that_waits_gets_the_priority_of_its_pods() -> N
     spec = story.gang_manifests[-1]["spec"]
     assert isinstance(spec, dict)
     assert spec["priority"] == 7
-    assert "priorityClassName" not in spec
+    assert "priorityClassRef" not in spec
 
 
 def test_without_its_label_a_job_that_runs_keeps_its_class() -> None:

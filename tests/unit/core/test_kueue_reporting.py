@@ -6,9 +6,9 @@ import pytest
 
 from dtj.api.json import JsonObject, objects
 from dtj.core.actions import CreateGang
-from dtj.core.observed import GangApi, Phase
+from dtj.core.observed import Phase
 from dtj.core.status import format_time
-from support.gang_worlds import KUEUE, KUEUE_BETA_2, admit, admitted, evict, kueue_condition, workload_conditions, world
+from support.gang_worlds import KUEUE, admit, admitted, evict, kueue_condition, workload_conditions, world
 
 
 class TestDuties:
@@ -55,13 +55,8 @@ class TestDuties:
         assert workload_conditions(story)["Requeued"] == f"{requeued}/{reason}"
         assert workload_conditions(story)["PodsReady"] == "False/WaitForStart"
 
-    @pytest.mark.parametrize(
-        ("api", "field"),
-        [(KUEUE, "accumulatedPastExexcutionTimeSeconds"), (KUEUE_BETA_2, "accumulatedPastExecutionTimeSeconds")],
-    )
-    def test_the_time_of_execution_adds_up(self, api: GangApi, field: str) -> None:
-        """In the field of that version of Kueue's API: the older one misspells it."""
-        story = admitted(api)
+    def test_the_time_of_execution_adds_up(self) -> None:
+        story, field = admitted(), "accumulatedPastExecutionTimeSeconds"
         assert story.gang is not None
         at = format_time(story.now)
         kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Admitted"]

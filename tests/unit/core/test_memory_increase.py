@@ -54,9 +54,8 @@ def asked_for(story: World) -> object:
     return of_one or dig(spec, "minResources", "memory")
 
 
-@pytest.mark.parametrize("api", [KUEUE, KUEUE_BETA_2], ids=["v1beta1", "v1beta2"])
-def test_a_job_of_kueue_waits_in_its_queue_for_the_memory_that_it_needs_now(api: GangApi) -> None:
-    story = story_of(api)
+def test_a_job_of_kueue_waits_in_its_queue_for_the_memory_that_it_needs_now() -> None:
+    story = story_of(KUEUE)
     run_out_of_memory(story)
     assert (story.job.status.state, story.job.status.reason) == ("Suspended", "Queued")
     assert not live(story)

@@ -1,4 +1,4 @@
-"""Kubernetes' own PodGroups: what they say in each version, and what becomes of a job whose group is disrupted."""
+"""Kubernetes' own PodGroups: what they say, and what becomes of a job whose group is disrupted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreateGang, DeleteGang, UpdateGang
 from dtj.core.observed import GangApi, Phase
 from dtj.core.status import format_time
-from support.gang_worlds import NATIVE_135, NATIVE_137, VOLCANO, world
+from support.gang_worlds import NATIVE, VOLCANO, world
 from world import World
 
 pytestmark = pytest.mark.unit
-
-RACK = "topology.kubernetes.io/rack"
 
 
 def spec_of(story: World) -> JsonObject:
@@ -40,35 +38,34 @@ def scale(story: World, workers: int) -> None:
     story.settle_deletions()
 
 
-class TestTheVersions:
+class TestThePodGroup:
     def test_replicas_of_a_collective_are_disrupted_together_and_those_of_a_parameter_server_alone(self) -> None:
-        collective = world(NATIVE_137)
+        collective = world(NATIVE)
         collective.settle()
         assert spec_of(collective)["disruptionMode"] == {"all": {}}
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
-        servers = World(body, installed=(NATIVE_137,))
+        servers = World(body, installed=(NATIVE,))
         servers.settle()
         assert spec_of(servers)["disruptionMode"] == {"single": {}}
 
 
 class TestAJobThatGrows:
     def test_raises_the_count_of_its_group(self) -> None:
-        story = running(NATIVE_137, roles={"worker": 3}, elastic={"maxReplicas": 5})
+        story = running(NATIVE, roles={"worker": 3}, elastic={"maxReplicas": 5})
         scale(story, 5)
         assert dig(spec_of(story), "schedulingPolicy", "gang", "minCount") == 5
         assert dig(spec_of(story), "disruptionMode") == {"all": {}}
         assert (len(story.taken(CreateGang)), len(story.taken(UpdateGang)), story.taken(DeleteGang)) == (1, 1, [])
         assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 5
 
-    @pytest.mark.parametrize("api", [NATIVE_135, VOLCANO], ids=lambda api: api.api_version)
-    def test_gets_another_group_if_the_count_cannot_be_changed(self, api: GangApi) -> None:
-        story = running(api, roles={"worker": 3}, elastic={"maxReplicas": 5})
+    def test_gets_another_group_if_the_count_cannot_be_changed(self) -> None:
+        story = running(VOLCANO, roles={"worker": 3}, elastic={"maxReplicas": 5})
         scale(story, 5)
         assert (len(story.taken(CreateGang)), len(story.taken(DeleteGang))) == (2, 1)
 
     def test_waits_for_the_end_of_a_group_that_is_being_deleted(self) -> None:
         """Kubernetes keeps a PodGroup until its pods are gone."""
-        story = world(NATIVE_137)
+        story = world(NATIVE)
         story.settle()
         story.pods.clear()
         assert story.gang is not None
@@ -96,7 +93,7 @@ class TestADisruptedGroup:
 
     @pytest.mark.parametrize(("status", "charged"), [("True", "disruption"), ("False", "failure")])
     def test_the_end_of_its_pods_is_a_disruption(self, status: str, charged: str) -> None:
-        story = running(NATIVE_137, roles={"worker": 3})
+        story = running(NATIVE, roles={"worker": 3})
         self.created_now(story)
         self.disrupt(story, status)
         story.sees("worker-1", Phase.FAILED, exit_code=3)
@@ -105,28 +102,14 @@ class TestADisruptedGroup:
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
 
 
-class TestTheTopologyKey:
-    def test_is_a_constraint_of_the_group(self) -> None:
-        story = world(NATIVE_137, gang="Native", topologyKey=RACK)
-        story.settle()
-        assert spec_of(story)["schedulingConstraints"] == {"topology": [{"key": RACK}]}
-        assert len(story.pods) == 3
-
-    def test_no_pod_starts_if_the_api_server_does_not_keep_it(self) -> None:
-        """It drops fields of a gate that is off, without a word."""
-        story = world(NATIVE_137, gang="Native", topologyKey=RACK)
-        story.gates = False
-        story.settle()
-        assert not story.pods
-        assert "TopologyAwareWorkloadScheduling" in story.condition(Condition.INVALID).message
-        without = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native"}})
-        story.job = replace(story.job, spec=without.spec, raw_spec=without.raw_spec, generation=2)
-        story.settle()
-        assert len(story.pods) == 3
-
-    def test_needs_kubernetes_1_37(self) -> None:
-        story = world(NATIVE_135, gang="Native", topologyKey=RACK)
+class TestAnOlderCluster:
+    def test_is_told_what_to_use_there(self) -> None:
+        story = world(VOLCANO, gang="Native")
         story.settle()
         condition = story.condition(Condition.INVALID)
         assert condition.reason == Reason.GANG_UNAVAILABLE
-        assert "1.37" in condition.message
+        assert condition.message == (
+            "runPolicy.scheduling: this cluster serves no API of Native that the operator knows "
+            "(scheduling.k8s.io/v1beta1): upgrade Kubernetes to 1.37 and enable it there, or set gang to Volcano, "
+            "Coscheduling or Kueue (found: Volcano)"
+        )

@@ -131,7 +131,7 @@ async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
         assert gateway.names(PODS) == []
         stored = harness.engine.state.jobs.get(submitted.key)
         assert stored is not None
-        ready = stored.job.status.condition(Condition.PODS_READY)
+        ready = stored.job().status.condition(Condition.PODS_READY)
         assert ready is not None
         assert (ready.reason, ready.message) == (Reason.POD_CREATION_FAILED, f"digits: {REFUSED.message}")
         gateway.heal()

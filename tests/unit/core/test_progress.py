@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from builders import NOW, edited, job, pod
+from builders import NOW, edited, job, kept, pod
 from dtj.api.names import Condition
 from dtj.api.spec import Role
 from dtj.api.status import Progress
@@ -21,7 +21,6 @@ from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
 from support.virtual_time import virtual_time
@@ -179,10 +178,10 @@ class TestAsking:
         world.start()
         assert world.is_true(Condition.PODS_READY)
         state = ClusterState(world.platform)
-        state.jobs.put(JobRecord(world.job))
+        state.jobs.put(kept(world.job))
         state.caches.begin(world.job.uid)
         for name, there in world.pods.items():
-            state.pods.apply(Change(None, Labelled(world.job.key, replace(there, ip=name))))
+            state.pods.apply(Change(None, replace(there, ip=name)))
         asked: list[str] = []
 
         async def fetch(host: str, port: int, **_: object) -> bytes:
@@ -205,10 +204,10 @@ class TestAsking:
         for number in range(60):
             uid = f"uid-{number}"
             one = replace(world.job, name=f"job-{number}", uid=uid)
-            state.jobs.put(JobRecord(one))
+            state.jobs.put(kept(one))
             state.caches.begin(uid)
             there = replace(world.pods["digits-worker-0"], name=f"job-{number}-worker-0", owner_uid=uid, ip=one.name)
-            state.pods.apply(Change(None, Labelled(one.key, there)))
+            state.pods.apply(Change(None, there))
         asked: dict[str, float] = {}
 
         async def fetch(host: str, port: int, **_: object) -> bytes:
@@ -231,7 +230,7 @@ class TestAsking:
         for number in range(1001):
             namespace, uid = ("other" if number == 1000 else "slow"), f"uid-{number}"
             one = replace(world.job, namespace=namespace, name=f"job-{number}", uid=uid)
-            state.jobs.put(JobRecord(one))
+            state.jobs.put(kept(one))
             state.caches.begin(uid)
             there = replace(
                 world.pods["digits-worker-0"],
@@ -240,7 +239,7 @@ class TestAsking:
                 owner_uid=uid,
                 ip=namespace,
             )
-            state.pods.apply(Change(None, Labelled(one.key, there)))
+            state.pods.apply(Change(None, there))
         asked: dict[str, list[float]] = {"other": [], "slow": []}
 
         async def fetch(host: str, port: int, **_: object) -> bytes:

@@ -9,14 +9,14 @@ from itertools import count
 
 import pytest
 
-from builders import NOW, job
+from builders import NOW, job, kept
 from dtj.api.names import Reason
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, SeenProgress, Straggler
 from dtj.engine import progress, stragglers
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState, Reading
-from dtj.engine.stores import JobRecord, Labelled
+from dtj.engine.child_store import ChildStore
 from dtj.engine.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, read_step_timing, slow
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
@@ -96,9 +96,9 @@ class Pods:
         self.world = World(job(strategy=strategy, roles={"worker": workers}))
         self.world.start()
         self.state = ClusterState(self.world.platform)
-        self.state.jobs.put(JobRecord(self.world.job))
+        self.state.jobs.put(kept(self.world.job))
         for name, there in self.world.pods.items():
-            self.state.pods.apply(Change(None, Labelled(self.world.job.key, replace(there, ip=name))))
+            self.state.pods.apply(Change(None, replace(there, ip=name)))
         self.state.caches.begin(self.world.job.uid)
         self.memory = self.state.caches.of(self.world.job.uid)
         self.memory.progress = SeenProgress("uid-1", Progress(step=1), NOW)
@@ -174,13 +174,13 @@ class TestAsking:
             for number in range(100):
                 namespace, uid = ("other" if number == 99 else "slow"), f"uid-{number}"
                 one = replace(pods.world.job, namespace=namespace, name=f"job-{number}", uid=uid)
-                pods.state.jobs.put(JobRecord(one))
+                pods.state.jobs.put(kept(one))
                 pods.state.caches.begin(uid)
                 pods.state.caches.of(uid).progress = pods.memory.progress
                 for name, there in pods.world.pods.items():
                     name = name.replace("digits", one.name)
                     moved = replace(there, namespace=namespace, name=name, owner_uid=uid, ip=namespace)
-                    pods.state.pods.apply(Change(None, Labelled(one.key, moved)))
+                    pods.state.pods.apply(Change(None, moved))
             asked: list[str] = []
 
             async def fetch(host: str, port: int, **_: object) -> bytes:

@@ -68,7 +68,7 @@ async def test_a_job_that_vanished_unseen_is_forgotten_at_the_next_list_and_a_ne
         harness.gateway.put(JOBS, {"metadata": {"name": "missed"}, "spec": {}})
         await harness.engine.feed.relist(harness.gateway, None)
         await settled()
-        assert sorted(record.job.name for record in harness.engine.state.jobs) == ["missed", "stays"]
+        assert sorted(record.name for record in harness.engine.state.jobs) == ["missed", "stays"]
         assert "missed" in {observed.job.name for observed in harness.seen}
 
 

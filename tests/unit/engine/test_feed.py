@@ -15,7 +15,7 @@ from dtj.core.observed import Observed
 from dtj.core.planner import plan
 from dtj.engine import progress
 from dtj.engine.engine import EngineSettings
-from dtj.engine.stores import JobRecord
+from dtj.engine.job_store import JobRecord
 from dtj.kube.gateway import JOBS, PODS, SERVICES
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
@@ -26,7 +26,7 @@ KEY = ("default", "digits")
 
 def known(harness: Harness) -> str | None:
     record = harness.engine.state.jobs.get(KEY)
-    return record.job.uid if record is not None else None
+    return record.uid if record is not None else None
 
 
 # -- lists that are late ----------------------------------------------------------------------------------------
@@ -40,13 +40,13 @@ async def test_jobs_that_did_not_change_are_not_read_again_and_a_list_gives_way_
         for number in range(500):
             harness.submit(f"job-{number}")
         reads: list[object] = []
-        read = JobRecord.from_object
+        read = JobRecord.from_json
 
-        def counted(body: JsonObject) -> JobRecord:
-            reads.append(body)
-            return read(body)
+        def counted(raw: bytes) -> JobRecord:
+            reads.append(raw)
+            return read(raw)
 
-        monkeypatch.setattr(JobRecord, "from_object", counted)
+        monkeypatch.setattr(JobRecord, "from_json", counted)
         harness.gateway.put(JOBS, {**manifest("job-7"), "metadata": {"name": "job-7", "generation": 2}})
         turns = 0
 
@@ -181,7 +181,7 @@ async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_started_ag
         await harness.engine.feed.relist(harness.gateway, None)
         record = harness.engine.state.jobs.get(KEY)
         assert record is not None
-        assert dig(record.whole().raw_spec, "runPolicy", "suspend") is True
+        assert dig(record.job().raw_spec, "runPolicy", "suspend") is True
         assert len(turned) == 1
         await harness.engine.feed.relist(harness.gateway, None)
         assert len(turned) == 1, "once is enough"
@@ -242,7 +242,7 @@ async def is_asked_to_go(harness: Harness) -> None:
 async def is_created(harness: Harness) -> None:
     job = harness.engine.state.jobs.get(KEY)
     assert job is not None
-    harness.gateway.put(PODS, pod_manifest(job.job, 1))
+    harness.gateway.put(PODS, pod_manifest(job.job(), 1))
 
 
 @pytest.mark.parametrize("happens", [vanishes, is_asked_to_go, is_created])

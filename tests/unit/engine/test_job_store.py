@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import manifest
-from dtj.engine.job_store import JobStore
-from dtj.engine.stores import JobRecord
+from dtj.engine.job_store import JobRecord, JobStore
 
 pytestmark = pytest.mark.unit
 
@@ -20,7 +19,7 @@ def version(uid: str, number: int | str, *, name: str = "digits", namespace: str
 
 def held(store: JobStore) -> str:
     record = store.get(KEY)
-    return f"{record.job.uid} {record.job.resource_version}" if record is not None else ""
+    return f"{record.uid} {record.resource_version}" if record is not None else ""
 
 
 def test_late_news_of_a_deleted_job_displaces_no_successor_and_does_not_come_back_after_it() -> None:
@@ -45,7 +44,7 @@ def test_what_a_list_lacks_is_over_unless_it_came_while_the_list_was_on_its_way(
     store.put(version("changed", 8, name="changed"))
 
     def missing(namespace: str | None) -> set[str]:
-        return {record.job.uid for record in store.missing(namespace, set(), listed_at=listed_at)}
+        return {record.uid for record in store.missing(namespace, set(), listed_at=listed_at)}
 
     assert missing(None) == {"gone", "changed", "elsewhere"}, "a change that is late is no new job"
     assert missing("default") == {"gone", "changed"}
@@ -69,7 +68,7 @@ def test_a_list_that_began_later_ends_a_job_that_has_a_higher_version_than_its_s
     store.put(version("a", 900))
     news = store.merge(version("b", 60), listed_at=store.moment)
     assert news.over is not None
-    assert news.over.job.uid == "a"
+    assert news.over.uid == "a"
     assert held(store) == "b 60"
 
 

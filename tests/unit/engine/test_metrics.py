@@ -15,10 +15,11 @@ from dtj.api.names import Condition
 from dtj.api.status import JobStatus
 from dtj.core.actions import Action
 from dtj.core.observed import Phase
-from dtj.engine.job_store import JobStore
-from dtj.engine.metrics import TABLE, Metrics, note_status
+from dtj.engine.job_store import JobRecord, JobStore
+from dtj.engine.metrics import TABLE, Metrics
+from dtj.engine.queue import WorkQueue
 from dtj.engine.state import JobCache
-from dtj.engine.stores import JobRecord
+from dtj.kube.waiting import Backoff
 from world import World
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,7 +37,7 @@ class Counted(World):
         before = self.job
         super()._carry_out(action)
         if self.job.status is not before.status:
-            note_status(self.metrics, before, self.job.status, cache=self.cache, now=self.now)
+            self.metrics.note_status(before, self.job.status, cache=self.cache, now=self.now)
 
     def value(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -117,7 +118,7 @@ def test_a_class_that_somebody_wrote_into_a_status_makes_no_label() -> None:
     failed = {"type": "Failed", "status": "True"}
     after = JobStatus.from_object({"conditions": [failed], "rootCause": {"class": "of mine"}})
     metrics = Metrics()
-    note_status(metrics, job(), after, cache=JobCache(), now=World(job()).now + timedelta(seconds=1))
+    metrics.note_status(job(), after, cache=JobCache(), now=World(job()).now + timedelta(seconds=1))
     labels = {"outcome": "Failed", "class": "None"}
     assert metrics.registry.get_sample_value("dtj_jobs_finished_total", labels) == 1
     assert "of mine" not in generate_latest(metrics.registry).decode()
@@ -125,7 +126,7 @@ def test_a_class_that_somebody_wrote_into_a_status_makes_no_label() -> None:
 
 def test_jobs_without_progress_are_counted_and_raise_an_alert() -> None:
     jobs, metrics = JobStore(), Metrics()
-    metrics.watch_jobs(jobs)
+    metrics.watch(jobs, WorkQueue(backoff=Backoff(base=1.0, cap=1.0)))
     for name, stalled, failed in (
         ("one", "True", "False"),
         ("two", "Unknown", "False"),

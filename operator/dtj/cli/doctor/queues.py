@@ -17,9 +17,6 @@ from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 
 TITLE: Final = "queues"
 
-_OLD_API: Final = "kueue.x-k8s.io/v1beta1"
-"""Kueue 0.15 and later serve v1beta2, too."""
-
 _MAX_JOBS: Final = 5
 """This many waiting jobs are named that cannot be admitted."""
 
@@ -32,9 +29,6 @@ def findings(found: Installation) -> Iterator[Finding]:
     kueue = next((api for api in found.gangs.items if api.gang is Gang.KUEUE), None)
     if kueue is None:
         return
-    if kueue.api_version == _OLD_API:
-        words = f"Kueue is older than 0.15: it serves no API newer than {_OLD_API}; the operator is tested with 0.19"
-        yield Finding(Verdict.WARN, TITLE, words, "upgrade Kueue")
     yield from _rights(found)
     queues = found.queues
     if queues.local.unread:

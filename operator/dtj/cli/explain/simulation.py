@@ -163,7 +163,6 @@ class _SimulatedCluster:
             UID,
             self.api,
             size=text(dig(found, "metadata", "annotations", Annotation.GANG_SIZE)),
-            topology_key=text(dig(found, "spec", "schedulingConstraints", "topology", 0, "key")),
             status=_ADMITTED,
         )
 

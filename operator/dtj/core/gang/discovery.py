@@ -13,19 +13,19 @@ from dtj.core.validity import Problem
 
 APIS: Final = (
     GangApi(Gang.KUEUE, "kueue.x-k8s.io/v1beta2", "Workload", "workloads"),
-    GangApi(Gang.KUEUE, "kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
     GangApi(Gang.VOLCANO, "scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"),
     GangApi(Gang.COSCHEDULING, "scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"),
     GangApi(Gang.NATIVE, "scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"),
-    GangApi(Gang.NATIVE, "scheduling.k8s.io/v1alpha1", "Workload", "workloads"),
 )
-"""The APIs that are known, of each scheduler the newest version first."""
+"""The APIs that are known, one of each scheduler."""
 
 LOOK_AGAIN_SECONDS: Final = 60.0
 """How often it is asked whether a scheduler that a job names has been installed."""
 
 _PRIORITY_CLASSES: Final = "scheduling.k8s.io/v1"
 """Every cluster has it, and no gang in it."""
+
+_UPGRADE: Final = "upgrade Kubernetes to 1.37 and enable it there, or set gang to Volcano, Coscheduling or Kueue"
 
 _AUTO: Final = (Gang.VOLCANO, Gang.COSCHEDULING, Gang.NATIVE)
 _AUTO_WITH_QUEUE: Final = (Gang.KUEUE, Gang.VOLCANO)
@@ -38,12 +38,6 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
     automatic = _AUTO if scheduling.queue is None else _AUTO_WITH_QUEUE
     wanted = automatic if scheduling.gang is Gang.AUTO else (scheduling.gang,)
     chosen = next((api for gang in wanted if (api := served(gang, found)) is not None), None)
-    if chosen is not None and scheduling.topology_key is not None and chosen.kind != "PodGroup":
-        return Problem(
-            Reason.GANG_UNAVAILABLE,
-            f"runPolicy.scheduling: the gangs of this cluster ({chosen.api_version}) have no topologyKey: upgrade "
-            "Kubernetes to 1.37 or later, or remove topologyKey",
-        )
     if chosen is not None or (scheduling.gang is Gang.AUTO and scheduling.queue is None):
         return chosen
     denied = next((str(api.gang) for api in found.denied if api.gang in wanted), None)
@@ -53,25 +47,18 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
             f"runPolicy.scheduling: this cluster has {denied}, but the operator has no permission to use it: add "
             f"{denied} to gangSchedulers of its chart, or set another gang",
         )
-    groups = {_group(api.api_version) for api in APIS if api.gang in wanted}
-    unknown = ", ".join(version for version in found.unknown if _group(version) in groups)
     there = ", ".join(dict.fromkeys(str(api.gang) for api in found.apis)) or "none"
     known = ", ".join(dict.fromkeys(api.api_version for api in APIS if api.gang in wanted))
-    if unknown:
-        return Problem(
-            Reason.GANG_UNAVAILABLE,
-            f"runPolicy.scheduling: this cluster serves {unknown}, which the operator does not know (it knows "
-            f"{known}): upgrade what is older, or set another gang",
-        )
+    remedy = _UPGRADE if wanted == (Gang.NATIVE,) else "install a version that has one, or set another gang"
     return Problem(
         Reason.GANG_UNAVAILABLE,
         f"runPolicy.scheduling: this cluster serves no API of {' or '.join(wanted)} that the operator knows ({known}): "
-        f"install a version that has one, or set another gang (found: {there})",
+        f"{remedy} (found: {there})",
     )
 
 
 def served(gang: str, found: GangsFound) -> GangApi | None:
-    """The newest API of this scheduler that the cluster has."""
+    """The API of this scheduler, if the cluster has it."""
     return next((api for api in found.apis if api.gang == gang), None)
 
 
@@ -84,7 +71,3 @@ def unknown_versions(versions: Iterable[str]) -> tuple[str, ...]:
 def looked_long_ago(found: GangsFound, now: datetime) -> bool:
     """Whether it is time to ask again what is installed."""
     return (now - found.at).total_seconds() >= LOOK_AGAIN_SECONDS
-
-
-def _group(version: str) -> str:
-    return version.partition("/")[0]

@@ -59,10 +59,8 @@ _TOLD_RESOURCES: Final = frozenset({Gang.KUEUE, Gang.VOLCANO, Gang.COSCHEDULING}
 def size(job: Job, spec: JobSpec, api: GangApi | None) -> str:
     """What a gang's object says of the job: where this differs, it is changed, or created again."""
     roles = ",".join(f"{role}={spec.replicas(role)}" for role in spec.roles())
-    scheduling = spec.run_policy.scheduling
-    topology = f";topology={scheduling.topology_key}" if scheduling is not None and scheduling.topology_key else ""
     memory = memory_increase.in_words(job, spec) if api is not None and api.gang in _TOLD_RESOURCES else ""
-    return f"{roles};min={least(spec)}{topology}" + (f";memory={memory}" if memory else "")
+    return f"{roles};min={least(spec)}" + (f";memory={memory}" if memory else "")
 
 
 def least(spec: JobSpec) -> int:

@@ -1,6 +1,6 @@
 """What differs between the gang schedulers: the PodGroup or Workload of a job, and what makes its pods members.
 
-Sources: the Workload and PodGroup API of Kubernetes (KEP-4671, KEP-5832), the PodGroups of Volcano and of the scheduler
+Sources: the PodGroup API of Kubernetes (KEP-4671, KEP-5832), the PodGroups of Volcano and of the scheduler
 plugins (KEP-42 of kubernetes-sigs). Kueue's Workload is in :mod:`dtj.core.kueue.workloads`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from dtj.api import kueue, names
+from dtj.api import kueue
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, add, object_at, objects, present
 from dtj.api.names import Annotation
@@ -22,9 +22,6 @@ from dtj.core.observed import GangObject
 
 _SCHEDULER_NAMES: Final = {Gang.VOLCANO: "volcano", Gang.COSCHEDULING: "scheduler-plugins-scheduler"}
 """``schedulerName`` of the pods. For the others, the default scheduler places them."""
-
-_POD_GROUP: Final = "job"
-"""Name of the one group within a Workload of Kubernetes 1.35."""
 
 
 def manifest(group: Group, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
@@ -54,7 +51,7 @@ def resize(group: Group) -> JsonObject | None:
 
     None if the object has to be created again for that, as for all but the PodGroups of Kubernetes.
     """
-    if group.api.gang is not Gang.NATIVE or group.api.kind != "PodGroup":
+    if group.api.gang is not Gang.NATIVE:
         return None
     return {
         "metadata": {"annotations": {Annotation.GANG_SIZE: group.size}},
@@ -77,12 +74,8 @@ def join(group: Group, pod: JsonObject) -> None:
             add(object_at(pod, "metadata"), "annotations", {"scheduling.k8s.io/group-name": name})
         case Gang.COSCHEDULING:
             add(object_at(pod, "metadata"), "labels", {"scheduling.x-k8s.io/pod-group": name})
-        case Gang.NATIVE if group.api.kind == "PodGroup":
-            object_at(pod, "spec")["schedulingGroup"] = {"podGroupName": name}
         case Gang.NATIVE:
-            key = f"attempt-{group.attempt}"  # a group of its own for each attempt
-            reference: JsonObject = {"name": name, "podGroup": _POD_GROUP, "podGroupReplicaKey": key}
-            object_at(pod, "spec")["workloadRef"] = reference
+            object_at(pod, "spec")["schedulingGroup"] = {"podGroupName": name}
 
 
 def disrupted_at(group: GangObject) -> datetime | None:
@@ -121,21 +114,16 @@ def _coscheduling_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:
 
 
 def _native_spec(group: Group) -> JsonObject:
-    """A PodGroup of Kubernetes, or in 1.35 a Workload.
+    """A PodGroup of Kubernetes.
 
     The replicas of a collective strategy stop when one of them stops: to preempt one of them frees one node and stops
     all. The workers of a parameter-server job go on without the one that is lost.
     """
-    if group.api.kind != "PodGroup":
-        owner: JsonObject = {"apiGroup": names.GROUP, "kind": names.KIND, "name": group.job.name}
-        return {"controllerRef": owner, "podGroups": [{"name": _POD_GROUP, "policy": _native_policy(group)}]}
-    key = group.scheduling.topology_key
     return present(
         {
             "schedulingPolicy": _native_policy(group),
             "priorityClassName": group.scheduling.priority_class_name,
             "disruptionMode": {"single": {}} if Role.PS in group.spec.roles() else {"all": {}},
-            "schedulingConstraints": {"topology": [{"key": key}]} if key is not None else None,
         }
     )
 

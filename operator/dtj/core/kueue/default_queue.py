@@ -8,7 +8,6 @@ nothing.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 
 from dtj.api.kueue import leaves_queue_open
 from dtj.api.names import Reason
@@ -18,12 +17,6 @@ from dtj.core.context import JobContext
 from dtj.core.gang.discovery import LOOK_AGAIN_SECONDS, looked_long_ago, served
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.validity import Problem
-
-_NOT_KEPT: Final = Problem(
-    Reason.GANG_UNAVAILABLE,
-    f"status.queue: the API server does not keep that the job waits in the LocalQueue {DEFAULT_QUEUE}: update the CRD "
-    "to the version of the operator, or set runPolicy.scheduling.queue",
-)
 
 
 def choose(context: JobContext) -> Decision | None:
@@ -55,10 +48,8 @@ def problems(context: JobContext) -> tuple[Problem, ...]:
             f"LocalQueue {DEFAULT_QUEUE}: grant it get on localqueues of kueue.x-k8s.io, or set queue ({known.denied})"
         )
         return (Problem(Reason.GANG_UNAVAILABLE, message),)
-    if known is not None and known.found:
-        return (_NOT_KEPT,) if _was_dropped(context) else ()
     scheduling = context.spec.run_policy.scheduling or Scheduling()
-    if known is None or scheduling.gang is not Gang.KUEUE:
+    if known is None or known.found or scheduling.gang is not Gang.KUEUE:
         return ()
     message = (
         f"runPolicy.scheduling: Kueue needs a LocalQueue: set queue, or create the LocalQueue {DEFAULT_QUEUE} in the "
@@ -69,7 +60,7 @@ def problems(context: JobContext) -> tuple[Problem, ...]:
 
 def _is_open(context: JobContext) -> bool:
     """Whether the job names no queue, has been given none, and has never begun as its status says. A status that says
-    that Kueue admitted the job has lost the queue: an older CRD does not keep it.
+    that Kueue admitted the job has lost the queue.
 
     A Workload that MultiKueue has made names the queue of the job.
     """
@@ -85,16 +76,8 @@ def _runs_without(context: JobContext) -> bool:
     return bool(context.own) and context.job.status.gang != Gang.KUEUE
 
 
-def _record(context: JobContext, queue: str) -> Decision | None:
-    if _was_dropped(context):
-        return None
+def _record(context: JobContext, queue: str) -> Decision:
     return Decision.write(context.job.status.model_copy(update={"queue": queue})).then(RequeueAfter(0.0))
-
-
-def _was_dropped(context: JobContext) -> bool:
-    """Whether the API server did not keep the queue when it was written. The CRD may have been updated since."""
-    dropped = context.observed.dropped
-    return dropped is not None and "queue" in dropped.names and not _is_old(dropped.at, context.now)
 
 
 def _is_old(at: datetime, now: datetime) -> bool:

@@ -69,7 +69,7 @@ def follow_label(context: JobContext, workload: GangObject) -> tuple[Action, ...
     first = unread(context, workload.api)
     if first is not None:
         return (first,)
-    spec = {**priority_class_fields(workload.api, name), "priority": context.observed.workload_priorities[name]}
+    spec = {**priority_class_fields(name), "priority": context.observed.workload_priorities[name]}
     return (UpdateGang(workload.api, workload.name, {"metadata": {"uid": workload.uid}, "spec": spec}),)
 
 

@@ -23,6 +23,9 @@ from dtj.core.messages import cut
 from dtj.core.observed import GangObject
 from dtj.core.status import format_time
 
+PAST_SECONDS: Final = "accumulatedPastExecutionTimeSeconds"
+"""The field of a Workload's status with the seconds that the job was admitted before."""
+
 _OUT_OF_SYNC: Final = "the Workload does not have the pods of the job"
 
 
@@ -169,17 +172,10 @@ def _released(workload: GangObject, now: datetime) -> JsonObject:
     fields: JsonObject = {"admission": None, "reclaimablePods": None, **_with_conditions(workload, changed, now)}
     since = parse_time(condition(workload, "Admitted").get("lastTransitionTime"))
     if is_true(workload, "Admitted") and since is not None:
-        field = _past_seconds_field(workload)
-        past = dig(workload.status, field)
+        past = dig(workload.status, PAST_SECONDS)
         before = past if isinstance(past, int) else 0
-        fields[field] = before + max(0, round((now - since).total_seconds()))
+        fields[PAST_SECONDS] = before + max(0, round((now - since).total_seconds()))
     return fields
-
-
-def _past_seconds_field(workload: GangObject) -> str:
-    """The field of the seconds that the job was admitted before; v1beta1 misspells it."""
-    old = workload.api.api_version.endswith("/v1beta1")
-    return "accumulatedPastExexcutionTimeSeconds" if old else "accumulatedPastExecutionTimeSeconds"
 
 
 def _must_release(workload: GangObject) -> bool:

@@ -20,7 +20,7 @@ from dtj.api.spec import JobSpec, Role, Scheduling
 from dtj.core.gang.group import Group
 from dtj.core.kueue.partial_admission import least_workers
 from dtj.core.messages import WAITING_IN_QUEUE
-from dtj.core.observed import Flavor, GangApi, GangObject
+from dtj.core.observed import Flavor, GangObject
 
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 """The label by which ``kueuectl`` finds the Workload of a job."""
@@ -62,18 +62,16 @@ def workload_spec(group: Group, pods: Iterable[JsonObject], *, priority: int | N
             "queueName": group.scheduling.queue,
             "podSets": [*sets],
             "priority": priority,
-            **priority_class_fields(group.api, priority_class(group.job.labels)),
+            **priority_class_fields(priority_class(group.job.labels)),
             "maximumExecutionTimeSeconds": max_execution_seconds(group.job.labels),
         }
     )
 
 
-def priority_class_fields(api: GangApi, name: str) -> JsonObject:
+def priority_class_fields(name: str) -> JsonObject:
     """The fields of a Workload that name its WorkloadPriorityClass; none if the name is empty."""
     if not name:
         return {}
-    if api.api_version.endswith("/v1beta1"):
-        return {"priorityClassName": name, "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass"}
     return {"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}}
 
 

@@ -37,7 +37,7 @@ class PodRenderer:
 
     def render(self, replica: Replica) -> JsonObject:
         """The manifest of a replica's next pod. It shares parts with those of its peers: change none in place."""
-        attempt = max(self.job.status.attempt, 1)
+        attempt = self.job.attempt
         return _pod(
             self.job,
             replica,

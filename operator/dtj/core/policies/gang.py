@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from dtj.api.json import object_at
 from dtj.api.names import Condition, Reason
-from dtj.api.spec import Gang, Scheduling
+from dtj.api.spec import Gang
 from dtj.core.actions import (
     Action,
     BestEffort,
@@ -29,12 +27,6 @@ from dtj.core.status import all_together
 from dtj.core.status_update import counted, write
 from dtj.core.validity import Problem
 
-_TOPOLOGY_DROPPED: Final = Problem(
-    Reason.GANG_UNAVAILABLE,
-    "runPolicy.scheduling: the API server does not keep the topologyKey of the PodGroup: enable its feature gate "
-    "TopologyAwareWorkloadScheduling and delete the PodGroup, or remove topologyKey",
-)
-
 
 def discover(context: JobContext) -> Decision | None:
     """Ask which gang schedulers the cluster has, if the next step depends on that and the answer is missing or old."""
@@ -50,25 +42,7 @@ def problems(context: JobContext) -> tuple[Problem, ...]:
     """Why there is no gang scheduler that the job could use. A run that began with one goes on."""
     if isinstance(context.gang_choice, Problem):
         return (context.gang_choice,)
-    without_queue = default_queue.problems(context)
-    if without_queue:
-        return without_queue
-    return (_TOPOLOGY_DROPPED,) if _topology_dropped(context) else ()
-
-
-def is_to_be_seen_first(context: JobContext) -> bool:
-    """Whether pods wait until the PodGroup is seen: the API server may have dropped its topology key."""
-    scheduling = context.spec.run_policy.scheduling
-    wanted = scheduling is not None and scheduling.topology_key is not None
-    return wanted and context.gang is not None and context.gang_object is None and not context.has_something_to_stop
-
-
-def _topology_dropped(context: JobContext) -> bool:
-    """Whether the API server took the PodGroup without its topology key, as it does while the gate is off."""
-    scheduling, found = context.spec.run_policy.scheduling, context.gang_object
-    if scheduling is None or scheduling.topology_key is None or found is None or context.has_something_to_stop:
-        return False
-    return found.size == context.gang_size and found.topology_key != scheduling.topology_key
+    return default_queue.problems(context)
 
 
 def fit(context: JobContext) -> tuple[Action, ...]:
@@ -77,8 +51,7 @@ def fit(context: JobContext) -> tuple[Action, ...]:
     found = context.gang_object
     if found is None or found.terminating:
         return ()
-    scheduling = context.spec.run_policy.scheduling or Scheduling()
-    patch = resize_gang(context, found.api) if found.topology_key == (scheduling.topology_key or "") else None
+    patch = resize_gang(context, found.api)
     if patch is None:
         return drop(context)
     return (

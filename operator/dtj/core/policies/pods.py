@@ -38,8 +38,6 @@ def run(context: JobContext) -> Decision:
     members = [replica for replica in wanted if not context.replaced_alone(replica)]
     if members and stale is not None and (stale.terminating or stale.size != context.gang_size):
         return Decision.of(*gang.fit(context))
-    if wanted and gang.is_to_be_seen_first(context):
-        return _declare_gang(context)
     starting = context.job.status.start_time is None
     status = counted(context, starting=frozenset(wanted))
     if starting:
@@ -63,13 +61,6 @@ def run(context: JobContext) -> Decision:
         *_blocked_events(context, ready, changed=changed),
         *((RequeueAfter(min(held.values())),) if held else ()),
     )
-
-
-def _declare_gang(context: JobContext) -> Decision:
-    """Create the PodGroup alone; the pods follow when it has been seen."""
-    status = counted(context)
-    refused = write(context, status, DesiredConditions(pods_ready=pods_ready(context, status)))
-    return (refused if context.observed.refusal is not None else Decision()).then(*gang.before_pods(context))
 
 
 def _before_pods(context: JobContext) -> tuple[Action, ...]:

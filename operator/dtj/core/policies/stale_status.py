@@ -46,7 +46,7 @@ def _is_newer(pod: Pod, job: Job) -> bool:
     replica = replica_of(pod)
     if replica is None or number_of(pod.name, job.name, replica) is None:
         return False
-    return pod.attempt > max(job.status.attempt, 1) or _number(pod, job) > incarnation(job.status, replica)
+    return pod.attempt > job.attempt or _number(pod, job) > incarnation(job.status, replica)
 
 
 def _number(pod: Pod, job: Job) -> int:

@@ -13,7 +13,7 @@ from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, merge_patch_between
 from dtj.api.names import Label, Reason
 from dtj.core.observed import Blocker, Phase, Pod
-from dtj.engine.stores import ChildStore, Labelled
+from dtj.engine.child_store import ChildStore
 from dtj.kube.informer import Change
 from dtj.kube.observed import pod_from
 from dtj.kube.records import decode_pod
@@ -179,7 +179,7 @@ def test_a_pod_of_which_little_is_known_can_be_read(body: JsonObject) -> None:
 def store_of(*pods: tuple[str, Pod]) -> ChildStore[Pod]:
     store: ChildStore[Pod] = ChildStore()
     for job_name, found in pods:
-        store.apply(Change(None, Labelled((found.namespace, job_name), found)))
+        store.apply(Change(None, replace(found, job_name=job_name)))
     return store
 
 
@@ -189,14 +189,14 @@ def test_a_jobs_pods_are_those_with_its_name_in_their_labels_and_those_it_owns()
     relabelled = pod(digits, "worker-2")
     unrelated = pod(job("other"), "worker-0", owner_uid="others")
     store = store_of(("digits", ours), ("digits", foreign), ("renamed", relabelled), ("other", unrelated))
-    assert set(store.of(digits).values()) == {ours, foreign, relabelled}
+    assert set(store.of(digits).values()) == {ours, foreign, replace(relabelled, job_name="renamed")}
 
 
 def test_a_change_of_labels_or_owner_leaves_no_trace_in_the_indexes() -> None:
     digits = job()
-    before = Labelled(("default", "digits"), pod(digits, "worker-0"))
-    after = Labelled(("default", "other"), replace(before.value, owner_uid="somebody"))
-    store = store_of(("digits", before.value))
+    before = pod(digits, "worker-0")
+    after = replace(before, job_name="other", owner_uid="somebody")
+    store = store_of(("digits", before))
     store.apply(Change(before, after))
     assert store.of(digits) == {}
     store.apply(Change(after, None))
