@@ -79,7 +79,7 @@ def test_a_job_that_failed_is_reported_whole(
     shown = words_of(page)
     assert " the token is (redacted)" in shown
     assert "its Service" not in shown, "it goes with the end of the job"
-    for words in ("What went wrong", "ValueError: bad record", "Timeline", "loss", "PodsCreated", "dtj doctor"):
+    for words in ("What went wrong", "ValueError: bad record", "Timeline", "loss", "PodsCreated"):
         assert words in shown
     for index in (0, 1):
         assert f"name: digits-worker-{index}" in shown, "among the objects"

@@ -17,8 +17,8 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation
 from dtj.cli.main import cli
 from dtj.cli.report.drawing import curves, plot, safe, short_value
-from dtj.cli.report.evidence import SPEED, Evidence, Log, Scalar, replica_named, scalars_of
-from dtj.cli.report.page import LOG_LINES, render_page
+from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, SPEED, Evidence, Log, Scalar, replica_named, scalars_of
+from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.run import gather
 from dtj.cli.report.timeline import History, Look, history
@@ -229,11 +229,15 @@ def test_without_logs_a_report_says_how_to_get_them() -> None:
     assert "polyline" in page, "the curves are there"
 
 
-def test_of_a_long_log_the_last_lines_are_shown() -> None:
-    text = "".join(f"line {number}\n" for number in range(LOG_LINES + 1))
-    page = render_page(evidence(logs=(Log("worker-0", text),)))
-    assert "<pre>line 1\n" in page
-    assert f"line {LOG_LINES}</pre>" in page
+def test_of_a_long_log_the_last_lines_are_shown(tmp_path: Path) -> None:
+    lines = [f"line {number}\n" for number in range(LOG_LINES + 1)]
+    assert Log("worker-0", "".join(lines)).end().text == "".join(lines[1:])
+    assert len(Log("worker-0", "x" * 2 * LOG_BYTES).end().text) == LOG_BYTES
+    folder = a_run(tmp_path)
+    (folder / "logs" / "worker-0.log").write_text("".join(lines))
+    (log,) = gather(RunDirectory(folder)).logs
+    assert log.text.startswith("line 1\n")
+    assert f"last {LOG_LINES} lines" in render_page(evidence(logs=(log,)))
 
 
 # -- runs on this machine ---------------------------------------------------------------------------------------

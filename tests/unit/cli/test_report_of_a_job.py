@@ -10,7 +10,6 @@ import pytest
 
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
-from dtj.cli.report import cluster
 from dtj.cli.report.cluster import gather
 from dtj.cli.report.evidence import SPEED
 from dtj.client import AsyncClient
@@ -67,11 +66,7 @@ def event(name: str, about: str) -> JsonObject:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    async def doctor(_client: AsyncClient) -> str:
-        return "all is well"
-
-    monkeypatch.setattr(cluster, "_doctor", doctor)
+def world() -> Cluster:
     return Cluster()
 
 
@@ -87,7 +82,6 @@ async def test_all_that_a_person_may_read_is_gathered(world: Cluster) -> None:
     assert "images" not in known.objects["nodes"][0]["status"]
     assert [event.about for event in known.events] == ["digits-worker-0-r1"], "of a pod that is gone, of no other job"
     assert [log.name for log in known.logs] == ["worker-0", "worker-1"]
-    assert known.doctor == "all is well"
 
 
 async def test_the_leaders_log_is_read_for_its_curves_and_versions_and_shown_only_if_asked_for(world: Cluster) -> None:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Label
-from dtj.cli.common.console import Console
-from dtj.cli.doctor.checks import findings
-from dtj.cli.doctor.findings import report as doctor_lines
 from dtj.cli.report.evidence import Evidence, Log, Unread, replica_named, scalars_of, versions_of
 from dtj.client import ApiError, AsyncClient
-from dtj.client.installation import inspect
 from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
-from dtj.client.overview import Event, aggregated, all_of, one, part
+from dtj.client.overview import Event, aggregated, all_of, part
 from dtj.client.pods import JobPod, owned
 from dtj.core.replicas import deciding_replica
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
@@ -28,8 +23,6 @@ from dtj.kube.records import pod_from_object
 
 LOG_LINES: Final = 5000
 """How much of each log is read, from its end."""
-
-T = TypeVar("T")
 
 
 async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
@@ -41,13 +34,12 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
     body = await client.gateway.get(JOBS, namespace=client.namespace, name=name)
     job, reader = Job.from_object(body), _Reader(client)
     uid = f"{Label.JOB_UID}={job.uid}"
-    pods, services, claims, events, nodes, doctor = await asyncio.gather(
+    pods, services, claims, events, nodes = await asyncio.gather(
         reader.all("the job's pods", PODS, selector=uid),
         reader.all("its Service", SERVICES, selector=uid),
         reader.all("claims", CLAIMS),
         reader.all("events", EVENTS),
         reader.all("nodes", NODES, everywhere=True),
-        reader.noted("what dtj doctor says", one(_doctor(client))),
     )
     leader = deciding_replica(job.spec) if job.spec is not None else None
     known = owned((JobPod.of(pod_from_object(pod)) for pod in pods), job)
@@ -66,8 +58,7 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
             "claims": tuple(claim for claim in claims if _name(claim) in mounted),
             "nodes": tuple(map(_node, nodes)),
         },
-        doctor="".join(doctor),
-        logs=tuple(read.values()) if logs else (),
+        logs=tuple(log.end() for log in read.values()) if logs else (),
         scalars=scalars_of(own),
         settings=versions_of(own),
         unread=tuple(reader.unread),
@@ -82,19 +73,15 @@ class _Reader:
         self._namespace = client.namespace
         self.unread: list[Unread] = []
 
-    async def noted(self, what: str, call: Awaitable[tuple[T, ...]]) -> tuple[T, ...]:
-        """What a call returns; nothing if it is refused, which is noted as unread."""
-        found = await part(call)
-        if found.unread:
-            self.unread.append(Unread(what, found.unread))
-        return found.items
-
     async def all(
         self, what: str, resource: Resource, *, selector: str = "", everywhere: bool = False
     ) -> tuple[JsonObject, ...]:
-        """The objects of a list."""
+        """The objects of a list; none if it is refused, which is noted as unread."""
         namespace = None if everywhere else self._namespace
-        return await self.noted(what, all_of(self._gateway.list(resource, namespace=namespace, selector=selector)))
+        found = await part(all_of(self._gateway.list(resource, namespace=namespace, selector=selector)))
+        if found.unread:
+            self.unread.append(Unread(what, found.unread))
+        return found.items
 
     async def logs(self, pods: Sequence[JobPod]) -> dict[str, Log]:
         """What the containers that train wrote last, by the titles of the pods."""
@@ -113,16 +100,6 @@ class _Reader:
         except ApiError as error:
             self.unread.append(Unread("logs", error.message))
         return {title: Log(title, "".join(kept), stamped=True) for title, kept in lines.items()}
-
-
-async def _doctor(client: AsyncClient) -> str:
-    """What ``dtj doctor`` says of the cluster."""
-    output = io.StringIO()
-    console = Console(file=output, width=120, color_system=None)
-    found = await inspect(client.gateway, namespace=client.namespace, operator_namespace=None)
-    for line in doctor_lines(findings(found), wrapped=True):
-        console.print(line)
-    return output.getvalue()
 
 
 def _name(item: JsonObject) -> str:

@@ -20,13 +20,22 @@ from dtj.client.overview import Event
 _POD_NAME: Final = re.compile(rf"((?:{'|'.join(Role)})-\d+)(?:-r\d+)?")
 
 
+LOG_LINES: Final = 1000
+LOG_BYTES: Final = 2**17
+"""How much of each log is shown, from its end."""
+
+
 class Log(NamedTuple):
-    """The end of one log. ``name`` says whose: ``worker-0-r1``; with ``stamped`` each line begins with its time, as an
+    """One log. ``name`` says whose: ``worker-0-r1``; with ``stamped`` each line begins with its time, as an
     API server writes it."""
 
     name: str
     text: str
     stamped: bool = False
+
+    def end(self) -> Log:
+        """As much of it as is shown."""
+        return self._replace(text="".join(self.text[-LOG_BYTES:].splitlines(keepends=True)[-LOG_LINES:]))
 
 
 class Scalar(NamedTuple):
@@ -67,7 +76,7 @@ class Evidence:
 
     ``source`` says where it was found. ``earlier`` is the job as it was at the end of each start before the last one,
     if this is a run that was resumed; pods, events and phases are those of all starts. ``objects`` are its pods and
-    what else the cluster has of it, by kind; ``doctor`` is what ``dtj doctor`` says of the cluster.
+    what else the cluster has of it, by kind.
     """
 
     source: str
@@ -76,7 +85,6 @@ class Evidence:
     earlier: tuple[dict[str, Any], ...] = ()
     events: tuple[Event, ...] = ()
     objects: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
-    doctor: str = ""
     logs: tuple[Log, ...] = ()
     scalars: tuple[Scalar, ...] = ()
     phases: tuple[PhaseChange, ...] = ()

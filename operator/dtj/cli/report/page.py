@@ -21,10 +21,6 @@ from dtj.cli.report.timeline import History, Look, history
 from dtj.client.overview import Event
 from dtj.local.run_directory import STOPPED
 
-LOG_LINES: Final = 1000
-LOG_BYTES: Final = 2**17
-"""How much of each log is shown, from its end."""
-
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 _LOOKS: Final[dict[str, Look]] = {
@@ -218,15 +214,13 @@ def _logs(evidence: Evidence, cause: CauseView | None) -> Iterator[str]:
         (cause.pod.removeprefix(f"{evidence.name}-"), cause.who if evidence.on_this_machine else "") if cause else ()
     )
     for log in sorted((log for log in evidence.logs if log.text), key=lambda log: log.name not in names):
-        lines = log.text[-LOG_BYTES:].splitlines()[-LOG_LINES:]
-        yield _details(log.name, f"last {len(lines)} lines", "\n".join(lines), kind="end", opened=log.name in names)
+        lines = len(log.text.splitlines())
+        yield _details(log.name, f"last {lines} lines", log.text, kind="end", opened=log.name in names)
 
 
 def _objects(evidence: Evidence) -> Iterator[str]:
     """What a person would ask the cluster next."""
-    yield from (_details(kind, str(len(items)), as_yaml(items)) for kind, items in evidence.objects.items() if items)
-    if evidence.doctor:
-        yield _details("dtj doctor", "", evidence.doctor)
+    return (_details(kind, str(len(items)), as_yaml(items)) for kind, items in evidence.objects.items() if items)
 
 
 def _left_out(evidence: Evidence) -> Iterator[Unread]:

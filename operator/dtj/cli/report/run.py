@@ -58,7 +58,7 @@ def gather(directory: RunDirectory) -> Evidence:
         earlier=tuple(earlier),
         objects={"pods": tuple(_of_kind(found, "Pod"))},
         events=aggregated(map(Event.from_object, _of_kind(found, "Event"))),
-        logs=logs,
+        logs=tuple(log.end() for log in logs),
         # The log holds a line every few seconds only.
         scalars=tuple(_scalars(directory)) or scalars_of(logs),
         phases=tuple(PhaseChange(each.replica, each.phase, at) for each in changes if (at := parse_time(each.at))),
