@@ -275,9 +275,8 @@ def queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
     return {"metadata": {"name": "gpus"}, "spec": spec, "status": {"conditions": [{**known, **(active or {})}]}}  # type: ignore[dict-item]
 
 
-def cluster_queue(*, active: JsonObject | None = None, cpus: int = 4, **spec: object) -> JsonObject:
-    flavors = [{"name": "l4", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}]
-    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+def cluster_queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "l4"}]}]
     return queue(active=active, **{"resourceGroups": groups, "namespaceSelector": {}, **spec})
 
 
@@ -294,10 +293,13 @@ class TestQueues:
         (finding,) = [finding for finding in self.found(api=api, **queues) if finding.verdict is not Verdict.OK]
         return finding
 
-    def test_a_queue_that_admits_jobs_is_shown_with_its_quota(self) -> None:
+    def test_a_queue_that_admits_jobs_is_shown_with_how_many_wait(self) -> None:
         (finding,) = self.found()
         assert finding.verdict is Verdict.OK
-        assert finding.words == "LocalQueue gpus admits jobs (ClusterQueue training): cpu 4"
+        assert finding.words == "LocalQueue gpus admits jobs (ClusterQueue training)"
+        waited_for = {**self.LOCAL, "status": {**self.LOCAL["status"], "pendingWorkloads": 2}}  # type: ignore[dict-item]
+        (finding,) = self.found(local=Part((waited_for,)))
+        assert finding.words == "LocalQueue gpus admits jobs (ClusterQueue training); 2 jobs waiting"
 
     def test_an_operator_that_may_not_read_flavors_is_named_with_the_remedy(self) -> None:
         kueue = next(api for api in APIS if api.gang == "Kueue")
@@ -318,7 +320,7 @@ class TestQueues:
     def test_what_may_not_be_read_of_a_cluster_queue_is_no_failure(self) -> None:
         (finding,) = self.found(cluster={"training": Part(unread="clusterqueues is forbidden")})
         assert finding.verdict is Verdict.OK
-        assert "its quota cannot be read: clusterqueues is forbidden" in finding.words
+        assert "its selector and flavors cannot be read: clusterqueues is forbidden" in finding.words
 
     @pytest.mark.parametrize(
         ("reason", "behind", "words", "remedy"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from typing import Final
 
-from dtj.api import quantities
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.spec import Gang
 from dtj.cli.common.formatting import counted
@@ -61,12 +59,16 @@ def _local_queue(local: JsonObject, found: Installation) -> Iterator[Finding]:
     elif active.get("status") != "True":
         yield _inactive(where, behind, local, queue)
     elif queue is None:
-        unread = f"; its quota cannot be read: {cluster.unread}" if cluster is not None and cluster.unread else ""
+        unread = (
+            f"; its selector and flavors cannot be read: {cluster.unread}"
+            if cluster is not None and cluster.unread
+            else ""
+        )
         yield ok(f"{where} admits jobs (ClusterQueue {behind}{unread})")
     else:
         waiting = dig(local, "status", "pendingWorkloads")
         how_many = f"; {counted(waiting, 'job')} waiting" if isinstance(waiting, int) and waiting else ""
-        yield ok(f"{where} admits jobs (ClusterQueue {behind}): {_quota(queue)}{how_many}")
+        yield ok(f"{where} admits jobs (ClusterQueue {behind}){how_many}")
         yield from _namespace(behind, queue, found)
         yield from _nodes(behind, queue, found)
 
@@ -140,20 +142,3 @@ def _nodes(name: str, queue: JsonObject, found: Installation) -> Iterator[Findin
 def has_labels(node: JsonObject, labels: Mapping[str, object]) -> bool:
     """Whether a node has all of these."""
     return all(dig(node, "metadata", "labels", key) == value for key, value in labels.items())
-
-
-def _quota(queue: JsonObject) -> str:
-    """The nominal quota of each resource of a ClusterQueue, of all flavors together; as it is written if there is only
-    one."""
-    written: dict[str, list[str]] = {}
-    for group in objects(dig(queue, "spec", "resourceGroups")):
-        for flavor in objects(group.get("flavors")):
-            for each in objects(flavor.get("resources")):
-                written.setdefault(text(each.get("name")), []).append(str(each.get("nominalQuota")))
-    totals = {resource: given[0] if len(given) == 1 else _sum(resource, given) for resource, given in written.items()}
-    return ", ".join(f"{resource} {amount}" for resource, amount in totals.items()) or "no quota"
-
-
-def _sum(resource: str, given: list[str]) -> str:
-    amount = sum((quantities.parse(each) or Fraction() for each in given), Fraction())
-    return quantities.as_memory(amount) if resource == "memory" else quantities.shown(amount)
