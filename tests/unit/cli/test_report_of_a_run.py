@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from dtj import __version__
-from dtj.api.json import JsonObject
+from dtj.api.job import parse_time
+from dtj.api.json import JsonObject, dig
 from dtj.api.spec import JobSpec, Role
 from dtj.api.status import Progress
 from dtj.cli.report.evidence import Evidence, Log, PhaseChange, versions_of
@@ -67,7 +68,8 @@ async def test_a_report_knows_the_pods_of_all_attempts_and_why_the_run_failed(tm
     assert known.unread == ()
     found = history_of(known)
     ((name, _, bars),) = found.rows
-    assert (name, [bar.words for bar in bars if bar.look is Look.FAILED]) == ("worker-0", ["failed (1)", "failed (1)"])
+    ends = [bar.words for bar in bars if bar.look is Look.FAILED]
+    assert (name, ends) == ("worker-0", ["exited with code 1", "exited with code 1"])
     assert [words[:10] for _, words in found.restarts] == ["attempt 2:"]
     assert state(known) == ("failed", "Failed")
     assert facts(known)["restarts"] == "1 (1 error)"
@@ -160,9 +162,12 @@ def view_of(phase: str) -> RunView:
 
 async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: Path) -> None:
     known = gather(await run(python_job("", roles={"worker": 1}), tmp_path))
-    (start, end), *_ = [(each.at, known.phases[-1].at) for each in known.phases]
+    start = known.phases[0].at
+    end = parse_time(dig(known.pods[0], "status", "containerStatuses", 0, "state", "terminated", "finishedAt"))
+    assert end is not None
     middle = start + (end - start) / 2
-    changes = (("Training", start), ("Exporting", middle), ("Succeeded", end))
+    late = end + timedelta(seconds=1)
+    changes = (("Training", start), ("Exporting", middle), ("Finishing", late), ("Succeeded", late))
     known = replace(known, phases=tuple(PhaseChange("worker-0", phase, moment) for phase, moment in changes))
     bars = history_of(known).rows[-1].bars
     assert [(str(bar.look), bar.words, bar.start, bar.end) for bar in bars] == [

@@ -128,27 +128,53 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _replicas(evidence: Evidence, spans: list[tuple[datetime, datetime]]) -> Iterator[Row]:
-    """The replicas of a run here, each with what it did in all starts."""
-    ends = [*(start for start, _ in spans[1:]), datetime.max.replace(tzinfo=UTC)]
-    for replica in dict.fromkeys(change.replica for change in evidence.phases):
-        bars = []
-        for (start, over), next_start in zip(spans, ends, strict=True):
-            own = [each for each in evidence.phases if each.replica == replica and start <= each.at < next_start]
-            for change, end in zip(own, [*(each.at for each in own[1:]), over], strict=True):
-                look = next((look for word, look in _PHASES.items() if change.phase.startswith(word)), Look.WAITING)
-                end = change.at if look in ENDS else max(change.at, end)
-                bars.append(Bar(change.at, end, look, change.phase.lower()))
+    """The replicas of a run here, each with what it did in all starts.
+
+    Phases are what was seen now and then, ends of pods are exact: they take the place of those that were seen.
+    """
+    known: dict[str, list[tuple[datetime, Look, str]]] = {}
+    for body, pod, look in _ended(evidence):
+        at = _ended_at(body, pod)
+        if pod.main_container_ended and at is not None:
+            known.setdefault(replica_named(pod.name, job=evidence.name), []).append((at, look, how_pod_ended(pod)))
+    exact = frozenset(known)
+    for change in evidence.phases:
+        look = next((look for word, look in _PHASES.items() if change.phase.startswith(word)), Look.WAITING)
+        if look not in ENDS or change.replica not in exact:
+            known.setdefault(change.replica, []).append((change.at, look, change.phase.lower()))
+    next_starts = [*(start for start, _ in spans[1:]), datetime.max.replace(tzinfo=UTC)]
+    for replica, changes in known.items():
+        bars = [
+            bar
+            for (start, over), next_start in zip(spans, next_starts, strict=True)
+            for bar in _between(sorted(change for change in changes if start <= change[0] < next_start), over)
+        ]
         if bars:
             yield Row(replica, "", tuple(bars))
 
 
-def _pods(evidence: Evidence) -> Iterator[Row]:
-    """A row for each pod that is there."""
+def _between(changes: list[tuple[datetime, Look, str]], over: datetime) -> Iterator[Bar]:
+    """The stretches from one change to the next, and from the last one until it is over."""
+    ended = False
+    for (at, look, words), end in zip(changes, [*(each[0] for each in changes[1:]), over], strict=False):
+        # After an end comes a beginning: anything else was seen too late.
+        if not (ended and look in (Look.RUNNING, Look.SAVING)):
+            ended = look in ENDS
+            yield Bar(at, at if ended else max(at, end), look, words)
+
+
+def _ended(evidence: Evidence) -> Iterator[tuple[JsonObject, Pod, Look]]:
+    """Each pod that is there, and how its end looks if it has one."""
     read = [(body, pod_from(pod_from_object(body))) for body in evidence.pods]
     on_request = stopped_on_request(pod for _, pod in read)
     for body, pod in read:
+        yield body, pod, Look.SUCCEEDED if pod.succeeded else Look.STOPPED if pod.name in on_request else Look.FAILED
+
+
+def _pods(evidence: Evidence) -> Iterator[Row]:
+    """A row for each pod that is there."""
+    for body, pod, look in _ended(evidence):
         if pod.created_at is not None:
-            look = Look.SUCCEEDED if pod.succeeded else Look.STOPPED if pod.name in on_request else Look.FAILED
             bars = _bars(body, pod, pod.created_at, look, now=evidence.taken_at)
             yield Row(pod.name.removeprefix(f"{evidence.name}-"), pod.node, tuple(bars))
 
