@@ -32,6 +32,7 @@ from support.job_evidence import (
     HOSTILE,
     SECRET,
     a_job_that_failed,
+    a_job_that_succeeded,
     job,
     moment,
     pod,
@@ -120,6 +121,13 @@ def test_a_sidecar_that_was_injected_first_is_not_taken_for_the_container_that_t
     statuses: JsonObject = {"proxy": killed, "tensorflow": ended}
     body["status"] = {"containerStatuses": [{"name": name, "state": state} for name, state in statuses.items()]}
     assert looks(with_pods(body))["worker-0"][-1] == Look.SUCCEEDED
+
+
+def test_tensorboard_which_outlives_its_job_is_no_row_and_does_not_count() -> None:
+    known = a_job_that_succeeded()
+    known = replace(known, objects={"pods": (*known.pods, pod("tensorboard", runs(3, 9)))}, taken_at=moment(3000))
+    assert [row.name for row in history_of(known).rows] == ["worker-0", "worker-1"]
+    assert "<dt>took</dt><dd>2m00s</dd>" in render_page(known)
 
 
 def test_a_job_of_which_nothing_is_known_has_no_timeline() -> None:

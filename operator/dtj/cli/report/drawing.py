@@ -48,7 +48,7 @@ def timeline(known: History) -> str:
 
     The time between two starts of a run is left out; a line marks each restart.
     """
-    seconds = max(known.seconds, 1.0)
+    seconds = max(known.elapsed(known.end), 1.0)
 
     def x(moment: datetime) -> str:
         return f"{100 * known.elapsed(moment) / seconds:.3f}%"

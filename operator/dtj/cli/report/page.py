@@ -81,10 +81,10 @@ def _facts(evidence: Evidence, job: Job, known: History | None) -> Iterator[tupl
     yield from facts.items()
     if view.ready and not status.completion_time:
         yield "ready", view.ready
-    if known is not None:
-        yield "started", clock(known.start)
+    if known is not None and known.spans:
+        yield "started", clock(known.spans[0][0])
         parts = f" in {len(evidence.earlier) + 1} starts" if evidence.earlier else ""
-        yield ("took" if status.completion_time else "so far"), f"{short_time(known.seconds)}{parts}"
+        yield ("took" if status.completion_time else "so far"), f"{short_time(known.ran_seconds)}{parts}"
     if progress is not None and progress.step is not None:
         yield "step", step_words(progress)
         # The status of a job that has ended does not know of its last checkpoint.

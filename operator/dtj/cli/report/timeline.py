@@ -74,15 +74,20 @@ class Row(NamedTuple):
 class History:
     """The rows between the first and the last moment that is drawn.
 
-    ``pauses`` are the stretches between two starts of a run: they take no room on the line of time. ``restarts`` are
-    the moments at which the job, or the run, began once more, each with its reason.
+    ``spans`` are from when to when the job ran, one for each start. The time between two of them takes no room on the
+    line of time. ``restarts`` are the moments at which the job, or the run, began once more, each with its reason.
     """
 
     rows: tuple[Row, ...]
     start: datetime
     end: datetime
-    pauses: tuple[tuple[datetime, datetime], ...] = ()
+    spans: tuple[tuple[datetime, datetime], ...] = ()
     restarts: tuple[tuple[datetime, str], ...] = ()
+
+    @property
+    def pauses(self) -> list[tuple[datetime, datetime]]:
+        """From when to when the run did not run between two starts."""
+        return [(end, start) for (_, end), (start, _) in pairwise(self.spans) if start > end]
 
     def elapsed(self, moment: datetime) -> float:
         """Seconds from the start to this moment, without the pauses."""
@@ -90,9 +95,9 @@ class History:
         return (moment - self.start).total_seconds() - sum(paused)
 
     @property
-    def seconds(self) -> float:
-        """How long all of it took, without the pauses."""
-        return self.elapsed(self.end)
+    def ran_seconds(self) -> float:
+        """How long the job ran, in all starts."""
+        return sum((end - start).total_seconds() for start, end in self.spans)
 
 
 def history(evidence: Evidence) -> History | None:
@@ -104,13 +109,13 @@ def history(evidence: Evidence) -> History | None:
     times = [*(time for span in spans for time in span), *(t for row in rows for bar in row.bars for t in bar[:2])]
     if not times:
         return None
-    pauses = [(end, start) for (_, end), (start, _) in pairwise(spans) if start > end]
-    restarts = [(start, f"resumed after {short_time((start - end).total_seconds())}") for end, start in pauses]
+    resumed = ((start, (start - end).total_seconds()) for (_, end), (start, _) in pairwise(spans))
+    restarts = [(start, f"resumed after {short_time(pause)}") for start, pause in resumed]
     restarts += [(each.last, each.note) for each in evidence.events if each.reason == Reason.NEW_ATTEMPT and each.last]
     status, restarted = jobs[-1].status, parse_time(jobs[-1].status.last_restart_time)
     if status.attempt > 1 and restarted is not None and not restarts:
         restarts.append((restarted, f"attempt {status.attempt}"))
-    return History(tuple(rows), min(times), max(times), tuple(pauses), tuple(sorted(restarts)))
+    return History(tuple(rows), min(times), max(times), tuple(spans), tuple(sorted(restarts)))
 
 
 def _span(job: Job, evidence: Evidence) -> tuple[datetime, datetime] | None:
@@ -172,9 +177,9 @@ def _ended(evidence: Evidence) -> Iterator[tuple[JsonObject, Pod, Look]]:
 
 
 def _pods(evidence: Evidence) -> Iterator[Row]:
-    """A row for each pod that is there."""
+    """A row for each pod of a replica that is there; TensorBoard outlives its job."""
     for body, pod, look in _ended(evidence):
-        if pod.created_at is not None:
+        if pod.created_at is not None and replica_named(pod.name, job=evidence.name):
             bars = _bars(body, pod, pod.created_at, look, now=evidence.taken_at)
             yield Row(pod.name.removeprefix(f"{evidence.name}-"), pod.node, tuple(bars))
 
