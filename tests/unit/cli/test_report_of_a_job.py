@@ -10,6 +10,7 @@ import pytest
 
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
+from dtj.cli.report import cluster
 from dtj.cli.report.cluster import gather
 from dtj.cli.report.evidence import SPEED
 from dtj.client import AsyncClient
@@ -107,6 +108,21 @@ async def test_what_may_not_be_read_is_listed_and_hides_nothing_else(world: Clus
         ("a log", "digits-worker-1: its log is gone"),
     ]
     assert [log.name for log in known.logs] == ["worker-0"]
+
+
+async def test_of_too_many_pods_the_leader_and_the_one_that_failed_first_are_read(
+    world: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "MAX_AT_ONCE", 2)
+    for index in (2, 3):
+        world.put(PODS, owned(f"worker-{index}"))
+        world.lines[f"digits-worker-{index}"] = ["reads"]
+    body = world.body(JOBS, "digits")
+    cause: JsonObject = {"pod": "digits-worker-3", "role": "worker", "index": 3}
+    world.put(JOBS, {**body, "status": {**body["status"], "rootCause": cause}})  # type: ignore[dict-item]
+    known = await gather(client(world), "digits", logs=True)
+    assert {log.name for log in known.logs} == {"worker-0", "worker-3"}
+    assert [(item.what, item.why) for item in known.unread] == [("logs of 2 more pods", "2 are read")]
 
 
 async def test_a_job_that_is_not_there_is_an_error(world: Cluster) -> None:

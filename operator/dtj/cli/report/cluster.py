@@ -12,7 +12,7 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Label
-from dtj.cli.report.evidence import Evidence, Log, Unread, replica_named, scalars_of, versions_of
+from dtj.cli.report.evidence import LOG_LINES, Evidence, Log, Unread, replica_named, scalars_of, versions_of
 from dtj.client import ApiError, AsyncClient
 from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
 from dtj.client.overview import Event, aggregated, all_of, part
@@ -21,8 +21,8 @@ from dtj.core.replicas import deciding_replica
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
 from dtj.kube.records import pod_from_object
 
-LOG_LINES: Final = 5000
-"""How much of each log is read, from its end."""
+_LEADERS_LINES: Final = 5000
+"""How much of a log is read for its curves, from its end."""
 
 
 async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
@@ -44,7 +44,10 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
     leader = deciding_replica(job.spec) if job.spec is not None else None
     known = owned((JobPod.of(pod_from_object(pod)) for pod in pods), job)
     led = [each for each in known if leader is not None and each.replica == (leader.role, leader.index)]
-    read = await reader.logs(known if logs else led)
+    failed = job.status.root_cause.pod if job.status.root_cause is not None else ""
+    # Of too many pods, these are read.
+    first = sorted(known, key=lambda each: each not in led and each.pod.name != failed)
+    read = await reader.logs(first if logs else led, whole=led)
     own = [read[each.title] for each in led if each.title in read]
     mounted = _mounted(pods)
     return Evidence(
@@ -83,9 +86,10 @@ class _Reader:
             self.unread.append(Unread(what, found.unread))
         return found.items
 
-    async def logs(self, pods: Sequence[JobPod]) -> dict[str, Log]:
-        """What the containers that train wrote last, by the titles of the pods."""
-        selection = LogSelection(tail=LOG_LINES)
+    async def logs(self, pods: Sequence[JobPod], *, whole: Sequence[JobPod]) -> dict[str, Log]:
+        """What the containers that train wrote last, by the titles of the pods: of the ``whole`` ones all that is
+        read, of the others as much as is shown."""
+        selection, titles = LogSelection(tail=_LEADERS_LINES), {each.title for each in whole}
         lines: dict[str, deque[str]] = {}
         if pods[MAX_AT_ONCE:]:
             self.unread.append(Unread(f"logs of {len(pods) - MAX_AT_ONCE} more pods", f"{MAX_AT_ONCE} are read"))
@@ -95,7 +99,7 @@ class _Reader:
                     if isinstance(line, LogNote):
                         self.unread.append(Unread("a log", line.words))
                     else:
-                        kept = lines.setdefault(line.title, deque(maxlen=LOG_LINES))
+                        kept = lines.setdefault(line.title, deque(maxlen=None if line.title in titles else LOG_LINES))
                         kept.append(f"{line.line.stamp} {line.line.text}\n")
         except ApiError as error:
             self.unread.append(Unread("logs", error.message))
