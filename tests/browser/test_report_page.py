@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from dtj.cli.report.page import render_page
-from support.browser import browser, evaluate, find_browser, look_at
+from support.browser import browser, find_browser, look_at
 from support.job_evidence import HOSTILE, a_job_that_failed, a_job_that_succeeded
 from testbed.errors import Unavailable
 
@@ -51,18 +51,6 @@ async def test_a_page_is_drawn_in_its_width_and_asks_for_nothing(
     assert seen.colours > 20
     assert seen.elements["rect"] >= 3
     assert seen.elements["polyline"] >= 2
-
-
-async def test_a_reader_chooses_the_axis_of_a_curve_without_a_script(address: str, tmp_path: Path) -> None:
-    look = """(() => {
-      const card = [...document.querySelectorAll(".chart")].find(card => card.querySelector("h3").innerText === "loss");
-      const height = kind => card.querySelector("." + kind).getBoundingClientRect().height;
-      const shown = () => ["linear", "log"].filter(height);
-      const before = shown();
-      card.querySelector("label").click();
-      return [before, shown()];
-    })()"""
-    assert await evaluate(address, written(tmp_path, failed=False), look) == [["linear"], ["log"]]
 
 
 async def test_the_page_follows_the_readers_dark_mode(address: str, tmp_path: Path) -> None:

@@ -21,25 +21,21 @@ def findings(world: JobWorld) -> list[str]:
     return [f"{verdict.strip()}: {words}" for verdict, found, words in lines if found]
 
 
-def test_queues_that_admit_no_job_and_jobs_that_are_never_admitted_are_named(queues: Queues) -> None:
+def test_queues_that_admit_no_job_are_named(queues: Queues) -> None:
     queues.make("gpus", cpus=2)
     queues.point("lost", at="nowhere")
     queues.make("held", cpus=2)
     queues.stop("held", "Hold")
     queues.make("closed", cpus=2, namespaceSelector={"matchLabels": {"team": "none"}})
     queues.submit("large", workers=3)
-    queues.submit("lone", queue="nobodys")
     name = queues.prefix
     wanted = {
-        f"ok: LocalQueue gpus admits jobs (ClusterQueue {name}-gpus): cpu 2; 1 job waiting",
+        f"ok: LocalQueue gpus admits jobs (ClusterQueue {name}-gpus); 1 job waiting",
         f"fail: LocalQueue lost admits no job: its ClusterQueue {name}-nowhere does not exist",
         f"fail: LocalQueue held admits no job: ClusterQueue {name}-held: Can't admit new workloads: is stopped.",
-        f"ok: LocalQueue closed admits jobs (ClusterQueue {name}-closed): cpu 2",
+        f"ok: LocalQueue closed admits jobs (ClusterQueue {name}-closed)",
         f"fail: ClusterQueue {name}-closed admits no job of namespace {queues.world.namespace}: its "
         "namespaceSelector differs",
-        "warn: job large is never admitted: pod set worker requests 3 cpu, ClusterQueue "
-        f"{name}-gpus has 2 in one flavor",
-        "warn: job lone is never admitted: LocalQueue nobodys does not exist",
     }
 
     def reported() -> None:

@@ -134,20 +134,6 @@ async def look_at(address: str, page: Path, *, width: int, dark: bool = False) -
             return await _look(Tab(socket), page, width=width, dark=dark)
 
 
-async def evaluate(address: str, page: Path, expression: str) -> Any:
-    """Load a file in a tab of its own, and the value of an expression in it."""
-    async with aiohttp.ClientSession() as session:
-        async with session.put(f"http://{address}/json/new?about:blank") as reply:
-            tab_address = (await reply.json(content_type=None))["webSocketDebuggerUrl"]
-        async with session.ws_connect(tab_address, max_msg_size=2**26) as socket:
-            tab = Tab(socket)
-            for domain in ("Page", "Runtime"):
-                await tab.ask(f"{domain}.enable")
-            await tab.ask("Page.navigate", url=page.resolve().as_uri())
-            await tab.until("Page.loadEventFired")
-            return await tab.evaluate(expression)
-
-
 async def _look(tab: Tab, page: Path, *, width: int, dark: bool) -> Seen:
     for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
         await tab.ask(f"{domain}.enable")

@@ -348,6 +348,8 @@ NO_ANSWER = Unavailable("connection refused")
 
 
 def matches(body: JsonObject, namespace: str | None, selector: str) -> bool:
-    """Selectors that ask whether a label is there are all that is needed."""
-    selected = not selector or dig(body, "metadata", "labels", selector) is not None
+    """Selectors that ask whether one label is there, or has a value, are all that is needed."""
+    name, equals, value = selector.partition("=")
+    found = dig(body, "metadata", "labels", name)
+    selected = not selector or (found == value if equals else found is not None)
     return selected and namespace in (None, dig(body, "metadata", "namespace"))

@@ -9,6 +9,7 @@ from builders import NOW, manifest, stored
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Label
 from dtj.cli.report.evidence import Evidence, Log, Unread, scalars_of
+from dtj.client.overview import Event
 
 HOSTILE: Final = """<script>fetch("https://example.invalid")</script><img src=x onerror=alert(1)>"""
 """What a program may print."""
@@ -59,17 +60,10 @@ def runs(start: float, ready: float) -> JsonObject:
     }
 
 
-def event(seconds: float, reason: str, note: str, *, regarding: str = "DistributedTrainingJob/digits") -> JsonObject:
+def event(seconds: float, reason: str, note: str, *, about: str = "digits") -> Event:
     """An event of the operator's or the kubelet's."""
-    kind, _, name = regarding.partition("/")
-    return {
-        "kind": "Event",
-        "eventTime": at(seconds),
-        "type": "Normal" if reason in ("PodsCreated", "Started", "TrainingSucceeded") else "Warning",
-        "reason": reason,
-        "note": note,
-        "regarding": {"kind": kind, "name": name},
-    }
+    kind = "Normal" if reason in ("PodsCreated", "Started", "TrainingSucceeded") else "Warning"
+    return Event(type=kind, reason=reason, note=note, about=about, count=1, last=moment(seconds))
 
 
 def progress_log(*, steps: range, begin: float, start_loss: float = 2.3, stamped: bool = True) -> str:
@@ -104,12 +98,12 @@ def a_job_that_succeeded() -> Evidence:
         "conditions": [true(Condition.COMPLETE)],
         "progress": {"step": 400, "totalSteps": 400, "percent": 100, "metrics": {"loss": "0.1"}},
     }
-    log = Log("digits-worker-0", progress_log(steps=range(20, 401, 20), begin=15), stamped=True)
+    log = Log("worker-0", progress_log(steps=range(20, 401, 20), begin=15), stamped=True)
     return Evidence(
         source="namespace default of https://cluster.example",
         taken_at=moment(130),
         job=job(status),
-        pods=(pod("worker-0", ran(4, 118, 0)), pod("worker-1", ran(6, 119, 0))),
+        objects={"pods": (pod("worker-0", ran(4, 118, 0)), pod("worker-1", ran(6, 119, 0)))},
         events=(event(0, "PodsCreated", "created 2 pods"), event(120, "TrainingSucceeded", "worker 0 has completed")),
         logs=(log,),
         scalars=scalars_of((log,)),
@@ -143,26 +137,27 @@ def a_job_that_failed() -> Evidence:
     first = progress_log(steps=range(20, 201, 20), begin=10)
     second = progress_log(steps=range(120, 301, 20), begin=85, start_loss=1.1)
     logs = (
-        Log("digits-worker-0", first, stamped=True),
-        Log("digits-worker-0-r1", second, stamped=True),
-        Log("digits-worker-1-r1", "\n".join(f"{at(158)} {line}" for line in tail.splitlines()), stamped=True),
+        Log("worker-0", first, stamped=True),
+        Log("worker-0-r1", second, stamped=True),
+        Log("worker-1-r1", "\n".join(f"{at(158)} {line}" for line in tail.splitlines()), stamped=True),
     )
     return Evidence(
         source="namespace default of https://cluster.example",
         taken_at=moment(170),
         job=job(status, runPolicy={"backoffLimit": 0}),
-        pods=(
-            pod("worker-0-r1", ran(75, 160, 143), attempt=2, created=71),
-            pod("worker-1-r1", ran(76, 158, 1, "Error"), attempt=2, created=71),
-        ),
+        objects={
+            "pods": (
+                pod("worker-0-r1", ran(75, 160, 143), attempt=2, created=71),
+                pod("worker-1-r1", ran(76, 158, 1, "Error"), attempt=2, created=71),
+            )
+        },
         events=(
             event(0, "PodsCreated", "created 2 pods"),
-            event(3, "Started", "Started container trainer", regarding="Pod/digits-worker-0"),
-            event(68, "TaintManagerEviction", "Marking for deletion", regarding="Pod/digits-worker-0"),
+            event(3, "Started", "Started container trainer", about="digits-worker-0"),
+            event(68, "TaintManagerEviction", "Marking for deletion", about="digits-worker-0"),
             event(70, "NewAttempt", "attempt 2: worker 0 was lost; all replicas start again from the last checkpoint"),
             event(160, "FatalExitCode", HOSTILE),
         ),
-        objects={"service": ({"kind": "Service", "metadata": {"name": "digits"}},)},
         logs=logs,
         scalars=scalars_of(logs),
         unread=(Unread("nodes", 'nodes is forbidden: User "ann" cannot list resource "nodes" at the cluster scope'),),

@@ -181,7 +181,7 @@ COMMANDS: Final = (
         "dtj.cli.tensorboard:tensorboard",
         "Show a job's curves in a browser, until Ctrl-C.",
     ),
-    Entry("report", Section.LOOK, "dtj.cli.report:report", "Gather what is known of a job, as files or a page."),
+    Entry("report", Section.LOOK, "dtj.cli.report:report", "Gather what is known of a job on one page."),
     Entry(
         "doctor",
         Section.LOOK,

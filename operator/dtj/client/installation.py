@@ -6,19 +6,18 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from dtj.api.crd import custom_resource_definition
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import Label
 from dtj.api.spec import Gang
 from dtj.client.overview import Part, all_of, one, part
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.observed import GangApi
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
-from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, Resource
 from dtj.kube.lease import LEASES, THROTTLED
 from dtj.kube.observed import resource_of
 from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
@@ -47,11 +46,6 @@ _LOOKS: Final = 4
 """How often a lease is looked at that seems old, a second apart: its holder renews it every 2 seconds."""
 
 _FRESH_SECONDS: Final = 30.0
-
-COUNTED: Final = (JOBS, PODS, SERVICES)
-"""What is counted, in the cluster and in the person's namespace: Kubernetes is tested with a limited number of each."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +131,6 @@ class Operator:
         return tuple(word.partition("=")[2] for word in given if word.partition("=")[0] == option)
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """How many objects there are; ``namespace`` is None for the whole cluster."""
-
-    resource: Resource
-    namespace: str | None
-    number: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     """All that was found. ``namespace`` is the one that the person works in."""
@@ -166,7 +151,6 @@ class Installation:
     """Each ``<group>/<version>`` of a scheduler of which the operator knows no version that is there."""
 
     queues: Queues
-    counts: Part[Count]
     refusal: Part[str]
     """What the API server says against a small job here, of which nothing is kept."""
 
@@ -188,14 +172,6 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         part(all_of(gateway.list(LIMIT_RANGES, namespace=namespace))),
         _queues(gateway, gangs, namespace),
     )
-    counts = await asyncio.gather(
-        *(
-            part(_count(gateway, resource, where))
-            for where in (None, namespace)
-            for resource in COUNTED
-            if served or resource != JOBS
-        )
-    )
     return Installation(
         server=gateway.server,
         namespace=namespace,
@@ -211,10 +187,6 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         gangs=Part(tuple(api for found in gangs.items for api in found.apis), gangs.unread),
         unknown_gangs=tuple(version for found in gangs.items for version in found.unknown),
         queues=queues,
-        counts=Part(
-            tuple(count for each in counts for count in each.items),
-            next((each.unread for each in counts if each.unread), ""),
-        ),
         refusal=refusal,
     )
 
@@ -367,10 +339,6 @@ async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
     return Part()
 
 
-async def _count(gateway: KubeGateway, resource: Resource, namespace: str | None) -> tuple[Count, ...]:
-    return (Count(resource, namespace, await gateway.count(resource, namespace=namespace)),)
-
-
 async def _nothing() -> Part[str]:
     return Part(unread="jobs are not known to the API server")
 
@@ -396,24 +364,20 @@ class Queues:
     local: Part[JsonObject] = field(default_factory=Part)
     cluster: Mapping[str, Part[JsonObject]] = field(default_factory=dict)
     flavors: Mapping[str, Part[JsonObject]] = field(default_factory=dict)
-    workloads: Part[JsonObject] = field(default_factory=Part)
-    """Those of our jobs."""
-
     namespace: Part[JsonObject] = field(default_factory=Part)
 
 
 async def read_queues(gateway: KubeGateway, api: GangApi, namespace: str) -> Queues:
     """All of it that the user may read."""
-    local, workloads, own = await asyncio.gather(
+    local, own = await asyncio.gather(
         part(all_of(gateway.list(Resource(api.api_version, "LocalQueue", "localqueues"), namespace=namespace))),
-        part(all_of(gateway.list(resource_of(api), namespace=namespace, selector=Label.JOB_NAME))),
         part(one(gateway.get(NAMESPACES, namespace=None, name=namespace))),
     )
     behind = (text(dig(queue, "spec", "clusterQueue")) for queue in local.items)
     cluster = await _by_name(gateway, Resource(api.api_version, "ClusterQueue", "clusterqueues"), behind)
     used = (name for found in cluster.values() for queue in found.items for name in flavors_of(queue))
     flavors = await _by_name(gateway, Resource(api.api_version, "ResourceFlavor", "resourceflavors"), used)
-    return Queues(local=local, cluster=cluster, flavors=flavors, workloads=workloads, namespace=own)
+    return Queues(local=local, cluster=cluster, flavors=flavors, namespace=own)
 
 
 def flavors_of(queue: JsonObject) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ def test_without_a_cluster_the_runs_on_this_machine_are_named(
     assert run("status", "digits") == 2
     assert errors(capsys) == (
         "kubeconfig none does not exist: give one with --kubeconfig or $KUBECONFIG; for a run on this machine, use dtj "
-        "report --run digits --html or dtj logs --run digits\n"
+        "report --run digits or dtj logs --run digits\n"
     )
     assert run("status", "digits", "--kubeconfig", "other") == 2
     assert "--run" not in errors(capsys), "whoever names a cluster means it"

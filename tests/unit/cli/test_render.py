@@ -162,10 +162,10 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Run
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
         "Next\n"
-        "  dtj report --run runs/digits/1 --html  # show everything on one page\n"
-        "  dtj tensorboard --run runs/digits/1    # show the curves\n"
-        "  dtj run 'my digits.yaml'               # run it again\n"
-        "  kubectl apply -f 'my digits.yaml'      # run it on a cluster"
+        "  dtj report --run runs/digits/1       # show everything on one page\n"
+        "  dtj tensorboard --run runs/digits/1  # show the curves\n"
+        "  dtj run 'my digits.yaml'             # run it again\n"
+        "  kubectl apply -f 'my digits.yaml'    # run it on a cluster"
     )
 
 
@@ -184,7 +184,7 @@ def test_a_narrow_terminal_gets_values_wrapped_between_words_and_commands_whole(
         "  logs         runs/digits/1/logs\n"
         "Next\n"
         "  # show everything on one page\n"
-        "  dtj report --run runs/digits/1 --html\n"
+        "  dtj report --run runs/digits/1\n"
         "  # show the curves\n"
         "  dtj tensorboard --run runs/digits/1\n"
         "  # run it again\n"
@@ -203,7 +203,7 @@ def test_the_next_commands_on_the_latest_run_name_its_job_and_fit_into_80_column
     assert words.endswith(
         "Next\n"
         "  # show everything on one page\n"
-        "  dtj report --run digits --html\n"
+        "  dtj report --run digits\n"
         "  # show the curves\n"
         "  dtj tensorboard --run digits\n"
         "  # run it again\n"
@@ -215,7 +215,7 @@ def test_the_next_commands_on_the_latest_run_name_its_job_and_fit_into_80_column
     (run.path.parent / "latest").unlink()
     (run.path.parent / "latest").symlink_to("a-later-one")
     words = end_text(ended(End.SUCCEEDED), replace(place, directory=run))
-    assert "  dtj report --run dtj-runs/digits/20260102-030405 --html\n" in words
+    assert "  dtj report --run dtj-runs/digits/20260102-030405\n" in words
 
 
 def test_success_of_a_resumed_run_names_the_step_that_it_began_at(place: RunPlace) -> None:
@@ -284,7 +284,7 @@ def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: R
         "digits failed after 14s\n  cause        worker-1 exited with code 3\n               line 8\n"
     )
     assert "               line 19\n  its log      runs/digits/1/logs/worker-1.log\n" in words
-    assert words.endswith("Next\n  dtj report --run runs/digits/1 --html  # show everything on one page")
+    assert words.endswith("Next\n  dtj report --run runs/digits/1  # show everything on one page")
 
 
 def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: RunPlace) -> None:

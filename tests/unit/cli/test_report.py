@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import stat
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +16,12 @@ import yaml
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation
 from dtj.cli.main import cli
-from dtj.cli.report.drawing import curves, plot, safe, short_value, timeline
-from dtj.cli.report.evidence import SPEED, Evidence, Log, Scalar, last_lines, replica_named, scalars_of
-from dtj.cli.report.output import INDEX, files
+from dtj.cli.report.drawing import curves, plot, safe, short_value
+from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, SPEED, Evidence, Log, Scalar, replica_named, scalars_of
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.run import gather
-from dtj.cli.report.timeline import MAX_ROWS, Look, history
+from dtj.cli.report.timeline import History, Look, history
 from dtj.local import run_directory
 from dtj.local.run_directory import RunDirectory
 from dtj.local.run_record import NoManifest
@@ -34,6 +32,7 @@ from support.job_evidence import (
     HOSTILE,
     SECRET,
     a_job_that_failed,
+    a_job_that_succeeded,
     job,
     moment,
     pod,
@@ -59,36 +58,55 @@ def logged(text: str) -> Evidence:
 # -- the timeline -----------------------------------------------------------------------------------------------
 
 
+def history_of(known: Evidence) -> History:
+    found = history(known)
+    assert found is not None
+    return found
+
+
 def looks(known: Evidence) -> dict[str, list[str]]:
-    return {row.name: [str(bar.look) for bar in row.bars] for row in history(known).rows}
+    return {row.name: [str(bar.look) for bar in row.bars] for row in history_of(known).rows}
 
 
-def test_attempts_and_pods_are_rows_and_gone_pods_are_drawn_from_their_events() -> None:
+def with_pods(*pods: JsonObject) -> Evidence:
+    return evidence(objects={"pods": pods})
+
+
+def test_pods_are_rows_with_their_nodes_and_gone_pods_are_drawn_from_their_events() -> None:
     assert looks(a_job_that_failed()) == {
-        "attempt 1": ["stopped"],
-        "attempt 2": ["waiting", "failed"],
         "worker-0": ["stopped"],
         "worker-0-r1": ["waiting", "stopped"],
         "worker-1-r1": ["waiting", "failed"],
     }
-    assert [row.name for row in history(a_job_that_failed()).rows if row.gone] == ["worker-0"]
+    assert [row.name for row in history_of(a_job_that_failed()).rows if row.where == "gone"] == ["worker-0"]
+    body = pod("worker-0", runs(3, 9))
+    body["spec"] = {"nodeName": "node-b", "containers": [{"name": "trainer"}]}
+    assert [row.where for row in history_of(with_pods(body)).rows] == ["node-b"]
+
+
+def test_a_restart_is_marked_with_its_reason() -> None:
+    known = a_job_that_failed()
+    words = "attempt 2: worker 0 was lost; all replicas start again from the last checkpoint"
+    assert history_of(known).restarts == ((moment(70), words),)
+    assert words in render_page(known).partition("Training")[0]
+    assert history_of(replace(known, events=())).restarts == ((moment(70), "attempt 2"),), "from the status"
 
 
 def test_a_pod_waits_starts_and_runs() -> None:
-    assert looks(evidence(pods=(pod("worker-0", runs(3, 9)),)))["worker-0"] == ["waiting", "starting", "running"]
-    assert looks(evidence(pods=(pod("worker-0"),)))["worker-0"] == ["waiting"]
+    assert looks(with_pods(pod("worker-0", runs(3, 9))))["worker-0"] == ["waiting", "starting", "running"]
+    assert looks(with_pods(pod("worker-0")))["worker-0"] == ["waiting"]
 
 
 def test_a_pod_that_was_asked_to_stop_has_not_failed_as_it_has_not_to_the_planner() -> None:
     for code in (42, 143):
-        assert looks(evidence(pods=(pod("worker-0", ran(1, 39, code)),)))["worker-0"][-1] == Look.STOPPED
-        assert looks(evidence(pods=(pod("worker-0", ran(1, 6, code)),)))["worker-0"][-1] == Look.FAILED
+        assert looks(with_pods(pod("worker-0", ran(1, 39, code))))["worker-0"][-1] == Look.STOPPED
+        assert looks(with_pods(pod("worker-0", ran(1, 6, code))))["worker-0"][-1] == Look.FAILED
 
 
 def test_the_end_of_a_pod_is_in_the_words_of_the_status() -> None:
-    evicted = {**pod("worker-1"), "status": {"phase": "Failed", "reason": "Evicted"}}
-    found = history(evidence(pods=(pod("worker-0", ran(1, 9, 137, "OOMKilled")), evicted)))
-    assert {row.name: row.bars[-1].words for row in found.rows if row.name.startswith("worker")} == {
+    evicted: JsonObject = {**pod("worker-1"), "status": {"phase": "Failed", "reason": "Evicted"}}
+    found = history_of(with_pods(pod("worker-0", ran(1, 9, 137, "OOMKilled")), evicted))
+    assert {row.name: row.bars[-1].words for row in found.rows} == {
         "worker-0": "exited with code 137 (SIGKILL, OOMKilled)",
         "worker-1": "failed (Evicted)",
     }
@@ -102,22 +120,18 @@ def test_a_sidecar_that_was_injected_first_is_not_taken_for_the_container_that_t
     killed: JsonObject = {"terminated": {"exitCode": 143}}
     statuses: JsonObject = {"proxy": killed, "tensorflow": ended}
     body["status"] = {"containerStatuses": [{"name": name, "state": state} for name, state in statuses.items()]}
-    found = evidence(pods=(body,))
-    assert looks(found)["worker-0"][-1] == Look.SUCCEEDED
-    assert "<dt>image</dt><dd>mine</dd>" in render_page(found)
+    assert looks(with_pods(body))["worker-0"][-1] == Look.SUCCEEDED
 
 
-def test_of_too_many_pods_those_that_failed_are_drawn() -> None:
-    many = [pod(f"worker-{index}", ran(1, 9, 0)) for index in range(MAX_ROWS + 40)]
-    many[-1] = pod(f"worker-{MAX_ROWS + 39}", ran(1, 9, 1))
-    found = history(evidence(pods=tuple(many)))
-    assert found.left_out == 40
-    assert found.rows[-1].name == f"worker-{MAX_ROWS + 39}"
-    assert "40 more pods are not drawn" in render_page(evidence(pods=tuple(many)))
+def test_tensorboard_which_outlives_its_job_is_no_row_and_does_not_count() -> None:
+    known = a_job_that_succeeded()
+    known = replace(known, objects={"pods": (*known.pods, pod("tensorboard", runs(3, 9)))}, taken_at=moment(3000))
+    assert [row.name for row in history_of(known).rows] == ["worker-0", "worker-1"]
+    assert "<dt>took</dt><dd>2m00s</dd>" in render_page(known)
 
 
 def test_a_job_of_which_nothing_is_known_has_no_timeline() -> None:
-    assert timeline(history(evidence(job={"metadata": {"name": "x"}}))) == ""
+    assert history(evidence(job={"metadata": {"name": "x"}})) is None
 
 
 def test_pods_are_known_by_their_names() -> None:
@@ -136,9 +150,9 @@ def test_the_lines_of_the_trainer_are_understood() -> None:
     ]
     text = "digits: worker 0\n" + "".join(f"{progress_line(moment)}\n" for moment in moments)
     found = {curve.name: curve.points for curve in curves(logged(text).scalars)}
-    assert [(point.step, point.value) for point in found["loss"]] == [(20, 1.3626), (40, 0.5), (225, 0.0052)]
-    assert [(point.step, point.value) for point in found[SPEED]] == [(40, 12_300.0), (225, 843.0)]
-    assert [point.value for point in found["accuracy"]] == [0.6, 0.998]
+    assert [(point.step, point.number) for point in found["loss"]] == [(20, 1.3626), (40, 0.5), (225, 0.0052)]
+    assert [(point.step, point.number) for point in found[SPEED]] == [(40, 12_300.0), (225, 843.0)]
+    assert [point.number for point in found["accuracy"]] == [0.6, 0.998]
     assert "epoch" not in found
     assert "mean_absolute_error" not in found, "one point is no curve"
     as_json = JsonFormatter({})
@@ -151,8 +165,7 @@ def test_steps_go_back_after_a_restart() -> None:
     assert [point.step for point in loss.points] == [*range(20, 120, 20), *range(120, 301, 20)]
     assert [[point.step for point in stretch] for stretch in loss.redone] == [[100, 120, 140, 160, 180, 200]]
     assert loss.restarts == (100,)
-    drawn = plot(loss, number=0)
-    assert drawn.count('polyline class="redone"') == 2, "on both axes"
+    assert plot(loss).count('polyline class="redone"') == 1
 
 
 def test_lines_that_only_look_like_progress_do_no_harm() -> None:
@@ -163,7 +176,7 @@ def test_lines_that_only_look_like_progress_do_no_harm() -> None:
 def test_a_curve_that_does_not_move_is_drawn_too() -> None:
     flat = tuple(Scalar("loss", step, 0.0, moment(step)) for step in (5, 5, 5))
     (curve,) = curves(flat)
-    assert "polyline" in plot(curve, number=0)
+    assert "polyline" in plot(curve)
 
 
 def test_values_are_short() -> None:
@@ -177,7 +190,9 @@ def test_everything_that_others_wrote_stands_for_itself_and_nothing_comes_from_e
     known = a_job_that_failed()
     hostile_pod = pod("worker-0-r1", ran(1, 2, 1, HOSTILE))
     hostile_log = Log(HOSTILE, f"step 1  {HOSTILE.replace(' ', '')} 1.5\nstep 2  {HOSTILE.replace(' ', '')} 1.0\n")
-    known = replace(known, pods=(hostile_pod,), logs=(hostile_log,), scalars=scalars_of((hostile_log,)), source=HOSTILE)
+    known = replace(
+        known, objects={"pods": (hostile_pod,)}, logs=(hostile_log,), scalars=scalars_of((hostile_log,)), source=HOSTILE
+    )
     page = render_page(known)
     assert "default-src 'none'" in page
     assert page.count(safe(HOSTILE)) >= 4
@@ -205,35 +220,32 @@ def test_an_unreadable_status_still_gives_a_page() -> None:
     assert "Odd" in render_page(evidence(job=body))
 
 
-# -- the bundle -------------------------------------------------------------------------------------------------
+def test_the_page_lists_what_could_not_be_read() -> None:
+    page = render_page(without_secrets(a_job_that_failed()))
+    assert "nodes is forbidden: User &quot;ann&quot;" in page.partition("Not here")[2]
 
 
-def test_the_bundle_lists_what_is_in_it_and_what_could_not_be_read() -> None:
-    found = files(without_secrets(a_job_that_failed()))
-    for path in found.keys() - {INDEX}:
-        assert f"  {path}  (" in found[INDEX]
-    assert '  nodes: nodes is forbidden: User "ann"' in found[INDEX]
-    assert yaml.safe_load(found["pods/digits-worker-1-r1.yaml"])["kind"] == "Pod"
-    assert "NewAttempt  DistributedTrainingJob digits  attempt 2: worker 0 was lost" in found["events.txt"]
+def test_the_page_holds_the_pods_without_their_values() -> None:
+    found = render_page(without_secrets(a_job_that_failed())).partition("<h2>Objects")[2]
+    for words in ("name: digits-worker-1-r1", "name: API_TOKEN", "value: (redacted)"):
+        assert words in found
 
 
 def test_without_logs_a_report_says_how_to_get_them() -> None:
-    known = replace(a_job_that_failed(), logs=())
-    assert "Logs are left out unless --logs is given." in files(known)[INDEX]
-    page = render_page(known)
+    page = render_page(replace(a_job_that_failed(), logs=()))
     assert "dtj report digits --logs includes them" in page
     assert "polyline" in page, "the curves are there"
 
 
-def test_the_end_of_a_log_is_whole_lines() -> None:
-    assert last_lines("one\ntwo\nthree\n", lines=2) == "two\nthree\n"
-    assert last_lines("one\ntwo\nthree\n", size=8) == "three\n"
-    assert last_lines("one\n" + "x" * 20, size=8) == "x" * 8
-
-
-def test_names_of_others_are_no_paths() -> None:
-    known = evidence(pods=(pod("../../x", runs(1, 2)),), logs=(Log("../../etc/passwd", "x\n"),))
-    assert not any(".." in path.split("/") or path.startswith("/") for path in files(known))
+def test_of_a_long_log_the_last_lines_are_shown(tmp_path: Path) -> None:
+    lines = [f"line {number}\n" for number in range(LOG_LINES + 1)]
+    assert Log("worker-0", "".join(lines)).end().text == "".join(lines[1:])
+    assert len(Log("worker-0", "x" * 2 * LOG_BYTES).end().text) == LOG_BYTES
+    folder = a_run(tmp_path)
+    (folder / "logs" / "worker-0.log").write_text("".join(lines))
+    (log,) = gather(RunDirectory(folder)).logs
+    assert log.text.startswith("line 1\n")
+    assert f"last {LOG_LINES} lines" in render_page(evidence(logs=(log,)))
 
 
 # -- runs on this machine ---------------------------------------------------------------------------------------
@@ -244,7 +256,7 @@ def a_run(folder: Path) -> Path:
     directory = run_directory.create(folder / "dtj-runs", job="digits", now=moment(0))
     known = a_job_that_failed()
     directory.manifest.write_text(yaml.safe_dump(known.job))
-    directory.objects.write_text(json.dumps({"items": [known.job, *known.pods, *known.events]}))
+    directory.objects.write_text(json.dumps({"items": [known.job, *({"kind": "Pod", **pod} for pod in known.pods)]}))
     directory.replica_log("worker-0").write_text(progress_log(steps=range(20, 100, 20), begin=0, stamped=False))
     return directory.path
 
@@ -253,24 +265,29 @@ def run(*arguments: object) -> object:
     return cli.main([str(argument) for argument in arguments], standalone_mode=False)
 
 
-def test_a_local_run_gives_a_page_and_a_bundle(
+def test_a_local_run_gives_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = a_run(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run("report", "--run", folder, "--html", "-o", "x.html") == 0
     page = (tmp_path / "x.html").read_text()
-    assert "attempt 2" in page
+    assert "1 (1 disruption)" in page
     assert "polyline" in page
     assert SECRET not in page
     assert run("report", "--run", "digits") == 0
-    written = tmp_path / "dtj-report-digits.tar.gz"
-    assert stat.S_IMODE(written.stat().st_mode) == 0o600
-    with tarfile.open(written) as archive:
-        names = archive.getnames()
-    assert "dtj-report-digits/logs/digits-worker-0.log" in names
+    assert stat.S_IMODE((tmp_path / "dtj-report-digits.html").stat().st_mode) == 0o600
     assert capsys.readouterr().out.startswith("Wrote x.html: a page, ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["dtj-report-digits.tar.gz", "dtj-runs", "x.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dtj-report-digits.html", "dtj-runs", "x.html"]
+
+
+def test_the_name_of_a_job_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = a_run(tmp_path)
+    (folder / "objects.json").unlink()
+    (folder / "manifest.yaml").write_text("metadata: {name: ../../x}")
+    monkeypatch.chdir(tmp_path)
+    assert run("report", "--run", folder) == 0
+    assert (tmp_path / "dtj-report-.._.._x.html").exists()
 
 
 def test_a_page_can_be_written_to_standard_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -291,12 +308,11 @@ def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--include-env",), r"^--include-env is gone: .* manifest.yaml in its folder"),
         (("--run", "b"), r"about one run; dtj tensorboard --run a --run b compares the curves$"),
         *(((option, "x"), r"^--run means a run on this machine: leave out --na") for option in ("-n", "--kubeconfig")),
     ],
 )
-def test_what_is_gone_or_does_not_go_with_a_run_is_refused_with_what_does(more: tuple[str, ...], words: str) -> None:
+def test_what_does_not_go_with_a_run_is_refused_with_what_does(more: tuple[str, ...], words: str) -> None:
     with pytest.raises(click.UsageError, match=words):
         run("report", "--run", "a", *more)
 

@@ -42,7 +42,7 @@ def write(folder: Path, content: bytes, name: str = "events.out.tfevents.1") -> 
 def test_points_have_names_steps_values_and_times(tmp_path: Path) -> None:
     content = record(message((3, 2, b"brain.Event:2"))) + scalar(1, "loss", 0.5) + scalar(2, "loss", 0.25)
     found = read_scalars(write(tmp_path, content + scalar(3, "accuracy", 0.75, simple=True)))
-    assert [(each.name, each.step, each.value) for each in found] == [
+    assert [(each.name, each.step, each.number) for each in found] == [
         ("loss", 1, 0.5),
         ("loss", 2, 0.25),
         ("accuracy", 3, 0.75),

@@ -14,13 +14,14 @@ import pytest
 import yaml
 
 from dtj import __version__
-from dtj.api.json import JsonObject
+from dtj.api.job import parse_time
+from dtj.api.json import JsonObject, dig
 from dtj.api.spec import JobSpec, Role
 from dtj.api.status import Progress
-from dtj.cli.report.evidence import Evidence, Log, PhaseChange, phases_of, versions_of
-from dtj.cli.report.page import configuration, render_page
+from dtj.cli.report.evidence import Evidence, Log, PhaseChange, versions_of
+from dtj.cli.report.page import render_page
 from dtj.cli.report.run import gather
-from dtj.cli.report.timeline import Look, history
+from dtj.cli.report.timeline import History, Look, history
 from dtj.core.replicas import Replica
 from dtj.local import run_directory
 from dtj.local.platform import local_network
@@ -29,7 +30,7 @@ from dtj.local.run_record import Recorder
 from dtj.local.runner import LocalRun
 from dtj.local.trainer import Trainer
 from dtj.local.view import ReplicaView, RunView
-from support.job_evidence import at, moment
+from support.job_evidence import at
 from support.local_runs import python_job, run_locally
 
 pytestmark = pytest.mark.unit
@@ -55,15 +56,23 @@ def facts(known: Evidence) -> dict[str, str]:
     return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render_page(known)))
 
 
+def history_of(known: Evidence) -> History:
+    found = history(known)
+    assert found is not None
+    return found
+
+
 async def test_a_report_knows_the_pods_of_all_attempts_and_why_the_run_failed(tmp_path: Path) -> None:
     code = "import os, sys; sys.exit('boom of attempt ' + os.environ['DTJ_ATTEMPT'])"
     known = gather(await run(python_job(code, roles={"worker": 1}, runPolicy={"backoffLimit": 1}), tmp_path))
     assert known.unread == ()
-    rows = history(known).rows
-    assert [row.name for row in rows] == ["attempt 1", "attempt 2", "worker-0", "worker-0-r1"]
-    assert [row.bars[-1].look for row in rows[2:]] == [Look.FAILED, Look.FAILED]
+    found = history_of(known)
+    ((name, _, bars),) = found.rows
+    ends = [bar.words for bar in bars if bar.look is Look.FAILED]
+    assert (name, ends) == ("worker-0", ["exited with code 1", "exited with code 1"])
+    assert [words[:10] for _, words in found.restarts] == ["attempt 2:"]
     assert state(known) == ("failed", "Failed")
-    assert facts(known)["error"] == "1"
+    assert facts(known)["restarts"] == "1 (1 error)"
     assert "boom of attempt 2" in render_page(known)
 
 
@@ -78,9 +87,7 @@ async def test_a_run_that_was_stopped_is_shown_as_stopped_and_its_clock_stands_s
     assert state(known) == ("stopped", "Stopped")
     assert "took" in facts(known)
     assert facts(known).keys().isdisjoint({"ready", "so far"})
-    assert history(known).seconds < 3_000, "the hour after its end takes no room"
-    attempt = history(known).rows[0].bars[-1]
-    assert (attempt.look, attempt.words) == (Look.STOPPED, "Stopped")
+    assert history_of(known).ran_seconds < 3_000, "the hour after its end does not count"
 
 
 async def resume(body: JsonObject, runs: Path) -> RunDirectory:
@@ -105,17 +112,17 @@ async def test_a_run_that_was_resumed_is_one_story_and_names_what_it_was_started
     known = gather(await resume(python_job("", roles={"worker": 1}), tmp_path))
     assert state(known) == ("succeeded", "Succeeded")
     assert facts(known)["took"].endswith(" in 2 starts")
-    found = history(known)
+    found = history_of(known)
     rows = {
         row.name: [str(bar.look) for bar in row.bars if bar.look in (Look.FAILED, Look.SUCCEEDED)] for row in found.rows
     }
-    assert rows == {"start 1": ["failed"], "start 2": ["succeeded"], "worker-0": ["failed", "succeeded"]}
+    assert rows == {"worker-0": ["failed", "succeeded"]}
     ((stopped, resumed),) = found.pauses
     assert stopped < resumed
-    assert found.restarts == (resumed,)
-    assert found.seconds < 86_400, "the pause of four years takes no room"
-    assert "stopped, then resumed" in render_page(known)
-    settings = {each.name: each.value for each in configuration(known)}
+    ((at, words),) = found.restarts
+    assert (at, words[:14]) == (resumed, "resumed after ")
+    assert found.elapsed(found.end) < 86_400, "the pause of four years takes no room"
+    settings = {each.name: each.words for each in known.settings}
     assert (settings["command"], settings["keras"]) == ("dtj run --resume job.yaml", "3.99")
     assert settings["dtj"] == __version__
     assert settings["CPUs"].isdecimal()
@@ -131,7 +138,7 @@ async def test_a_resumed_run_that_goes_on_does_not_show_the_end_of_the_start_bef
         known = gather(directory)
     assert state(known) == ("running", "Running")
     assert facts(known)["so far"].endswith(" in 2 starts")
-    assert history(known).rows[-1].bars[-1].words == "training"
+    assert history_of(known).rows[-1].bars[-1].words == "training"
 
 
 async def test_a_run_that_was_killed_does_not_run(tmp_path: Path) -> None:
@@ -144,7 +151,7 @@ async def test_a_run_that_was_killed_does_not_run(tmp_path: Path) -> None:
     os.utime(directory.replica_log("worker-0"), (later, later))
     known = gather(directory)
     assert state(known) == ("stopped", "Stopped")
-    assert history(known).rows[-1].bars[-1].words == "stopped"
+    assert history_of(known).rows[-1].bars[-1].end == datetime.fromtimestamp(later, UTC)
 
 
 def view_of(phase: str) -> RunView:
@@ -154,14 +161,15 @@ def view_of(phase: str) -> RunView:
 
 
 async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: Path) -> None:
-    directory = await run(python_job("", roles={"worker": 1}), tmp_path)
-    known = gather(directory)
-    ((start, end),) = {
-        (bar.start, bar.end) for bar in history(replace(known, phases=())).rows[-1].bars if bar.look is Look.SUCCEEDED
-    }
+    known = gather(await run(python_job("", roles={"worker": 1}), tmp_path))
+    start = known.phases[0].at
+    end = parse_time(dig(known.pods[0], "status", "containerStatuses", 0, "state", "terminated", "finishedAt"))
+    assert end is not None
     middle = start + (end - start) / 2
-    phases = (PhaseChange("worker-0", "Training", start), PhaseChange("worker-0", "Exporting", middle))
-    bars = history(replace(known, phases=phases)).rows[-1].bars[-3:]
+    late = end + timedelta(seconds=1)
+    changes = (("Training", start), ("Exporting", middle), ("Finishing", late), ("Succeeded", late))
+    known = replace(known, phases=tuple(PhaseChange("worker-0", phase, moment) for phase, moment in changes))
+    bars = history_of(known).rows[-1].bars
     assert [(str(bar.look), bar.words, bar.start, bar.end) for bar in bars] == [
         ("running", "training", start, middle),
         ("saving", "exporting", middle, end),
@@ -169,21 +177,13 @@ async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: 
     ]
 
 
-def test_the_log_of_a_leader_on_a_cluster_shows_its_phases_and_its_versions() -> None:
+def test_the_log_of_a_leader_tells_its_versions() -> None:
     versions = "versions: python 3.11.9, tensorflow 2.21.0"
-    lines = [f'{{"message": "{versions}"}}', "start 4.1 s: python 0.1", "step 5/9 (55%)  loss 1", "versions: unknown"]
-    lines += ["step 9/9 (100%)  loss 1", "held-out: loss 1", "exported: x", "versions: python 2"]
-    text = "".join(f"{at(10 * n)} {line}\n" for n, line in enumerate(lines))
-    phases = phases_of((Log("digits-worker-0", text, stamped=True),), job="digits")
-    assert [(each.replica, each.phase, each.at) for each in phases] == [
-        ("worker-0", "Training", moment(10)),
-        ("worker-0", "Evaluating", moment(40)),
-        ("worker-0", "Exporting", moment(50)),
-        ("worker-0", "Finishing", moment(60)),
-    ]
-    for head in (text, f"{at(0)} digits: worker 0\n{at(1)} {versions}\n"):
-        assert [(each.name, each.value) for each in versions_of(head)] == [
+    text = "".join(f"{at(n)} {line}\n" for n, line in enumerate(("digits: worker 0", versions, "versions: unknown")))
+    as_json = f'{at(0)} {{"message": "{versions}"}}\n'
+    for words in (text, as_json, f"{at(0)} versions: python 2\n{text}"):
+        assert [(each.name, each.words) for each in versions_of([Log("worker-0", words, stamped=True)])] == [
             ("python", "3.11.9"),
             ("tensorflow", "2.21.0"),
         ]
-    assert not list(versions_of(f"{at(0)} versions: unknown\n{at(1)}\n"))
+    assert not versions_of([Log("worker-0", f"{at(0)} versions: unknown\n{at(1)}\n", stamped=True)])

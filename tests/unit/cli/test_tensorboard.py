@@ -21,6 +21,8 @@ from dtj.api.json import JsonObject
 from dtj.api.status import JobStatus
 from dtj.cli.main import cli
 from dtj.cli.tensorboard.show import problem_of, reason_to_wait, trouble_of
+from dtj.kube.observed import pod_from
+from dtj.kube.records import PodRecord, pod_from_object
 from dtj.local import curves
 from dtj.local.trainer import NoTrainer
 from patience import PATIENCE_SECONDS
@@ -43,6 +45,13 @@ def ended(ago: timedelta, **spec: object) -> Job:
         }
     )
     return replace(shown(**spec), status=status)
+
+
+def waiting_pod(waiting: JsonObject) -> PodRecord:
+    status: JsonObject = {"name": "tensorboard", "state": {"waiting": waiting}}
+    spec: JsonObject = {"containers": [{"name": "tensorboard"}]}
+    metadata: JsonObject = {"name": "digits-tensorboard"}
+    return pod_from_object({"metadata": metadata, "spec": spec, "status": {"containerStatuses": [status]}})
 
 
 class TestWhyThereIsNone:
@@ -78,33 +87,33 @@ class TestWhyThereIsNone:
         )
 
     @pytest.mark.parametrize(
-        ("waiting", "last", "words"),
+        ("waiting", "words"),
         [
+            ({"reason": "ErrImagePull", "message": "no such\nimage"}, "ImagePullFailed: no such image"),
             (
-                {"reason": "ErrImagePull", "message": "no such\nimage"},
-                "",
-                "its image cannot be pulled (ErrImagePull): no such image",
+                {"reason": "RunContainerError", "message": 'exec: "tensorboard": executable file not found in $PATH'},
+                'ContainerConfigError: exec: "tensorboard": executable file not found',
             ),
-            (
-                {"reason": "RunContainerError"},
-                'exec: "tensorboard": executable file not found in $PATH',
-                "its image probably has no command tensorboard (RunContainerError): exec",
-            ),
+            ({"reason": "CrashLoopBackOff", "message": "back-off 10s"}, "it ends again and again"),
         ],
+        ids=["image", "command", "crashes"],
     )
-    def test_its_pod_cannot_start(self, waiting: JsonObject, last: str, words: str) -> None:
-        status: JsonObject = {"state": {"waiting": waiting}, "lastState": {"terminated": {"message": last}}}
-        pod: JsonObject = {"metadata": {"name": "digits-tensorboard"}, "status": {"containerStatuses": [status]}}
-        answer = trouble_of(pod)
+    def test_its_pod_cannot_start(self, waiting: JsonObject, words: str) -> None:
+        answer = trouble_of(waiting_pod(waiting))
         assert answer is not None
         assert answer.startswith(words)
         assert "set spec.tensorBoard.image" in answer
 
     def test_a_pod_that_is_being_made_is_no_trouble(self) -> None:
-        creating: JsonObject = {"state": {"waiting": {"reason": "ContainerCreating"}}}
-        pod: JsonObject = {"status": {"containerStatuses": [creating]}}
-        assert trouble_of(pod) is None
-        assert reason_to_wait(shown(), pod) == "TensorBoard is starting"
+        creating = waiting_pod({"reason": "ContainerCreating"})
+        assert trouble_of(creating) is None
+        assert reason_to_wait(shown(), pod_from(creating)) == "TensorBoard is starting"
+
+    def test_a_pod_that_finds_no_node_is_waited_for(self) -> None:
+        why: JsonObject = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+        unplaced = pod_from_object({"metadata": {"name": "digits-tensorboard"}, "status": {"conditions": [why]}})
+        assert trouble_of(unplaced) is None
+        assert reason_to_wait(shown(), pod_from(unplaced)) == "TensorBoard finds no node: 0/3 nodes"
 
 
 class TestOnThisMachine:

@@ -7,7 +7,7 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.core.observed import GangApi, Phase
-from support.gang_worlds import COSCHEDULING, KUEUE, KUEUE_BETA_2, VOLCANO, admit
+from support.gang_worlds import COSCHEDULING, KUEUE, VOLCANO, admit
 from world import World, live
 
 TEMPLATE: JsonObject = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"memory": "1Gi"}}}]}}

@@ -73,7 +73,7 @@ def _runs_here() -> str:
     from dtj.local.run_directory import jobs_with_runs
 
     return "".join(
-        f"; for a run on this machine, use dtj report --run {name} --html or dtj logs --run {name}"
+        f"; for a run on this machine, use dtj report --run {name} or dtj logs --run {name}"
         for name in jobs_with_runs(RUNS)[:1]
     )
 

@@ -24,12 +24,32 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of one check, in a sentence, and what to do where it is not well."""
+    """What came of one check, in a sentence, and what to do where it is not well. The table of checks has the title."""
 
     verdict: Verdict
-    title: str
     words: str
     remedy: str = ""
+    title: str = ""
+
+
+def ok(words: str) -> Finding:
+    """It is well."""
+    return Finding(Verdict.OK, words)
+
+
+def warn(words: str, remedy: str) -> Finding:
+    """Jobs run, or most do."""
+    return Finding(Verdict.WARN, words, remedy)
+
+
+def fail(words: str, remedy: str) -> Finding:
+    """Jobs do not run."""
+    return Finding(Verdict.FAIL, words, remedy)
+
+
+def unknown(words: str) -> Finding:
+    """It could not be read."""
+    return Finding(Verdict.UNKNOWN, words)
 
 
 # -- how they are shown -----------------------------------------------------------------------------------------

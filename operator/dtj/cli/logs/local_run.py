@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from dtj.api.job import Job, parse_time
-from dtj.cli.common.console import Console
 from dtj.cli.common.terminal import Exit, say
-from dtj.cli.logs.show import Output, first_error_lines
+from dtj.cli.logs.show import Output, print_first_error
 from dtj.client.diagnosis import how_job_ended
 from dtj.client.logs import (
     LogLine,
@@ -142,9 +141,5 @@ async def _show_first_error(directory: RunDirectory, job: Job, run: str) -> int:
         for line in log.read() if log is not None else ():
             yield line.text
 
-    found = await find_error(lines(), cause)
-    console = Console(highlight=False)
     more = f"dtj logs --run {run} --role {cause.role} --index {cause.index}"
-    for text in first_error_lines(found, more=more):
-        console.print(text, soft_wrap=True)
-    return Exit.OK
+    return print_first_error(await find_error(lines(), cause), more=more)

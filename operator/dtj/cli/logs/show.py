@@ -26,7 +26,9 @@ async def show_job(
     output = Output(job, prefix=selection.role is None or selection.index is None, timestamps=timestamps)
     try:
         if only_error:
-            return await show_first_error(client, job, selection)
+            found = await first_error(client.gateway, job, selection)
+            of_cause = ("--role", found.cause.role, "--index", str(found.cause.index))
+            return print_first_error(found, more=next_command("logs", job.name, *of_cause))
         if follow:
             await output.show(follow_logs(client.gateway, job, selection, changes=lambda: client.follow(name)))
             return Exit.OK
@@ -43,11 +45,8 @@ async def show_job(
     return Exit.OK
 
 
-async def show_first_error(client: AsyncClient, job: Job, selection: LogSelection) -> int:
-    """Print the first error of the replica that failed first. Returns the exit code."""
-    found = await first_error(client.gateway, job, selection)
-    cause = found.cause
-    more = next_command("logs", job.name, "--role", cause.role, "--index", str(cause.index))
+def print_first_error(found: FirstError, *, more: str) -> int:
+    """Print the first error of the replica that failed first; ``more`` shows the whole log. Returns the exit code."""
     console = Console(highlight=False)
     for line in first_error_lines(found, more=more):
         console.print(line, soft_wrap=True)

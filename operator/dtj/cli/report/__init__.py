@@ -1,4 +1,4 @@
-"""``dtj report``: what is known of a job in one file, without secrets: a bundle of files, or a page.
+"""``dtj report``: what is known of a job on one page, without secrets.
 
 Each source (:mod:`~dtj.cli.report.cluster`, :mod:`~dtj.cli.report.run`) gives the same
 :class:`~dtj.cli.report.evidence.Evidence`; all that is made of it is pure.
@@ -21,14 +21,6 @@ def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, .
     return next(iter(runs), None)
 
 
-def _no_values(_context: click.Context, option: click.Parameter, value: bool) -> None:
-    if value:
-        raise click.UsageError(
-            f"{option.opts[0]} is gone: a report leaves out all values; kubectl get dtj NAME -o yaml has those of a "
-            "job, manifest.yaml in its folder those of a run"
-        )
-
-
 @click.command()
 @click.argument("name", type=JobName(), required=False)
 @runs_option("With --run: the folder that holds the runs.")
@@ -40,31 +32,29 @@ def _no_values(_context: click.Context, option: click.Parameter, value: bool) ->
     shell_complete=complete_run,
     help="Show a run on this machine instead: its folder, or the name of its job.",
 )
-@click.option("--html", is_flag=True, help="Write one page that opens in any browser, instead of a bundle of files.")
+@click.option("--html", is_flag=True, hidden=True, expose_value=False)  # the only form there is
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="The file to write; - is stdout. Default: dtj-report-NAME.tar.gz, or .html, in the current directory.",
+    help="The file to write; - is stdout. Default: dtj-report-NAME.html in the current directory.",
 )
 @click.option("--logs", is_flag=True, help="Include the logs of a job on a cluster; those of a run are always there.")
-@click.option("--include-env", hidden=True, expose_value=False, is_eager=True, is_flag=True, callback=_no_values)
 @place_options
 def report(
     name: str | None,
     run: str | None,
     runs: Path,
-    html: bool,
     output: Path | None,
     logs: bool,
     place: Place,
 ) -> int:
-    """Gather what is known of a job, as files or a page.
+    """Gather what is known of a job on one page.
 
-    Values of environment variables, arguments and annotations are left out, and so is what looks like a secret. The
-    bundle's file INDEX lists what could not be read. The page shows a timeline of attempts and pods, curves, events
-    and the cause of a failure; it needs no server and no network.
+    It shows a timeline of pods and restarts, curves, events and the cause of a failure, and lists what could not be
+    read; it needs no server and no network. Values of environment variables, arguments and annotations are left out,
+    and so is what looks like a secret.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
@@ -72,6 +62,6 @@ def report(
 
     check_one_is_given(name, run, place)
     if run is not None:
-        return report_run(run, runs, html=html, output=output)
+        return report_run(run, runs, output=output)
     assert name is not None
-    return with_client(place, lambda client: report_job(client, name, logs=logs, html=html, output=output))
+    return with_client(place, lambda client: report_job(client, name, logs=logs, output=output))

@@ -1,4 +1,7 @@
-"""What was found out about a job, what the log of its leader tells, and what could not be found out. Pure."""
+"""What was found out about a job, what the log of its leader tells, and what could not be found out. Pure.
+
+All that is made of a report, the page and the bundle, is made of this: of a job on a cluster and of a run here alike.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +10,44 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import dig, text
 from dtj.api.spec import Role
-
-LOG_LINES: Final = 5000
-LOG_BYTES: Final = 2**20
-"""How much of each log is taken, from its end."""
+from dtj.client.overview import Event
 
 _POD_NAME: Final = re.compile(rf"((?:{'|'.join(Role)})-\d+)(?:-r\d+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """The end of one log. ``name`` says whose, such as ``digits-worker-0``; with ``stamped`` each line begins with its
-    time, as an API server writes it."""
+LOG_LINES: Final = 1000
+LOG_BYTES: Final = 2**17
+"""How much of each log is shown, from its end."""
+
+
+class Log(NamedTuple):
+    """One log. ``name`` says whose: ``worker-0-r1``; with ``stamped`` each line begins with its time, as an
+    API server writes it."""
 
     name: str
     text: str
     stamped: bool = False
 
+    def end(self) -> Log:
+        """As much of it as is shown."""
+        return self._replace(text="".join(self.text[-LOG_BYTES:].splitlines(keepends=True)[-LOG_LINES:]))
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+
+class Scalar(NamedTuple):
     """A value that was measured at a step; ``at`` is when, where that is known."""
 
     name: str
     step: int
-    value: float
+    number: float
     at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseChange:
+class PhaseChange(NamedTuple):
     """A replica, such as worker-0, began something at this moment: ``Training``."""
 
     replica: str
@@ -49,17 +55,15 @@ class PhaseChange:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """Something that the job ran with, such as a version; ``group`` says what kind of thing it is."""
 
     group: str
     name: str
-    value: str
+    words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(NamedTuple):
     """Something that would have belonged here, and why it is not."""
 
     what: str
@@ -68,27 +72,24 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One job at one moment.
+    """One job at one moment; its objects are as the API server or the local run gave them.
 
-    ``source`` says where it was found. ``objects`` is what else the cluster has of it, such as its Service, and
-    ``texts`` what others found out, both by the name of the file that shall hold it. Pods that are gone are there where
-    the source remembers them. ``earlier`` are the starts before this one of a run that was resumed, oldest first, each
-    with its job, pods and events as they were at its end.
+    ``source`` says where it was found. ``earlier`` is the job as it was at the end of each start before the last one,
+    if this is a run that was resumed; pods, events and phases are those of all starts. ``objects`` are its pods and
+    what else the cluster has of it, by kind.
     """
 
     source: str
     taken_at: datetime
-    job: JsonObject
-    pods: tuple[JsonObject, ...] = ()
-    events: tuple[JsonObject, ...] = ()
-    objects: dict[str, tuple[JsonObject, ...]] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
+    job: dict[str, Any]
+    earlier: tuple[dict[str, Any], ...] = ()
+    events: tuple[Event, ...] = ()
+    objects: dict[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
     logs: tuple[Log, ...] = ()
     scalars: tuple[Scalar, ...] = ()
     phases: tuple[PhaseChange, ...] = ()
     settings: tuple[Setting, ...] = ()
     on_this_machine: bool = False
-    earlier: tuple[Evidence, ...] = ()
     unread: tuple[Unread, ...] = ()
 
     @property
@@ -96,13 +97,10 @@ class Evidence:
         """The job's."""
         return text(dig(self.job, "metadata", "name"))
 
-
-def last_lines(content: str, *, lines: int = LOG_LINES, size: int = LOG_BYTES) -> str:
-    """The end of a log, limited in lines and (roughly) in bytes. Lines are whole unless one line is too long."""
-    kept = content[-size:]
-    if len(kept) < len(content):
-        kept = kept.partition("\n")[2] or kept
-    return "".join(kept.splitlines(keepends=True)[-lines:])
+    @property
+    def pods(self) -> tuple[dict[str, Any], ...]:
+        """All that are known, those of earlier attempts too."""
+        return self.objects.get("pods", ())
 
 
 def replica_named(pod: str, *, job: str) -> str:
@@ -111,32 +109,7 @@ def replica_named(pod: str, *, job: str) -> str:
     return found[1] if found is not None else ""
 
 
-def by_time(events: Iterable[JsonObject]) -> list[JsonObject]:
-    """Events in the order in which they were seen last."""
-    return sorted(events, key=event_time)
-
-
-def event_time(event: JsonObject) -> str:
-    """When an event was seen last, as the API server writes it; the fields differ by who wrote it."""
-    return text(dig(event, "series", "lastObservedTime")) or text(event.get("deprecatedLastTimestamp")) or began(event)
-
-
-def began(event: JsonObject) -> str:
-    """When an event was seen first."""
-    return (
-        text(event.get("eventTime"))
-        or text(event.get("deprecatedFirstTimestamp"))
-        or text(dig(event, "metadata", "creationTimestamp"))
-    )
-
-
-def event_count(event: JsonObject) -> int:
-    """How often an event was seen."""
-    counts = (dig(event, "series", "count"), event.get("deprecatedCount"))
-    return next((count for count in counts if isinstance(count, int) and count > 0), 1)
-
-
-# -- what the log of a leader tells: measurements, phases, versions ---------------------------------------------
+# -- what the log of a leader tells: measurements and versions --------------------------------------------------
 
 SPEED: Final = "examples/s"
 VALIDATION: Final = "val_"
@@ -145,47 +118,26 @@ VALIDATION: Final = "val_"
 AT_THE_END: Final = "held_out/"
 """The same of the evaluation after the last step."""
 
-HEAD_BYTES: Final = 2**14
-"""How much of a log is read for the versions: the trainer writes this line among its first."""
-
 _SIZES: Final = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _STEP: Final = re.compile(r"(?:validation: )?step (\d+)(?:/\d+(?: \(\d+%\))?)?(?:  (.+))?")
 _END: Final = re.compile(r"held-out: (.+)")
 _PAIR: Final = re.compile(r"([^\s/]+) (-?[\d.]+(?:e[-+]?\d+)?)")
 _SPEED: Final = re.compile(r"([\d.]+)([kMG]?) examples/s")
 _VERSIONS: Final = re.compile(r"versions: (\S+ \S+(?:, \S+ \S+)*)")
-_PHASES: Final = (
-    (re.compile(r"start [\d.]+ s: .*"), "Training"),
-    (re.compile(r"step (\d+)/\1 .*"), "Evaluating"),
-    (re.compile(r"held-out: .*"), "Exporting"),
-    (re.compile(r"exported: .*"), "Finishing"),
-)
-"""Lines of the trainer, and what begins after each."""
 
 
 def scalars_of(logs: Iterable[Log]) -> tuple[Scalar, ...]:
-    """What the leader printed; its earlier incarnations printed theirs before."""
-    series = [points for log in logs if (points := list(_scalars(log)))]
-    series.sort(key=lambda points: points[0].at.timestamp() if points[0].at is not None else 0.0)
-    return tuple(point for points in series for point in points)
+    """What the leader printed; its earlier incarnations come first."""
+    return tuple(scalar for log in logs for scalar in _scalars(log))
 
 
-def phases_of(logs: Iterable[Log], *, job: str) -> Iterator[PhaseChange]:
-    """The phases that logs tell whose lines have times."""
-    for log in logs:
-        replica = replica_named(log.name, job=job)
-        for at, words in _messages(log) if log.stamped and replica else ():
-            phase = next((phase for pattern, phase in _PHASES if pattern.fullmatch(words)), None)
-            if phase is not None and at is not None:
-                yield PhaseChange(replica, phase, at)
-
-
-def versions_of(head: str) -> Iterator[Setting]:
-    """The versions in a log whose lines have times; nothing if another program wrote it."""
-    lines = (_VERSIONS.fullmatch(words) for _, words in _messages(Log("", head, stamped=True)))
-    found = next(filter(None, lines), None)
-    if found is not None:
-        yield from (Setting("Versions", *pair.split(" ", 1)) for pair in found[1].split(", "))
+def versions_of(logs: Iterable[Log]) -> tuple[Setting, ...]:
+    """The versions that a trainer printed last; nothing if another program wrote the logs."""
+    lines = (_VERSIONS.fullmatch(words) for log in logs for _, words in _messages(log))
+    last = None
+    for line in filter(None, lines):
+        last = line
+    return tuple(Setting("Versions", *pair.split(" ", 1)) for pair in last[1].split(", ")) if last is not None else ()
 
 
 def _messages(log: Log) -> Iterator[tuple[datetime | None, str]]:

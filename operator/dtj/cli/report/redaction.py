@@ -1,26 +1,25 @@
 """Taking secrets out of what shall be shown to others: keys stay, values go. Pure.
 
 Values of variables, arguments, annotations and data are left out, because only their owners know which are secrets;
-but for those that can be none: the operator's own, and numbers and words of the trainer's options. Other text, such as
+but for those that can be none: the operator's own, numbers, and words that the trainer knows. Other text, such as
 messages and logs, is shown without the values of telling names, wherever these stand.
 
 What a program prints by itself cannot be known to be a secret; hence the advice to look through the logs. Every step
-takes time that is linear in the length of a text, which may be a megabyte without a space: no pattern looks for its end
-from more than one place, hence the possessive repetitions and the looks behind.
+takes time that is linear in the length of a text, which may be a megabyte without a space: a pattern begins at a mark
+that it does not repeat, and what it takes from there has a bound, or gives nothing back.
 """
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Final
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
 from urllib.parse import quote
 
-from pydantic import JsonValue
+import msgspec
 
-from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Env
 from dtj.cli.report.evidence import Evidence
 
@@ -36,143 +35,114 @@ _WORDS: Final = frozenset({"args", "command"})
 _OURS: Final = frozenset(value for names in (Env, Annotation) for name, value in vars(names).items() if name.isupper())
 """Variables and annotations that the operator sets: addresses, names and numbers."""
 
-_TELLING: Final = re.compile(
-    r"KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH|COOKIE|DSN|CONN|SIG|WEBHOOK|PEM|CERT|JWT|(?:^|[_-])PW$", re.IGNORECASE
-)
-"""Names whose values are looked for in all other places, too. A line without any has no telling name."""
+WORDS: Final = frozenset({"--keras-override", "--on-nan", "--optimizer", "--schedule", "--strategy", "--task"})
+"""Options of the trainer that take one of a few words: it refuses any other, so that none can be a secret."""
 
-_OPTION: Final = re.compile(r"(--?[\w.-]+)=(.*)", re.DOTALL)
+_NUMBER: Final = re.compile(r"[+-]?\d{0,9}\.?\d{1,9}(?:[eE][+-]?\d{1,3}|epochs?)?")
+_WORD: Final = re.compile(r"[A-Za-z]{1,24}(?:-[A-Za-z]{1,24}){0,3}")
+_OPTION: Final = re.compile(r"--[a-z][a-z-]{1,40}")
 _SHORTEST: Final = 4
 """Characters of the shortest value that is looked for in other places: "1" or "yes" would be everywhere."""
 
 _LONG: Final = 6
-"""Characters from which a value is looked for within words, and encoded; a shorter one as a word of its own."""
+"""Characters from which a value is looked for within words; a shorter one as a word of its own."""
 
 
 def without_secrets(evidence: Evidence) -> Evidence:
     """The same without the values that may be secrets."""
-    values = {
-        value
-        for part in (*evidence.earlier, evidence)
-        for item in (part.job, *part.pods, *(item for items in part.objects.values() for item in items))
-        for value in _secrets(item)
-    }
-    anywhere = {form for value in values if len(value) >= _LONG for form in _forms(value)}
-    words = sorted(value for value in values if _SHORTEST <= len(value) < _LONG)
-    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)") if words else None
-    return _Cleaner(sorted(anywhere, key=len, reverse=True), pattern).evidence(evidence)
+    known = msgspec.to_builtins(evidence, builtin_types=(datetime,))
+    values = {form for value in _secrets(known) for form in (value, quote(value, safe=""))}
+    longest_first = sorted((re.escape(value) for value in values if len(value) >= _LONG), key=len, reverse=True)
+    words = (rf"(?<!\w){re.escape(value)}(?!\w)" for value in sorted(values) if _SHORTEST <= len(value) < _LONG)
+    secrets = "|".join((*longest_first, *words))
 
+    @cache
+    def text(content: str) -> str:
+        return without_telling(re.sub(secrets, REDACTED, content) if secrets else content)
 
-def _forms(value: str) -> Iterator[str]:
-    """The value, as in a URL, and as base64 has it within a longer text: at three places of its groups of three."""
-    yield value
-    yield quote(value, safe="")
-    content = value.encode(errors="replace")
-    for before in range(3):
-        encoded = base64.b64encode(bytes(before) + content).decode()
-        whole = encoded[(0, 2, 3)[before] : (before + len(content)) * 8 // 6]
-        yield whole
-        yield whole.replace("+", "-").replace("/", "_")
-
-
-def _secrets(value: JsonValue, *, within: str = "") -> Iterator[str]:
-    """The values that are secrets for their names' sake."""
-    if isinstance(value, list):
-        if within in _WORDS:
-            yield from _secret_arguments([word for word in value if isinstance(word, str)])
-        for item in value:
-            yield from _secrets(item, within=within)
-    elif isinstance(value, dict):
-        named = [(value.get("name"), value.get("value")), *(value.items() if within in _MAPS else ())]
-        for name, given in named:
-            if isinstance(name, str) and isinstance(given, str) and _TELLING.search(name):
-                yield given
-        for key, item in value.items():
-            yield from _secrets(item, within=key)
-
-
-def _secret_arguments(words: list[str]) -> Iterator[str]:
-    """Values of ``--token=…``, ``--token …``, ``-p …`` and ``-u user:…``."""
-    for before, word in zip(["", *words], words, strict=False):
-        option = _OPTION.fullmatch(word)
-        if option is not None and _TELLING.search(option[1]):
-            yield option[2]
-        elif before.startswith("-") and not word.startswith("-") and _OPTION.fullmatch(before) is None:
-            takes_user = before in ("-u", "--user") and ":" in word
-            if takes_user or before == "-p" or _TELLING.search(before):
-                yield word
-
-
-@dataclass(frozen=True, slots=True)
-class _Cleaner:
-    """Looks for known secrets ``anywhere``, the longest first, and for shorter ones as ``words`` of their own."""
-
-    anywhere: list[str]
-    words: re.Pattern[str] | None
-
-    def evidence(self, known: Evidence) -> Evidence:
-        metrics = {name: self._text(name) for name in {each.name for each in known.scalars}}
-        return replace(
-            known,
-            job=self._object(known.job),
-            pods=tuple(map(self._object, known.pods)),
-            events=tuple(map(self._object, known.events)),
-            objects={name: tuple(map(self._object, items)) for name, items in known.objects.items()},
-            texts={name: self._text(content) for name, content in known.texts.items()},
-            scalars=tuple(replace(each, name=metrics[each.name]) for each in known.scalars),
-            settings=tuple(replace(each, value=self._text(each.value)) for each in known.settings),
-            logs=tuple(replace(each, text=self._text(each.text)) for each in known.logs),
-            unread=tuple(replace(each, why=self._text(each.why)) for each in known.unread),
-            earlier=tuple(map(self.evidence, known.earlier)),
-        )
-
-    def _object(self, item: JsonObject) -> JsonObject:
-        cleaned = self._value(item, within="")
-        assert isinstance(cleaned, dict)
-        return cleaned
-
-    def _text(self, content: str) -> str:
-        for secret in self.anywhere:
-            content = content.replace(secret, REDACTED)
-        return without_telling(self.words.sub(REDACTED, content) if self.words is not None else content)
-
-    def _value(self, value: JsonValue, *, within: str) -> JsonValue:
+    def clean(value: Any, within: str = "") -> Any:
         """``within`` is the field that holds ``value``."""
-        if isinstance(value, (str, list)) and within in _WORDS:
-            return list(_public_arguments([value] if isinstance(value, str) else value))
+        if within in _WORDS:
+            return list(_arguments([value] if isinstance(value, str) else value))
         if isinstance(value, str):
-            return self._text(value)
-        if isinstance(value, list):
-            return [self._value(item, within=within) for item in value]
+            return text(value)
+        if isinstance(value, (list, tuple)):
+            return [clean(item) for item in value]
         if not isinstance(value, dict):
             return value
         return {
-            key: REDACTED if _is_left_out(key, value, within) else self._value(item, within=key)
+            key: REDACTED if _is_left_out(key, value, within) else clean(item, key)
             for key, item in value.items()
             if key not in _NOISE
         }
 
+    return msgspec.convert(clean(known), Evidence, builtin_types=(datetime,))
 
-def _is_left_out(key: str, holder: JsonObject, within: str) -> bool:
+
+def _is_left_out(key: str, holder: dict[str, Any], within: str) -> bool:
     """Whether a field holds a value that may be a secret."""
     named = holder.get("name") if key == "value" else key if within in _MAPS else None
     return key == "valueFrom" or (named is not None and not (isinstance(named, str) and named in _OURS))
 
 
-def _public_arguments(words: list[JsonValue]) -> Iterator[str]:
-    """The arguments that cannot be secrets; one mark for each stretch of others."""
-    given = [word if isinstance(word, str) else "" for word in words]
-    place, hides = 0, False
-    while place < len(given):
-        option = _OPTION.fullmatch(given[place])
-        is_one = option is not None and is_public(option[1], option[2])
-        size = 1 if is_one else 2 if is_public(given[place], "".join(given[place + 1 : place + 2])) else 0
-        yield from given[place : place + size] or ([] if hides else [REDACTED])
-        place, hides = place + max(size, 1), size == 0
+def _arguments(words: Any) -> Iterator[str]:
+    """The names of options, and the values that cannot be secrets."""
+    before = ""
+    for word in words if isinstance(words, (list, tuple)) else ():
+        name, equals, value = word.partition("=") if isinstance(word, str) else ("", "", "")
+        if _OPTION.fullmatch(name) is None:
+            yield word if _is_public(before, word) else REDACTED
+        elif equals:
+            yield f"{name}={value if _is_public(name, value) else REDACTED}"
+        else:
+            yield name
+        before = name if not equals else ""
+
+
+def _is_public(option: str, value: Any) -> bool:
+    """Whether this is a number, or a word of the trainer's own."""
+    if not option or not isinstance(value, str) or is_telling(option):
+        return False
+    return _NUMBER.fullmatch(value) is not None or (option in WORDS and _WORD.fullmatch(value) is not None)
+
+
+def _secrets(value: Any, within: str = "") -> Iterator[str]:
+    """The values that are secrets for their names' sake: ``--token=…``, ``--token …``, variables and annotations."""
+    if isinstance(value, (list, tuple)):
+        words = [word for word in value if isinstance(word, str)] if within in _WORDS else []
+        for before, word in zip(["", *words], words, strict=False):
+            name, equals, given = word.partition("=")
+            if equals and is_telling(name):
+                yield given
+            elif before.startswith("-") and "=" not in before and not word.startswith("-") and is_telling(before):
+                yield word
+        for item in value:
+            yield from _secrets(item)
+    elif isinstance(value, dict):
+        named = [(value.get("name"), value.get("value")), *(value.items() if within in _MAPS else ())]
+        yield from (
+            given for name, given in named if isinstance(name, str) and isinstance(given, str) and is_telling(name)
+        )
+        for key, item in value.items():
+            yield from _secrets(item, key)
 
 
 # -- text -------------------------------------------------------------------------------------------------------
 
+_TELLING: Final = r"""(?:token|secret|passw(?:or)?d|passphrase|pwd|credentials?|authorization|cookie|webhook|jwt
+    |(?:api|access|private|secret|account)[_-]?key
+    |(?<=[_.?&-])(?:key|pass|pw|auth|sig|signature|cert|conn|connection|dsn|pem))(?![a-z])"""
+"""Words of a name that tell a secret; the last ones are everyday words if they stand alone: db_pass, --auth, ?sig="""
+
+_NAME: Final = re.compile(_TELLING, re.IGNORECASE | re.VERBOSE)
+_NAMED: Final = re.compile(
+    rf"""({_TELLING}[\w.-]{{0,40}}+\\{{0,3}}["']?[ \t]{{0,2}}[=:][ \t]{{0,2}}
+        |(?<![\w.-])--?[\w.-]{{0,40}}?{_TELLING}[\w.-]{{0,40}}+[ \t]{{1,3}})(?=\S)[^\r\n]++""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""``token=…``, ``--token …``, ``"token": "…"``, each with the rest of its line."""
+
+_USER: Final = re.compile(r"(?<=://)[^\s/'\"<>]*@")
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}?PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}?PRIVATE KEY-----|\Z)", re.DOTALL
 )
@@ -185,91 +155,18 @@ _KEY: Final = re.compile(
       | (?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}                                 # AWS
       | (?:gh[pousr]|hf|npm)_[A-Za-z0-9]{16,}+ | (?:github_pat|dop_v1)_\w{16,}+ | (?:glpat|pypi)-[\w-]{16,}+
       | (?:sk|xox[abeoprs]|GOCSPX)-[\w-]{8,}+ | (?:sk|rk)_live_\w{8,}+ | AIza[\w-]{20,}+ | ya29\.[\w-]{8,}+
-      | dckr_pat_[\w-]{8,}+ | SG\.[\w-]{8,}+\.[\w-]{8,}+
     )""",
     re.VERBOSE,
 )
 """Webhooks, and how well-known makers begin their keys."""
 
-_URL: Final = re.compile(r"[^\s'\"<>]++")
-_NAME: Final = re.compile(r"(?<![\w.-])([\w.-]++)(\\{0,3}[\"']?[ \t]{0,2}[=:][ \t]{0,2}|[ \t]{1,3}(?=[^\s]))")
-"""A name, and what stands between it and its value; a blank does after an option alone."""
-
-_PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_ALONE: Final = frozenset(
-    {"token", "secret", "password", "passwd", "passphrase", "pwd", "credential", "credentials"}
-    | {"authorization", "cookie", "webhook", "jwt"}
-)
-_TOGETHER: Final = frozenset(
-    {"key", "pass", "pw", "auth", "sig", "signature", "cert", "conn", "connection", "dsn", "pem"}
-)
-"""Words that tell a secret as a part of a name: db_pass, --api-key, AccountKey. Alone they are everyday words."""
-
-_ENDS: Final = ("token", "secret", "password", "passwd", "pwd", "apikey", "accesskey", "secretkey", "privatekey")
-
 
 def without_telling(content: str) -> str:
     """The text without keys of well-known makers, users in URLs, and what follows a telling name in its line."""
-    content = _KEY.sub(REDACTED, _PRIVATE_KEY.sub(REDACTED, content))
-    if "://" in content and "@" in content:
-        content = _URL.sub(lambda word: _without_user(word[0]), content)
-    return "".join(map(_without_named, content.splitlines(keepends=True)))
+    content = _USER.sub(f"{REDACTED}@", _KEY.sub(REDACTED, _PRIVATE_KEY.sub(REDACTED, content)))
+    return _NAMED.sub(rf"\1{REDACTED}", content)
 
 
-def _without_user(word: str) -> str:
-    """``postgres://user:password@host`` without user and password, which may hold a slash."""
-    scheme, found, rest = word.partition("://")
-    user, at, host = rest.rpartition("@")
-    is_path = "/" in user and ":" not in user
-    return word if not found or not at or is_path else f"{scheme}://{REDACTED}@{host}"
-
-
-def _without_named(line: str) -> str:
-    """The line up to the first value of a telling name: ``token=…``, ``--token …``, ``"token": "…"``."""
-    if _TELLING.search(line) is None:
-        return line
-    for name in _NAME.finditer(line):
-        follows = not name[2].isspace() or name[1].startswith("-")
-        in_query = line[name.start() - 1 : name.start()] in ("?", "&")
-        if follows and is_telling(name[1], in_query=in_query) and line[name.end() :].strip():
-            return line[: name.end()] + REDACTED + line[len(line.rstrip("\r\n")) :]
-    return line
-
-
-def is_telling(name: str, *, in_query: bool = False) -> bool:
-    """Whether the words of this name mark its value as a secret; ``in_query`` if it is a parameter of a URL's query."""
-    parts = [part.lower() for part in _PARTS.findall(name[-200:])]
-    if not parts or parts[-1] in ("error", "exception"):  # KeyError: 'loss'
-        return False
-    compound = len(parts) > 1 or in_query or name.startswith("-")
-    is_alone = not _ALONE.isdisjoint(parts) or name.lower().endswith(_ENDS)
-    return is_alone or (compound and not _TOGETHER.isdisjoint(parts))
-
-
-# -- arguments that are shown in every report -------------------------------------------------------------------
-
-# Options of the trainer whose values are numbers or its own words: it refuses any other, so that none can be a secret.
-
-NUMBERS: Final = frozenset({
-    "--batch-size", "--checkpoint-every-seconds", "--checkpoint-every-steps", "--checkpoint-keep",
-    "--epochs", "--learning-rate", "--logical-cpus", "--micro-batches",
-    "--per-replica-batch-size", "--progress-every", "--seed",
-    "--stall-timeout", "--start-timeout", "--steps-per-call", "--validate-every",
-})  # fmt: skip
-"""Options of the trainer that take a number, of epochs too."""
-
-WORDS: Final = frozenset({
-    "--data-format", "--keras-override", "--on-nan", "--optimizer", "--schedule", "--shard",
-    "--strategy", "--task",
-})  # fmt: skip
-"""Options of the trainer that take one of a few words."""
-
-_NUMBER: Final = re.compile(r"[+-]?\d{0,12}\.?\d{1,12}(e[+-]?\d{1,3}|epochs?)?", re.IGNORECASE)
-_WORD: Final = re.compile(r"[A-Za-z]{1,24}(-[A-Za-z]{1,24}){0,3}")
-
-
-def is_public(option: str, value: str) -> bool:
-    """Whether an option with this value is shown in every report."""
-    if option in NUMBERS:
-        return _NUMBER.fullmatch(value) is not None
-    return option in WORDS and _WORD.fullmatch(value) is not None
+def is_telling(name: str) -> bool:
+    """Whether the words of this name mark its value as a secret."""
+    return _NAME.search(name) is not None

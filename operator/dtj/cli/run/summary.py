@@ -154,7 +154,7 @@ def _has_checkpoint(ended: FinishedRun, place: RunPlace) -> bool:
 
 def _next_steps(ended: FinishedRun, place: RunPlace) -> tuple[Step, ...]:
     """What to type next; nothing after an end that is one line."""
-    page = Step(place.command_on_latest("report", "--html"), "show everything on one page")
+    page = Step(place.command_on_latest("report"), "show everything on one page")
     file = place.document.path
     match ended.end:
         case End.SUCCEEDED:

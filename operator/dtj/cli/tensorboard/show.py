@@ -6,27 +6,30 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import webbrowser
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 from dtj.api import names, rules
 from dtj.api.job import Job, parse_time
-from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import Condition
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition, Reason
 from dtj.cli.common.connection import next_kubectl
 from dtj.cli.common.formatting import short_time
 from dtj.cli.common.terminal import Exit, say, signals_that_end
 from dtj.client import AsyncClient
+from dtj.core.observed import Pod
 from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.kube.errors import NotFound
 from dtj.kube.gateway import PODS
+from dtj.kube.observed import pod_from
 from dtj.kube.port_forward import PortTaken, Target, forwarded
+from dtj.kube.records import PodRecord, pod_from_object
 from dtj.local import curves
 
 _LOOK_SECONDS: Final = 1.0
@@ -61,48 +64,26 @@ async def show_job(client: AsyncClient, name: str, *, port: int, browser: bool, 
 
 def show_runs(named: Sequence[str], runs: Path, *, port: int, browser: bool, timeout: float) -> int:
     """Show the curves of runs on this machine until Ctrl-C. Returns the exit code."""
+    for number in signals_that_end():
+        signal.signal(number, _end)  # by default they end Python at once, and what it started continues
     try:
         logs = curves.log_option([curves.find_logs(run, runs) for run in named])
         program = curves.find_tensorboard(os.environ)
-        with _signals_raised(), curves.served(program, logs, port=port, timeout=timeout) as server:
+        with curves.served(program, logs, port=port, timeout=timeout) as server:
             _show(", ".join(named), server.port, browser=browser)
             code = server.wait()
-    except _Signalled as error:
-        return Exit.SIGNAL + error.number
     except curves.NoCurves as error:
         say(str(error), err=True)
         return Exit.USAGE
     except curves.NotServing as error:
         say(str(error), err=True)
         return Exit.FAILED
-    except KeyboardInterrupt:
-        return Exit.SIGNAL + 2
     say(f"TensorBoard ended with code {code}", err=True)
     return Exit.FAILED
 
 
-class _Signalled(BaseException):
-    """A signal asks this process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def _signals_raised() -> Iterator[None]:
-    """Within the block, SIGTERM and SIGHUP raise _Signalled: by default they end Python at once, and what it started
-    continues."""
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        raise _Signalled(number)
-
-    before = {number: signal.signal(number, handler) for number in signals_that_end() if number != signal.SIGINT}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(Exit.SIGNAL + number)
 
 
 def _show(subject: str, port: int, *, browser: bool) -> None:
@@ -129,12 +110,13 @@ async def _await_pod(client: AsyncClient, name: str, *, timeout: float) -> None:
                 problem = problem_of(job, now=datetime.now(UTC))
                 if problem is not None:
                     raise _Unavailable(problem, Exit.USAGE)
-                pod = await _pod(client, job)
-                trouble = trouble_of(pod) if pod is not None else None
+                record = await _pod(client, job)
+                pod = pod_from(record) if record is not None else None
+                if pod is not None and pod.ready and not pod.terminating:
+                    return
+                trouble = trouble_of(record) if record is not None else None
                 if trouble is not None:
                     raise _Unavailable(f"TensorBoard of {name} cannot start: {trouble}", Exit.FAILED)
-                if pod is not None and is_ready(pod):
-                    return
                 now = reason_to_wait(job, pod)
                 if now != why:
                     why = now
@@ -145,17 +127,17 @@ async def _await_pod(client: AsyncClient, name: str, *, timeout: float) -> None:
         raise _Unavailable(message, Exit.TIMEOUT) from None
 
 
-async def _pod(client: AsyncClient, job: Job) -> JsonObject | None:
+async def _pod(client: AsyncClient, job: Job) -> PodRecord | None:
     """TensorBoard's pod, or None. Raises _Unavailable if the pod of its name belongs to something else."""
     name = tensorboard_name(job.name)
     try:
-        pod = await client.gateway.get(PODS, namespace=client.namespace, name=name)
+        record = pod_from_object(await client.gateway.get(PODS, namespace=client.namespace, name=name))
     except NotFound:
         return None
-    if dig(pod, "metadata", "ownerReferences", 0, "uid") != job.uid:
+    if not job.owns(record.metadata):
         message = f"pod {name} exists and belongs to something else: delete it, or give the job another name"
         raise _Unavailable(message, Exit.USAGE)
-    return pod
+    return record
 
 
 def problem_of(job: Job, *, now: datetime) -> str | None:
@@ -191,42 +173,20 @@ def _patch(job: Job, fields: JsonObject) -> str:
     return next_kubectl("patch", f"dtj/{job.name}", "--type=merge", "-p", patch)
 
 
-_PERMANENT_REASONS: Final = {
-    "CrashLoopBackOff": "it ends again and again",
-    "RunContainerError": "its image probably has no command tensorboard",
-    "CreateContainerError": "its container cannot be created",
-    "CreateContainerConfigError": "its container cannot be created",
-    "InvalidImageName": "its image has an invalid name",
-    "ErrImagePull": "its image cannot be pulled",
-    "ImagePullBackOff": "its image cannot be pulled",
-}
-
-
-def trouble_of(pod: JsonObject) -> str | None:
+def trouble_of(record: PodRecord) -> str | None:
     """Why TensorBoard's pod does not start, where waiting is of no use."""
-    for status in objects(dig(pod, "status", "containerStatuses")):
-        reason = text(dig(status, "state", "waiting", "reason"))
-        last = text(dig(status, "lastState", "terminated", "message"))
-        words = last or text(dig(status, "state", "waiting", "message"))
-        if reason in _PERMANENT_REASONS:
-            message = " ".join(words.split())
-            detail = f": {message}" if message else ""
-            pod_name = text(dig(pod, "metadata", "name"))
-            return (
-                f"{_PERMANENT_REASONS[reason]} ({reason}){detail}; set spec.tensorBoard.image to an image that has "
-                f"tensorboard, or look at {next_kubectl('logs', pod_name)}"
-            )
-    return None
+    blocker = pod_from(record).blocker
+    if blocker is not None and blocker.reason != Reason.UNSCHEDULABLE:
+        words = f"{blocker.reason}: {blocker.message}"
+    elif any(waiting.reason == "CrashLoopBackOff" for _, waiting in record.waiting):
+        words = "it ends again and again"
+    else:
+        return None
+    look = next_kubectl("logs", record.metadata.name)
+    return f"{words}; set spec.tensorBoard.image to an image that has tensorboard, or look at {look}"
 
 
-def is_ready(pod: JsonObject) -> bool:
-    """Whether it can be shown."""
-    going = dig(pod, "metadata", "deletionTimestamp") is not None
-    conditions = objects(dig(pod, "status", "conditions"))
-    return not going and any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-
-
-def reason_to_wait(job: Job, pod: JsonObject | None) -> str:
+def reason_to_wait(job: Job, pod: Pod | None) -> str:
     """What TensorBoard waits for."""
     if pod is None:
         invalid = job.status.condition(Condition.INVALID)
@@ -235,7 +195,4 @@ def reason_to_wait(job: Job, pod: JsonObject | None) -> str:
         if job.status.state in ("Running", "Succeeded", "Failed"):
             return f"{job.name} is {job.status.state}: its TensorBoard is about to be created"
         return f"{job.name} is {job.status.state or 'new'}: its TensorBoard starts when all its pods run"
-    for condition in objects(dig(pod, "status", "conditions")):
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"TensorBoard finds no node: {text(condition.get('message'))}"
-    return "TensorBoard is starting"
+    return f"TensorBoard finds no node: {pod.blocker.message}" if pod.blocker is not None else "TensorBoard is starting"
