@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, Self
@@ -13,11 +12,11 @@ import msgspec
 
 from dtj import __version__
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
 from dtj.client.checks import Manifest, Source, manifests_of, placed
-from dtj.client.code_manifest import CodeConfigMap, JobWithCode, SubmittedJob, with_code
+from dtj.client.code_manifest import owned_by, with_code
 from dtj.client.code_pack import CodePack, pack
 from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
 from dtj.client.log_follower import follow_logs
@@ -29,8 +28,8 @@ from dtj.client.watching import WaitCondition, snapshots, where_it_is
 from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
-from dtj.kube.errors import ApiError, NotFound, Unavailable
-from dtj.kube.gateway import EVENTS, JOBS, PODS
+from dtj.kube.errors import AlreadyExists, ApiError, NotFound
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, PODS
 from dtj.kube.records import decode_pod
 
 USER_AGENT: Final = f"dtj/{__version__}"
@@ -207,16 +206,10 @@ class AsyncClient:
         found = manifests_of(manifest)
         if len(found) != 1:
             raise InvalidManifest((f"the manifest holds {len(found)} jobs, not one: use submit_all",))
-        if code is None:
-            (created,) = await self._create(found, namespace)
-            return created
-        ((_, where),) = self.placed(found, namespace=namespace)
-        job = with_code(found[0], code if isinstance(code, CodePack) else pack(code))
-        await self.check([(job.manifest, where)])
-        submitted = await self.create_with_code(job, namespace=where)
-        if submitted.warning:
-            warnings.warn(submitted.warning, stacklevel=2)
-        return submitted.job
+        if code is not None:
+            found = (with_code(found[0], code if isinstance(code, CodePack) else pack(code)),)
+        (created,) = await self._create(found, namespace)
+        return created
 
     async def submit_all(self, manifest: Source, *, namespace: str | None = None) -> tuple[Job, ...]:
         """Create the jobs of a manifest, in order, after all of them were checked; otherwise as :meth:`submit`.
@@ -253,32 +246,34 @@ class AsyncClient:
             raise InvalidManifest(tuple(problems))
 
     async def create(self, manifest: Manifest, *, namespace: str) -> Job:
-        """Create a job that was checked. Fields that the cluster's CRD does not know are errors."""
-        return Job.from_object(await self.gateway.create(JOBS, namespace=namespace, body=manifest.body, strict=True))
+        """Create a job that was checked, and the ConfigMap with its code, if it has one, which is deleted with the job.
 
-    async def create_with_code(self, job: JobWithCode, *, namespace: str) -> SubmittedJob:
-        """Create a job that was checked, and the ConfigMap of its code, which is deleted with the job.
-
-        Raises CodeError if another ConfigMap has that name. If the job is refused, no ConfigMap stays.
+        Fields that the cluster's CRD does not know are errors. If the ConfigMap is refused, no job stays.
         """
-        config_map = CodeConfigMap(self.gateway, namespace, job.config_map)
-        uid = await config_map.provide()
-        try:
-            created = await self.create(job.manifest, namespace=namespace)
-        except Unavailable:  # the job may be there
-            raise
-        except ApiError:
-            if uid:
+        code = manifest.config_map
+        if code is not None:  # asked first: a job without its code could not begin
+            with suppress(AlreadyExists):
+                await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=code, dry_run=True)
+        created = Job.from_object(await self.gateway.create(JOBS, namespace=namespace, body=manifest.body, strict=True))
+        if code is not None:
+            try:
+                await self._create_code(owned_by(code, created), namespace)
+            except BaseException:  # Ctrl-C too
                 with suppress(ApiError):
-                    await config_map.delete(uid)
-            raise
+                    await self.gateway.delete(JOBS, namespace=namespace, name=created.name, uid=created.uid)
+                raise
+        return created
+
+    async def _create_code(self, config_map: JsonObject, namespace: str) -> None:
         try:
-            await config_map.give_to(created)
-        except ApiError as error:
-            remedy = f"delete it with kubectl delete configmap -n {namespace} {config_map.name}"
-            warning = f"ConfigMap {config_map.name} will stay when the job is deleted ({error.message}): {remedy}"
-            return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid), warning=warning)
-        return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid))
+            await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=config_map)
+        except AlreadyExists:
+            # That of an earlier job of this name with the same code. The garbage collector may be about to delete it:
+            # giving it another owner would come too late.
+            with suppress(NotFound):
+                name = text(dig(config_map, "metadata", "name"))
+                await self.gateway.delete(CONFIG_MAPS, namespace=namespace, name=name)
+            await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=config_map)
 
     async def suspend(self, name: str, *, namespace: str | None = None) -> Job:
         """Have the job's pods save a checkpoint and end; the job stays, and :meth:`resume` goes on with it.

@@ -25,12 +25,21 @@ from dtj.core.validity import problems
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A document that describes a job which can be run. ``body`` is the job as an API server would store it."""
+    """A document that describes a job which can be run. ``body`` is the job as an API server would store it.
+
+    ``config_map`` holds the code that the pods unpack, if they do: see :mod:`dtj.client.code_manifest`.
+    """
 
     document: Document
     body: JsonObject
     job: Job
     spec: JobSpec
+    config_map: JsonObject | None = None
+
+    @property
+    def objects(self) -> tuple[JsonObject, ...]:
+        """What ``kubectl apply`` needs: the job, after what it needs before it."""
+        return (self.body,) if self.config_map is None else (self.config_map, self.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,35 +8,28 @@ less of it, since it keeps a copy in an annotation. The init container has the i
 of the one that trains, so that pod security, quotas and the quality of service of the pod are as before. All of it
 stands in the manifest: the operator knows nothing of code.
 
-On a cluster the ConfigMap is created before the job, and owned by it afterwards, so that the garbage collector removes
-it with the job. Between the two it belongs to nobody: if the program is killed there, a ConfigMap stays that no job
-uses, and the next submit of the same code takes it.
+On a cluster the ConfigMap is created right after the job, which owns it, so that the garbage collector removes it with
+the job; pods wait for it. If the program is killed between the two, the status of the job names what is missing.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import copy
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dtj.api import names, quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
 from dtj.api.names import Label
 from dtj.client.checks import Manifest, check_documents, sound
-from dtj.client.code_pack import CodePack, digest_of
-from dtj.client.errors import CodeError, InvalidManifest
+from dtj.client.code_pack import CodePack
+from dtj.client.errors import InvalidManifest
 from dtj.client.pod_programs import UNPACK_CODE
 from dtj.core.pod_state import main_container
-from dtj.kube.errors import AlreadyExists, Conflict, NotFound
-from dtj.kube.gateway import CONFIG_MAPS
-
-if TYPE_CHECKING:
-    from dtj.kube.client import KubeGateway  # which takes long to import, and `dtj submit -o yaml` asks nobody
 
 WORKING_DIR: Final = "/code"
 """Where the code is if the manifest sets no ``workingDir``."""
@@ -58,15 +51,7 @@ _DIGITS: Final = 10
 """Digits of the digest in the name of the ConfigMap; all of them are in its annotation."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobWithCode:
-    """A job whose pods unpack the code that ``config_map`` holds; both are complete."""
-
-    manifest: Manifest
-    config_map: JsonObject
-
-
-def with_code(manifest: Manifest, pack: CodePack) -> JobWithCode:
+def with_code(manifest: Manifest, pack: CodePack) -> Manifest:
     """The job with this code. Raises InvalidManifest if the code has no place in it."""
     config_map = _config_map(manifest.job.name, pack)
     body = copy.deepcopy(manifest.document.body)
@@ -75,7 +60,14 @@ def with_code(manifest: Manifest, pack: CodePack) -> JobWithCode:
     if problems:
         raise InvalidManifest(tuple(f"{manifest.document.title}: {problem}" for problem in problems))
     (changed,) = sound(check_documents([replace(manifest.document, body=body)], None))
-    return JobWithCode(changed, config_map)
+    return replace(changed, config_map=config_map)
+
+
+def owned_by(config_map: JsonObject, job: Job) -> JsonObject:
+    """The ConfigMap as it is created on a cluster: deleted with the job."""
+    owner = job.owner_reference()
+    del owner["controller"], owner["blockOwnerDeletion"]  # which ask for more rights, and are for controllers
+    return {**config_map, "metadata": {**object_at(config_map, "metadata"), "ownerReferences": [owner]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,101 +194,3 @@ def _bound_requests(resources: JsonObject) -> None:
         limit = dig(resources, "limits", name)
         if limit is not None and (quantities.parse(amount) or 0) > (quantities.parse(limit) or 0):
             object_at(resources, "requests")[name] = limit
-
-
-# -- on a cluster -------------------------------------------------------------------------------------------------
-
-_ATTEMPTS: Final = 5
-"""How often a step is repeated because somebody else changed the ConfigMap in between: the garbage collector, which
-removes that of a deleted job with the same name and code, or another submit."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubmittedJob:
-    """A job that was created with its code.
-
-    ``config_map`` is the name of the ConfigMap; ``is_new`` whether it was created, too; ``warning`` why it will not be
-    deleted with the job, and what to do, in one line; empty if it will be.
-    """
-
-    job: Job
-    config_map: str
-    is_new: bool
-    warning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CodeConfigMap:
-    """The ConfigMap of a job's code in a namespace."""
-
-    gateway: KubeGateway
-    namespace: str
-    body: JsonObject
-
-    @property
-    def name(self) -> str:
-        return text(dig(self.body, "metadata", "name"))
-
-    async def provide(self) -> str:
-        """Create it. Returns the UID, or an empty text if it is there already.
-
-        Raises CodeError if another one has its name, and ApiError.
-        """
-        for _ in range(_ATTEMPTS):
-            try:
-                return text(dig(await self._create(self.body), "metadata", "uid"))
-            except AlreadyExists:
-                try:
-                    self._check(await self._get())
-                except NotFound:
-                    continue
-                return ""
-        raise Conflict(f"ConfigMap {self.name}: other clients keep creating and deleting it")
-
-    async def give_to(self, job: Job) -> None:
-        """Have it deleted with the job; the jobs that own it already stay its owners. Raises ApiError."""
-        owner: JsonObject = {
-            name: value
-            for name, value in job.owner_reference().items()
-            if name
-            not in ("controller", "blockOwnerDeletion")  # an object has one controller, and may have many owners
-        }
-        for _ in range(_ATTEMPTS):
-            try:
-                found = await self._get()
-                owners = [*objects(dig(found, "metadata", "ownerReferences")), owner]
-                version = text(dig(found, "metadata", "resourceVersion"))
-                patch: JsonObject = {"metadata": {"resourceVersion": version, "ownerReferences": list(owners)}}
-                await self.gateway.patch(CONFIG_MAPS, namespace=self.namespace, name=self.name, patch=patch)
-            except NotFound:  # it went with the job that owned it before: the pods of this one wait for it
-                await self.provide()
-            except Conflict:
-                continue
-            else:
-                return
-        raise Conflict(f"ConfigMap {self.name}: other clients keep changing it")
-
-    async def delete(self, uid: str) -> None:
-        """Delete the one with this UID. Raises ApiError."""
-        await self.gateway.delete(CONFIG_MAPS, namespace=self.namespace, name=self.name, uid=uid)
-
-    async def _create(self, body: JsonObject) -> JsonObject:
-        return await self.gateway.create(CONFIG_MAPS, namespace=self.namespace, body=body)
-
-    async def _get(self) -> JsonObject:
-        return await self.gateway.get(CONFIG_MAPS, namespace=self.namespace, name=self.name)
-
-    def _check(self, found: JsonObject) -> None:
-        """Raises CodeError unless ``found`` has the same files. Its bytes may differ: see :func:`digest_of`."""
-        if _digest(found) != _digest(self.body) or found.get("immutable") is not True:
-            raise CodeError(
-                f"ConfigMap {self.name} in namespace {self.namespace} has other content than the code: delete it with "
-                f"kubectl delete configmap -n {self.namespace} {self.name}"
-            )
-
-
-def _digest(config_map: JsonObject) -> str:
-    try:
-        return digest_of(base64.b64decode(text(dig(config_map, "binaryData", ARCHIVE)), validate=True))
-    except binascii.Error:
-        return ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import CHECKPOINT_VOLUME
@@ -19,63 +19,9 @@ from dtj.core.pod_state import main_container
 if TYPE_CHECKING:
     from dtj.client import ApiError, AsyncClient, Job
     from dtj.client.checks import Manifest
-    from dtj.client.code_manifest import JobWithCode
 
 
-class Submission(Protocol):
-    """A job to be created."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """The job as it is sent."""
-        ...
-
-    @property
-    def objects(self) -> list[JsonObject]:
-        """What ``kubectl apply`` needs: the job, after what it needs before it."""
-        ...
-
-    async def create(self, client: AsyncClient, *, namespace: str) -> tuple[Job, str]:
-        """The job, and a line about its code, which is empty without code. Raises ApiError and CodeError."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class WithoutCode:
-    """A job whose image has all that it needs."""
-
-    manifest: Manifest
-
-    @property
-    def objects(self) -> list[JsonObject]:
-        return [self.manifest.body]
-
-    async def create(self, client: AsyncClient, *, namespace: str) -> tuple[Job, str]:
-        return await client.create(self.manifest, namespace=namespace), ""
-
-
-@dataclass(frozen=True, slots=True)
-class WithConfigMap:
-    """A job whose code is in a ConfigMap, which is created before it."""
-
-    job: JobWithCode
-
-    @property
-    def manifest(self) -> Manifest:
-        return self.job.manifest
-
-    @property
-    def objects(self) -> list[JsonObject]:
-        return [self.job.config_map, self.manifest.body]
-
-    async def create(self, client: AsyncClient, *, namespace: str) -> tuple[Job, str]:
-        submitted = await client.create_with_code(self.job, namespace=namespace)
-        if submitted.warning:
-            _warn(submitted.warning)
-        return submitted.job, f"configmap/{submitted.config_map} {'created' if submitted.is_new else 'unchanged'}"
-
-
-def submissions(manifests: Iterable[Manifest], code: str | None) -> Sequence[Submission]:
+def with_code_of(manifests: Iterable[Manifest], code: str | None) -> tuple[Manifest, ...]:
     """The jobs with the files of the directory ``code``, which is packed once; what was packed is printed on standard
     error.
 
@@ -83,9 +29,9 @@ def submissions(manifests: Iterable[Manifest], code: str | None) -> Sequence[Sub
     its image may have them. Raises CodeError and InvalidManifest.
     """
     if code is None:
-        found = tuple(map(WithoutCode, manifests))
+        found = tuple(manifests)
         for each in found:
-            _warn_of_missing_files(each.manifest)
+            _warn_of_missing_files(each)
         return found
     from dtj.client import CodeError
     from dtj.client.code_manifest import with_code
@@ -95,22 +41,22 @@ def submissions(manifests: Iterable[Manifest], code: str | None) -> Sequence[Sub
         packed = pack(code)
     except CodeError as error:
         raise CodeError(f"{CODE}: {error}") from error
-    jobs = tuple(WithConfigMap(with_code(manifest, packed)) for manifest in manifests)
+    jobs = tuple(with_code(manifest, packed) for manifest in manifests)
     _warn(f"Code of {code}: {packed.summary}")
     return jobs
 
 
-async def create_or_report(submission: Submission, client: AsyncClient, *, namespace: str) -> tuple[Job, str] | None:
-    """What :meth:`Submission.create` returns; None if the cluster refuses the job, which is printed on standard error.
-    Raises Unavailable and CodeError."""
+async def create_or_report(manifest: Manifest, client: AsyncClient, *, namespace: str) -> Job | None:
+    """The job that was created; None if the cluster refuses it, which is printed on standard error. Raises
+    Unavailable."""
     from dtj.client import ApiError, Unavailable
 
     try:
-        return await submission.create(client, namespace=namespace)
+        return await client.create(manifest, namespace=namespace)
     except Unavailable:
         raise
     except ApiError as error:
-        _warn(_refusal(submission.manifest, error, commands_in(namespace, usual=client.namespace)))
+        _warn(_refusal(manifest, error, commands_in(namespace, usual=client.namespace)))
         return None
 
 

@@ -17,12 +17,12 @@ from dtj.cli.common.console import Console, Screen, Text
 from dtj.cli.common.formatting import listed
 from dtj.cli.common.job_view import lasted, strategy_words
 from dtj.cli.common.options import Place
-from dtj.cli.common.submission import Submission, create_or_report, submissions
+from dtj.cli.common.submission import create_or_report, with_code_of
 from dtj.cli.common.terminal import Exit, say
 from dtj.cli.run.live import screen, stamped
 from dtj.cli.run.summary import CommandLine, end_of_job, next_commands, print_summary, width_of
 from dtj.client import ApiError, AsyncClient, Forbidden, JobGone, Pod
-from dtj.client.checks import check, sound
+from dtj.client.checks import Manifest, check, sound
 from dtj.core.replicas import deciding_replica, replicas
 from dtj.local.view import RunView, newest_pods, run_view
 
@@ -43,10 +43,10 @@ def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout
 
     async def run_all(client: AsyncClient) -> int:
         found = client.placed(sound(checked))
-        jobs = submissions((manifest for manifest, _ in found), code)
-        await client.check((job.manifest, where) for job, (_, where) in zip(jobs, found, strict=True))
+        jobs = with_code_of((manifest for manifest, _ in found), code)
+        await client.check((job, where) for job, (_, where) in zip(jobs, found, strict=True))
         for number, (job, (_, namespace)) in enumerate(zip(jobs, found, strict=True), start=1):
-            rest = [later.manifest.job.name for later in jobs[number:]]
+            rest = [later.job.name for later in jobs[number:]]
             try:
                 exit_code = await _run_one(client, job, namespace, timeout=timeout, console=console)
             except asyncio.CancelledError:
@@ -63,15 +63,14 @@ def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout
 
 
 async def _run_one(
-    client: AsyncClient, submission: Submission, namespace: str, *, timeout: float | None, console: Console
+    client: AsyncClient, manifest: Manifest, namespace: str, *, timeout: float | None, console: Console
 ) -> int:
-    submitted = await create_or_report(submission, client, namespace=namespace)
-    if submitted is None:
+    job = await create_or_report(manifest, client, namespace=namespace)
+    if job is None:
         return Exit.API
-    job, _ = submitted
     again = commands_in(job.namespace, usual=client.namespace)
     shown = screen(console)
-    shown.say(f"{job.name}: {strategy_words(submission.manifest.spec)}, submitted to namespace {job.namespace}")
+    shown.say(f"{job.name}: {strategy_words(manifest.spec)}, submitted to namespace {job.namespace}")
     try:
         with shown.shown():
             async with asyncio.timeout(timeout) as limit:
