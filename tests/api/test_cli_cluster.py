@@ -16,10 +16,9 @@ import yaml
 from bad_pods import resources
 from builders import manifest
 from patience import PATIENCE_SECONDS
-from support.command_line import CommandLine, Terminal
+from support.command_line import CommandLine
 from support.job_world import JobWorld
 from support.local_runs import write
-from support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.api
 
@@ -284,29 +283,3 @@ def test_a_list_comes_as_a_table_as_names_and_as_whole_objects(world: JobWorld, 
     whole = json.loads(dtj.run("list", "-o", "json").stdout)
     assert [item["spec"]["strategy"] for item in whole["items"]] == ["MultiWorkerMirrored"] * 2
     assert yaml.safe_load(dtj.run("list", "-o", "yaml", "-l", "team=none").stdout)["items"] == []
-
-
-def test_a_watched_list_is_a_line_a_change(world: JobWorld, operator: OperatorProcess, dtj: CommandLine) -> None:
-    world.begin("a")
-    world.await_state("Starting", "a")
-    watching = dtj.start("list", "--watch")
-    assert read_until(watching, "a ").splitlines()[0].split()[:2] == ["NAME", "STATE"]
-    world.run_pods("a")
-    assert "Running" in read_until(watching, "2/2")
-    world.delete_job("a")
-    read_until(watching, "a deleted")
-    watching.send_signal(signal.SIGINT)
-    _, errors = watching.communicate(timeout=PATIENCE_SECONDS)
-    assert (watching.returncode, errors) == (130, "")
-
-
-def test_a_watched_list_on_a_terminal_is_drawn_in_place(world: JobWorld, dtj: CommandLine) -> None:
-    terminal = Terminal()
-    watching = dtj.start("list", "--watch", output=terminal.theirs)
-    terminal.opened()
-    terminal.read_until(f"No jobs in namespace {world.namespace}.")
-    world.submit("a")
-    terminal.read_until("MultiWorkerMirrored")
-    watching.send_signal(signal.SIGINT)
-    assert watching.wait(timeout=PATIENCE_SECONDS) == 130
-    terminal.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, Self
 
@@ -128,17 +128,6 @@ class AsyncClient:
                 if uid not in jobs:
                     return
                 yield jobs[uid]
-
-    async def follow_objects(
-        self, *, namespace: str | None = None, all_namespaces: bool = False, selector: str = ""
-    ) -> AsyncGenerator[Mapping[str, JsonObject], None]:
-        """The jobs of a selection by UID, as the API server has them: now, and after each change, without end. As
-        :meth:`follow` otherwise."""
-        where = None if all_namespaces else namespace or self.namespace
-        found = snapshots(self.gateway, JOBS, decode=_decode, namespace=where, selector=selector)
-        async with aclosing(found):
-            async for jobs in found:
-                yield jobs
 
     async def pods(self, job: Job) -> tuple[Pod, ...]:
         """The job's pods, by role, index and age; including those of earlier attempts that still exist."""
