@@ -17,12 +17,12 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RestartCounts, RootCause
 from dtj.cli.common.formatting import dumped
+from dtj.cli.common.job_view import job_view
 from dtj.cli.common.options import Duration
 from dtj.cli.list import job_rows, padded
-from dtj.cli.run.on_cluster import cluster_view, news
 from dtj.cli.run.summary import end_of_job, next_commands
 from dtj.core.observed import Blocker, Phase, Pod
-from dtj.local.view import RunView
+from dtj.local.view import newest_pods, run_view
 
 pytestmark = pytest.mark.unit
 
@@ -37,13 +37,12 @@ def with_status(of: Job | None = None, **status: object) -> Job:
     return replace(of or job(), status=JobStatus(**status))  # type: ignore[arg-type]
 
 
-def view(of: Job, *pods: Pod) -> RunView:
+def states(of: Job, *pods: Pod, started: tuple[str, ...] = ()) -> list[str]:
     assert of.spec is not None
-    return cluster_view(of, of.spec, pods, now=LATER)
-
-
-def states(of: Job, *pods: Pod) -> list[str]:
-    return [replica.state for replica in view(of, *pods).replicas]
+    newest = newest_pods(pods)
+    quiet = {replica: Progress(phase="" if each.ready else "Gate") for replica, each in newest.items()}
+    view = run_view(of, of.spec, pods=pods, progress=quiet, elapsed=0.0, started=started)
+    return [replica.state for replica in view.replicas]
 
 
 # -- the view -------------------------------------------------------------------------------------------------
@@ -77,51 +76,14 @@ def test_of_a_replica_that_was_replaced_the_newest_pod_counts() -> None:
     assert states(restarted, new, old)[0] == "Running"
 
 
-def test_the_jobs_progress_is_shown_of_the_replica_that_knows_it() -> None:
-    progress = Progress(phase="Training", step=10, total_steps=40, metrics={"loss": "0.5"})
-    training = with_status(state="Running", progress=progress)
-    first, second = view(training, pod(training, "worker-0"), pod(training, "worker-1")).replicas
-    assert (first.state, first.progress.step, first.progress.metrics) == ("Training", 10, {"loss": "0.5"})
-    assert (second.state, second.progress.step) == ("Running", None)
+def test_a_replica_without_a_pod_is_still_to_come_until_it_has_begun() -> None:
+    assert states(job()) == ["Pending", "Pending"]
+    assert states(job(), started=("worker-1",)) == ["Pending", "Stopped"]
 
 
 def test_the_time_of_a_job_ends_with_it() -> None:
-    assert view(job()).elapsed == 300.0
-    assert view(with_status(completion_time="2026-01-02T03:04:35Z")).elapsed == 30.0
-
-
-def test_a_replica_without_a_pod_is_still_to_come_until_the_job_has_ended() -> None:
-    begun = "2026-01-02T03:04:05Z"
-    assert states(with_status(state="Starting", start_time=begun)) == ["Pending", "Pending"]
-    ended_job = with_status(conditions=(known(Condition.COMPLETE, "True"),), start_time=begun)
-    assert states(ended_job) == ["Stopped", "Stopped"]
-
-
-# -- news -----------------------------------------------------------------------------------------------------
-
-
-def test_an_obstacle_is_reported_once_though_its_words_change() -> None:
-    starting = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.WAITING_FOR_PODS, "0 of 2"),))
-    blocked = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.UNSCHEDULABLE, "0/3 nodes"),))
-    other_words = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.UNSCHEDULABLE, "0/4 nodes"),))
-    assert news(job(), starting) == ()
-    assert news(starting, blocked) == ("Unschedulable: 0/3 nodes",)
-    assert news(blocked, other_words) == ()
-
-
-def test_a_restart_is_reported_with_its_reason_and_its_end_is_not() -> None:
-    restarting = with_status(conditions=(known(Condition.RESTARTING, "True", Reason.REPLICA_LOST, "worker-1 is gone"),))
-    over = with_status(conditions=(known(Condition.RESTARTING, "False", Reason.NOT_RESTARTING),))
-    assert news(job(), restarting) == ("ReplicaLost: worker-1 is gone",)
-    assert news(restarting, over) == ()
-
-
-def test_one_thing_is_reported_once_though_two_conditions_name_it() -> None:
-    lost = (Reason.REPLICA_LOST, "worker-1 is gone")
-    both = with_status(
-        conditions=(known(Condition.RESTARTING, "True", *lost), known(Condition.PODS_READY, "False", *lost))
-    )
-    assert news(job(), both) == ("ReplicaLost: worker-1 is gone",)
+    assert job_view(job(), now=LATER).lasted == 300.0
+    assert job_view(with_status(completion_time="2026-01-02T03:04:35Z"), now=LATER).lasted == 30.0
 
 
 # -- the end --------------------------------------------------------------------------------------------------

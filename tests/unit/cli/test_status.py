@@ -331,6 +331,16 @@ def test_a_change_is_one_line_without_a_terminal() -> None:
     assert change_line(waiting()) == "Starting  0/2"
 
 
+def test_a_change_says_what_is_in_the_way_and_why_the_job_restarts() -> None:
+    blocked = condition(Condition.PODS_READY, "False", "Unschedulable", "0 of 2 pods are ready; worker-1:\n0/3 nodes")
+    what = overview(body(blocked, state="Starting", ready="0/2", reason="Unschedulable"))
+    assert change_line(what) == "Starting  0/2  Unschedulable: 0 of 2 pods are ready; worker-1: 0/3 nodes"
+    restarting = condition(Condition.RESTARTING, "True", "ReplicaLost", "attempt 2: worker-1 is gone")
+    waits = condition(Condition.PODS_READY, "False", "WaitingForPods", "0 of 2 pods are ready")
+    what = overview(body(restarting, waits, state="Restarting", ready="0/2", reason="WaitingForPods"))
+    assert change_line(what) == "Restarting  0/2  WaitingForPods  attempt 2: worker-1 is gone"
+
+
 # -- why -------------------------------------------------------------------------------------------------------
 
 

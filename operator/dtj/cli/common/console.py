@@ -146,6 +146,11 @@ class Screen(Generic[T]):
             else None
         )
 
+    @property
+    def draws(self) -> bool:
+        """Whether this is a terminal."""
+        return self._live is not None
+
     def shown(self) -> AbstractContextManager[object]:
         """The context in which it is shown."""
         return self._live if self._live is not None else nullcontext()

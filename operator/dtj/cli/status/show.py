@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,22 +14,23 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from dtj.api.job import parse_time
+from dtj.api.job import Job, parse_time
 from dtj.api.json import dig, text
-from dtj.api.names import Condition, State
+from dtj.api.names import Condition, Reason, State
 from dtj.cli.common.connection import next_command, next_kubectl
 from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
 from dtj.cli.common.formatting import as_json, counted, short_time
 from dtj.cli.common.job_view import JobView, job_view, next_words
 from dtj.cli.common.terminal import Exit, say, write
-from dtj.client import AsyncClient
+from dtj.client import AsyncClient, JobGone
 from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
+from dtj.client.watching import OUTAGE_SECONDS
 from dtj.core.pod_state import state_text, stopped_on_request
 from dtj.core.replicas import deciding_replica
 from dtj.kube.errors import ApiError, NotFound, Unavailable
-from dtj.kube.waiting import Backoff
+from dtj.kube.waiting import Backoff, loop_time
 
 _REFRESH_SECONDS: Final = 5.0
 """Seconds after which the job is read again if no change was reported: pods change before the job does."""
@@ -48,7 +49,7 @@ async def show_once(client: AsyncClient, name: str, *, form: str | None) -> int:
         write(_dumped(overview, form))
         return Exit.OK
     console = _console()
-    console.print(status_view(overview, width=console.width, typed=_typed))
+    console.print(status_view(overview, width=console.width, typed=typed_in()))
     return Exit.OK
 
 
@@ -57,14 +58,19 @@ def _dumped(overview: Overview, form: str) -> str:
     return as_json(body, indent=2) if form == "json" else yaml.safe_dump(body, sort_keys=False)
 
 
-def _typed(words: Sequence[str]) -> str:
-    program, *arguments = words
-    return next_kubectl(*arguments) if program == "kubectl" else next_command(*arguments)
+def typed_in(namespace: str = "") -> Typed:
+    """How a person types commands about a job, whose namespace is named if it is not the one that was asked for."""
+
+    def typed(words: Sequence[str]) -> str:
+        program, *arguments = words
+        return (next_kubectl if program == "kubectl" else next_command)(*arguments, namespace=namespace)
+
+    return typed
 
 
-def _screen() -> Screen[Overview]:
-    console = _console()
-    return Screen(console, drawn=lambda seen, width: status_view(seen, width=width, typed=_typed), lines=_changes)
+def job_screen(console: Console, typed: Typed) -> Screen[Overview]:
+    """The screen of a job that is followed: all its sections, or a line for each change."""
+    return Screen(console, drawn=lambda seen, width: status_view(seen, width=width, typed=typed), lines=_changes)
 
 
 def _changes(before: Overview | None, now: Overview) -> Iterator[str]:
@@ -80,37 +86,56 @@ def _console() -> Console:
 
 async def watch(client: AsyncClient, name: str) -> int:
     """Show the job at each change until it has ended or is deleted. Returns the exit code. Raises ApiError."""
-    overview = await gather(client.gateway, name, namespace=client.namespace)
-    uid = overview.job.uid
-    changed = asyncio.Event()
-    following = asyncio.create_task(_follow(client, name, changed))
-    screen = _screen()
+    screen = job_screen(_console(), typed_in())
+    first = await gather(client.gateway, name, namespace=client.namespace)
     try:
         with screen.shown():
-            while overview.job.uid == uid:
-                screen.show(overview)
-                if overview.job.status.terminal:
-                    return Exit.OK
-                await _next_change(changed)
-                overview = await _gathered(client, name, overview)
-        say(f"{name} was deleted and created again.", err=True)
-        return Exit.OK
-    except NotFound:
-        say(f"{name} was deleted.", err=True)
-        return Exit.OK
+            await follow(client, first, screen, until=lambda job: job.status.terminal)
+    except JobGone as error:
+        say(str(error), err=True)
     except asyncio.CancelledError:
         say(f"{name} continues to run.", err=True)
         raise
+    return Exit.OK
+
+
+async def follow(
+    client: AsyncClient, overview: Overview, screen: Screen[Overview], *, until: Callable[[Job], bool]
+) -> Job:
+    """Show a job as it is, and at each change ``until`` it is as was asked for. Returns it.
+
+    Raises JobGone when it is deleted, and ApiError, Unavailable if the cluster is silent for minutes.
+    """
+    job = overview.job
+    changed = asyncio.Event()
+    following = asyncio.create_task(_note_changes(client, job, changed))
+    answered_at = loop_time()
+    try:
+        while True:
+            screen.show(overview)
+            if until(overview.job):
+                return overview.job
+            await _next_change(changed)
+            try:
+                overview = await gather(client.gateway, job.name, namespace=job.namespace)
+                answered_at = loop_time()
+            except NotFound as error:
+                raise JobGone(f"{job.name}: was deleted", job=overview.job) from error
+            except Unavailable:
+                if loop_time() - answered_at > OUTAGE_SECONDS:
+                    raise
+            if overview.job.uid != job.uid:
+                raise JobGone(f"{job.name}: was deleted and created again", job=overview.job)
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def _follow(client: AsyncClient, name: str, changed: asyncio.Event) -> None:
-    """Set ``changed`` when the job changes. If it cannot be followed, the job is read at intervals."""
+async def _note_changes(client: AsyncClient, job: Job, changed: asyncio.Event) -> None:
+    """Set ``changed`` when the job changes. If it cannot be followed, it is read at intervals."""
     for delay in Backoff(base=1.0, cap=30.0):
         try:
-            async with aclosing(client.follow(name)) as jobs:
+            async with aclosing(client.follow(job.name, namespace=job.namespace)) as jobs:
                 async for _ in jobs:
                     changed.set()
         except ApiError:
@@ -121,19 +146,9 @@ async def _follow(client: AsyncClient, name: str, changed: asyncio.Event) -> Non
 
 async def _next_change(changed: asyncio.Event) -> None:
     await asyncio.sleep(_CALM_SECONDS)
-    try:
+    with suppress(TimeoutError):
         await asyncio.wait_for(changed.wait(), _REFRESH_SECONDS)
-    except TimeoutError:
-        return
     changed.clear()
-
-
-async def _gathered(client: AsyncClient, name: str, before: Overview) -> Overview:
-    """The job as it is now, or as it was if the cluster does not answer at present."""
-    try:
-        return await gather(client.gateway, name, namespace=client.namespace)
-    except Unavailable:
-        return before
 
 
 Typed = Callable[[Sequence[str]], str]
@@ -185,11 +200,21 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
     return Group(*parts)
 
 
+_PLAIN_REASONS: Final = frozenset(
+    {"", Reason.PENDING, Reason.WAITING_FOR_PODS, Reason.STOPPING_PODS, Reason.JOB_FINISHED}
+)
+"""Reasons that the state and the number of ready pods explain."""
+
+
 def change_line(overview: Overview) -> str:
     """The job in one line, for where no screen can be drawn again."""
-    view = job_view(overview.job, now=overview.at)
+    view, status = job_view(overview.job, now=overview.at), overview.job.status
     reason = view.reason if view.state != State.SUCCEEDED else ""
-    return "  ".join(filter(None, (view.state, view.ready, reason, ", ".join(view.progress))))
+    if view.why and reason not in _PLAIN_REASONS:
+        reason += f": {' '.join(view.why.split())}"
+    restart = status.condition(Condition.RESTARTING) if status.is_true(Condition.RESTARTING) else None
+    restarts = restart.message if restart is not None else ""
+    return "  ".join(filter(None, (view.state, view.ready, reason, restarts, ", ".join(view.progress))))
 
 
 def _summary(overview: Overview, view: JobView) -> Iterator[RenderableType]:
