@@ -14,23 +14,17 @@ import yaml
 from builders import NOW, ended, job, manifest, pod, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.names import Condition, Reason
-from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RestartCounts, RootCause
+from dtj.api.names import Reason
+from dtj.api.status import JobStatus, Progress
 from dtj.cli.common.formatting import dumped
-from dtj.cli.common.job_view import job_view
 from dtj.cli.common.options import Duration
 from dtj.cli.list import job_rows, padded
-from dtj.cli.run.summary import end_of_job, next_commands
 from dtj.core.observed import Blocker, Phase, Pod
 from dtj.local.view import newest_pods, run_view
 
 pytestmark = pytest.mark.unit
 
 LATER = NOW + timedelta(minutes=5)
-
-
-def known(kind: Condition, status: str, reason: str = "", message: str = "") -> ConditionStatus:
-    return ConditionStatus(type=kind, status=status, reason=reason, message=message)  # type: ignore[arg-type]
 
 
 def with_status(of: Job | None = None, **status: object) -> Job:
@@ -79,84 +73,6 @@ def test_of_a_replica_that_was_replaced_the_newest_pod_counts() -> None:
 def test_a_replica_without_a_pod_is_still_to_come_until_it_has_begun() -> None:
     assert states(job()) == ["Pending", "Pending"]
     assert states(job(), started=("worker-1",)) == ["Pending", "Stopped"]
-
-
-def test_the_time_of_a_job_ends_with_it() -> None:
-    assert job_view(job(), now=LATER).lasted == 300.0
-    assert job_view(with_status(completion_time="2026-01-02T03:04:35Z"), now=LATER).lasted == 30.0
-
-
-# -- the end --------------------------------------------------------------------------------------------------
-
-
-def again(*words: str) -> str:
-    return " ".join(("dtj", *words, "-n", "team"))
-
-
-def end_text(of: Job) -> str:
-    return "\n".join(line.plain for line in end_of_job(of, again=again, now=LATER))
-
-
-def test_success_says_what_came_out_and_what_to_type_next() -> None:
-    done = with_status(
-        state="Succeeded",
-        completion_time="2026-01-02T03:09:07Z",
-        conditions=(known(Condition.COMPLETE, "True"),),
-        progress=Progress(metrics={"loss": "0.05", "accuracy": "0.98"}, examples_per_second=25_400),
-        export=ExportedModel(path="/models/1", formats=("SavedModel",), size=1_900_000),
-        restarts=RestartCounts(total=3, preemption=2, disruption=1),
-    )
-    assert end_text(done) == (
-        "digits succeeded after 5m02s\n"
-        "  metrics      loss 0.05  accuracy 0.98\n"
-        "  speed        25.4k examples/s at the end\n"
-        "  model        /models/1  (SavedModel; 1.9M bytes)\n"
-        "  restarts     3 (2 preemption, 1 disruption)\n"
-        "Next\n"
-        "  dtj logs digits -n team    # show what its pods printed\n"
-        "  dtj status digits -n team  # show all details\n"
-        "  dtj delete digits -n team  # delete it and its pods"
-    )
-
-
-def test_failure_says_why_who_was_first_its_last_words_and_what_to_do() -> None:
-    cause = RootCause(
-        role="worker", index=1, node="node-3", exit_code=137, reason="OOMKilled", log_tail="boom", hint="use less"
-    )
-    failed = with_status(
-        conditions=(known(Condition.FAILED, "True", "BackoffLimitExceeded", "worker-1 failed 4 times"),),
-        completion_time="2026-01-02T03:04:35Z",
-        root_cause=cause,
-    )
-    assert end_text(failed).startswith(
-        "digits failed after 30s\n"
-        "  why          worker-1 failed 4 times\n"
-        "  cause        worker-1 exited with code 137 (OOMKilled) on node-3\n"
-        "               boom\n"
-        "  hint         use less\n"
-        "Next\n"
-        "  dtj logs digits --first-error -n team  # show the first error\n"
-    )
-
-
-def test_an_invalid_job_says_what_to_fix() -> None:
-    invalid = with_status(conditions=(known(Condition.INVALID, "True", "TemplateRejected", "spec.template: no"),))
-    assert end_text(invalid) == (
-        "digits cannot run after 5m00s\n"
-        "  cause        spec.template: no\n"
-        "Next\n"
-        "  dtj delete digits -n team  # delete it, fix the manifest and submit it again"
-    )
-
-
-def test_a_job_that_goes_on_can_be_looked_at_again_and_stopped() -> None:
-    lines = [line.plain for line in next_commands(job(), again=again)]
-    assert [line.split("#")[0].strip() for line in lines[1:]] == [
-        "dtj logs digits -f -n team",
-        "dtj status digits --watch -n team",
-        "dtj wait digits -n team",
-        "dtj suspend digits -n team",
-    ]
 
 
 # -- lists ----------------------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ class Shown(list[str]):
         self.append(now.job.status.state)
 
 
-def followed(monkeypatch: pytest.MonkeyPatch, *answers: Overview | Exception) -> tuple[Job, Shown]:
-    """The job when the following ends, and what was shown; ``answers`` are what the cluster says, in turn."""
+def followed(monkeypatch: pytest.MonkeyPatch, *answers: Overview | Exception) -> tuple[Overview, Shown]:
+    """What was seen last, and what was shown; ``answers`` are what the cluster says, in turn."""
     left = iter(answers)
 
     async def gather(*_: object, **__: object) -> Overview:
@@ -62,8 +62,8 @@ def followed(monkeypatch: pytest.MonkeyPatch, *answers: Overview | Exception) ->
 
 
 def test_a_job_is_shown_until_it_is_as_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, shown = followed(monkeypatch, FIRST, DONE)
-    assert (job, shown) == (DONE.job, ["Starting", "Starting", "Succeeded"])
+    last, shown = followed(monkeypatch, FIRST, DONE)
+    assert (last, shown) == (DONE, ["Starting", "Starting", "Succeeded"])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_deleted_job_ends_it(monkeypatch: pytest.MonkeyPatch, answer: Overview
 
 
 def test_a_cluster_that_is_silent_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert followed(monkeypatch, SILENT, SILENT, DONE)[0] == DONE.job
+    assert followed(monkeypatch, SILENT, SILENT, DONE)[0] == DONE
     monkeypatch.setattr(show, "OUTAGE_SECONDS", -1.0)
     with pytest.raises(Unavailable):
         followed(monkeypatch, SILENT, DONE)

@@ -106,7 +106,7 @@ def clock(moment: datetime) -> str:
 
 
 def _sections(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: History) -> Iterator[tuple[str, str]]:
-    why = "" if job.status.is_true(Condition.COMPLETE) else job_view(job, now=evidence.taken_at).why
+    why = "" if job.status.is_true(Condition.COMPLETE) else job_view(job).why
     cause = CauseView.of(job.status.root_cause) if job.status.root_cause is not None else None
     logs, unread = _logs(evidence, job), [*evidence.unread]
     events = [event for part in (*evidence.earlier, evidence) for event in part.events]
@@ -166,7 +166,7 @@ def _key(words: str, mark: str) -> str:
 
 def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...], known: History) -> Iterator[tuple[str, str]]:
     status, progress = job.status, job.status.progress
-    facts = job_view(job, now=evidence.taken_at).facts
+    facts = job_view(job).facts
     yield from ((name, facts[name]) for name in ("strategy", "gang") if name in facts)
     images = dict.fromkeys(image for pod in evidence.pods if (image := text(main_container_of(pod).get("image"))))
     if images and not evidence.on_this_machine:  # which pulls none

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from functools import partial
 
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.cli.common.connection import format_api_error, next_command, with_client
-from dtj.cli.common.console import Console, Text
+from dtj.cli.common.connection import format_api_error, with_client
+from dtj.cli.common.console import TERMINAL_WIDTH, Console, Step, Text, next_block
 from dtj.cli.common.formatting import listed
-from dtj.cli.common.job_view import strategy_words
+from dtj.cli.common.job_view import next_words, strategy_words
 from dtj.cli.common.options import Place
 from dtj.cli.common.submission import create_or_report, with_code_of
 from dtj.cli.common.terminal import Exit, say
-from dtj.cli.run.summary import CommandLine, end_of_job, next_commands, print_summary, width_of
-from dtj.cli.status.show import follow, job_screen, typed_in
+from dtj.cli.status.show import Typed, follow, job_console, job_screen, status_view, typed_in
 from dtj.client import ApiError, AsyncClient
 from dtj.client.checks import Manifest, check, sound
 from dtj.client.overview import gather
@@ -26,7 +23,7 @@ from dtj.client.overview import gather
 def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout: float | None) -> int:
     """Submit each job of these files with the files of ``code``, and follow it to its end, up to the
     first that does not succeed. Returns the exit code."""
-    console = Console(highlight=False)
+    console = job_console()
     checked = check(files, None)
 
     async def run_all(client: AsyncClient) -> int:
@@ -57,29 +54,29 @@ async def _run_one(
     if job is None:
         return Exit.API
     elsewhere = job.namespace if job.namespace != client.namespace else ""
-    again = partial(next_command, namespace=elsewhere)
-    screen = job_screen(console, typed_in(elsewhere))
+    typed = typed_in(elsewhere)
+    screen = job_screen(console, typed)
     screen.say(f"{job.name}: {strategy_words(manifest.spec)}, submitted to namespace {job.namespace}")
     try:
         with screen.shown():
             async with asyncio.timeout(timeout) as limit:
                 first = await gather(client.gateway, job.name, namespace=job.namespace)
-                job = await follow(client, first, screen, until=_is_over)
+                last = await follow(client, first, screen, until=_is_over)
     except TimeoutError:
         if not limit.expired():
             raise
-        _say_going_on(job, "The --timeout has expired.", console, again)
+        _say_going_on(job, "The --timeout has expired.", console, typed)
         return Exit.TIMEOUT
     except asyncio.CancelledError:
-        _say_going_on(job, "Detached.", console, again)
+        _say_going_on(job, "Detached.", console, typed)
         raise
     except ApiError as error:
         say(format_api_error(error), err=True)
-        _say_going_on(job, "The job can no longer be followed.", console, again)
+        _say_going_on(job, "The job can no longer be followed.", console, typed)
         return Exit.API
     if not screen.draws:  # else it shows all of this already
-        print_summary(console, end_of_job(job, again=again, now=datetime.now(UTC), width=width_of(console)))
-    return _exit_code(job)
+        console.print(status_view(last, width=console.width, typed=typed))
+    return _exit_code(last.job)
 
 
 def _is_over(job: Job) -> bool:
@@ -93,10 +90,11 @@ def _exit_code(job: Job) -> int:
     return Exit.FAILED if job.status.is_true(Condition.FAILED) else Exit.USAGE
 
 
-def _say_going_on(job: Job, why: str, console: Console, again: CommandLine) -> None:
+def _say_going_on(job: Job, why: str, console: Console, typed: Typed) -> None:
     """Print that the command ends but the job does not, and how to come back to it."""
     console.print(Text(f"{why} {job.name} continues to run on the cluster."), soft_wrap=True)
-    for line in next_commands(job, again=again, width=width_of(console)):
+    steps = [Step(typed(("dtj", *words)), purpose) for words, purpose in next_words(job)]
+    for line in next_block(steps, width=console.width if console.is_terminal else TERMINAL_WIDTH):
         console.print(line, soft_wrap=True)
 
 

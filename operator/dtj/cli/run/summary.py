@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from dtj.api.job import Job
 from dtj.api.json import dig, text
 from dtj.api.names import Condition
 from dtj.cli.common.console import TERMINAL_WIDTH, Console, Step, Text, next_block
 from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
-from dtj.cli.common.job_view import CauseView, job_view, model_words, next_words
+from dtj.cli.common.job_view import CauseView, model_words
 from dtj.cli.common.options import RUNS
 from dtj.cli.common.submission import NOTHING, ClusterNeeds
 from dtj.client.manifest_files import Document
@@ -181,38 +179,6 @@ def _on_a_cluster(place: RunPlace, file: str) -> Step:
     if place.needs.files:
         return Step(shlex.join((*place.program, "run", "--cluster", "--code", ".", file)), purpose)
     return Step(shlex.join(("kubectl", "apply", "-f", file)), purpose)
-
-
-# -- on a cluster -------------------------------------------------------------------------------------------------
-
-CommandLine: TypeAlias = Callable[..., str]
-"""Makes of a command's words the line to type."""
-
-
-def end_of_job(job: Job, *, again: CommandLine, now: datetime, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
-    """How a cluster's job ended, what it left, and what to type next."""
-    view = job_view(job, now=now)
-    if job.status.is_true(Condition.COMPLETE):
-        yield _headline(job.name, "succeeded", "bold green", after=view.lasted)
-        facts = {"metrics": "  ".join(view.metrics), **view.facts}
-        yield from (_field(name, facts[name]) for name in ("metrics", "speed", "model", "restarts") if facts.get(name))
-    elif job.status.is_true(Condition.FAILED):
-        yield _headline(job.name, "failed", "bold red", after=view.lasted)
-        if view.why:
-            yield _field("why", view.why)
-        if view.cause is not None:
-            yield from _cause_lines(view.cause)
-        if "restarts" in view.facts:
-            yield _field("restarts", view.facts["restarts"])
-    else:
-        yield _headline(job.name, "cannot run", "bold red", after=view.lasted)
-        yield _field("cause", view.why or "not known")
-    yield from next_commands(job, again=again, width=width)
-
-
-def next_commands(job: Job, *, again: CommandLine, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
-    """What to type next about a job that is there."""
-    return next_block([Step(again(*words), purpose) for words, purpose in next_words(job)], width=width)
 
 
 # -- lines --------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ async def show_once(client: AsyncClient, name: str, *, form: str | None) -> int:
     if form is not None:
         write(_dumped(overview, form))
         return Exit.OK
-    console = _console()
+    console = job_console()
     console.print(status_view(overview, width=console.width, typed=typed_in()))
     return Exit.OK
 
@@ -79,14 +79,15 @@ def _changes(before: Overview | None, now: Overview) -> Iterator[str]:
         yield f"{now.at:%H:%M:%S}  {line}"
 
 
-def _console() -> Console:
+def job_console() -> Console:
+    """The console for jobs of a cluster."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 async def watch(client: AsyncClient, name: str) -> int:
     """Show the job at each change until it has ended or is deleted. Returns the exit code. Raises ApiError."""
-    screen = job_screen(_console(), typed_in())
+    screen = job_screen(job_console(), typed_in())
     first = await gather(client.gateway, name, namespace=client.namespace)
     try:
         with screen.shown():
@@ -101,7 +102,7 @@ async def watch(client: AsyncClient, name: str) -> int:
 
 async def follow(
     client: AsyncClient, overview: Overview, screen: Screen[Overview], *, until: Callable[[Job], bool]
-) -> Job:
+) -> Overview:
     """Show a job as it is, and at each change ``until`` it is as was asked for. Returns it.
 
     Raises JobGone when it is deleted, and ApiError, Unavailable if the cluster is silent for minutes.
@@ -114,7 +115,7 @@ async def follow(
         while True:
             screen.show(overview)
             if until(overview.job):
-                return overview.job
+                return overview
             await _next_change(changed)
             try:
                 overview = await gather(client.gateway, job.name, namespace=job.namespace)
@@ -177,7 +178,7 @@ _FACTS: Final = ("namespace", "strategy", "image", "age", "attempt", "restarts",
 
 def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
     """All sections that have something to say, in ``width`` columns."""
-    view = job_view(overview.job, now=overview.at)
+    view = job_view(overview.job)
     sections = (
         ("Why is it not running", _why(overview, typed)),
         ("Root cause", _root_cause(view)),
@@ -208,7 +209,7 @@ _PLAIN_REASONS: Final = frozenset(
 
 def change_line(overview: Overview) -> str:
     """The job in one line, for where no screen can be drawn again."""
-    view, status = job_view(overview.job, now=overview.at), overview.job.status
+    view, status = job_view(overview.job), overview.job.status
     reason = view.reason if view.state != State.SUCCEEDED else ""
     if view.why and reason not in _PLAIN_REASONS:
         reason += f": {' '.join(view.why.split())}"
