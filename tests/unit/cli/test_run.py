@@ -346,15 +346,6 @@ def test_a_resume_that_another_process_was_ahead_of_changes_nothing_in_the_folde
     )
 
 
-def test_the_step_of_a_resumed_run_is_shown_when_its_log_reports_it(dtj: CommandLine) -> None:
-    code = "import time; print('resumed: step 64 of 250 from /checkpoint/ckpt-64', flush=True); time.sleep(1)"
-    file = write(dtj.folder, dtj.job(code, roles={"worker": 1}))
-    assert "resumed at" not in dtj.run(file).stdout
-    assert re.findall(r"^ +\d+s  resumed at (.*)$", dtj.run(file, "--resume").stdout, re.MULTILINE) == [
-        "step 64 of 250"
-    ]
-
-
 @pytest.mark.parametrize("place", ["job.yaml", "/proc/dtj-runs"])
 def test_a_place_that_cannot_be_written_is_one_line(dtj: CommandLine, place: str) -> None:
     done = dtj.run(write(dtj.folder, dtj.job("pass")), "--output-dir", place)

@@ -1,16 +1,14 @@
-"""A job that a command submits, with or without code, and what it needs on a cluster."""
+"""A job that a command submits, with or without code, and the files of this directory that it names."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import CHECKPOINT_VOLUME
 from dtj.cli.common.connection import commands_in, format_api_error
 from dtj.cli.common.options import CODE
 from dtj.cli.common.terminal import say
@@ -81,7 +79,7 @@ def _warn_of_missing_files(manifest: Manifest) -> None:
     from dtj.core.platform import Platform
 
     pods = first_pods(manifest.job, manifest.spec, platform=Platform())
-    files = cluster_needs(pods, Path.cwd()).files
+    files = files_named(pods, Path.cwd())
     if files:
         _warn(
             f"{manifest.document.title}: the command names {listed(files)} of this directory: add {CODE} . to send "
@@ -89,50 +87,17 @@ def _warn_of_missing_files(manifest: Manifest) -> None:
         )
 
 
-# -- what a job needs on a cluster that it finds here by itself -------------------------------------------------
+# -- the files of a job that no pod has by itself --------------------------------------------------------------
 
-_VOLUMES: Final = (
-    ("ConfigMap", "configMap", "name"),
-    ("Secret", "secret", "secretName"),
-    ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
-)
 _ENTRY_POINT: Final = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")
 _MODULE: Final = re.compile(r"[A-Za-z_][\w.]*")
 _TAKES_MODULE: Final = ("-m", "--script")
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNeeds:
-    """``files`` are those of the current directory that the command names, which no pod has without ``--code``;
-    ``objects`` have to be there before the job: ``ConfigMap own-loop``."""
-
-    files: tuple[str, ...] = ()
-    objects: tuple[str, ...] = ()
-
-
-NOTHING: Final = ClusterNeeds()
-
-
-def cluster_needs(pods: Iterable[JsonObject], base: Path) -> ClusterNeeds:
-    """What these pods need, whose files are in ``base``. What the operator creates for the job is not part of it."""
-    pods = tuple(pods)
-    return ClusterNeeds(
-        files=tuple(dict.fromkeys(path for pod in pods for path in _files(_spec(pod), base))),
-        objects=tuple(dict.fromkeys(name for pod in pods for name in _objects(_spec(pod)))),
-    )
-
-
-def _spec(pod: JsonObject) -> JsonObject:
-    spec = dig(pod, "spec")
-    return spec if isinstance(spec, dict) else {}
-
-
-def _objects(pod_spec: JsonObject) -> Iterator[str]:
-    for volume in objects(pod_spec.get("volumes")):
-        for kind, field, name in _VOLUMES:
-            found = text(dig(volume, field, name))
-            if found and volume.get("name") != CHECKPOINT_VOLUME and dig(volume, field, "optional") is not True:
-                yield f"{kind} {found}"
+def files_named(pods: Iterable[JsonObject], base: Path) -> tuple[str, ...]:
+    """The files of ``base``, the current directory, that commands of pods name, and that need ``--code``."""
+    specs = (dig(pod, "spec") for pod in pods)
+    return tuple(dict.fromkeys(path for spec in specs if isinstance(spec, dict) for path in _files(spec, base)))
 
 
 def _files(pod_spec: JsonObject, base: Path) -> Iterator[str]:

@@ -12,10 +12,9 @@ from typing import Final
 from dtj.api.json import dig, text
 from dtj.api.names import Condition
 from dtj.cli.common.console import TERMINAL_WIDTH, Console, Step, Text, next_block
-from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
+from dtj.cli.common.formatting import short_number, short_time, shown_path
 from dtj.cli.common.job_view import CauseView, model_words
 from dtj.cli.common.options import RUNS
-from dtj.cli.common.submission import NOTHING, ClusterNeeds
 from dtj.client.manifest_files import Document
 from dtj.local.platform import is_url
 from dtj.local.run_directory import LATEST, RunDirectory
@@ -29,15 +28,15 @@ _CAUSE_LINES: Final = 12
 class RunPlace:
     """Where a run came from and where it is.
 
-    ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again; ``needs`` what it
-    needs on a cluster.
+    ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again; ``files`` those of
+    ``base`` that it names.
     """
 
     document: Document
     directory: RunDirectory
     base: Path
     command: tuple[str, ...] = ("dtj", "run")
-    needs: ClusterNeeds = NOTHING
+    files: tuple[str, ...] = ()
 
     def shown(self, path: Path) -> str:
         return shown_path(path, base=self.base)
@@ -159,26 +158,17 @@ def _next_steps(ended: FinishedRun, place: RunPlace) -> tuple[Step, ...]:
             curves = Step(place.command_on_latest("tensorboard"), "show the curves")
             if file is None:
                 return (page, curves)
-            return (page, curves, Step(shlex.join((*place.command, file)), "run it again"), _on_a_cluster(place, file))
+            again = Step(shlex.join((*place.command, file)), "run it again")
+            by_us = (*place.program, "run", "--cluster", "--code", ".", file)
+            there = shlex.join(by_us if place.files else ("kubectl", "apply", "-f", file))
+            return (page, curves, again, Step(there, "run it on a cluster"))
         case End.FAILED:
             return (page,)
         case End.STOPPED if file is not None:
             if _has_checkpoint(ended, place):
-                again = shlex.join((*place.command, "--resume", file))
-                return (Step(again, "continue from the last checkpoint"),)
-            again = shlex.join((*place.command, file))
-            return (Step(again, "run it from the start: it has written no checkpoint"),)
+                return (Step(shlex.join((*place.command, "--resume", file)), "continue from the last checkpoint"),)
+            return (Step(shlex.join((*place.command, file)), "run it from the start: it has written no checkpoint"),)
     return ()
-
-
-def _on_a_cluster(place: RunPlace, file: str) -> Step:
-    """The command that runs the job on a cluster, with what has to be there first."""
-    purpose = "run it on a cluster"
-    if place.needs.objects:
-        purpose += f" that has {listed(place.needs.objects)}"
-    if place.needs.files:
-        return Step(shlex.join((*place.program, "run", "--cluster", "--code", ".", file)), purpose)
-    return Step(shlex.join(("kubectl", "apply", "-f", file)), purpose)
 
 
 # -- lines --------------------------------------------------------------------------------------------------------
