@@ -75,8 +75,6 @@ ON_A_CLUSTER = (
     "list -o yaml",
     "status digits",
     "status going",
-    "status digits -o json",
-    "status digits -o yaml",
     "status digits --watch",
     "wait digits",
     "wait going --for ready --timeout 1s",

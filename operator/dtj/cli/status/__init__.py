@@ -17,26 +17,29 @@ _SHOWN: Final = 10
 """The most names in one error."""
 
 
+def _no_output(_context: click.Context, option: click.Parameter, value: object) -> None:
+    if value is not None:
+        raise click.UsageError(
+            f"{option.opts[0]} is gone: use kubectl get dtj NAME -o json, or dtj report NAME for all that is known"
+        )
+
+
 @click.command()
 @click.argument("name", type=JobName(), required=False)
-@click.option(
-    "-o", "--output", "form", type=click.Choice(["json", "yaml"]), help="Print everything that is known, for programs."
-)
+@click.option("-o", "--output", hidden=True, expose_value=False, is_eager=True, metavar="FORM", callback=_no_output)
 @click.option("-w", "--watch", is_flag=True, help="Show each change until the job ends.")
 @cluster_command
-async def status(client: AsyncClient, name: str | None, form: str | None, watch: bool) -> int:
+async def status(client: AsyncClient, name: str | None, watch: bool) -> int:
     """Show how far a job is, and why it does not run.
 
     Without NAME, it shows the only job of the namespace.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 after Ctrl-C.
     """
-    if form is not None and watch:
-        raise click.UsageError("--watch and --output exclude each other: use kubectl get dtj NAME --watch -o …")
     from dtj.cli.status import show
 
     name = name or await _only_job(client)
-    return await show.watch(client, name) if watch else await show.show_once(client, name, form=form)
+    return await show.watch(client, name) if watch else await show.show_once(client, name)
 
 
 async def _only_job(client: AsyncClient) -> str:

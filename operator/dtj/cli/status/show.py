@@ -8,7 +8,6 @@ from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, Final
 
-import yaml
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
@@ -19,9 +18,9 @@ from dtj.api.json import dig, text
 from dtj.api.names import Condition, Reason, State
 from dtj.cli.common.connection import next_command, next_kubectl
 from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
-from dtj.cli.common.formatting import as_json, counted, short_time
+from dtj.cli.common.formatting import counted, short_time
 from dtj.cli.common.job_view import JobView, job_view, next_words
-from dtj.cli.common.terminal import Exit, say, write
+from dtj.cli.common.terminal import Exit, say
 from dtj.client import AsyncClient, JobGone
 from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview, Part, gather
@@ -42,20 +41,12 @@ _PLAIN_WIDTH: Final = 200
 """Width if there is no terminal: programs read long lines more easily than broken ones."""
 
 
-async def show_once(client: AsyncClient, name: str, *, form: str | None) -> int:
-    """Print the job as it is, in ``json`` or ``yaml`` or for people. Returns the exit code. Raises ApiError."""
+async def show_once(client: AsyncClient, name: str) -> int:
+    """Print the job as it is. Returns the exit code. Raises ApiError."""
     overview = await gather(client.gateway, name, namespace=client.namespace)
-    if form is not None:
-        write(_dumped(overview, form))
-        return Exit.OK
     console = job_console()
     console.print(status_view(overview, width=console.width, typed=typed_in()))
     return Exit.OK
-
-
-def _dumped(overview: Overview, form: str) -> str:
-    body = overview.to_object()
-    return as_json(body, indent=2) if form == "json" else yaml.safe_dump(body, sort_keys=False)
 
 
 def typed_in(namespace: str = "") -> Typed:
