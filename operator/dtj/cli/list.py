@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -10,7 +10,7 @@ import click
 
 from dtj.api.printable import one_line
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.formatting import dumped, short_time
+from dtj.cli.common.formatting import columns, dumped, short_time
 from dtj.cli.common.terminal import Exit, say, write
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, ou
     elif not found:
         say(f"No jobs in {'any namespace' if all_namespaces else f'namespace {client.namespace}'}.", err=True)
     else:
-        for line in padded(job_rows(found, now=datetime.now(UTC), namespaced=all_namespaces, wide=output == "wide")):
+        rows = job_rows(found, now=datetime.now(UTC), namespaced=all_namespaces, wide=output == "wide")
+        for line in columns(rows, gap=_GAP):
             say(line)
     return Exit.OK
 
@@ -78,11 +79,3 @@ def _cell(job: JsonObject, kind: str, path: str, now: datetime) -> str:
     if kind == "integer" and isinstance(value, float):
         return str(round(value))
     return one_line(str(value), _MAX_CELL) if value is not None else ""
-
-
-def padded(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The rows as lines, each column as wide as its widest cell."""
-    widths = tuple(max(map(len, column)) for column in zip(*rows, strict=True))
-    return tuple(
-        (" " * _GAP).join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )

@@ -16,9 +16,9 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus, Progress
-from dtj.cli.common.formatting import dumped
+from dtj.cli.common.formatting import columns, dumped
 from dtj.cli.common.options import Duration
-from dtj.cli.list import job_rows, padded
+from dtj.cli.list import job_rows
 from dtj.core.observed import Blocker, Phase, Pod
 from dtj.local.view import newest_pods, run_view
 
@@ -91,13 +91,13 @@ def test_the_list_has_kubectls_columns() -> None:
         state="Running", ready="2/2", progress=progress, reason="AllPodsReady", restarts={"total": 1}, attempt=2
     )
     rows = job_rows([running, listed("b")], now=LATER, namespaced=True, wide=True)
-    assert padded(rows) == (
+    assert columns(rows, gap=3) == [
         "NAMESPACE   NAME     STATE     STRATEGY              READY   PROGRESS   RESTARTS   AGE     STEP   EX/S"
         "   ETA(S)   REASON         ATTEMPT",
         "default     digits   Running   MultiWorkerMirrored   2/2     25%        1          5m00s   10     2543"
         "   62       AllPodsReady   2",
         "default     b                  MultiWorkerMirrored                                 5m00s",
-    )
+    ]
     assert job_rows([], now=LATER, namespaced=False, wide=False)[0][0] == "NAME"
 
 

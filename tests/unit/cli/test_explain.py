@@ -141,9 +141,7 @@ def test_a_job_with_a_workload_priority_class_is_explained(tmp_path: Path, capsy
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_each_example_can_be_explained(capsys: Caught, example: Path) -> None:
     text = explained(capsys, example)
-    assert {"Pods", "TF_CONFIG", "Environment", "When a pod is lost", "The end", "Limits in force"} <= set(
-        text.splitlines()
-    )
+    assert {"Pods", "TF_CONFIG", "Environment", "When a pod is lost", "The end"} <= set(text.splitlines())
 
 
 def test_pods_have_names_and_addresses(tmp_path: Path, capsys: Caught) -> None:
@@ -289,16 +287,6 @@ def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, capsys: Caught)
         "All pods are deleted.",
         "The job is deleted 60 s after its end.",
     ]
-
-
-def test_limits_distinguish_defaults_from_what_was_set(tmp_path: Path, capsys: Caught) -> None:
-    body = manifest(runPolicy={"backoffLimit": 3, "scheduling": {"gang": "None"}})
-    rows = [row.split() for row in section(explained(capsys, write(tmp_path, body)), "Limits in force")]
-    assert ["runPolicy.backoffLimit", "3"] in rows
-    assert ["runPolicy.activeDeadlineSeconds", "none", "(default)"] in rows
-    assert ["runPolicy.scheduling.gang", "None"] in rows
-    assert ["port", "2222", "(default)"] in rows
-    assert ["terminationGracePeriodSeconds", "30", "(default)"] in rows
 
 
 # -- objects -------------------------------------------------------------------------------------------------

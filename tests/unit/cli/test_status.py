@@ -14,8 +14,9 @@ from builders import NOW
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.console import Text
+from dtj.cli.common.formatting import columns
 from dtj.cli.common.terminal import MAX_LINE
-from dtj.cli.list import job_rows, padded
+from dtj.cli.list import job_rows
 from dtj.cli.status.show import change_line, status_view
 from dtj.client.diagnosis import reasons, suspended_by
 from dtj.client.overview import Event, Overview, aggregated
@@ -117,7 +118,7 @@ def test_words_of_any_length_take_a_bounded_part_of_the_screen() -> None:
         assert max(map(len, lines)) <= width
         assert sum(map(len, lines)) < 100_000
     assert len(Text(change_line(what))) < MAX_LINE + 40
-    assert max(map(len, padded(job_rows([what.body], now=NOW, namespaced=True, wide=True)))) < 500
+    assert max(map(len, columns(job_rows([what.body], now=NOW, namespaced=True, wide=True)))) < 500
 
 
 @pytest.mark.parametrize(("admitted", "words"), [(2, " Kueue\n"), (1, "Kueue, which has admitted 1 of 2 workers")])

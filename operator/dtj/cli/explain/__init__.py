@@ -58,8 +58,7 @@ def explain(
     """Show what would be created for manifests, without a cluster.
 
     For each job of each FILE (- is standard input): pods and their nodes, Service, claim and gang, TF_CONFIG and
-    other variables, what restarts after a pod is lost, and all limits with their defaults. The operator's own planner
-    computes it.
+    other variables, what restarts after a pod is lost, and how the job ends. The operator's own planner computes it.
 
     Exit codes: 0 done, 2 bad input.
     """

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api.base import SpecModel
 from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import Gang, JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
 from dtj.api.status import JobStatus
 from dtj.cli.common.console import Console, Text
-from dtj.cli.common.formatting import as_json, as_yaml, counted, listed
+from dtj.cli.common.formatting import as_json, as_yaml, columns, counted, listed
 from dtj.cli.common.terminal import Exit, say, write
 from dtj.cli.explain.simulation import UID, Simulation, simulate
 from dtj.client.checks import Manifest, check
@@ -36,9 +35,6 @@ _SHOWN: Final = 6
 """Most pods of a role that are listed one by one."""
 
 _FURTHER: Final = " " * 6
-
-_GRACE: Final = 30
-"""What Kubernetes takes for terminationGracePeriodSeconds if nothing is given."""
 
 _LOSS_EXIT: Final = 3
 """An exit code that stands for errors in general: none that is known to be hopeless."""
@@ -61,9 +57,8 @@ def explanation(
         *((f"Pod {_name(pod)}", _container(pod)) for pod in _next_to(simulation)),
         *_shared(simulation),
         *_environments(simulation, roles, every=role is not None),
-        ("When a pod is lost", [*_columns(_losses(spec, roles)), *_remarks(spec)]),
+        ("When a pod is lost", [*columns(_losses(spec, roles)), *_remarks(spec)]),
         ("The end", _endings(spec)),
-        ("Limits in force", _columns(_limits(spec))),
     ):
         lines += [Text(""), Text(title, style="bold")]
         lines += [Text(part, limit=None) for line in body for part in _fitted(f"  {line}".rstrip(), width)]
@@ -101,7 +96,7 @@ def _pods(simulation: Simulation, roles: Sequence[Role]) -> list[str]:
         if len(pods) > _SHOWN:
             rows[-1:] = [(f"… {len(pods) - _SHOWN + 1} more …",), rows[-1]]
     rows += map(_pod_row, _next_to(simulation))
-    return [*_columns(rows), *_host_ports([pod for role in roles for pod in _pods_of(simulation, role)])]
+    return [*columns(rows), *_host_ports([pod for role in roles for pod in _pods_of(simulation, role)])]
 
 
 def _host_ports(pods: Sequence[JsonObject]) -> Iterator[str]:
@@ -156,7 +151,7 @@ def _container(pod: JsonObject) -> list[str]:
         ("next to it", ", ".join(text(c.get("name")) for c in others)),
         ("before it", ", ".join(text(c.get("name")) for c in objects(dig(spec, "initContainers")))),
     )
-    return _columns([*rows, *((name, value) for name, value in facts if value)])
+    return columns([*rows, *((name, value) for name, value in facts if value)])
 
 
 _OUR_KEYS: Final = frozenset(
@@ -194,7 +189,7 @@ def _shared(simulation: Simulation) -> Iterator[tuple[str, list[str]]]:
             ("ports", ", ".join(ports)),
             ("selects", _pairs(dig(service, "spec", "selector")).replace(UID, "<that of the job>")),
         ]
-        yield f"Service {_name(service)}", _columns(rows)
+        yield f"Service {_name(service)}", columns(rows)
     for claim in simulation.of_kind("PersistentVolumeClaim"):
         modes = dig(claim, "spec", "accessModes")
         rows = [
@@ -202,13 +197,13 @@ def _shared(simulation: Simulation) -> Iterator[tuple[str, list[str]]]:
             ("access", ", ".join(map(str, modes)) if isinstance(modes, list) else ""),
             ("class", text(dig(claim, "spec", "storageClassName")) or "the cluster's default"),
         ]
-        yield f"PersistentVolumeClaim {_name(claim)}", _columns(rows)
+        yield f"PersistentVolumeClaim {_name(claim)}", columns(rows)
     if simulation.gang is not None:
         for gang in simulation.of_kind(simulation.gang.kind):
             rows = [(key, _plain(value)) for key, value in _fields(dig(gang, "spec")).items() if key != "podSets"]
             rows += [("pods", _pod_sets(gang))] if dig(gang, "spec", "podSets") else []
             title = f"{simulation.gang.kind} {_name(gang)} ({simulation.gang.api_version}, {simulation.gang.gang})"
-            yield title, _columns(rows)
+            yield title, columns(rows)
 
 
 def _pod_sets(gang: JsonObject) -> str:
@@ -225,9 +220,9 @@ def _environments(simulation: Simulation, roles: Sequence[Role], *, every: bool)
         for role in roles
         for pod in _pods_of(simulation, role)[: _SHOWN if every else 1]
     }
-    yield "TF_CONFIG", _columns((replica, variables[Env.TF_CONFIG]) for replica, variables in shown.items())
+    yield "TF_CONFIG", columns((replica, variables[Env.TF_CONFIG]) for replica, variables in shown.items())
     ours = dict.fromkeys(name for variables in shown.values() for name in variables if name in _OURS)
-    yield "Environment", _columns((name, _value(name, shown)) for name in ours if name != Env.TF_CONFIG)
+    yield "Environment", columns((name, _value(name, shown)) for name in ours if name != Env.TF_CONFIG)
 
 
 def _variables(pod: JsonObject) -> dict[str, str]:
@@ -325,51 +320,7 @@ def _endings(spec: JobSpec) -> list[str]:
     ]
 
 
-def _limits(spec: JobSpec) -> Iterator[Row]:
-    """Every number and policy by which the operator goes, also those that the manifest leaves out."""
-    for role in spec.roles():
-        role_spec = spec.replica_specs.get(role) or ReplicaSpec()
-        yield f"replicaSpecs.{role}.restartPolicy", _setting(role_spec, "restart_policy")
-    for name, field in type(spec).model_fields.items():
-        part = getattr(spec, name)
-        if isinstance(part, SpecModel):
-            yield from _settings(part, str(field.alias))
-    yield "port", _setting(spec, "port")
-    grace = dig(spec.template or {}, "spec", "terminationGracePeriodSeconds")
-    yield "terminationGracePeriodSeconds", _marked(str(_GRACE if grace is None else grace), default=grace is None)
-
-
-def _settings(model: SpecModel, path: str) -> Iterator[Row]:
-    for name, field in type(model).model_fields.items():
-        value = getattr(model, name)
-        if isinstance(value, SpecModel):
-            yield from _settings(value, f"{path}.{field.alias}")
-        else:
-            yield f"{path}.{field.alias}", _setting(model, name)
-
-
-def _setting(model: SpecModel, name: str) -> str:
-    value = getattr(model, name)
-    return _marked("none" if value is None else _plain(value), default=name not in model.model_fields_set)
-
-
-def _marked(value: str, *, default: bool) -> str:
-    return f"{value} (default)" if default else value
-
-
 # -- text ----------------------------------------------------------------------------------------------------
-
-
-def _columns(rows: Iterable[Row]) -> list[str]:
-    """Rows as lines; all columns but the last as wide as their widest cell."""
-    rows = list(rows)
-    count = max(map(len, rows), default=0)
-    full = [row for row in rows if len(row) == count]
-    widths = [max((len(row[place]) for row in full), default=0) for place in range(count - 1)]
-    return [
-        "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + list(row[count - 1 :]))
-        for row in rows
-    ]
 
 
 def _plain(value: object) -> str:
