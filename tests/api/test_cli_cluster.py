@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -275,12 +274,9 @@ def test_a_missing_right_is_one_line_in_the_servers_words(
 # -- list -------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_comes_as_a_table_as_names_and_as_whole_objects(world: JobWorld, dtj: CommandLine) -> None:
+def test_a_list_comes_as_a_table_of_the_jobs_with_these_labels(world: JobWorld, dtj: CommandLine) -> None:
     assert dtj.run("list").stderr == f"No jobs in namespace {world.namespace}.\n"
     dtj.run("submit", write(dtj.folder, manifest("b"), manifest("a")))
     assert [line.split()[0] for line in dtj.run("list").stdout.splitlines()] == ["NAME", "a", "b"]
     assert dtj.run("list", "-o", "wide").stdout.splitlines()[0].split()[-2:] == ["REASON", "ATTEMPT"]
-    assert dtj.run("list", "-o", "name").stdout == f"{KIND}/a\n{KIND}/b\n"
-    whole = json.loads(dtj.run("list", "-o", "json").stdout)
-    assert [item["spec"]["strategy"] for item in whole["items"]] == ["MultiWorkerMirrored"] * 2
-    assert yaml.safe_load(dtj.run("list", "-o", "yaml", "-l", "team=none").stdout)["items"] == []
+    assert dtj.run("list", "-l", "team=none").stderr == f"No jobs in namespace {world.namespace}.\n"

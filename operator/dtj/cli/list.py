@@ -10,8 +10,8 @@ import click
 
 from dtj.api.printable import one_line
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.formatting import columns, dumped, short_time
-from dtj.cli.common.terminal import Exit, say, write
+from dtj.cli.common.formatting import columns, short_time
+from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
     from dtj.api.json import JsonObject
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[str, ...]
 
-_FORMS: Final = ("wide", "json", "yaml", "name")
 _GAP: Final = 3
 
 _MAX_CELL: Final = 63
@@ -31,24 +30,28 @@ def _no_watch(_context: click.Context, _option: click.Parameter, value: object) 
         raise click.UsageError("--watch is gone: use kubectl get dtj --watch, or dtj status NAME --watch for one job")
 
 
+def _wide(_context: click.Context, _option: click.Parameter, value: str | None) -> bool:
+    if value not in (None, "wide"):
+        raise click.UsageError(f"-o {value}: -o wide is all there is here: use kubectl get dtj -o {value}")
+    return value is not None
+
+
 @click.command("list")
 @click.option("-A", "--all-namespaces", is_flag=True, help="List the jobs of all namespaces.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="List jobs with these labels, such as team=a.")
-@click.option("-o", "--output", type=click.Choice(_FORMS), help="More columns, whole objects, or names alone.")
+@click.option("-o", "--output", "wide", metavar="wide", callback=_wide, help="Show more columns.")
 @click.option("-w", "--watch", is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=_no_watch)
 @cluster_command
-async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, output: str | None) -> int:
+async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, wide: bool) -> int:
     """List the jobs of a namespace, by name.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
     found = await client.list_objects(all_namespaces=all_namespaces, selector=selector)
-    if output in ("json", "yaml") or (output == "name" and found):
-        write(dumped(found, output))
-    elif not found:
+    if not found:
         say(f"No jobs in {'any namespace' if all_namespaces else f'namespace {client.namespace}'}.", err=True)
     else:
-        rows = job_rows(found, now=datetime.now(UTC), namespaced=all_namespaces, wide=output == "wide")
+        rows = job_rows(found, now=datetime.now(UTC), namespaced=all_namespaces, wide=wide)
         for line in columns(rows, gap=_GAP):
             say(line)
     return Exit.OK

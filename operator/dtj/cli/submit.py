@@ -72,7 +72,7 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None)
 
 def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) -> int:
     """Print the objects that :func:`_create` creates, a ConfigMap before its job."""
-    from dtj.cli.common.formatting import as_yaml, dumped
+    from dtj.cli.common.formatting import as_json, as_yaml
     from dtj.cli.common.submission import with_code_of
     from dtj.client import ClientError, InvalidManifest
     from dtj.client.checks import check, placed, sound
@@ -85,7 +85,7 @@ def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) ->
             say(line, err=True)
         return Exit.USAGE
     bodies = [_in_namespace(body, where) for job, (_, where) in zip(jobs, found, strict=True) for body in job.objects]
-    write(as_yaml(bodies) if form == "yaml" else dumped(bodies, form))
+    write(as_yaml(bodies) if form == "yaml" else as_json(bodies))
     return Exit.OK
 
 

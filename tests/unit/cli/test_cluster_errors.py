@@ -155,7 +155,7 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(
         (["delete", "digits", "--timeout", "5s"], "--timeout limits --wait: give both"),
         (["status", "digits", "-o", "json"], "-o is gone: use kubectl get dtj NAME -o json, or dtj report NAME"),
         (["list", "--watch"], "--watch is gone: use kubectl get dtj --watch"),
-        (["list", "-o", "xml"], "'xml' is not one of 'wide', 'json', 'yaml', 'name'"),
+        (["list", "-o", "json"], "-o json: -o wide is all there is here: use kubectl get dtj -o json"),
         (["run", "x.yaml", "-n", "team"], "--namespace needs --cluster"),
         (["run", "x.yaml", "--cluster", "--resume"], "--resume is for runs on this machine"),
     ],

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import click
 import pytest
-import yaml
 
 from builders import NOW, ended, job, manifest, pod, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus, Progress
-from dtj.cli.common.formatting import columns, dumped
+from dtj.cli.common.formatting import columns
 from dtj.cli.common.options import Duration
 from dtj.cli.list import job_rows
 from dtj.core.observed import Blocker, Phase, Pod
@@ -105,20 +102,6 @@ def test_a_job_on_its_way_out_is_deleting() -> None:
     body = listed(state="Running")
     going = {**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-02T03:09:05Z"}}  # type: ignore[dict-item]
     assert job_rows([going], now=LATER, namespaced=False, wide=False)[1][1] == "Deleting"
-
-
-@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_whole_objects_come_as_a_list_without_who_owns_which_field(form: str, load: Callable[[str], object]) -> None:
-    body = stored(manifest("a"))
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
-    noisy: JsonObject = {**body, "metadata": {**metadata, "managedFields": [{"manager": "x"}]}}
-    assert load(dumped([noisy], form)) == {
-        "apiVersion": "v1",
-        "kind": "List",
-        "metadata": {"resourceVersion": ""},
-        "items": [body],
-    }
 
 
 # -- times ----------------------------------------------------------------------------------------------------

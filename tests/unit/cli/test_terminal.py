@@ -70,9 +70,6 @@ def run(command: str) -> int:
 ON_A_CLUSTER = (
     "list",
     "list -A -o wide",
-    "list -o name",
-    "list -o json",
-    "list -o yaml",
     "status digits",
     "status going",
     "status digits --watch",
@@ -260,7 +257,10 @@ JSON = st.recursive(
 @given(JSON)
 def test_what_programs_read_is_printable_and_loses_nothing(value: JsonValue) -> None:
     body: JsonObject = {"a": value}
-    for document, parse in ((as_json(body, indent=2), json.loads), (as_yaml([body]), yaml.safe_load)):
+    for document, parse in (
+        (as_json([body]), lambda text: json.loads(text)["items"][0]),
+        (as_yaml([body]), yaml.safe_load),
+    ):
         assert printable(document) == document
         if "\ud800" not in document:
             assert parse(document) == body

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dtj.api import names
-from dtj.api.printable import one_line, printable
+from dtj.api.printable import printable
 
 if TYPE_CHECKING:
     from yaml import SafeDumper
@@ -91,40 +91,12 @@ def named(name: str) -> str:
     return f"{KIND}/{name}"
 
 
-def dumped(objects: Sequence[JsonObject], form: str) -> str:
-    """The objects as a List, in ``json`` or ``yaml``, or a line each with its ``name``; ends with a line break.
-
-    managedFields are left out, as kubectl leaves them out.
-    """
-    import yaml
-
-    from dtj.api.json import dig, text
-
-    if form == "name":
-        return "".join(f"{named(one_line(text(dig(body, 'metadata', 'name'))))}\n" for body in objects)
-    whole: JsonObject = {
-        "apiVersion": "v1",
-        "kind": "List",
-        "metadata": {"resourceVersion": ""},
-        "items": list(map(_plain, objects)),
-    }
-    if form == "yaml":
-        return yaml.safe_dump(whole, sort_keys=False)
-    return as_json(whole, indent=4)
-
-
-def _plain(body: JsonObject) -> JsonObject:
-    metadata = body.get("metadata")
-    if not isinstance(metadata, dict):
-        return body
-    return {**body, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
-
-
-def as_json(body: JsonObject, *, indent: int) -> str:
-    """The object in ASCII, with a line break at its end. DEL is the one control character that json leaves as it is."""
+def as_json(objects: Iterable[JsonObject]) -> str:
+    """The objects as a List, in ASCII. DEL is the one control character that json leaves as it is."""
     import json
 
-    return json.dumps(body, indent=indent).replace("\x7f", "\\u007f") + "\n"
+    whole = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [*objects]}
+    return json.dumps(whole, indent=2).replace("\x7f", "\\u007f") + "\n"
 
 
 def as_yaml(documents: Iterable[Mapping[str, object]]) -> str:

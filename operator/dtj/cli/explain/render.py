@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api.json import JsonObject, dig, object_at, objects, text
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import Gang, JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
@@ -396,7 +396,7 @@ def show_objects(
         _print_tables(shown, role)
     else:
         found = [body for _, simulation in shown for body in simulation.objects if _is_wanted(body, role)]
-        write(_UID_WORDS + as_yaml(found) if output == "yaml" else _as_json(found))
+        write(_UID_WORDS + as_yaml(found) if output == "yaml" else as_json(found))
     return Exit.OK
 
 
@@ -436,9 +436,3 @@ def _print_tables(shown: list[tuple[Manifest, Simulation]], role: Role | None) -
 def _is_wanted(body: JsonObject, role: Role | None) -> bool:
     """All but the pods of other roles."""
     return role is None or body["kind"] != "Pod" or dig(body, "metadata", "labels", Label.ROLE) == role
-
-
-def _as_json(found: list[JsonObject]) -> str:
-    whole: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*found]}
-    object_at(whole, "metadata")
-    return as_json(whole, indent=2)
