@@ -19,6 +19,7 @@ import copy
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Final
 
 from dtj.api import names, quantities
@@ -28,7 +29,6 @@ from dtj.api.names import Label
 from dtj.client.checks import Manifest, check_documents, sound
 from dtj.client.code_pack import CodePack
 from dtj.client.errors import InvalidManifest
-from dtj.client.pod_programs import UNPACK_CODE
 from dtj.core.pod_state import main_container
 
 WORKING_DIR: Final = "/code"
@@ -38,6 +38,10 @@ ARCHIVE: Final = "code.tar.gz"
 """The key in the ConfigMap."""
 
 MANAGER: Final = "dtj"
+
+UNPACK_CODE: Final = (resources.files("dtj.client") / "unpack_code.py").read_text(encoding="utf-8")
+"""The program of the init container. Arguments: archive, directory, digest of the archive, and what to do if the
+archive is not there."""
 
 UNPACK: Final = "dtj-unpack-code"
 VOLUME: Final = "dtj-code"

@@ -46,28 +46,18 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of the command."""
+    """The options of the command, which as it was typed is ``command``, with the options that a next run needs too."""
 
     runs: Path
     resume: bool
     timeout: float | None
     ignore_memory: bool
-    trainer: Trainer
     command: tuple[str, ...]
-    """The command as it was typed, with the options that a next run needs too."""
 
 
-def run_files(
-    files: tuple[str, ...],
-    *,
-    runs: Path,
-    resume: bool,
-    timeout: float | None,
-    trainer_python: str | None,
-    ignore_memory: bool,
-    command: tuple[str, ...],
-) -> int:
-    """Run the jobs of these files on this machine, in order. Returns the exit code."""
+def run_files(files: tuple[str, ...], options: Options, *, trainer_python: str | None) -> int:
+    """Run the jobs of these files on this machine, in order, up to the first that does not succeed. Returns the exit
+    code."""
     output, errors = Console(highlight=False), Console(stderr=True, highlight=False)
     checked = check(files, Platform())
     for note in checked.notes:
@@ -75,36 +65,24 @@ def run_files(
     try:
         if checked.problems:
             raise Refused(*checked.problems)
-        options = Options(
-            runs=runs,
-            resume=resume,
-            timeout=timeout,
-            ignore_memory=ignore_memory,
-            trainer=find_trainer(trainer_python, os.environ),
-            command=command,
-        )
-        return _run_all(checked.manifests, options, output)
+        trainer = find_trainer(trainer_python, os.environ)
+        for number, manifest in enumerate(checked.manifests):
+            if number:
+                output.print()
+            code = _run_one(manifest, options, trainer, output)
+            if code != Exit.OK:
+                rest = [later.job.name for later in checked.manifests[number + 1 :]]
+                if rest:
+                    output.print(Text(f"Not run: {listed(rest)}."), soft_wrap=True)
+                return code
     except (Refused, NoTrainer) as error:
         for line in error.args:
             errors.print(Text(line), soft_wrap=True)
         return Exit.USAGE
-
-
-def _run_all(jobs: tuple[Manifest, ...], options: Options, console: Console) -> int:
-    """Run the jobs in order, up to the first that does not succeed. Raises Refused."""
-    for number, manifest in enumerate(jobs, start=1):
-        code = _run_one(manifest, options, console)
-        if code != Exit.OK:
-            rest = [later.job.name for later in jobs[number:]]
-            if rest:
-                console.print(Text(f"Not run: {listed(rest)}."), soft_wrap=True)
-            return code
-        if number < len(jobs):
-            console.print()
     return Exit.OK
 
 
-def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
+def _run_one(manifest: Manifest, options: Options, trainer: Trainer, console: Console) -> int:
     """Run one job to its end. Raises Refused if it cannot start."""
     # As on this machine, where each process has the addresses of all in its own environment.
     pods = first_pods(manifest.job, manifest.spec, platform=Platform(inline_addresses=None))
@@ -122,19 +100,19 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
             files=files_named(pods, base),
         )
         shown = screen(console)
-        for line in _first_lines(manifest, pods, options.trainer, place):
+        for line in _first_lines(manifest, pods, trainer, place):
             shown.say(line)
         if options.resume and not earlier:
             shown.say("There is no earlier run to resume: this is the first.")
         stack.enter_context(_logging_to(directory.runner_log))
-        ended, code = asyncio.run(_follow(manifest, directory, options, shown))
+        ended, code = asyncio.run(_follow(manifest, directory, options, trainer, shown))
     warnings = warnings_of(replica_logs(directory))
     print_summary(console, end_lines(ended, place, warnings=warnings, width=width_of(console)))
     return code
 
 
 async def _follow(
-    manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen[RunView]
+    manifest: Manifest, directory: RunDirectory, options: Options, trainer: Trainer, shown: Screen[RunView]
 ) -> tuple[FinishedRun, int]:
     """Run the job and show it; the exit code says how it ended."""
     try:
@@ -143,7 +121,7 @@ async def _follow(
                 manifest.body,
                 directory=directory,
                 network=network,
-                trainer=options.trainer,
+                trainer=trainer,
                 environ=os.environ,
                 command=_again(manifest, options),
             )

@@ -47,16 +47,10 @@ class RunPlace:
         return self.command[: self.command.index("run")]
 
     def command_on_run(self, name: str, *options: str) -> str:
-        """A command that looks at the run."""
-        return self._looking(name, self.shown(self.directory.path), options)
-
-    def command_on_latest(self, name: str, *options: str) -> str:
-        """The same at the end of the run, which has the name of its job if it is the latest of the job."""
+        """A command that looks at the run, which has the name of its job if it is the latest of the job."""
         job = self.directory.path.parent.name
         by_name = self.directory.path == (self.base / RUNS / job / LATEST).resolve()
-        return self._looking(name, job if by_name else self.shown(self.directory.path), options)
-
-    def _looking(self, name: str, run: str, options: tuple[str, ...]) -> str:
+        run = job if by_name else self.shown(self.directory.path)
         return shlex.join((*self.program, name, "--run", run, *options))
 
 
@@ -151,11 +145,11 @@ def _has_checkpoint(ended: FinishedRun, place: RunPlace) -> bool:
 
 def _next_steps(ended: FinishedRun, place: RunPlace) -> tuple[Step, ...]:
     """What to type next; nothing after an end that is one line."""
-    page = Step(place.command_on_latest("report", "--html"), "show everything on one page")
+    page = Step(place.command_on_run("report", "--html"), "show everything on one page")
     file = place.document.path
     match ended.end:
         case End.SUCCEEDED:
-            curves = Step(place.command_on_latest("tensorboard"), "show the curves")
+            curves = Step(place.command_on_run("tensorboard"), "show the curves")
             if file is None:
                 return (page, curves)
             again = Step(shlex.join((*place.command, file)), "run it again")
