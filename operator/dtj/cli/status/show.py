@@ -154,7 +154,7 @@ _MAX_ROWS: Final = 20
 _MAX_EVENTS: Final = 8
 _MAX_LOG_LINES: Final = 12
 _MAX_WORDS: Final = 600
-"""Most characters of a line of a log, a condition or an event: there may be many of them."""
+"""Most characters of a line of a log or an event: there may be many of them."""
 
 _INDENT: Final = 2
 
@@ -176,7 +176,6 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
         ("Progress", _progress(overview, view, width)),
         ("Replicas", _replicas(overview, width)),
         ("Volumes", _claims(overview)),
-        ("Conditions", _conditions(overview)),
         ("Events", _events(overview)),
         ("Next", _next(overview, width, typed)),
     )
@@ -220,6 +219,8 @@ def _summary(overview: Overview, view: JobView) -> Iterator[RenderableType]:
         (f" {since} ago" if ended else f" for {since}") if since else "",
         (f"  {view.reason}" if view.reason else "", "dim"),
     )
+    if ended and view.why:  # of a job that goes on, the sections below say it
+        yield Padding.indent(Text(view.why, limit=_MAX_WORDS), _INDENT)
     created = overview.job.created_at
     known = {**view.facts, **({"age": _ago(overview, created)} if created is not None else {})}
     facts = Table.grid(padding=(0, 2, 0, 0))
@@ -354,32 +355,6 @@ def _claims(overview: Overview) -> Iterator[RenderableType]:
         yield Text.assemble(
             text(dig(claim, "metadata", "name")), "  ", (phase, "" if phase == "Bound" else "yellow"), f"  {size}"
         )
-
-
-_FOR_TOOLS: Final = (Condition.READY, Condition.RECONCILING, Condition.STALLED)
-"""Conditions that repeat what others say, in the words of tools that wait."""
-
-
-def _conditions(overview: Overview) -> Iterator[RenderableType]:
-    status = overview.job.status
-    passing = (Condition.PODS_READY, Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET)
-    shown = [c for c in status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
-    shown = [c for c in shown if c.type not in _FOR_TOOLS and not (status.terminal and c.type in passing)]
-    if not shown:
-        return
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for condition in shown:
-        moment = parse_time(condition.last_transition_time)
-        # The reasons of a job that does not run stand above, with what to do.
-        shown_above = not condition.message or not status.terminal
-        words = condition.reason if shown_above else f"{condition.reason}: {condition.message}"
-        table.add_row(
-            Text(condition.type),
-            Text(condition.status, style="" if condition.status == "True" else "yellow"),
-            Text(_ago(overview, moment) if moment is not None else "", style="dim"),
-            Text(words, limit=_MAX_WORDS),
-        )
-    yield table
 
 
 def _events(overview: Overview) -> Iterator[RenderableType]:
