@@ -28,7 +28,7 @@ from dtj.client.watching import WaitCondition, snapshots, where_it_is
 from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
-from dtj.kube.errors import AlreadyExists, ApiError, NotFound
+from dtj.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, PODS
 from dtj.kube.records import decode_pod
 
@@ -361,9 +361,13 @@ class AsyncClient:
         """
         where = namespace or self.namespace
         job = await self.get(name, namespace=where)
-        _check_scale(job, replicas)
+        if job.status.terminal:
+            raise InvalidRequest(f"{name}: has ended ({job.status.state}), and cannot be scaled")
         patch: JsonObject = {"metadata": {"uid": job.uid}, "spec": {"replicas": replicas}}
-        await self.gateway.patch(JOBS, namespace=where, name=name, patch=patch, subresource="scale")
+        try:
+            await self.gateway.patch(JOBS, namespace=where, name=name, patch=patch, subresource="scale")
+        except Invalid as error:  # the rules of the CRD know which jobs are elastic, and how far
+            raise InvalidRequest(f"{name}: {error.message}") from error
 
     async def delete(
         self, name: str, *, wait: bool = False, timeout: float | None = None, namespace: str | None = None
@@ -416,23 +420,6 @@ async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> Asy
         if not limit.expired():
             raise
         raise late() from None
-
-
-def _check_scale(job: Job, replicas: int) -> None:
-    """Raises InvalidRequest where the job's workers cannot be that many."""
-    if job.status.terminal:
-        raise InvalidRequest(f"{job.name}: has ended ({job.status.state}), and cannot be scaled")
-    elastic = job.spec.elastic if job.spec is not None else None
-    if elastic is None:
-        raise InvalidRequest(
-            f"{job.name}: spec.elastic: is not set, and without it the number of workers is fixed: delete the job, and "
-            "create it again with spec.elastic or the new number"
-        )
-    if not elastic.min_replicas <= replicas <= elastic.max_replicas:
-        raise InvalidRequest(
-            f"{job.name}: {replicas} workers are out of the range that spec.elastic allows: "
-            f"{elastic.min_replicas} to {elastic.max_replicas}"
-        )
 
 
 def _job(item: bytes) -> Job:
