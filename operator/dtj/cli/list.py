@@ -11,6 +11,7 @@ import click
 from dtj.api.printable import one_line
 from dtj.cli.common.connection import cluster_command
 from dtj.cli.common.formatting import columns, short_time
+from dtj.cli.common.options import gone
 from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
@@ -25,11 +26,6 @@ _MAX_CELL: Final = 63
 """Characters of the longest name; no state or reason of ours is longer, but anybody may write another."""
 
 
-def _no_watch(_context: click.Context, _option: click.Parameter, value: object) -> None:
-    if value:
-        raise click.UsageError("--watch is gone: use kubectl get dtj --watch, or dtj status NAME --watch for one job")
-
-
 def _wide(_context: click.Context, _option: click.Parameter, value: str | None) -> bool:
     if value not in (None, "wide"):
         raise click.UsageError(f"-o {value}: -o wide is all there is here: use kubectl get dtj -o {value}")
@@ -40,7 +36,7 @@ def _wide(_context: click.Context, _option: click.Parameter, value: str | None) 
 @click.option("-A", "--all-namespaces", is_flag=True, help="List the jobs of all namespaces.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="List jobs with these labels, such as team=a.")
 @click.option("-o", "--output", "wide", metavar="wide", callback=_wide, help="Show more columns.")
-@click.option("-w", "--watch", is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=_no_watch)
+@gone("-w", "--watch", is_flag=True, instead="use kubectl get dtj --watch, or dtj status NAME --watch for one job")
 @cluster_command
 async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, wide: bool) -> int:
     """List the jobs of a namespace, by name.

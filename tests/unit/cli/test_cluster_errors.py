@@ -153,7 +153,7 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(
         (["delete"], "Missing argument 'NAME...'"),
         (["delete", "pod/digits"], '"pod/digits" is of another kind: write NAME or dtj/NAME'),
         (["delete", "digits", "--timeout", "5s"], "--timeout limits --wait: give both"),
-        (["status", "digits", "-o", "json"], "-o is gone: use kubectl get dtj NAME -o json, or dtj report NAME"),
+        (["status", "digits", "-o", "json"], "--output is gone: use kubectl get dtj NAME -o json, or dtj report NAME"),
         (["list", "--watch"], "--watch is gone: use kubectl get dtj --watch"),
         (["list", "-o", "json"], "-o json: -o wide is all there is here: use kubectl get dtj -o json"),
         (["run", "x.yaml", "-n", "team"], "--namespace needs --cluster"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dtj.api.strategies import Role
-from dtj.cli.common.options import NamespaceName, OneOf, WholeNumber, platform_option
+from dtj.cli.common.options import NamespaceName, OneOf, WholeNumber, gone, platform_option
 
 if TYPE_CHECKING:
     from dtj.core.platform import Platform
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPT: Final = 2**31 - 1
 """The largest number that status.attempt can hold."""
-
-
-def _no_field(_context: click.Context, option: click.Parameter, value: object) -> None:
-    if value is not None:
-        raise click.UsageError(
-            f"{option.opts[0]} is gone: docs/reference.md has all fields, kubectl explain dtj.spec those of a cluster"
-        )
 
 
 @click.command()
@@ -46,7 +39,7 @@ def _no_field(_context: click.Context, option: click.Parameter, value: object) -
     help="The namespace of manifests that name none. Default: default.",
 )
 @platform_option
-@click.option("--field", hidden=True, expose_value=False, is_eager=True, metavar="PATH", callback=_no_field)
+@gone("--field", instead="docs/reference.md has all fields, kubectl explain dtj.spec those of a cluster")
 def explain(
     files: tuple[str, ...],
     output: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.options import JobName
+from dtj.cli.common.options import JobName, gone
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
@@ -17,16 +17,9 @@ _SHOWN: Final = 10
 """The most names in one error."""
 
 
-def _no_output(_context: click.Context, option: click.Parameter, value: object) -> None:
-    if value is not None:
-        raise click.UsageError(
-            f"{option.opts[0]} is gone: use kubectl get dtj NAME -o json, or dtj report NAME for all that is known"
-        )
-
-
 @click.command()
 @click.argument("name", type=JobName(), required=False)
-@click.option("-o", "--output", hidden=True, expose_value=False, is_eager=True, metavar="FORM", callback=_no_output)
+@gone("-o", "--output", instead="use kubectl get dtj NAME -o json, or dtj report NAME for all that is known")
 @click.option("-w", "--watch", is_flag=True, help="Show each change until the job ends.")
 @cluster_command
 async def status(client: AsyncClient, name: str | None, watch: bool) -> int:
