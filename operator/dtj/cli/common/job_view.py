@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dtj.api.job import Job, parse_time
-from dtj.api.json import dig, text
+from dtj.api.json import text
 from dtj.api.names import Condition, Reason, State
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.api.status import ExportedModel, Progress, RootCause
 from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
 from dtj.client.diagnosis import explaining_condition
 from dtj.core.outcome import how_replica_ended
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,7 @@ def _gang(job: Job) -> str:
 
 def _image(spec: JobSpec) -> str:
     templates = [spec.template, *(role.template for role in spec.replica_specs.values() if role is not None)]
-    specs = (dig(template, "spec") for template in templates if template is not None)
-    images = (text(main_container(found).get("image")) for found in specs if isinstance(found, dict))
+    images = (text(main_container_of(template).get("image")) for template in templates if template is not None)
     return ", ".join(dict.fromkeys(filter(None, images)))
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, objects, text
 from dtj.cli.common.connection import commands_in, format_api_error
 from dtj.cli.common.options import CODE
 from dtj.cli.common.terminal import say
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container_of
 
 if TYPE_CHECKING:
     from dtj.client import ApiError, AsyncClient, Job
@@ -96,12 +96,10 @@ _TAKES_MODULE: Final = ("-m", "--script")
 
 def files_named(pods: Iterable[JsonObject], base: Path) -> tuple[str, ...]:
     """The files of ``base``, the current directory, that commands of pods name, and that need ``--code``."""
-    specs = (dig(pod, "spec") for pod in pods)
-    return tuple(dict.fromkeys(path for spec in specs if isinstance(spec, dict) for path in _files(spec, base)))
+    return tuple(dict.fromkeys(path for pod in pods for path in _files(main_container_of(pod), base)))
 
 
-def _files(pod_spec: JsonObject, base: Path) -> Iterator[str]:
-    main = main_container(pod_spec)
+def _files(main: JsonObject, base: Path) -> Iterator[str]:
     directory = text(main.get("workingDir"))
     mounts = (posixpath.normpath(text(mount.get("mountPath"))) for mount in objects(main.get("volumeMounts")))
     if directory and posixpath.normpath(directory) in mounts:  # a volume holds them

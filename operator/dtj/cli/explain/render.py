@@ -26,7 +26,7 @@ from dtj.client.checks import Manifest, check
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container_of
 from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES, restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
 from dtj.core.replicas import Replica, deciding_replicas
@@ -124,7 +124,7 @@ def _pod_row(pod: JsonObject) -> Row:
 def _address(pod: JsonObject) -> str:
     """Where its TensorFlow server is reached; nothing for a pod that has none."""
     host, subdomain = (text(dig(pod, "spec", key)) for key in ("hostname", "subdomain"))
-    ports = {text(port.get("name")): port.get("containerPort") for port in objects(_main(pod).get("ports"))}
+    ports = {text(port.get("name")): port.get("containerPort") for port in objects(main_container_of(pod).get("ports"))}
     if not host or "tf" not in ports:
         return ""
     return f"{host}.{subdomain}.{text(dig(pod, 'metadata', 'namespace'))}.svc:{ports['tf']}"
@@ -132,7 +132,7 @@ def _address(pod: JsonObject) -> str:
 
 def _container(pod: JsonObject) -> list[str]:
     """What all pods of a role have in common."""
-    spec, main = dig(pod, "spec"), _main(pod)
+    spec, main = dig(pod, "spec"), main_container_of(pod)
     command = _words(main.get("command")) or "the image's own"
     rows: list[Row] = [("image", text(main.get("image")) or "none: the operator's default"), ("command", command)]
     others = [c for c in objects(dig(spec, "containers")) if c.get("name") != main.get("name")]
@@ -228,7 +228,7 @@ def _environments(simulation: Simulation, roles: Sequence[Role], *, every: bool)
 def _variables(pod: JsonObject) -> dict[str, str]:
     return {
         text(variable.get("name")): text(variable.get("value")) or _source_of(variable)
-        for variable in objects(_main(pod).get("env"))
+        for variable in objects(main_container_of(pod).get("env"))
     }
 
 
@@ -357,11 +357,6 @@ def _next_to(simulation: Simulation) -> list[JsonObject]:
 
 def _label(pod: JsonObject, label: str) -> str:
     return text(dig(pod, "metadata", "labels", label))
-
-
-def _main(pod: JsonObject) -> JsonObject:
-    spec = dig(pod, "spec")
-    return main_container(spec) if isinstance(spec, dict) else {}
 
 
 def _name(item: JsonObject) -> str:
