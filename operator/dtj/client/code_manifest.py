@@ -18,7 +18,7 @@ import base64
 import copy
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from typing import Final
 
@@ -59,8 +59,12 @@ def with_code(manifest: Manifest, pack: CodePack) -> Manifest:
     """The job with this code. Raises InvalidManifest if the code has no place in it."""
     config_map = _config_map(manifest.job.name, pack)
     body = copy.deepcopy(manifest.document.body)
-    archive = _Archive(text(dig(config_map, "metadata", "name")), pack.digest)
-    problems = tuple(_add_to_templates(object_at(body, "spec"), archive))
+    name = text(dig(config_map, "metadata", "name"))
+    problems = tuple(
+        problem
+        for path, template, roles in _templates(object_at(body, "spec"))
+        for problem in _add(template, path, roles, name, pack.digest)
+    )
     if problems:
         raise InvalidManifest(tuple(f"{manifest.document.title}: {problem}" for problem in problems))
     (changed,) = sound(check_documents([replace(manifest.document, body=body)], None))
@@ -72,14 +76,6 @@ def owned_by(config_map: JsonObject, job: Job) -> JsonObject:
     owner = job.owner_reference()
     del owner["controller"], owner["blockOwnerDeletion"]  # which ask for more rights, and are for controllers
     return {**config_map, "metadata": {**object_at(config_map, "metadata"), "ownerReferences": [owner]}}
-
-
-@dataclass(frozen=True, slots=True)
-class _Archive:
-    """What the init container unpacks: the name of the ConfigMap that holds it, and its digest."""
-
-    config_map: str
-    digest: str
 
 
 def _config_map(job: str, pack: CodePack) -> JsonObject:
@@ -98,49 +94,46 @@ def _config_map(job: str, pack: CodePack) -> JsonObject:
     }
 
 
-def _add_to_templates(spec: JsonObject, archive: _Archive) -> Iterator[str]:
-    """Change each pod template of a job; what keeps it from that, as ``field: message``."""
-    shared = [role for role in _roles(spec).values() if not isinstance(role.get("template"), dict)]
+def _templates(spec: JsonObject) -> Iterator[tuple[str, JsonObject, list[JsonObject]]]:
+    """Each pod template of a job: its path, itself, and the roles that have it."""
+    named = spec.get("replicaSpecs")
+    roles = {name: role for name, role in named.items() if isinstance(role, dict)} if isinstance(named, dict) else {}
+    shared = [role for role in roles.values() if not isinstance(role.get("template"), dict)]
     if shared:
-        yield from _add(object_at(spec, "template"), "spec.template", shared, archive)
-    for name, role in _roles(spec).items():
-        template = role.get("template")
-        if isinstance(template, dict):
-            yield from _add(template, f"spec.replicaSpecs.{name}.template", [role], archive)
+        yield "spec.template", object_at(spec, "template"), shared
+    for name, role in roles.items():
+        if isinstance(template := role.get("template"), dict):
+            yield f"spec.replicaSpecs.{name}.template", template, [role]
 
 
-def _roles(spec: JsonObject) -> dict[str, JsonObject]:
-    roles = spec.get("replicaSpecs")
-    return {name: role for name, role in roles.items() if isinstance(role, dict)} if isinstance(roles, dict) else {}
-
-
-def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], archive: _Archive) -> Iterator[str]:
-    """Change the template of these roles."""
+def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], config_map: str, digest: str) -> Iterator[str]:
+    """Change the template of these roles; what keeps it from that, as ``field: message``."""
     pod_spec = object_at(template, "spec")
     main = main_container(pod_spec)
-    container = f"{path}.spec.containers[{max(0, _place(pod_spec, main))}]"
     directory = posixpath.normpath(text(main.get("workingDir")) or WORKING_DIR)
     problems = tuple(_problems(pod_spec, main, directory))
     if problems:
-        yield from (f"{container}.{problem}" for problem in problems)
+        place = next((n for n, each in enumerate(objects(pod_spec.get("containers"))) if each is main), 0)
+        yield from (f"{path}.spec.containers[{place}].{problem}" for problem in problems)
         return
     main["workingDir"] = directory
-    mount: JsonObject = {"name": VOLUME, "mountPath": directory}
-    extend(main, "volumeMounts", (mount,))
-    source: JsonObject = {"configMap": {"name": archive.config_map}}
-    extend(pod_spec, "volumes", ({"name": ARCHIVE_VOLUME, **source}, {"name": VOLUME, "emptyDir": {}}))
-    arguments = [posixpath.join(_ARCHIVE_MOUNT, ARCHIVE), directory, archive.digest, _REMEDY]
-    unpack = _unpack_container(main, ["python3", "-c", UNPACK_CODE, *arguments])
-    of_archive: JsonObject = {"name": ARCHIVE_VOLUME, "mountPath": _ARCHIVE_MOUNT, "readOnly": True}
-    unpack["volumeMounts"] = [dict(mount), of_archive]
-    unpack["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    unpack: JsonObject = {
+        "name": UNPACK,
+        "image": main["image"],
+        "command": ["python3", "-c", UNPACK_CODE, posixpath.join(_ARCHIVE_MOUNT, ARCHIVE), directory, digest, _REMEDY],
+        **{name: copy.deepcopy(main[name]) for name in ("imagePullPolicy", "securityContext") if name in main},
+        "volumeMounts": [
+            {"name": VOLUME, "mountPath": directory},
+            {"name": ARCHIVE_VOLUME, "mountPath": _ARCHIVE_MOUNT, "readOnly": True},
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
     if resources := _least_resources(main, roles):
         unpack["resources"] = resources
+    extend(main, "volumeMounts", ({"name": VOLUME, "mountPath": directory},))
+    source: JsonObject = {"configMap": {"name": config_map}}
+    extend(pod_spec, "volumes", ({"name": ARCHIVE_VOLUME, **source}, {"name": VOLUME, "emptyDir": {}}))
     pod_spec["initContainers"] = [unpack, *objects(pod_spec.get("initContainers"))]
-
-
-def _place(pod_spec: JsonObject, main: JsonObject) -> int:
-    return next((place for place, each in enumerate(objects(pod_spec.get("containers"))) if each is main), -1)
 
 
 def _problems(pod_spec: JsonObject, main: JsonObject, directory: str) -> Iterator[str]:
@@ -159,15 +152,6 @@ def _problems(pod_spec: JsonObject, main: JsonObject, directory: str) -> Iterato
                 f"volumeMounts[{index}].mountPath: {directory} is where the code of --code goes: remove this mount "
                 f"and volume {name}, or set another workingDir"
             )
-
-
-def _unpack_container(main: JsonObject, command: list[str]) -> JsonObject:
-    """A container with the image and the user of the one that trains."""
-    container: JsonObject = {"name": UNPACK, "image": main["image"], "command": [*command]}
-    for name in ("imagePullPolicy", "securityContext"):
-        if name in main:
-            container[name] = copy.deepcopy(main[name])
-    return container
 
 
 def _least_resources(main: JsonObject, roles: Iterable[JsonObject]) -> JsonObject:

@@ -29,7 +29,6 @@ def screen(console: Console) -> Screen[RunView]:
         drawn=lambda view, width: run_table(view, width=width),
         lines=RunLines(),
         kept=warning_lines,
-        cropped=False,
     )
 
 
