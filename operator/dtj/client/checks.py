@@ -43,17 +43,11 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A line about an object that is no job, and is left alone, or about a job that is valid."""
-
-    line: str
-
-
-@dataclass(frozen=True, slots=True)
 class Checked:
-    """What the files hold, in order: each item a manifest, a note, or the lines that say what is wrong with it."""
+    """What the files hold, in order: each item a manifest, the lines that say what is wrong with it, or a note: a line
+    about an object that is no job, and is left alone, or about a job that is valid."""
 
-    items: tuple[Manifest | Note | tuple[str, ...], ...]
+    items: tuple[Manifest | str | tuple[str, ...], ...]
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -65,7 +59,7 @@ class Checked:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(item.line for item in self.items if isinstance(item, Note))
+        return tuple(item for item in self.items if isinstance(item, str))
 
 
 def check(files: Iterable[str], platform: Platform | None) -> Checked:
@@ -88,14 +82,14 @@ def check_documents(found: Iterable[Document | str], platform: Platform | None) 
     """
     seen: dict[tuple[str, str], str] = {}
     items = [item for one in found for item in _items(one, platform, seen)]
-    if all(isinstance(item, Note) for item in items):
+    if all(isinstance(item, str) for item in items):
         items.append((f"there is no {names.KIND} here",))
     return Checked(tuple(items))
 
 
 def _items(
     found: Document | str, platform: Platform | None, seen: dict[tuple[str, str], str]
-) -> Iterator[Manifest | Note | tuple[str, ...]]:
+) -> Iterator[Manifest | str | tuple[str, ...]]:
     if isinstance(found, str):
         yield (one_line(found),)
         return
@@ -103,13 +97,13 @@ def _items(
         if is_tfjob(document.body):
             yield (one_line(must_be_converted(document)),)
         elif is_other(document.body):
-            yield Note(one_line(left_alone(document)))
+            yield one_line(left_alone(document))
         else:
             checked = _check(document, platform, seen)
             yield checked
             note = note_on_sharing(checked.spec, checked.job.raw_spec) if isinstance(checked, Manifest) else None
             if note is not None:
-                yield Note(one_line(f"{document.title}: {note}"))
+                yield one_line(f"{document.title}: {note}")
 
 
 def _check(
