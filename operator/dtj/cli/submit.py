@@ -51,10 +51,9 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None)
 
     exit_code = Exit.OK
     created = []
-    found = client.placed(sound(check(files, None)))
-    jobs = with_code_of((manifest for manifest, _ in found), code)
-    await client.check((job, where) for job, (_, where) in zip(jobs, found, strict=True))
-    for manifest, (_, namespace) in zip(jobs, found, strict=True):
+    jobs = with_code_of(client.placed(sound(check(files, None))), code)
+    await client.check(jobs)
+    for manifest, namespace in jobs:
         job = await create_or_report(manifest, client, namespace=namespace)
         if job is None:
             exit_code = Exit.API
@@ -78,13 +77,12 @@ def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) ->
     from dtj.client.checks import check, placed, sound
 
     try:
-        found = placed(sound(check(files, None)), namespace="", asked=place.namespace)
-        jobs = with_code_of((manifest for manifest, _ in found), code)
+        jobs = with_code_of(placed(sound(check(files, None)), namespace="", asked=place.namespace), code)
     except ClientError as error:
         for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
             say(line, err=True)
         return Exit.USAGE
-    bodies = [_in_namespace(body, where) for job, (_, where) in zip(jobs, found, strict=True) for body in job.objects]
+    bodies = [_in_namespace(body, namespace) for job, namespace in jobs for body in job.objects]
     write(as_yaml(bodies) if form == "yaml" else as_json(bodies))
     return Exit.OK
 

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from dtj.client.checks import Manifest
 
 
-def with_code_of(manifests: Iterable[Manifest], code: str | None) -> tuple[Manifest, ...]:
-    """The jobs with the files of the directory ``code``, which is packed once; what was packed is printed on standard
-    error.
+def with_code_of(placed: Iterable[tuple[Manifest, str]], code: str | None) -> list[tuple[Manifest, str]]:
+    """Jobs, each with its namespace, with the files of the directory ``code``, which is packed once; what was packed is
+    printed on standard error.
 
     Without one, a job whose command names files of the current directory gets a warning there: it is submitted, since
     its image may have them. Raises CodeError and InvalidManifest.
     """
     if code is None:
-        found = tuple(manifests)
-        for each in found:
-            _warn_of_missing_files(each)
+        found = list(placed)
+        for manifest, _ in found:
+            _warn_of_missing_files(manifest)
         return found
     from dtj.client import CodeError
     from dtj.client.code_manifest import with_code
@@ -39,9 +39,9 @@ def with_code_of(manifests: Iterable[Manifest], code: str | None) -> tuple[Manif
         packed = pack(code)
     except CodeError as error:
         raise CodeError(f"{CODE}: {error}") from error
-    jobs = tuple(with_code(manifest, packed) for manifest in manifests)
+    found = [(with_code(manifest, packed), namespace) for manifest, namespace in placed]
     _warn(f"Code of {code}: {packed.summary}")
-    return jobs
+    return found
 
 
 async def create_or_report(manifest: Manifest, client: AsyncClient, *, namespace: str) -> Job | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from dtj.api.job import Job
 from dtj.api.names import Condition
@@ -27,20 +26,19 @@ def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout
     checked = check(files, None)
 
     async def run_all(client: AsyncClient) -> int:
-        found = client.placed(sound(checked))
-        jobs = with_code_of((manifest for manifest, _ in found), code)
-        await client.check((job, where) for job, (_, where) in zip(jobs, found, strict=True))
-        for number, (job, (_, namespace)) in enumerate(zip(jobs, found, strict=True), start=1):
-            rest = [later.job.name for later in jobs[number:]]
+        jobs = with_code_of(client.placed(sound(checked)), code)
+        await client.check(jobs)
+        for number, (manifest, namespace) in enumerate(jobs, start=1):
+            rest = [later.job.name for later, _ in jobs[number:]]
+            exit_code = None
             try:
-                exit_code = await _run_one(client, job, namespace, timeout=timeout, console=console)
-            except asyncio.CancelledError:
-                _say_rest(rest, console)
-                raise
+                exit_code = await _run_one(client, manifest, namespace, timeout=timeout, console=console)
+            finally:  # also after Ctrl-C
+                if rest and exit_code != Exit.OK:
+                    console.print(Text(f"Not submitted: {listed(rest)}."), soft_wrap=True)
             if exit_code != Exit.OK:
-                _say_rest(rest, console)
                 return exit_code
-            if number < len(jobs):
+            if rest:
                 console.print()
         return Exit.OK
 
@@ -96,8 +94,3 @@ def _say_going_on(job: Job, why: str, console: Console, typed: Typed) -> None:
     steps = [Step(typed(("dtj", *words)), purpose) for words, purpose in next_words(job)]
     for line in next_block(steps, width=console.width if console.is_terminal else TERMINAL_WIDTH):
         console.print(line, soft_wrap=True)
-
-
-def _say_rest(names: Sequence[str], console: Console) -> None:
-    if names:
-        console.print(Text(f"Not submitted: {listed(names)}."), soft_wrap=True)
