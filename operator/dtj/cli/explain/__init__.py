@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from dtj.api.strategies import Role
-from dtj.cli.common.options import NamespaceName, OneOf, WholeNumber, gone, platform_option
+from dtj.cli.common.options import NamespaceName, OneOf, gone, platform_option
 
 if TYPE_CHECKING:
     from dtj.core.platform import Platform
-
-
-MAX_ATTEMPT: Final = 2**31 - 1
-"""The largest number that status.attempt can hold."""
 
 
 @click.command()
@@ -29,9 +25,6 @@ MAX_ATTEMPT: Final = 2**31 - 1
 )
 @click.option("--role", type=OneOf(Role), help="Show only the pods of this role, with the TF_CONFIG of each.")
 @click.option(
-    "--attempt", type=WholeNumber(1, MAX_ATTEMPT), default=1, metavar="N", help="Show the pods of this attempt."
-)
-@click.option(
     "-n",
     "--namespace",
     type=NamespaceName(),
@@ -39,12 +32,12 @@ MAX_ATTEMPT: Final = 2**31 - 1
     help="The namespace of manifests that name none. Default: default.",
 )
 @platform_option
+@gone("--attempt", instead="later attempts have the same pods, under names that end in -r1, -r2, ...")
 @gone("--field", instead="docs/reference.md has all fields, kubectl explain dtj.spec those of a cluster")
 def explain(
     files: tuple[str, ...],
     output: str,
     role: Role | None,
-    attempt: int,
     namespace: str | None,
     platform: Platform,
 ) -> int:
@@ -57,6 +50,4 @@ def explain(
     """
     from dtj.cli.explain.render import show_objects
 
-    return show_objects(
-        files, output=output, role=role, attempt=attempt, namespace=namespace or "default", platform=platform
-    )
+    return show_objects(files, output=output, role=role, namespace=namespace or "default", platform=platform)

@@ -81,8 +81,7 @@ def _fitted(line: str, width: int | None) -> list[str]:
 def _headline(simulation: Simulation, spec: JobSpec) -> Text:
     job = simulation.job
     who = listed(counted(spec.replicas(role), str(role)) for role in spec.roles())
-    attempt = f", attempt {job.status.attempt}" if job.status.attempt > 1 else ""
-    return Text(f"{job.name}: {spec.strategy} with {who}, in namespace {job.namespace}{attempt}")
+    return Text(f"{job.name}: {spec.strategy} with {who}, in namespace {job.namespace}")
 
 
 # -- pods ----------------------------------------------------------------------------------------------------
@@ -366,9 +365,7 @@ def _name(item: JsonObject) -> str:
 _UID_WORDS: Final = f"# UID {UID} stands for the job's own UID, which the API server assigns.\n"
 
 
-def show_objects(
-    files: tuple[str, ...], *, output: str, role: Role | None, attempt: int, namespace: str, platform: Platform
-) -> int:
+def show_objects(files: tuple[str, ...], *, output: str, role: Role | None, namespace: str, platform: Platform) -> int:
     """Print what would be created for the jobs of these files. Returns the exit code."""
     checked = check(files, platform)
     for line in (*checked.notes, *checked.problems):
@@ -381,8 +378,7 @@ def show_objects(
             say(f"{item.document.title}: --role: the job has no {role}; it has {roles}", err=True)
             return Exit.USAGE
     shown = [
-        (item, simulate(item.body, platform, namespace=namespace, attempt=attempt, now=datetime.now(UTC)))
-        for item in checked.manifests
+        (item, simulate(item.body, platform, namespace=namespace, now=datetime.now(UTC))) for item in checked.manifests
     ]
     for item, simulation in shown:
         for line in _caveats(item, simulation):
