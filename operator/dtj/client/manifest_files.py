@@ -1,8 +1,8 @@
 """Manifests from files: YAML read as Kubernetes reads it, with one line for each thing that cannot be read.
 
-What comes out is JSON: PyYAML alone would take the last of two equal keys in silence, read an argument 12:30 as the
-number 750, and make sets and dates, which JSON has not. Nothing here knows what a job holds; :mod:`dtj.client.checks`
-looks at the documents.
+What comes out is JSON, and small input makes no large output: PyYAML alone would take the last of two equal keys in
+silence, read an argument 12:30 as the number 750, make sets and dates, which JSON has not, and let 1 KB of aliases grow
+to gigabytes. Nothing here knows what a job holds; :mod:`dtj.client.checks` looks at the documents.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -90,10 +90,10 @@ def read(file: str) -> tuple[Document, ...]:
 def parse(text: str, *, path: str | None = None, origin: str) -> tuple[Document, ...]:
     """The documents of a YAML text, which messages call ``origin``; empty ones are skipped. Raises UnreadableFile."""
     try:
-        found = list(yaml.load_all(text, Loader=_Loader))
+        found = list(values(text))
     except yaml.MarkedYAMLError as error:
         raise UnreadableFile(f"{origin}: {_explain(error, text)}") from error
-    except (yaml.YAMLError, ValueError, KeyError, IndexError) as error:  # of !!int abc, and PyYAML's own
+    except yaml.YAMLError as error:
         raise UnreadableFile(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise UnreadableFile(f"{origin}: not a manifest: nested too deep") from error
@@ -132,7 +132,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark or error.context_mark
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     if isinstance(error, ManifestError):
-        return f"{where}{error.problem}"
+        return f"{where}{error.words}"
     lines = text.splitlines()
     if mark is not None and mark.line < len(lines) and "\t" in lines[mark.line][: mark.column + 1]:
         return f"{where}not YAML: a tab where only spaces may indent"
@@ -140,8 +140,12 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> str:
     return f"{where}not YAML: {reason}"
 
 
-_LARGEST: Final = 10**308
-"""Where the 64-bit floating point numbers of JSON end."""
+MAX_VALUES: Final = 100_000
+"""Most values that a document with aliases or merge keys may have once they are written out. A manifest of that size is
+beyond what etcd stores; go-yaml, which kubectl reads with, stops at 400,000 for the same reason."""
+
+_MAX_DIGITS: Final = 308
+"""A number of more digits does not fit the 64-bit floating point numbers of JSON."""
 
 _SHORTEST_EXPONENT: Final = 1e21
 """Numbers from here on are written with an exponent (Go, encoding/json)."""
@@ -149,11 +153,22 @@ _SHORTEST_EXPONENT: Final = 1e21
 _TAG: Final = "tag:yaml.org,2002:"
 
 
+def values(text: str) -> Iterator[object]:
+    """The documents of a YAML text. Raises yaml.YAMLError and RecursionError."""
+    yield from yaml.load_all(text, Loader=_Loader)
+
+
 class ManifestError(yaml.constructor.ConstructorError):
-    """Valid YAML that is not a manifest."""
+    """Valid YAML that is not a manifest. ``path`` is the field that shows it, if there is one."""
 
     def __init__(self, problem: str, node: yaml.Node) -> None:
         super().__init__(None, None, problem, node.start_mark)
+        self.path = ""
+
+    @property
+    def words(self) -> str:
+        """The field, and what is wrong with it."""
+        return f"{self.path}: {self.problem}" if self.path else str(self.problem)
 
 
 class _Loader(yaml.SafeLoader):
@@ -161,6 +176,17 @@ class _Loader(yaml.SafeLoader):
 
     bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012 - as the base declares it
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as the base declares it
+
+    def get_node(self) -> yaml.Node:
+        """The next document, which is of a bounded size. Raises ManifestError."""
+        node = super().get_node()
+        assert node is not None, "there is another document"
+        nodes: dict[int, int] = {}
+        size = _size(node, nodes)
+        if size > MAX_VALUES and size > len(nodes):
+            problem = f"aliases (*name) and merge keys (<<) expand to more than {MAX_VALUES} values: use fewer of them"
+            raise ManifestError(problem, node)
+        return node
 
     def mapping(self, node: yaml.MappingNode) -> JsonObject:
         """The whole mapping at once, so that one which holds itself is found out. Raises ConstructorError."""
@@ -173,11 +199,13 @@ class _Loader(yaml.SafeLoader):
                 raise ManifestError(f'duplicate key "{name}": it is already in line {first_line[name]}', key)
             first_line[name] = key.start_mark.line + 1
         self.flatten_mapping(node)
-        return {self._key(key): self.construct_object(value, deep=True) for key, value in node.value}
+        return {(name := self._key(key)): self._value(value, below=name) for key, value in node.value}
 
     def items(self, node: yaml.SequenceNode) -> list[JsonValue]:
         """The whole list at once."""
-        return self.construct_sequence(node, deep=True)
+        if not isinstance(node, yaml.SequenceNode):
+            raise ManifestError("the tag !!seq does not fit the value: remove it", node)
+        return [self._value(value, below=f"[{index}]") for index, value in enumerate(node.value)]
 
     def text(self, node: yaml.ScalarNode) -> str:
         """Text that can be written as UTF-8. Raises ManifestError."""
@@ -187,20 +215,49 @@ class _Loader(yaml.SafeLoader):
         return value
 
     def whole_number(self, node: yaml.ScalarNode) -> int:
-        """A number that JSON can hold. Raises ManifestError, and ValueError where there are thousands of digits."""
-        value = int(self.construct_yaml_int(node))
-        if abs(value) >= _LARGEST:
+        """A number that JSON can hold. Raises ManifestError."""
+        # Python refuses to read more than 4,300 decimal digits, and to write what it read from hexadecimal ones.
+        if len(node.value) > 4 * _MAX_DIGITS:
+            raise _too_large(node)
+        value = int(self._plain(self.construct_yaml_int, node))
+        if abs(value) >= 10**_MAX_DIGITS:
             raise _too_large(node)
         return value
 
+    def truth(self, node: yaml.ScalarNode) -> bool:
+        """true or false. Raises ManifestError."""
+        return bool(self._plain(self.construct_yaml_bool, node))
+
     def number(self, node: yaml.ScalarNode) -> float:
         """A number that JSON can hold, which knows no infinity: 2.0 is 2, as for kubectl. Raises ManifestError."""
-        value = float(self.construct_yaml_float(node))
+        value = float(self._plain(self.construct_yaml_float, node))
         if math.isfinite(value):
             return int(value) if value.is_integer() and abs(value) < _SHORTEST_EXPONENT else value
         if node.value.lower().endswith(("inf", "nan")):
             raise ManifestError(f"JSON has no {node.value}: put the value in quotes", node)
         raise _too_large(node)
+
+    def other(self, node: yaml.Node) -> object:
+        """What JSON has not. Raises ManifestError."""
+        tag = node.tag.replace(_TAG, "!!")
+        raise ManifestError(f"the tag {tag} has no meaning in a manifest: remove it", node)
+
+    def _plain(self, construct: Callable[[yaml.ScalarNode], float], node: yaml.ScalarNode) -> float:
+        """What PyYAML makes of a value; its own errors, of ``!!int abc``, are no YAMLError."""
+        try:
+            return construct(node)
+        except (ValueError, KeyError, IndexError) as error:
+            tag = node.tag.replace(_TAG, "!!")
+            raise ManifestError(f"the tag {tag} does not fit the value: remove it", node) from error
+
+    def _value(self, node: yaml.Node, *, below: str) -> JsonValue:
+        try:
+            value: JsonValue = self.construct_object(node, deep=True)
+        except ManifestError as error:
+            dot = "." if error.path and not error.path.startswith("[") else ""
+            error.path = f"{below}{dot}{error.path}"
+            raise
+        return value
 
     def _key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
@@ -212,11 +269,25 @@ def _too_large(node: yaml.ScalarNode) -> ManifestError:
     return ManifestError(f"a number of {len(node.value)} characters is too large: numbers have up to 64 bits", node)
 
 
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node is, with all aliases written out; ``known`` gets the size of each that is written once."""
+    if id(node) in known:
+        return known[id(node)]
+    known[id(node)] = 0  # of a node that holds itself, which is refused later
+    size = 1
+    if isinstance(node, yaml.MappingNode):
+        size += sum(_size(part, known) for pair in node.value for part in pair)
+    elif isinstance(node, yaml.SequenceNode):
+        size += sum(_size(item, known) for item in node.value)
+    known[id(node)] = size
+    return size
+
+
 # Nothing is taken over from SafeLoader: its sets, dates and bytes are no JSON.
-_Loader.yaml_constructors = {None: yaml.SafeLoader.construct_undefined}
+_Loader.yaml_constructors = {}
 for _name, _constructor in (
     ("null", _Loader.construct_yaml_null),
-    ("bool", _Loader.construct_yaml_bool),
+    ("bool", _Loader.truth),
     ("int", _Loader.whole_number),
     ("float", _Loader.number),
     ("str", _Loader.text),
@@ -224,6 +295,7 @@ for _name, _constructor in (
     ("seq", _Loader.items),
 ):
     _Loader.add_constructor(f"{_TAG}{_name}", _constructor)
+_Loader.add_constructor(None, _Loader.other)
 for _name, _pattern, _first in (
     ("bool", r"y|Y|yes|Yes|YES|n|N|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
     ("int", r"[-+]?(0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789"),
