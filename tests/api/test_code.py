@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import yaml
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
-from dtj.client import AlreadyExists, Client, CodeError, WaitTimeout
+from dtj.client import AlreadyExists, Client, CodeError, WaitTimeout, train
 from dtj.client.checks import manifests_of
 from dtj.client.code_manifest import ARCHIVE, with_code
 from dtj.client.code_pack import pack
@@ -186,8 +187,8 @@ def test_a_function_is_trained_from_a_notebook(
 ) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "helpers.py").touch()
-    with Client(namespace=world.namespace, kubeconfig=str(log_reader)) as client:
-        run = client.train(fit, {"epochs": 5}, workers=4, code=tmp_path / "code", image="example/trainer:1")
+    submit_function = partial(train, fit, image="example/trainer:1", namespace=world.namespace)
+    with submit_function({"epochs": 5}, workers=4, code=tmp_path / "code", kubeconfig=str(log_reader)) as run:
         assert run.name.startswith("fit-")
         world.await_pods([f"worker-{index}" for index in range(4)], run.name)
         (pod, *_) = world.pods(run.name).values()
@@ -204,15 +205,16 @@ def test_a_function_is_trained_from_a_notebook(
         assert subprocess.check_output(program, cwd=tmp_path / "pod", text=True) == "trained 15\n"
 
         with pytest.raises(WaitTimeout):
-            client.wait(run.name, timeout=0)
+            run.wait(timeout=0)
         world.run_pods(run.name)
         kubelet.say(f"{run.name}-worker-0", "trained 15")
         for index in range(1, 4):
             kubelet.say(f"{run.name}-worker-{index}", "so did I")
-        assert "worker-0 | trained 15" in list(map(str, client.logs(run.name)))
+        assert "worker-0 | trained 15" in list(run.logs())
         world.end_pod(f"{run.name}-worker-0", exit_code=0)
-        assert client.wait(run.name, timeout=PATIENCE_SECONDS).status.is_true(Condition.COMPLETE)
-        client.delete(run.name)
+        assert run.wait(timeout=PATIENCE_SECONDS).status.is_true(Condition.COMPLETE)
+        assert run.job().uid
+        run.delete()
     world.eventually(lambda: _assert_equal(config_maps(world), {}))
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dtj.client.logs import NothingToRead as NothingToRead
     from dtj.client.overview import Event as Event
     from dtj.client.sync import Client as Client
+    from dtj.client.training import TrainingRun as TrainingRun
+    from dtj.client.training import train as train
     from dtj.core.observed import Pod as Pod
     from dtj.kube.config import ConfigError as ConfigError
     from dtj.kube.errors import AlreadyExists as AlreadyExists
@@ -46,6 +48,7 @@ _NAMES: Final = {
     "dtj.client.logs": "LogLine LogNote LogSelection NothingToRead",
     "dtj.client.overview": "Event",
     "dtj.client.sync": "Client",
+    "dtj.client.training": "TrainingRun train",
     "dtj.core.observed": "Pod",
     "dtj.kube.config": "ConfigError",
     "dtj.kube.errors": "AlreadyExists ApiError Conflict Forbidden NotFound Unavailable",

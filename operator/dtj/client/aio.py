@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, Self
 
@@ -206,52 +206,6 @@ class AsyncClient:
         Where the API server refuses one, those before it are there.
         """
         return await self._create(manifests_of(manifest), namespace)
-
-    async def train(
-        self,
-        function: Callable[..., object],
-        arguments: Mapping[str, object] | None = None,
-        *,
-        image: str,
-        workers: int = 2,
-        strategy: str | None = None,
-        name: str | None = None,
-        code: str | os.PathLike[str] | None = None,
-        resources: Mapping[str, object] | None = None,
-        accelerator: Mapping[str, object] | None = None,
-        checkpoint: Mapping[str, object] | None = None,
-        env: Mapping[str, str] | None = None,
-        namespace: str | None = None,
-    ) -> Job:
-        """Run a function on each worker of a new job, and return at once.
-
-        The function is sent as source, and stands alone: it imports and makes what it uses; see
-        :func:`~dtj.client.function_script.script_of`. It runs as a script of the trainer, whose image, or one built on
-        it, ``image`` is. ``code`` is a directory that is sent along. What it returns is lost: let it save to
-        ``DTJ_EXPORT_DIR``, or print.
-
-        ``strategy`` is OneDevice for one worker, else MultiWorkerMirrored. ``name`` is made of the function's name.
-        ``resources`` are those of a container; ``accelerator`` and ``checkpoint`` fields of the job's spec; ``env``
-        variables by name.
-
-        Raises CodeError, and what :meth:`submit` raises.
-        """
-        from dtj.client.training import job_of  # the command line sends no functions
-
-        manifest, packed = job_of(
-            function,
-            arguments or {},
-            image=image,
-            workers=workers,
-            strategy=strategy,
-            name=name,
-            code=code,
-            env=env or {},
-            resources=resources or {},
-            accelerator=accelerator,
-            checkpoint=checkpoint,
-        )
-        return await self.submit(manifest, code=packed, namespace=namespace)
 
     def placed(
         self, manifests: Iterable[Manifest], *, namespace: str | None = None

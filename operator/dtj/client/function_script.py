@@ -43,7 +43,7 @@ def script_of(
     _check_imports(own, source, Path(code) if code is not None else None)
     name = own.__code__.co_name
     parts = [
-        f'"""{name}() of a notebook or a script, sent by dtj.client.Client.train."""',
+        f'"""{name}() of a notebook or a script, sent by dtj.client.train."""',
         *(["from __future__ import annotations"] if own.__code__.co_flags & _FUTURE else []),
         source,
         f'if __name__ == "__main__":\n    {name}(**{dict(arguments)!r})',

@@ -79,18 +79,12 @@ class LogLine:
     role: str
     line: StampedLine
 
-    def __str__(self) -> str:
-        return f"{self.title} | {self.line.text}"
-
 
 @dataclass(frozen=True, slots=True)
 class LogNote:
     """Something that is no line of any log, but explains what comes next or does not."""
 
     words: str
-
-    def __str__(self) -> str:
-        return self.words
 
 
 def log_of(gateway: KubeGateway, each: JobPod, query: LogQuery) -> ContainerLog:

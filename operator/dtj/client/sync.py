@@ -88,7 +88,6 @@ class Client:
     wait = _returning(AsyncClient.wait)
     submit = _returning(AsyncClient.submit)
     submit_all = _returning(AsyncClient.submit_all)
-    train = _returning(AsyncClient.train)
     suspend = _returning(AsyncClient.suspend)
     resume = _returning(AsyncClient.resume)
     stop = _returning(AsyncClient.stop)
