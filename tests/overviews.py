@@ -97,7 +97,6 @@ def overview(
         at=NOW,
         pods=Part(owned(pods, read), unread),
         events=Part(tuple(events), unread),
-        services=Part(),
         claims=Part(),
         nodes=Part(tuple(nodes)),
         body=job,

@@ -94,15 +94,18 @@ def test_a_second_submit_with_other_code_changes_nothing_of_the_first(world: Job
     assert len(config_maps(world)) == 2
 
 
-def test_a_config_map_that_nobody_owns_yet_is_taken(world: JobWorld, dtj: CommandLine) -> None:
-    """As a program leaves it that is killed between the two."""
+@pytest.mark.parametrize("damage", [{}, {"binaryData": {"code.tar.gz": "AAAA"}}], ids=["left", "other content"])
+def test_a_config_map_that_is_there_already_is_replaced(world: JobWorld, dtj: CommandLine, damage: JsonObject) -> None:
+    """As an earlier job leaves it whose deletion nobody has noticed yet."""
     (found,) = manifests_of(manifest("a"))
     left = with_code(found, pack(dtj.folder / "code")).config_map
-    world.create("configmaps", left)
+    assert left is not None
+    world.create("configmaps", {**left, **damage})
     done = submit(dtj, "a")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"configmap/{dig(left, 'metadata', 'name')} unchanged\n{KIND}/a created\n"
-    assert [owners(body) for body in config_maps(world).values()] == [["a"]]
+    assert done.stdout == f"configmap/{dig(left, 'metadata', 'name')} created\n{KIND}/a created\n"
+    (body,) = config_maps(world).values()
+    assert (owners(body), body["binaryData"]) == (["a"], left["binaryData"])
 
 
 def test_a_job_that_is_created_again_at_once_keeps_its_code(world: JobWorld, dtj: CommandLine) -> None:
@@ -120,20 +123,6 @@ def test_a_job_that_is_created_again_at_once_keeps_its_code(world: JobWorld, dtj
         assert [owner["uid"] for owner in objects(dig(config_map, "metadata", "ownerReferences"))] == [uid]
 
     world.eventually(kept)
-
-
-def test_another_config_map_of_that_name_is_not_used(world: JobWorld, dtj: CommandLine) -> None:
-    (found,) = manifests_of(manifest("a"))
-    other = with_code(found, pack(dtj.folder / "code")).config_map
-    world.create("configmaps", {**other, "binaryData": {"code.tar.gz": "AAAA"}})
-    done = submit(dtj, "a")
-    assert (done.returncode, done.stdout) == (2, "")
-    name = dig(other, "metadata", "name")
-    assert done.stderr.splitlines()[-1] == (
-        f"ConfigMap {name} in namespace {world.namespace} has other content than the code: delete it with "
-        f"kubectl delete configmap -n {world.namespace} {name}"
-    )
-    assert world.jobs() == []
 
 
 @pytest.mark.parametrize("apply", [("apply",), ("apply", "--server-side"), ("create",)], ids=" ".join)
@@ -163,15 +152,16 @@ def test_without_a_right_to_config_maps_nothing_is_created(world: JobWorld, dtj:
     assert world.jobs() == []
 
 
-def test_a_config_map_that_cannot_be_given_to_its_job_is_named(world: JobWorld, dtj: CommandLine) -> None:
-    dtj.kubeconfig = world.user("coder", "create", config_maps=("create", "get"))
+def test_a_job_whose_code_is_refused_does_not_stay(world: JobWorld, dtj: CommandLine) -> None:
+    (found,) = manifests_of(manifest("a"))
+    left = with_code(found, pack(dtj.folder / "code")).config_map
+    assert left is not None
+    world.create("configmaps", left)
+    dtj.kubeconfig = world.user("coder", "create", "delete", config_maps=("create",))
     done = submit(dtj, "a")
-    assert done.returncode == 0, done.stderr
-    (name,) = config_maps(world)
-    warning = done.stderr.splitlines()[-1]
-    assert warning.startswith(f"ConfigMap {name} will stay when the job is deleted (configmaps ")
-    assert warning.endswith(f": delete it with kubectl delete configmap -n {world.namespace} {name}")
-    assert world.job("a").uid
+    assert (done.returncode, done.stdout) == (4, "")
+    assert 'User "coder" cannot delete resource "configmaps"' in done.stderr.splitlines()[-1]
+    assert world.jobs() == []
 
 
 def test_the_python_client_submits_code_too(world: JobWorld, dtj: CommandLine) -> None:

@@ -86,11 +86,9 @@ def test_what_only_the_api_of_pods_refuses_is_taken_at_apply_and_found_by_the_dr
     assert {case: answer for case, spec in REFUSED_AS_PODS.items() if (answer := of_jobs(spec))} == {}
     where = {case: {line.partition(": ")[0] for line in found.problems} for case, found in answers.items()}
     assert [case for case, fields in where.items() if not fields] == []
-    elsewhere = {
-        case: fields for case, fields in where.items() if any("spec.template." not in field for field in fields)
-    }
-    # The API server names a field of its own here, which no pod has.
-    assert elsewhere == {"the processes of host and pod": {"pods of worker"}}
+    # The API server names a field of its own at times, which no template has.
+    strange = {field for fields in where.values() for field in fields}
+    assert {field for field in strange if not field.startswith(("spec.template.", "pods of worker"))} == set()
 
 
 async def _checks(cluster: ControlPlane, namespace: str, cases: Mapping[str, JsonObject]) -> dict[str, ServerCheck]:

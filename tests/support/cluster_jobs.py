@@ -42,8 +42,8 @@ class ClusterJobs:
         """As ``dtj submit --code FOLDER -o json | kubectl apply -f -``: what is printed is complete."""
         (found,) = manifests_of(body)
         submitted = with_code(found, pack(folder))
-        self.submit(submitted.config_map)
-        self.submit(submitted.manifest.body)
+        for each in submitted.objects:
+            self.submit(each)
 
     def await_condition(self, job: str, condition: str) -> None:
         """``kubectl wait`` while the job makes progress; fails with what the cluster reports about the job."""

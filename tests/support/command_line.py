@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -65,14 +63,14 @@ class CommandLine:
             errors.seek(0)
             return subprocess.CompletedProcess(words, code, output.read(), errors.read())
 
-    def start(self, command: str, *arguments: object, output: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def start(self, command: str, *arguments: object) -> subprocess.Popen[str]:
         """And let it go on."""
         process = subprocess.Popen(
             [sys.executable, "-m", COMMAND_LINE, *self._words(command, *arguments)],
             cwd=self.folder,
             env=self._environment(),
             stdin=subprocess.PIPE,
-            stdout=output,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -89,30 +87,3 @@ class CommandLine:
         for process in self._started:
             process.kill()
             process.wait()
-
-
-class Terminal:
-    """A terminal for the output of one process: a pseudo terminal, of which a test reads the other side."""
-
-    def __init__(self) -> None:
-        self._ours, self.theirs = pty.openpty()
-        self.shown = ""
-
-    def opened(self) -> None:
-        """The process has it: our own handle must not keep it open."""
-        os.close(self.theirs)
-
-    def read_until(self, words: str) -> None:
-        """Read until ``words`` have been shown. Raises AssertionError where the process ends before."""
-        while words not in self.shown:
-            assert self._read(), f"{words!r} was not shown:\n{self.shown}"
-
-    def close(self) -> None:
-        os.close(self._ours)
-
-    def _read(self) -> bool:
-        with suppress(OSError):  # on Linux, this is how a closed other side shows
-            chunk = os.read(self._ours, 65_536)
-            self.shown += chunk.decode(errors="replace")
-            return bool(chunk)
-        return False

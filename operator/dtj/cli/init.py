@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ from dtj import __version__
 from dtj.api import names
 from dtj.api.names import job_name_from
 from dtj.api.strategies import MAX_REPLICAS, SINGLE_PROCESS, Strategy
-from dtj.cli.common.formatting import counted
+from dtj.cli.common.formatting import columns, counted
 from dtj.cli.common.options import OneOf, WholeNumber
 from dtj.cli.common.terminal import Exit, say
 
@@ -49,19 +48,6 @@ _ARGUMENTS: Final = {
 }
 _SEVERAL: Final = 2
 """Workers of a new job under a strategy for several."""
-
-
-class Unsuitable(Exception):
-    """A style and a strategy that do not go together; the message says which do, in one line."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Starter:
-    """A new project: ``manifest`` and ``script`` are the contents of the two files."""
-
-    manifest: str
-    script: str
-    workers: int
 
 
 @click.command("init")
@@ -100,56 +86,49 @@ def init(directory: Path, strategy: Strategy, workers: int | None, style: Style,
 
     from dtj.api.validation import validate
 
-    job_name = name or job_name_from(directory.absolute().name)
-    try:
-        made = starter(name=job_name, strategy=strategy, style=style, workers=workers)
-    except Unsuitable as error:
-        say(str(error), err=True)
+    if strategy not in _STRATEGIES[style]:
+        say(f"style {style} does not go with {strategy}, but with {', '.join(_STRATEGIES[style])}", err=True)
         return Exit.USAGE
+    workers = workers or (1 if strategy in (*SINGLE_PROCESS, Strategy.TPU) else _SEVERAL)
+    job_name = name or job_name_from(directory.absolute().name)
     # The name is written into the manifest unchecked: an invalid one could change the manifest's structure.
-    plain = starter(name="plain", strategy=strategy, style=style, workers=workers)
-    found = validate({**yaml.safe_load(plain.manifest), "metadata": {"name": job_name}})
-    present = [directory / file for file in (MANIFEST, SCRIPT) if (directory / file).exists()]
+    plain = yaml.safe_load(_manifest("plain", strategy, style, workers))
+    found = validate({**plain, "metadata": {"name": job_name}})
+    files = {MANIFEST: _manifest(job_name, strategy, style, workers), SCRIPT: _script(style, strategy)}
+    present = [directory / file for file in files if (directory / file).exists()]
     if found or (present and not force):
         for violation in found:
             named = f'--name "{name}"' if name and violation.field == "metadata.name" else violation.field
             say(f"{named}: {violation.message}", err=True)
-        for file in () if found else present:
-            say(f"{file}: already exists: use --force to overwrite it, or name another directory", err=True)
+        for path in () if found else present:
+            say(f"{path}: already exists: use --force to overwrite it, or name another directory", err=True)
         return Exit.USAGE
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / MANIFEST).write_text(made.manifest, encoding="utf-8")
-        (directory / SCRIPT).write_text(made.script, encoding="utf-8")
+        for file, content in files.items():
+            (directory / file).write_text(content, encoding="utf-8")
     except OSError as error:
         say(f"{error.filename or directory}: cannot be written: {error.strerror}", err=True)
         return Exit.USAGE
-    _say_next(directory, made)
+    _say_next(directory, workers)
     return Exit.OK
 
 
-def _say_next(directory: Path, made: Starter) -> None:
+def _say_next(directory: Path, workers: int) -> None:
     say(f"Wrote {directory / MANIFEST} and {directory / SCRIPT}. Next:")
     say("")
     if directory.absolute() != Path.cwd():
         say(f"  cd {shlex.quote(str(directory))}")
-    commands = {
-        f"dtj run {MANIFEST}": f"train here, {counted(made.workers, 'worker')}",
-        f"dtj explain {MANIFEST}": "what a cluster would be asked for",
-        f"dtj run --cluster --code . {MANIFEST}": "train on a cluster",
-    }
-    width = max(map(len, commands))
-    for command, purpose in commands.items():
-        say(f"  {command:{width}}    {purpose}")
+    commands = (
+        (f"dtj run {MANIFEST}", f"train here, {counted(workers, 'worker')}"),
+        (f"dtj explain {MANIFEST}", "what a cluster would be asked for"),
+        (f"dtj run --cluster --code . {MANIFEST}", "train on a cluster"),
+    )
+    for line in columns(commands, gap=4):
+        say(f"  {line}")
 
 
-def starter(*, name: str, strategy: Strategy, style: Style, workers: int | None) -> Starter:
-    """A project of this style. ``workers`` is None for what suits the strategy. Raises Unsuitable."""
-    suitable = _STRATEGIES[style]
-    if strategy not in suitable:
-        raise Unsuitable(f"style {style} does not go with {strategy}, but with {', '.join(suitable)}")
-    if workers is None:
-        workers = 1 if strategy in (*SINGLE_PROCESS, Strategy.TPU) else _SEVERAL
+def _script(style: Style, strategy: Strategy) -> str:
     from importlib.resources import files  # slow to import, and no Tab needs it
 
     script = files("dtj.cli").joinpath("starters", f"{style}.py").read_text(encoding="utf-8")
@@ -158,7 +137,7 @@ def starter(*, name: str, strategy: Strategy, style: Style, workers: int | None)
             "import keras\nimport numpy as np\nimport tensorflow as tf\n",
             "import numpy as np\nimport tensorflow as tf\nimport tf_keras as keras  # ParameterServer needs this one\n",
         )
-    return Starter(manifest=_manifest(name, strategy, style, workers), script=script, workers=workers)
+    return script
 
 
 def _manifest(name: str, strategy: Strategy, style: Style, workers: int) -> str:

@@ -45,24 +45,23 @@ def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Pl
 
 
 async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None) -> int:
-    from dtj.cli.common.submission import create_or_report, submissions
+    from dtj.api.json import dig, text
+    from dtj.cli.common.submission import create_or_report, with_code_of
     from dtj.client.checks import check, sound
 
     exit_code = Exit.OK
     created = []
-    found = client.placed(sound(check(files, None)))
-    jobs = submissions((manifest for manifest, _ in found), code)
-    await client.check((job.manifest, where) for job, (_, where) in zip(jobs, found, strict=True))
-    for submission, (_, namespace) in zip(jobs, found, strict=True):
-        submitted = await create_or_report(submission, client, namespace=namespace)
-        if submitted is None:
+    jobs = with_code_of(client.placed(sound(check(files, None))), code)
+    await client.check(jobs)
+    for manifest, namespace in jobs:
+        job = await create_or_report(manifest, client, namespace=namespace)
+        if job is None:
             exit_code = Exit.API
             continue
-        job, line = submitted
         again = commands_in(job.namespace, usual=client.namespace)
         created.append(again("status", job.name))
-        if line:
-            say(line)
+        if manifest.config_map is not None:
+            say(f"configmap/{text(dig(manifest.config_map, 'metadata', 'name'))} created")
         elsewhere = f" in namespace {job.namespace}" if job.namespace != client.namespace else ""
         say(f"{named(job.name)} created{elsewhere}")
     if len(created) == 1 and sys.stdout.isatty():
@@ -72,20 +71,19 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None)
 
 def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) -> int:
     """Print the objects that :func:`_create` creates, a ConfigMap before its job."""
-    from dtj.cli.common.formatting import as_yaml, dumped
-    from dtj.cli.common.submission import submissions
+    from dtj.cli.common.formatting import as_json, as_yaml
+    from dtj.cli.common.submission import with_code_of
     from dtj.client import ClientError, InvalidManifest
     from dtj.client.checks import check, placed, sound
 
     try:
-        found = placed(sound(check(files, None)), namespace="", asked=place.namespace)
-        jobs = submissions((manifest for manifest, _ in found), code)
+        jobs = with_code_of(placed(sound(check(files, None)), namespace="", asked=place.namespace), code)
     except ClientError as error:
         for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
             say(line, err=True)
         return Exit.USAGE
-    bodies = [_in_namespace(body, where) for job, (_, where) in zip(jobs, found, strict=True) for body in job.objects]
-    write(as_yaml(bodies) if form == "yaml" else dumped(bodies, form))
+    bodies = [_in_namespace(body, namespace) for job, namespace in jobs for body in job.objects]
+    write(as_yaml(bodies) if form == "yaml" else as_json(bodies))
     return Exit.OK
 
 

@@ -12,7 +12,7 @@ from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
-    from dtj.client.checks import Checked, Manifest, Note
+    from dtj.client.checks import Checked, Manifest
     from dtj.core.platform import Platform
 
 _NOWHERE: Final = Place(None, None, None)
@@ -68,10 +68,10 @@ async def _ask(client: AsyncClient, checked: Checked) -> int:
     return exit_code
 
 
-def _say(item: Manifest | Note | tuple[str, ...], found: tuple[str, ...]) -> None:
+def _say(item: Manifest | str | tuple[str, ...], found: tuple[str, ...]) -> None:
     """Print what there is to say of a document: ``found`` is what the cluster has against it."""
     from dtj.api.printable import one_line
-    from dtj.client.checks import Manifest, Note
+    from dtj.client.checks import Manifest
 
     if isinstance(item, Manifest) and not found:
         say(f"{item.document.file}: {item.job.name}: valid")
@@ -79,5 +79,5 @@ def _say(item: Manifest | Note | tuple[str, ...], found: tuple[str, ...]) -> Non
         for line in found:
             say(one_line(f"{item.document.title}: {line}"), err=True)
     else:
-        for line in (item.line,) if isinstance(item, Note) else item:
+        for line in (item,) if isinstance(item, str) else item:
             say(line, err=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, Self
 
@@ -13,11 +12,11 @@ import msgspec
 
 from dtj import __version__
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
 from dtj.client.checks import Manifest, Source, manifests_of, placed
-from dtj.client.code_manifest import CodeConfigMap, JobWithCode, SubmittedJob, with_code
+from dtj.client.code_manifest import owned_by, with_code
 from dtj.client.code_pack import CodePack, pack
 from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
 from dtj.client.log_follower import follow_logs
@@ -29,8 +28,8 @@ from dtj.client.watching import WaitCondition, snapshots, where_it_is
 from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
-from dtj.kube.errors import ApiError, NotFound, Unavailable
-from dtj.kube.gateway import EVENTS, JOBS, PODS
+from dtj.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, PODS
 from dtj.kube.records import decode_pod
 
 USER_AGENT: Final = f"dtj/{__version__}"
@@ -130,17 +129,6 @@ class AsyncClient:
                     return
                 yield jobs[uid]
 
-    async def follow_objects(
-        self, *, namespace: str | None = None, all_namespaces: bool = False, selector: str = ""
-    ) -> AsyncGenerator[Mapping[str, JsonObject], None]:
-        """The jobs of a selection by UID, as the API server has them: now, and after each change, without end. As
-        :meth:`follow` otherwise."""
-        where = None if all_namespaces else namespace or self.namespace
-        found = snapshots(self.gateway, JOBS, decode=_decode, namespace=where, selector=selector)
-        async with aclosing(found):
-            async for jobs in found:
-                yield jobs
-
     async def pods(self, job: Job) -> tuple[Pod, ...]:
         """The job's pods, by role, index and age; including those of earlier attempts that still exist."""
         return tuple(each.pod for each in await pods_of(self.gateway, job))
@@ -207,16 +195,10 @@ class AsyncClient:
         found = manifests_of(manifest)
         if len(found) != 1:
             raise InvalidManifest((f"the manifest holds {len(found)} jobs, not one: use submit_all",))
-        if code is None:
-            (created,) = await self._create(found, namespace)
-            return created
-        ((_, where),) = self.placed(found, namespace=namespace)
-        job = with_code(found[0], code if isinstance(code, CodePack) else pack(code))
-        await self.check([(job.manifest, where)])
-        submitted = await self.create_with_code(job, namespace=where)
-        if submitted.warning:
-            warnings.warn(submitted.warning, stacklevel=2)
-        return submitted.job
+        if code is not None:
+            found = (with_code(found[0], code if isinstance(code, CodePack) else pack(code)),)
+        (created,) = await self._create(found, namespace)
+        return created
 
     async def submit_all(self, manifest: Source, *, namespace: str | None = None) -> tuple[Job, ...]:
         """Create the jobs of a manifest, in order, after all of them were checked; otherwise as :meth:`submit`.
@@ -253,32 +235,34 @@ class AsyncClient:
             raise InvalidManifest(tuple(problems))
 
     async def create(self, manifest: Manifest, *, namespace: str) -> Job:
-        """Create a job that was checked. Fields that the cluster's CRD does not know are errors."""
-        return Job.from_object(await self.gateway.create(JOBS, namespace=namespace, body=manifest.body, strict=True))
+        """Create a job that was checked, and the ConfigMap with its code, if it has one, which is deleted with the job.
 
-    async def create_with_code(self, job: JobWithCode, *, namespace: str) -> SubmittedJob:
-        """Create a job that was checked, and the ConfigMap of its code, which is deleted with the job.
-
-        Raises CodeError if another ConfigMap has that name. If the job is refused, no ConfigMap stays.
+        Fields that the cluster's CRD does not know are errors. If the ConfigMap is refused, no job stays.
         """
-        config_map = CodeConfigMap(self.gateway, namespace, job.config_map)
-        uid = await config_map.provide()
-        try:
-            created = await self.create(job.manifest, namespace=namespace)
-        except Unavailable:  # the job may be there
-            raise
-        except ApiError:
-            if uid:
+        code = manifest.config_map
+        if code is not None:  # asked first: a job without its code could not begin
+            with suppress(AlreadyExists):
+                await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=code, dry_run=True)
+        created = Job.from_object(await self.gateway.create(JOBS, namespace=namespace, body=manifest.body, strict=True))
+        if code is not None:
+            try:
+                await self._create_code(owned_by(code, created), namespace)
+            except BaseException:  # Ctrl-C too
                 with suppress(ApiError):
-                    await config_map.delete(uid)
-            raise
+                    await self.gateway.delete(JOBS, namespace=namespace, name=created.name, uid=created.uid)
+                raise
+        return created
+
+    async def _create_code(self, config_map: JsonObject, namespace: str) -> None:
         try:
-            await config_map.give_to(created)
-        except ApiError as error:
-            remedy = f"delete it with kubectl delete configmap -n {namespace} {config_map.name}"
-            warning = f"ConfigMap {config_map.name} will stay when the job is deleted ({error.message}): {remedy}"
-            return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid), warning=warning)
-        return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid))
+            await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=config_map)
+        except AlreadyExists:
+            # That of an earlier job of this name with the same code. The garbage collector may be about to delete it:
+            # giving it another owner would come too late.
+            with suppress(NotFound):
+                name = text(dig(config_map, "metadata", "name"))
+                await self.gateway.delete(CONFIG_MAPS, namespace=namespace, name=name)
+            await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=config_map)
 
     async def suspend(self, name: str, *, namespace: str | None = None) -> Job:
         """Have the job's pods save a checkpoint and end; the job stays, and :meth:`resume` goes on with it.
@@ -331,9 +315,13 @@ class AsyncClient:
         """
         where = namespace or self.namespace
         job = await self.get(name, namespace=where)
-        _check_scale(job, replicas)
+        if job.status.terminal:
+            raise InvalidRequest(f"{name}: has ended ({job.status.state}), and cannot be scaled")
         patch: JsonObject = {"metadata": {"uid": job.uid}, "spec": {"replicas": replicas}}
-        await self.gateway.patch(JOBS, namespace=where, name=name, patch=patch, subresource="scale")
+        try:
+            await self.gateway.patch(JOBS, namespace=where, name=name, patch=patch, subresource="scale")
+        except Invalid as error:  # the rules of the CRD know which jobs are elastic, and how far
+            raise InvalidRequest(f"{name}: {error.message}") from error
 
     async def delete(
         self, name: str, *, wait: bool = False, timeout: float | None = None, namespace: str | None = None
@@ -386,23 +374,6 @@ async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> Asy
         if not limit.expired():
             raise
         raise late() from None
-
-
-def _check_scale(job: Job, replicas: int) -> None:
-    """Raises InvalidRequest where the job's workers cannot be that many."""
-    if job.status.terminal:
-        raise InvalidRequest(f"{job.name}: has ended ({job.status.state}), and cannot be scaled")
-    elastic = job.spec.elastic if job.spec is not None else None
-    if elastic is None:
-        raise InvalidRequest(
-            f"{job.name}: spec.elastic: is not set, and without it the number of workers is fixed: delete the job, and "
-            "create it again with spec.elastic or the new number"
-        )
-    if not elastic.min_replicas <= replicas <= elastic.max_replicas:
-        raise InvalidRequest(
-            f"{job.name}: {replicas} workers are out of the range that spec.elastic allows: "
-            f"{elastic.min_replicas} to {elastic.max_replicas}"
-        )
 
 
 def _job(item: bytes) -> Job:

@@ -25,26 +25,29 @@ from dtj.core.validity import problems
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A document that describes a job which can be run. ``body`` is the job as an API server would store it."""
+    """A document that describes a job which can be run. ``body`` is the job as an API server would store it.
+
+    ``config_map`` holds the code that the pods unpack, if they do: see :mod:`dtj.client.code_manifest`.
+    """
 
     document: Document
     body: JsonObject
     job: Job
     spec: JobSpec
+    config_map: JsonObject | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A line about an object that is no job, and is left alone, or about a job that is valid."""
-
-    line: str
+    @property
+    def objects(self) -> tuple[JsonObject, ...]:
+        """What ``kubectl apply`` needs: the job, after what it needs before it."""
+        return (self.body,) if self.config_map is None else (self.config_map, self.body)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the files hold, in order: each item a manifest, a note, or the lines that say what is wrong with it."""
+    """What the files hold, in order: each item a manifest, the lines that say what is wrong with it, or a note: a line
+    about an object that is no job, and is left alone, or about a job that is valid."""
 
-    items: tuple[Manifest | Note | tuple[str, ...], ...]
+    items: tuple[Manifest | str | tuple[str, ...], ...]
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -56,7 +59,7 @@ class Checked:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(item.line for item in self.items if isinstance(item, Note))
+        return tuple(item for item in self.items if isinstance(item, str))
 
 
 def check(files: Iterable[str], platform: Platform | None) -> Checked:
@@ -79,14 +82,14 @@ def check_documents(found: Iterable[Document | str], platform: Platform | None) 
     """
     seen: dict[tuple[str, str], str] = {}
     items = [item for one in found for item in _items(one, platform, seen)]
-    if all(isinstance(item, Note) for item in items):
+    if all(isinstance(item, str) for item in items):
         items.append((f"there is no {names.KIND} here",))
     return Checked(tuple(items))
 
 
 def _items(
     found: Document | str, platform: Platform | None, seen: dict[tuple[str, str], str]
-) -> Iterator[Manifest | Note | tuple[str, ...]]:
+) -> Iterator[Manifest | str | tuple[str, ...]]:
     if isinstance(found, str):
         yield (one_line(found),)
         return
@@ -94,13 +97,13 @@ def _items(
         if is_tfjob(document.body):
             yield (one_line(must_be_converted(document)),)
         elif is_other(document.body):
-            yield Note(one_line(left_alone(document)))
+            yield one_line(left_alone(document))
         else:
             checked = _check(document, platform, seen)
             yield checked
             note = note_on_sharing(checked.spec, checked.job.raw_spec) if isinstance(checked, Manifest) else None
             if note is not None:
-                yield Note(one_line(f"{document.title}: {note}"))
+                yield one_line(f"{document.title}: {note}")
 
 
 def _check(

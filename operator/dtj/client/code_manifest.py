@@ -8,35 +8,28 @@ less of it, since it keeps a copy in an annotation. The init container has the i
 of the one that trains, so that pod security, quotas and the quality of service of the pod are as before. All of it
 stands in the manifest: the operator knows nothing of code.
 
-On a cluster the ConfigMap is created before the job, and owned by it afterwards, so that the garbage collector removes
-it with the job. Between the two it belongs to nobody: if the program is killed there, a ConfigMap stays that no job
-uses, and the next submit of the same code takes it.
+On a cluster the ConfigMap is created right after the job, which owns it, so that the garbage collector removes it with
+the job; pods wait for it. If the program is killed between the two, the status of the job names what is missing.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import copy
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from importlib import resources
+from typing import Final
 
 from dtj.api import names, quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
 from dtj.api.names import Label
 from dtj.client.checks import Manifest, check_documents, sound
-from dtj.client.code_pack import CodePack, digest_of
-from dtj.client.errors import CodeError, InvalidManifest
-from dtj.client.pod_programs import UNPACK_CODE
+from dtj.client.code_pack import CodePack
+from dtj.client.errors import InvalidManifest
 from dtj.core.pod_state import main_container
-from dtj.kube.errors import AlreadyExists, Conflict, NotFound
-from dtj.kube.gateway import CONFIG_MAPS
-
-if TYPE_CHECKING:
-    from dtj.kube.client import KubeGateway  # which takes long to import, and `dtj submit -o yaml` asks nobody
 
 WORKING_DIR: Final = "/code"
 """Where the code is if the manifest sets no ``workingDir``."""
@@ -45,6 +38,10 @@ ARCHIVE: Final = "code.tar.gz"
 """The key in the ConfigMap."""
 
 MANAGER: Final = "dtj"
+
+UNPACK_CODE: Final = (resources.files("dtj.client") / "unpack_code.py").read_text(encoding="utf-8")
+"""The program of the init container. Arguments: archive, directory, digest of the archive, and what to do if the
+archive is not there."""
 
 UNPACK: Final = "dtj-unpack-code"
 VOLUME: Final = "dtj-code"
@@ -58,32 +55,27 @@ _DIGITS: Final = 10
 """Digits of the digest in the name of the ConfigMap; all of them are in its annotation."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobWithCode:
-    """A job whose pods unpack the code that ``config_map`` holds; both are complete."""
-
-    manifest: Manifest
-    config_map: JsonObject
-
-
-def with_code(manifest: Manifest, pack: CodePack) -> JobWithCode:
+def with_code(manifest: Manifest, pack: CodePack) -> Manifest:
     """The job with this code. Raises InvalidManifest if the code has no place in it."""
     config_map = _config_map(manifest.job.name, pack)
     body = copy.deepcopy(manifest.document.body)
-    archive = _Archive(text(dig(config_map, "metadata", "name")), pack.digest)
-    problems = tuple(_add_to_templates(object_at(body, "spec"), archive))
+    name = text(dig(config_map, "metadata", "name"))
+    problems = tuple(
+        problem
+        for path, template, roles in _templates(object_at(body, "spec"))
+        for problem in _add(template, path, roles, name, pack.digest)
+    )
     if problems:
         raise InvalidManifest(tuple(f"{manifest.document.title}: {problem}" for problem in problems))
     (changed,) = sound(check_documents([replace(manifest.document, body=body)], None))
-    return JobWithCode(changed, config_map)
+    return replace(changed, config_map=config_map)
 
 
-@dataclass(frozen=True, slots=True)
-class _Archive:
-    """What the init container unpacks: the name of the ConfigMap that holds it, and its digest."""
-
-    config_map: str
-    digest: str
+def owned_by(config_map: JsonObject, job: Job) -> JsonObject:
+    """The ConfigMap as it is created on a cluster: deleted with the job."""
+    owner = job.owner_reference()
+    del owner["controller"], owner["blockOwnerDeletion"]  # which ask for more rights, and are for controllers
+    return {**config_map, "metadata": {**object_at(config_map, "metadata"), "ownerReferences": [owner]}}
 
 
 def _config_map(job: str, pack: CodePack) -> JsonObject:
@@ -102,49 +94,46 @@ def _config_map(job: str, pack: CodePack) -> JsonObject:
     }
 
 
-def _add_to_templates(spec: JsonObject, archive: _Archive) -> Iterator[str]:
-    """Change each pod template of a job; what keeps it from that, as ``field: message``."""
-    shared = [role for role in _roles(spec).values() if not isinstance(role.get("template"), dict)]
+def _templates(spec: JsonObject) -> Iterator[tuple[str, JsonObject, list[JsonObject]]]:
+    """Each pod template of a job: its path, itself, and the roles that have it."""
+    named = spec.get("replicaSpecs")
+    roles = {name: role for name, role in named.items() if isinstance(role, dict)} if isinstance(named, dict) else {}
+    shared = [role for role in roles.values() if not isinstance(role.get("template"), dict)]
     if shared:
-        yield from _add(object_at(spec, "template"), "spec.template", shared, archive)
-    for name, role in _roles(spec).items():
-        template = role.get("template")
-        if isinstance(template, dict):
-            yield from _add(template, f"spec.replicaSpecs.{name}.template", [role], archive)
+        yield "spec.template", object_at(spec, "template"), shared
+    for name, role in roles.items():
+        if isinstance(template := role.get("template"), dict):
+            yield f"spec.replicaSpecs.{name}.template", template, [role]
 
 
-def _roles(spec: JsonObject) -> dict[str, JsonObject]:
-    roles = spec.get("replicaSpecs")
-    return {name: role for name, role in roles.items() if isinstance(role, dict)} if isinstance(roles, dict) else {}
-
-
-def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], archive: _Archive) -> Iterator[str]:
-    """Change the template of these roles."""
+def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], config_map: str, digest: str) -> Iterator[str]:
+    """Change the template of these roles; what keeps it from that, as ``field: message``."""
     pod_spec = object_at(template, "spec")
     main = main_container(pod_spec)
-    container = f"{path}.spec.containers[{max(0, _place(pod_spec, main))}]"
     directory = posixpath.normpath(text(main.get("workingDir")) or WORKING_DIR)
     problems = tuple(_problems(pod_spec, main, directory))
     if problems:
-        yield from (f"{container}.{problem}" for problem in problems)
+        place = next((n for n, each in enumerate(objects(pod_spec.get("containers"))) if each is main), 0)
+        yield from (f"{path}.spec.containers[{place}].{problem}" for problem in problems)
         return
     main["workingDir"] = directory
-    mount: JsonObject = {"name": VOLUME, "mountPath": directory}
-    extend(main, "volumeMounts", (mount,))
-    source: JsonObject = {"configMap": {"name": archive.config_map}}
-    extend(pod_spec, "volumes", ({"name": ARCHIVE_VOLUME, **source}, {"name": VOLUME, "emptyDir": {}}))
-    arguments = [posixpath.join(_ARCHIVE_MOUNT, ARCHIVE), directory, archive.digest, _REMEDY]
-    unpack = _unpack_container(main, ["python3", "-c", UNPACK_CODE, *arguments])
-    of_archive: JsonObject = {"name": ARCHIVE_VOLUME, "mountPath": _ARCHIVE_MOUNT, "readOnly": True}
-    unpack["volumeMounts"] = [dict(mount), of_archive]
-    unpack["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    unpack: JsonObject = {
+        "name": UNPACK,
+        "image": main["image"],
+        "command": ["python3", "-c", UNPACK_CODE, posixpath.join(_ARCHIVE_MOUNT, ARCHIVE), directory, digest, _REMEDY],
+        **{name: copy.deepcopy(main[name]) for name in ("imagePullPolicy", "securityContext") if name in main},
+        "volumeMounts": [
+            {"name": VOLUME, "mountPath": directory},
+            {"name": ARCHIVE_VOLUME, "mountPath": _ARCHIVE_MOUNT, "readOnly": True},
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
     if resources := _least_resources(main, roles):
         unpack["resources"] = resources
+    extend(main, "volumeMounts", ({"name": VOLUME, "mountPath": directory},))
+    source: JsonObject = {"configMap": {"name": config_map}}
+    extend(pod_spec, "volumes", ({"name": ARCHIVE_VOLUME, **source}, {"name": VOLUME, "emptyDir": {}}))
     pod_spec["initContainers"] = [unpack, *objects(pod_spec.get("initContainers"))]
-
-
-def _place(pod_spec: JsonObject, main: JsonObject) -> int:
-    return next((place for place, each in enumerate(objects(pod_spec.get("containers"))) if each is main), -1)
 
 
 def _problems(pod_spec: JsonObject, main: JsonObject, directory: str) -> Iterator[str]:
@@ -163,15 +152,6 @@ def _problems(pod_spec: JsonObject, main: JsonObject, directory: str) -> Iterato
                 f"volumeMounts[{index}].mountPath: {directory} is where the code of --code goes: remove this mount "
                 f"and volume {name}, or set another workingDir"
             )
-
-
-def _unpack_container(main: JsonObject, command: list[str]) -> JsonObject:
-    """A container with the image and the user of the one that trains."""
-    container: JsonObject = {"name": UNPACK, "image": main["image"], "command": [*command]}
-    for name in ("imagePullPolicy", "securityContext"):
-        if name in main:
-            container[name] = copy.deepcopy(main[name])
-    return container
 
 
 def _least_resources(main: JsonObject, roles: Iterable[JsonObject]) -> JsonObject:
@@ -202,101 +182,3 @@ def _bound_requests(resources: JsonObject) -> None:
         limit = dig(resources, "limits", name)
         if limit is not None and (quantities.parse(amount) or 0) > (quantities.parse(limit) or 0):
             object_at(resources, "requests")[name] = limit
-
-
-# -- on a cluster -------------------------------------------------------------------------------------------------
-
-_ATTEMPTS: Final = 5
-"""How often a step is repeated because somebody else changed the ConfigMap in between: the garbage collector, which
-removes that of a deleted job with the same name and code, or another submit."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubmittedJob:
-    """A job that was created with its code.
-
-    ``config_map`` is the name of the ConfigMap; ``is_new`` whether it was created, too; ``warning`` why it will not be
-    deleted with the job, and what to do, in one line; empty if it will be.
-    """
-
-    job: Job
-    config_map: str
-    is_new: bool
-    warning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CodeConfigMap:
-    """The ConfigMap of a job's code in a namespace."""
-
-    gateway: KubeGateway
-    namespace: str
-    body: JsonObject
-
-    @property
-    def name(self) -> str:
-        return text(dig(self.body, "metadata", "name"))
-
-    async def provide(self) -> str:
-        """Create it. Returns the UID, or an empty text if it is there already.
-
-        Raises CodeError if another one has its name, and ApiError.
-        """
-        for _ in range(_ATTEMPTS):
-            try:
-                return text(dig(await self._create(self.body), "metadata", "uid"))
-            except AlreadyExists:
-                try:
-                    self._check(await self._get())
-                except NotFound:
-                    continue
-                return ""
-        raise Conflict(f"ConfigMap {self.name}: other clients keep creating and deleting it")
-
-    async def give_to(self, job: Job) -> None:
-        """Have it deleted with the job; the jobs that own it already stay its owners. Raises ApiError."""
-        owner: JsonObject = {
-            name: value
-            for name, value in job.owner_reference().items()
-            if name
-            not in ("controller", "blockOwnerDeletion")  # an object has one controller, and may have many owners
-        }
-        for _ in range(_ATTEMPTS):
-            try:
-                found = await self._get()
-                owners = [*objects(dig(found, "metadata", "ownerReferences")), owner]
-                version = text(dig(found, "metadata", "resourceVersion"))
-                patch: JsonObject = {"metadata": {"resourceVersion": version, "ownerReferences": list(owners)}}
-                await self.gateway.patch(CONFIG_MAPS, namespace=self.namespace, name=self.name, patch=patch)
-            except NotFound:  # it went with the job that owned it before: the pods of this one wait for it
-                await self.provide()
-            except Conflict:
-                continue
-            else:
-                return
-        raise Conflict(f"ConfigMap {self.name}: other clients keep changing it")
-
-    async def delete(self, uid: str) -> None:
-        """Delete the one with this UID. Raises ApiError."""
-        await self.gateway.delete(CONFIG_MAPS, namespace=self.namespace, name=self.name, uid=uid)
-
-    async def _create(self, body: JsonObject) -> JsonObject:
-        return await self.gateway.create(CONFIG_MAPS, namespace=self.namespace, body=body)
-
-    async def _get(self) -> JsonObject:
-        return await self.gateway.get(CONFIG_MAPS, namespace=self.namespace, name=self.name)
-
-    def _check(self, found: JsonObject) -> None:
-        """Raises CodeError unless ``found`` has the same files. Its bytes may differ: see :func:`digest_of`."""
-        if _digest(found) != _digest(self.body) or found.get("immutable") is not True:
-            raise CodeError(
-                f"ConfigMap {self.name} in namespace {self.namespace} has other content than the code: delete it with "
-                f"kubectl delete configmap -n {self.namespace} {self.name}"
-            )
-
-
-def _digest(config_map: JsonObject) -> str:
-    try:
-        return digest_of(base64.b64decode(text(dig(config_map, "binaryData", ARCHIVE)), validate=True))
-    except binascii.Error:
-        return ""

@@ -13,18 +13,14 @@ import os
 import re
 import stat
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
 from dtj.client.errors import CodeError
 
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
-
 IGNORE_FILE: Final = ".dtjignore"
-
 
 MAX_PACKED: Final = 2**20
 """Bytes of the archive: what the values of a ConfigMap may have together. Source: Kubernetes, pkg/apis/core/types.go,
@@ -98,46 +94,51 @@ class CodePack:
         return f"{files}, {shown(self.size)}, packed {shown(len(self.archive))}"
 
 
-def pack(directory: str | os.PathLike[str]) -> CodePack:
-    """Pack the files of a directory, apart from those that its ``.dtjignore`` names.
+def pack(directory: str | os.PathLike[str] | None, *, extra: Mapping[str, str] | None = None) -> CodePack:
+    """Pack the files of a directory, if one is given, apart from those that its ``.dtjignore`` names, and ``extra``:
+    texts of files that exist nowhere yet, by name.
 
     Raises CodeError: the directory or a file of it cannot be read, there is nothing to pack, a link points to what is
-    not packed, or there is more than a ConfigMap or a pod can hold.
+    not packed, a name is taken, or there is more than a ConfigMap or a pod can hold.
     """
-    if not os.fspath(directory):
+    if directory is not None and not os.fspath(directory):
         raise CodeError("the name of the directory is empty: name the directory that holds the code, such as .")
-    root = Path(directory)
-    entries = _entries(root)
-    if all(entry.is_directory for entry in entries):
-        raise CodeError(f"{root}: there is no file to pack; files that {IGNORE_FILE} excludes do not count")
-    return _packed(entries, root, {})
+    root = Path(directory or ".")
+    texts = {name: text.encode() for name, text in (extra or {}).items()}
+    try:
+        entries = _entries(root) if directory is not None else []
+        for taken in (entry.name for entry in entries if entry.name in texts):
+            raise CodeError(f"{root / taken}: the name is needed for the function: rename this file")
+        if not texts and all(entry.isdir() for entry in entries):
+            raise CodeError(f"{root}: there is no file to pack; files that {IGNORE_FILE} excludes do not count")
+        return _packed(entries, root, texts)
+    except OSError as error:
+        raise CodeError(
+            f"{error.filename or root}: cannot be read: {error.strerror}; change its permissions, or exclude it in "
+            f"{IGNORE_FILE}"
+        ) from error
 
 
-def pack_with(name: str, content: str, directory: str | os.PathLike[str] | None) -> CodePack:
-    """Pack a file that exists nowhere yet, and the files of a directory if one is given; see :func:`pack`.
-
-    Raises CodeError, also if the directory has a file of that name.
-    """
-    root = Path(directory) if directory is not None else Path()
-    entries = _entries(root) if directory is not None else []
-    if any(entry.path == name for entry in entries):
-        raise CodeError(f"{root / name}: the name is needed for the function: rename this file")
-    return _packed(entries, root, {name: content.encode()})
-
-
-def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes]) -> CodePack:
-    """``extra`` are files by name that come after those of ``root``. Raises CodeError."""
+def _packed(entries: list[tarfile.TarInfo], root: Path, texts: Mapping[str, bytes]) -> CodePack:
+    """Raises CodeError and OSError."""
     _check_links(entries, root)
-    files = [entry for entry in entries if not entry.is_directory]
-    size = sum(entry.size for entry in files) + sum(map(len, extra.values()))
+    files = [entry for entry in entries if not entry.isdir()]
+    size = sum(entry.size for entry in files) + sum(map(len, texts.values()))
     remedy = _remedy(files)
     if size > MAX_SIZE:
         raise CodeError(f"{root}: {shown(size)} of code are too much, at most {shown(MAX_SIZE)}: {remedy}")
-    content = _tar(entries, root, extra)
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for entry in entries:
+            data = (root / entry.name).read_bytes() if entry.isreg() else b""
+            entry.size = len(data)  # it may have changed by now
+            archive.addfile(entry, io.BytesIO(data))
+        for name, data in texts.items():
+            archive.addfile(_header(name, stat.S_IFREG, len(data)), io.BytesIO(data))
     found = CodePack(
-        archive=gzip.compress(content, mtime=0),
-        digest=hashlib.sha256(content).hexdigest(),
-        files=len(files) + len(extra),
+        archive=gzip.compress(content.getvalue(), mtime=0),
+        digest=hashlib.sha256(content.getvalue()).hexdigest(),
+        files=len(files) + len(texts),
         size=size,
     )
     if len(found.archive) > MAX_PACKED:
@@ -145,36 +146,8 @@ def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes]) -> Co
     return found
 
 
-def digest_of(archive: bytes) -> str:
-    """The digest of an archive of a ConfigMap. Empty if it is none, or is longer than one can be."""
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(archive)) as packed:
-            content = packed.read(2 * MAX_SIZE)  # each entry has a header, too
-    except (OSError, EOFError):
-        return ""
-    return hashlib.sha256(content).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A file, a directory or a link. ``path`` is below the directory that is packed, with ``/`` in it."""
-
-    path: str
-    mode: int
-    size: int = 0
-    target: str = ""
-
-    @property
-    def is_directory(self) -> bool:
-        return stat.S_ISDIR(self.mode)
-
-    @property
-    def is_link(self) -> bool:
-        return stat.S_ISLNK(self.mode)
-
-
-def _entries(root: Path) -> list[_Entry]:
-    """What is to be packed, sorted by path. Raises CodeError."""
+def _entries(root: Path) -> list[tarfile.TarInfo]:
+    """What is to be packed, sorted by path. Raises CodeError and OSError."""
     if not root.exists():
         raise CodeError(f"{root}: directory not found")
     if not root.is_dir():
@@ -187,132 +160,83 @@ def _entries(root: Path) -> list[_Entry]:
                 f"{root}: more than {MAX_ENTRIES:,} files: name the directory of the code alone, or exclude the "
                 f"others in {root / IGNORE_FILE}"
             )
-    return sorted(found, key=lambda entry: entry.path)
+    return sorted(found, key=lambda entry: entry.name)
 
 
-def _walk(root: Path, below: str, ignored: _Ignored) -> Iterator[_Entry]:
-    """The entries of a directory and of those in it. What is excluded is not opened, as by git. Raises CodeError."""
-    directory = root / below
-    try:
-        with os.scandir(directory) as listing:
-            children = [(child.name, child.stat(follow_symlinks=False)) for child in listing]
-    except OSError as error:
-        raise _unreadable(directory, error) from error
-    for name, status in children:
-        path = f"{below}{name}"
-        is_directory = stat.S_ISDIR(status.st_mode)
-        if ignored.match(path, is_directory=is_directory):
+def _walk(root: Path, below: str, ignored: _Ignored) -> Iterator[tarfile.TarInfo]:
+    """The entries of a directory and of those in it. What is excluded is not opened, as by git.
+
+    Raises CodeError and OSError.
+    """
+    with os.scandir(root / below) as listing:
+        children = [(f"{below}{child.name}", child.stat(follow_symlinks=False)) for child in listing]
+    for path, status in children:
+        mode = status.st_mode
+        if ignored(path, stat.S_ISDIR(mode)):
             continue
-        if not _is_text(name):
-            raise CodeError(f"{root / path!r}: the name is not UTF-8 text: rename it, or exclude it in {IGNORE_FILE}")
-        yield _entry(root, path, status)
-        if is_directory:
+        if stat.S_ISLNK(mode):
+            yield _header(path, mode, target=os.readlink(root / path))
+        elif stat.S_ISREG(mode):
+            yield _header(path, mode, status.st_size)
+        elif stat.S_ISDIR(mode):
+            yield _header(path, mode)
             yield from _walk(root, f"{path}/", ignored)
+        else:
+            raise CodeError(f"{root / path}: is neither a file nor a directory: exclude it in {root / IGNORE_FILE}")
 
 
-def _entry(root: Path, path: str, status: os.stat_result) -> _Entry:
-    mode = status.st_mode
-    if stat.S_ISLNK(mode):
-        try:
-            return _Entry(path, mode, target=os.readlink(root / path))
-        except OSError as error:
-            raise _unreadable(root / path, error) from error
-    if stat.S_ISREG(mode):
-        return _Entry(path, mode, size=status.st_size)
-    if stat.S_ISDIR(mode):
-        return _Entry(path, mode)
-    raise CodeError(f"{root / path}: is neither a file nor a directory: exclude it in {root / IGNORE_FILE}")
+_KINDS: Final = {stat.S_IFREG: tarfile.REGTYPE, stat.S_IFDIR: tarfile.DIRTYPE, stat.S_IFLNK: tarfile.SYMTYPE}
 
 
-def _check_links(entries: Iterable[_Entry], root: Path) -> None:
+def _header(path: str, mode: int, size: int = 0, target: str = "") -> tarfile.TarInfo:
+    """An entry without owner and time; of its mode, only whether it is a program counts."""
+    header = tarfile.TarInfo(path)
+    header.type, header.size, header.linkname, header.mtime = _KINDS[stat.S_IFMT(mode)], size, target, _MTIME
+    header.mode = 0o755 if header.isdir() or (header.isreg() and mode & stat.S_IXUSR) else 0o644
+    return header
+
+
+def _check_links(entries: Iterable[tarfile.TarInfo], root: Path) -> None:
     """Raise CodeError if a link would point to nothing in a pod."""
-    packed = {entry.path: entry for entry in entries}
-    for link in filter(lambda entry: entry.is_link, packed.values()):
-        if not _leads_somewhere(link.path, packed):
+    packed = {entry.name: entry for entry in entries}
+    for link in filter(tarfile.TarInfo.issym, packed.values()):
+        if not _leads_somewhere(link.name, packed):
             raise CodeError(
-                f"{root / link.path}: is a link to {link.target}, which is not packed: replace it by a copy or by a "
+                f"{root / link.name}: is a link to {link.linkname}, which is not packed: replace it by a copy or by a "
                 f"relative link within {root}, or exclude it in {root / IGNORE_FILE}"
             )
 
 
-def _leads_somewhere(path: str, packed: Mapping[str, _Entry]) -> bool:
+def _leads_somewhere(path: str, packed: Mapping[str, tarfile.TarInfo]) -> bool:
     """Whether a path leads to a file or directory that is packed, through links that are packed too."""
     for _ in range(MAX_LINKS):
         parts = path.split("/")
         prefixes = ("/".join(parts[:length]) for length in range(1, len(parts) + 1))
-        link = next((prefix for prefix in prefixes if prefix in packed and packed[prefix].is_link), None)
+        link = next((prefix for prefix in prefixes if prefix in packed and packed[prefix].issym()), None)
         if link is None:
             return path == "." or path in packed
-        target = packed[link].target
+        target = packed[link].linkname
         path = os.path.normpath(os.path.join(os.path.dirname(link), target + path.removeprefix(link)))
         if os.path.isabs(target):
             return False
     return False
 
 
-def _tar(entries: Iterable[_Entry], root: Path, extra: Mapping[str, bytes]) -> bytes:
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for entry in entries:
-            if entry.is_link:
-                archive.addfile(_header(entry.path, kind=tarfile.SYMTYPE, target=entry.target))
-            elif entry.is_directory:
-                archive.addfile(_header(entry.path, kind=tarfile.DIRTYPE, executable=True))
-            else:
-                data = _read(root / entry.path)
-                executable = bool(entry.mode & stat.S_IXUSR)
-                archive.addfile(_header(entry.path, size=len(data), executable=executable), io.BytesIO(data))
-        for name, data in extra.items():
-            archive.addfile(_header(name, size=len(data)), io.BytesIO(data))
-    return content.getvalue()
+_Ignored: TypeAlias = Callable[[str, bool], bool]
+"""Whether an entry is excluded: its path, and whether it is a directory. No parent of it is."""
 
 
-def _header(
-    path: str, *, kind: bytes = tarfile.REGTYPE, size: int = 0, target: str = "", executable: bool = False
-) -> tarfile.TarInfo:
-    header = tarfile.TarInfo(path)
-    header.type, header.size, header.linkname, header.mtime = kind, size, target, _MTIME
-    header.mode = 0o755 if executable else 0o644
-    return header
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> CodeError:
-    return CodeError(
-        f"{path}: cannot be read: {error.strerror}; change its permissions, or exclude it in {IGNORE_FILE}"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Ignored:
-    """The rules of a directory, for entries whose parents are not excluded.
+def _ignored(root: Path) -> _Ignored:
+    """The rules of the directory. Raises CodeError and OSError.
 
     pathspec decides about files alone, and of two rules it prefers the one that does not end in ``/``. A directory is
     therefore given to it as a file, by rules without the ``/``.
     """
-
-    of_files: GitIgnoreSpec
-    of_directories: GitIgnoreSpec
-
-    def match(self, path: str, *, is_directory: bool) -> bool:
-        return (self.of_directories if is_directory else self.of_files).match_file(path)
-
-
-def _ignored(root: Path) -> _Ignored:
-    """The rules of the directory. Raises CodeError."""
     from pathspec import GitIgnoreSpec
 
     file = root / IGNORE_FILE
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines() if file.exists() else []
-    except OSError as error:
-        raise CodeError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CodeError(f"{file}: byte {error.start} is not UTF-8 text") from error
     for number, line in enumerate(lines, start=1):
@@ -321,22 +245,14 @@ def _ignored(root: Path) -> _Ignored:
         except ValueError as error:
             raise CodeError(f'{file}: line {number}: "{line}" is not a pattern as git reads it') from error
     lines = [*ALWAYS_IGNORED, *lines]
-    return _Ignored(
-        GitIgnoreSpec.from_lines(lines), GitIgnoreSpec.from_lines(re.sub(r"/\s*$", "", line) for line in lines)
-    )
+    of_files = GitIgnoreSpec.from_lines(lines)
+    of_directories = GitIgnoreSpec.from_lines(re.sub(r"/\s*$", "", line) for line in lines)
+    return lambda path, is_directory: (of_directories if is_directory else of_files).match_file(path)
 
 
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _remedy(files: Iterable[_Entry]) -> str:
-    largest = sorted(files, key=lambda entry: (-entry.size, entry.path))[:_NAMED]
-    named = ", ".join(f"{entry.path} {shown(entry.size)}" for entry in largest)
+def _remedy(files: Iterable[tarfile.TarInfo]) -> str:
+    largest = sorted(files, key=lambda entry: (-entry.size, entry.name))[:_NAMED]
+    named = ", ".join(f"{entry.name} {shown(entry.size)}" for entry in largest)
     return (
         f"exclude data in {IGNORE_FILE} (the largest files: {named}), or put the "
         "files into the image or onto a volume that the job mounts"

@@ -163,7 +163,8 @@ def _not_ready(overview: Overview, condition: ConditionStatus) -> Iterator[Diagn
     covered = set()
     if condition.message and condition.reason != Reason.WAITING_FOR_PODS:
         covered.add(condition.reason)
-        yield Diagnosis(condition.reason, condition.message, _remedy(condition), _looks(overview.job, condition))
+        looks = (("kubectl", "describe", "resourcequota"),) if _QUOTA in condition.message else ()
+        yield Diagnosis(condition.reason, condition.message, _remedy(condition), looks)
     blocked: dict[tuple[str, str], list[JobPod]] = {}
     for each in overview.current_pods:
         blocker = each.pod.blocker
@@ -182,12 +183,6 @@ def _remedy(condition: ConditionStatus) -> str:
     if condition.reason == Reason.POD_CREATION_FAILED and _QUOTA in condition.message:
         return "wait until other pods release resources, request less, or have the quota raised"
     return _REMEDIES.get(condition.reason, "")
-
-
-def _looks(job: Job, condition: ConditionStatus) -> tuple[tuple[str, ...], ...]:
-    if _QUOTA in condition.message:
-        return (("kubectl", "describe", "resourcequota"),)
-    return ()
 
 
 def _describe(each: JobPod) -> tuple[str, ...]:

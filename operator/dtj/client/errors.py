@@ -33,17 +33,17 @@ class WaitTimeout(ClientError, TimeoutError):
         self.job = job
 
 
-class ConditionUnreachable(ClientError):
-    """What is waited for will not come any more: the job has ended otherwise. ``job`` is its last state."""
+class WaitFailed(ClientError):
+    """What is waited for will not come. ``job`` is as it was seen last."""
 
     def __init__(self, message: str, *, job: Job) -> None:
         super().__init__(message)
         self.job = job
 
 
-class JobGone(ClientError):
-    """The job was deleted during the wait. ``job`` is as it was seen last."""
+class ConditionUnreachable(WaitFailed):
+    """The job has ended otherwise."""
 
-    def __init__(self, message: str, *, job: Job) -> None:
-        super().__init__(message)
-        self.job = job
+
+class JobGone(WaitFailed):
+    """The job was deleted during the wait."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeAlias
 
 from dtj.api.job import Job
@@ -31,17 +30,11 @@ _LAST_ATTEMPTS: Final = 3
 """How often the log of a pod that has ended is asked for in vain."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """What ends the following."""
-
-    error: Exception
+_Item: TypeAlias = LogLine | LogNote | Exception | None
+"""An error ends the following, and so does None."""
 
 
-_Item: TypeAlias = LogLine | LogNote | _Failure | None
-
-
-async def follow_logs(
+def follow_logs(
     gateway: KubeGateway, job: Job, selection: LogSelection, *, changes: Callable[[], AsyncGenerator[Job, None]]
 ) -> AsyncGenerator[LogLine | LogNote, None]:
     """What :func:`~dtj.client.logs.read_logs` gives, and then what comes, until the job has ended or is deleted.
@@ -49,10 +42,7 @@ async def follow_logs(
     ``changes`` follows the job, see :meth:`dtj.client.AsyncClient.follow`. Raises what
     :func:`~dtj.client.logs.select` raises, and Forbidden.
     """
-    follower = _Follower(gateway, job, selection, changes)
-    async with aclosing(follower.lines()) as lines:
-        async for line in lines:
-            yield line
+    return _Follower(gateway, job, selection, changes).lines()
 
 
 class _Follower:
@@ -65,7 +55,8 @@ class _Follower:
         self._changes = changes
         self._queue: asyncio.Queue[_Item] = asyncio.Queue(_LINES_AHEAD)
         self._pods: dict[str, JobPod] = {}
-        self._changed: dict[str, asyncio.Event] = {}
+        self._begun: dict[str, ContainerLog] = {}  # what was read of the pods that were there at first
+        self._changed = asyncio.Event()  # a new one after each change of a pod
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._noted: set[tuple[str, str]] = set()
         self._backoff = Backoff(base=0.5, cap=10.0)
@@ -74,16 +65,16 @@ class _Follower:
     async def lines(self) -> AsyncGenerator[LogLine | LogNote, None]:
         there = await select(self._gateway, self._job, self._selection)
         begun = [each for each in there if has_log(each, self._selection)]
-        logs = {each.uid: log_of(self._gateway, each, self._selection.query(each)) for each in begun}
-        async with aclosing(merged((each, logs[each.uid]) for each in begun)) as lines:
+        self._begun = {each.uid: log_of(self._gateway, each, self._selection.query(each)) for each in begun}
+        async with aclosing(merged((each, self._begun[each.uid]) for each in begun)) as lines:
             async for line in lines:
                 yield line
-        self._spawn(self._watch_pods(logs), name="pods of the job")
+        self._spawn(self._watch_pods(), name="pods of the job")
         self._spawn(self._watch_job(), name="end of the job")
         try:
             while (item := await self._queue.get()) is not None:
-                if isinstance(item, _Failure):
-                    raise item.error
+                if isinstance(item, Exception):
+                    raise item
                 yield item
         finally:
             for task in self._tasks:
@@ -101,12 +92,12 @@ class _Follower:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
-            self._spawn(self._queue.put(_Failure(error)), name="failure")
+            self._spawn(self._queue.put(error), name="failure")
 
     # -- what there is -----------------------------------------------------------------------------------------
 
-    async def _watch_pods(self, begun: dict[str, ContainerLog]) -> None:
-        """Have a stream for each pod that is meant, those already begun first."""
+    async def _watch_pods(self) -> None:
+        """Have a stream for each pod that is meant."""
         informer: Informer[PodRecord, JobPod] = Informer(
             self._gateway,
             PODS,
@@ -114,41 +105,35 @@ class _Follower:
             selector=selector_of(self._job),
             decode=decode_pod,
             convert=JobPod.of,
-            on_change=lambda change: self._on_change(change, begun),
+            on_change=self._on_change,
         )
         await informer.run()
 
-    def _on_change(self, change: Change[JobPod], begun: dict[str, ContainerLog]) -> None:
-        if change.after is None:
-            if change.before is not None:
-                self._pods.pop(change.before.uid, None)
-                self._stir(change.before.uid)
-            return
-        self._see(change.after, begun.pop(change.after.uid, None))
+    def _on_change(self, change: Change[JobPod]) -> None:
+        if change.after is not None:
+            self._see(change.after)
+        elif change.before is not None:
+            self._pods.pop(change.before.uid, None)
+        self._stir()
 
-    def _see(self, each: JobPod, log: ContainerLog | None = None) -> None:
+    def _stir(self) -> None:
+        """Have those look who wait for a pod to change."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _see(self, each: JobPod) -> None:
         """Take note of a pod, and follow it as soon as it has a log."""
         if not self._job.owns(each.pod) or not self._selection.selects(each):
             return
         self._pods[each.uid] = each
-        self._stir(each.uid)
         if each.uid in self._streams:
             return
         if has_log(each, self._selection):
-            known = log is not None
-            query = LogQuery(container=self._selection.container_of(each))
-            log = log or log_of(self._gateway, each, query)
-            stream = self._stream(each, log, known=known)
-            self._streams[each.uid] = self._spawn(stream, name=f"log of {each.pod.name}")
+            self._streams[each.uid] = self._spawn(self._stream(each), name=f"log of {each.pod.name}")
         elif each.pod.blocker is not None:
             self._note(each, f"has not started: {each.pod.blocker.message}")
         elif each.pod.main_container_ended:
             self._note(each, f"ended before it started ({each.pod.message or each.pod.reason or each.pod.phase})")
-
-    def _stir(self, uid: str) -> None:
-        event = self._changed.get(uid)
-        if event is not None:
-            event.set()
 
     def _note(self, each: JobPod, words: str) -> None:
         """Say something of a pod, once. It is dropped where nobody reads fast enough."""
@@ -158,16 +143,16 @@ class _Follower:
 
     # -- one pod -----------------------------------------------------------------------------------------------
 
-    async def _stream(self, each: JobPod, log: ContainerLog, *, known: bool) -> None:
-        """Pass on a pod's lines until its container has ended. ``known`` says that some were read already."""
-        changed = self._changed.setdefault(each.uid, asyncio.Event())
+    async def _stream(self, each: JobPod) -> None:
+        """Pass on a pod's lines that were not read yet, until its container has ended."""
+        log = self._begun.get(each.uid)
         failures, whole = 0, False
-        if not known:
+        if log is None:
+            log = log_of(self._gateway, each, LogQuery(container=self._selection.container_of(each)))
             which = f", attempt {each.pod.attempt}" if each.pod.attempt > 1 else ""
             await self._queue.put(LogNote(f"{each.pod.name} has started{which}"))
         while True:
-            over = self._is_over(each)
-            changed.clear()
+            over, changed = self._is_over(each), self._changed
             try:
                 async with aclosing(log.read(follow=not over)) as lines:
                     async for line in lines:
@@ -186,7 +171,8 @@ class _Follower:
                         await self._queue.put(unreadable(each, error))
                     return
                 whole = whole and isinstance(error, NotFound)
-            await self._pause(changed, failures)
+            with suppress(TimeoutError):  # the pod is soon seen to have ended, most likely
+                await asyncio.wait_for(changed.wait(), self._backoff.delay(failures + 1))
 
     def _is_over(self, each: JobPod) -> bool:
         """Whether the container is known to have ended: the next read is the last."""
@@ -197,13 +183,6 @@ class _Follower:
             or now.record.termination(self._selection.container_of(now)) is not None
         )
 
-    async def _pause(self, changed: asyncio.Event, failures: int) -> None:
-        """Wait before another reading: until the pod is seen to have changed, most likely to have ended."""
-        try:
-            await asyncio.wait_for(changed.wait(), self._backoff.delay(failures + 1))
-        except TimeoutError:
-            return
-
     # -- the job -----------------------------------------------------------------------------------------------
 
     async def _watch_job(self) -> None:
@@ -212,8 +191,10 @@ class _Follower:
         Some may be left to run, by ``runPolicy.cleanPodPolicy``: those would never end.
         """
         words = await self._end_of_job()
-        for each in await self._last_pods():
-            self._see(each)
+        with suppress(ApiError):  # what the watch has shown must do
+            for each in await pods_of(self._gateway, self._job):
+                self._see(each)
+        self._stir()
         for uid, stream in self._streams.items():
             known = self._pods.get(uid)
             if known is not None and not self._is_over(known):
@@ -238,9 +219,3 @@ class _Follower:
             except ApiError:
                 await asyncio.sleep(delay)
         return f"{self._job.name} was deleted"
-
-    async def _last_pods(self) -> tuple[JobPod, ...]:
-        try:
-            return await pods_of(self._gateway, self._job)
-        except ApiError:
-            return ()  # what the watch has shown must do

@@ -79,12 +79,18 @@ class LogLine:
     role: str
     line: StampedLine
 
+    def __str__(self) -> str:
+        return f"{self.title} | {self.line.text}"
+
 
 @dataclass(frozen=True, slots=True)
 class LogNote:
     """Something that is no line of any log, but explains what comes next or does not."""
 
     words: str
+
+    def __str__(self) -> str:
+        return self.words
 
 
 def log_of(gateway: KubeGateway, each: JobPod, query: LogQuery) -> ContainerLog:
@@ -147,59 +153,42 @@ async def read_logs(
 
 async def merged(logs: Iterable[tuple[JobPod, ContainerLog]]) -> AsyncGenerator[LogLine | LogNote, None]:
     """The unread lines of several logs by time; of each log they stay in their order. Raises Forbidden."""
-    streams = [_Stream(each, log.read(follow=False)) for each, log in logs]
+    streams = [_dated(each, log) for each, log in logs]
     try:
         # All of them have answered before one of them is closed: a reading cannot be closed while it is awaited.
-        found = await asyncio.gather(*(stream.advance() for stream in streams), return_exceptions=True)
-        for note in found:
-            if isinstance(note, BaseException):
-                raise note
-            if note is not None:
-                yield note
-        heads = [(stream.at, place) for place, stream in enumerate(streams) if stream.line is not None]
-        heapq.heapify(heads)
+        first = await asyncio.gather(*(anext(stream, None) for stream in streams), return_exceptions=True)
+        heads: list[tuple[datetime, int, LogLine | LogNote]] = []
+        for place, found in enumerate(first):
+            if isinstance(found, BaseException):
+                raise found
+            if found is not None:
+                heapq.heappush(heads, (found[0], place, found[1]))
         while heads:
-            _, place = heads[0]
-            stream = streams[place]
-            assert stream.line is not None
-            yield LogLine(stream.owner.title, stream.owner.pod.role, stream.line)
-            note = await stream.advance()
-            if note is not None:
-                yield note
-            if stream.line is None:
+            _, place, item = heads[0]
+            yield item
+            found = await anext(streams[place], None)
+            if found is None:
                 heapq.heappop(heads)
             else:
-                heapq.heapreplace(heads, (stream.at, place))
+                heapq.heapreplace(heads, (found[0], place, found[1]))
     finally:
         for stream in streams:
-            await stream.close()
+            await stream.aclose()
 
 
-class _Stream:
-    """One log on its way into the merged one: its next line, and when that was written."""
-
-    def __init__(self, owner: JobPod, lines: AsyncGenerator[StampedLine, None]) -> None:
-        self.owner = owner
-        self.line: StampedLine | None = None
-        self.at = _BEGINNING
-        self._lines = lines
-
-    async def advance(self) -> LogNote | None:
-        """Take the next line; None where there is no more. A note says why it cannot be read. Raises Forbidden."""
-        try:
-            self.line = await anext(self._lines, None)
-        except Forbidden:
-            raise
-        except ApiError as error:
-            self.line = None
-            return unreadable(self.owner, error)
-        if self.line is not None and self.line.at is not None:
-            self.at = self.line.at
-        return None
-
-    async def close(self) -> None:
-        """Read no more."""
-        await self._lines.aclose()
+async def _dated(owner: JobPod, log: ContainerLog) -> AsyncGenerator[tuple[datetime, LogLine | LogNote], None]:
+    """The unread lines of a log, each with the newest time until then, and why no more can be read. Raises
+    Forbidden."""
+    at = _BEGINNING
+    try:
+        async with aclosing(log.read(follow=False)) as lines:
+            async for line in lines:
+                at = line.at or at
+                yield at, LogLine(owner.title, owner.pod.role, line)
+    except Forbidden:
+        raise
+    except ApiError as error:
+        yield at, unreadable(owner, error)
 
 
 def unreadable(owner: JobPod, error: ApiError) -> LogNote:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, NotFound
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Listing
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, Listing
 from dtj.kube.records import plain_from_object, pod_from_object
 
 _MAX_PODS_ASKED: Final = 5
@@ -58,18 +58,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """A job and what is around it. The bodies are the objects as the API server gave them."""
+    """A job and what is around it; ``body`` is the job as the API server gave it."""
 
     job: Job
     at: datetime
     pods: Part[JobPod]
     events: Part[Event]
-    services: Part[JsonObject]
     claims: Part[JsonObject]
     nodes: Part[JsonObject]
     body: JsonObject
-    pod_bodies: tuple[JsonObject, ...] = ()
-    event_bodies: tuple[JsonObject, ...] = ()
 
     @property
     def current_pods(self) -> tuple[JobPod, ...]:
@@ -88,37 +85,14 @@ class Overview:
         wanted = (r for r in replicas(job.spec) if r not in done and (str(r.role), r.index) not in there)
         return tuple(pod_name(job.name, replica, incarnation(status, replica)) for replica in wanted)
 
-    def to_object(self) -> JsonObject:
-        """All of it, as JSON."""
-        unread: JsonObject = {name: part.unread for name, part in self._parts() if part.unread}
-        return {
-            "job": self.body,
-            "pods": [*self.pod_bodies],
-            "events": [*self.event_bodies],
-            "services": [*self.services.items],
-            "claims": [*self.claims.items],
-            "nodes": [*self.nodes.items],
-            "unread": unread,
-        }
-
-    def _parts(self) -> tuple[tuple[str, Part[Any]], ...]:
-        return (
-            ("pods", self.pods),
-            ("events", self.events),
-            ("services", self.services),
-            ("claims", self.claims),
-            ("nodes", self.nodes),
-        )
-
 
 async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview:
     """Everything about a job. Raises ApiError where the job itself cannot be read, NotFound where there is none."""
     body = await gateway.get(JOBS, namespace=namespace, name=name)
     job = Job.from_object(body)
     of_job = selector_of(job)
-    pods, services, claims, job_events = await asyncio.gather(
+    pods, claims, job_events = await asyncio.gather(
         part(all_of(gateway.list(PODS, namespace=namespace, selector=of_job))),
-        part(all_of(gateway.list(SERVICES, namespace=namespace, selector=of_job))),
         part(all_of(gateway.list(CLAIMS, namespace=namespace, selector=of_job))),
         part(all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={job.uid}"))),
     )
@@ -136,12 +110,9 @@ async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview
         at=datetime.now(UTC),
         pods=Part(mine, pods.unread),
         events=Part(aggregated(Event.from_object(event) for event in events), job_events.unread),
-        services=_owned_by(job, services),
         claims=_owned_by(job, claims),
         nodes=nodes,
         body=body,
-        pod_bodies=_owned_by(job, pods).items,
-        event_bodies=tuple(events),
     )
 
 

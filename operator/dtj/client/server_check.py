@@ -1,29 +1,25 @@
 """What the API server has against a job and the objects that the operator would make of it, by one dry run of them.
 
 It knows what no schema says: a request above its limit, a mount without a volume, a policy of the namespace. Its
-refusals name fields of pods; they are told in terms of the manifest where a field of the pod is one of it.
+refusals name fields of pods; they are told as fields of the template where the pod has them from there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
-from pydantic import JsonValue
-
-from dtj.api import names
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, object_at, text
+from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
 from dtj.api.spec import JobSpec
 from dtj.client.checks import Manifest
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import first_pods
 from dtj.core.platform import Platform
-from dtj.core.pod_state import main_container
 from dtj.core.policies.service import service
 from dtj.core.policies.tensorboard import tensorboard_pod
 from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource, Verdict, dry_run
@@ -34,10 +30,8 @@ _UID: Final = "00000000-0000-0000-0000-000000000000"
 _IMAGE: Final = "trainer"
 """Stands for the image that an operator can have for containers without one."""
 
-_Step: TypeAlias = tuple[str, str]
-"""The name of a field, or what stands in brackets: the index of an item, or a key."""
-
 _STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+"""The name of a field, or what stands in brackets: the index of an item, or a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,66 +103,11 @@ def _in_manifest(error: str, resource: Resource, body: JsonObject, manifest: Jso
     """An error with the field of the manifest that it is about, or with the object that has the field."""
     if resource == JOBS:
         return error
-    field, colon, words = error.partition(": ")
     if resource == CLAIMS:
         return f"spec.checkpoint.claimTemplate.{error}"
     role = text(dig(body, "metadata", "labels", Label.ROLE))
-    place = _field(field, body, manifest, role) if colon and resource == PODS else ""
-    return f"{place}: {words}" if place else f"{_owner(body)}: {error}"
-
-
-def _field(field: str, pod: JsonObject, manifest: JsonObject, role: str) -> str:
-    """The field of the manifest that became ``field`` of a pod; empty if none did."""
-    steps = _STEP.findall(field)
-    spec = dig(manifest, "spec")
-    if role == names.TENSORBOARD:
-        return _same("spec.tensorBoard", dig(spec, "tensorBoard"), dig(pod, "spec", "containers", 0), steps[3:])
-    of_role, path = dig(spec, "replicaSpecs", role), f"spec.replicaSpecs[{role}]"
-    item = _item(pod, steps)
-    if dig(item, "name") == names.CHECKPOINT_VOLUME:
-        return _same("spec.checkpoint.volume", dig(spec, "checkpoint", "volume"), item, steps[3:])
-    is_main = item is main_container(object_at(pod, "spec"))
-    ours, rest = (item, steps[3:]) if is_main else (dig(pod, "spec"), steps[1:])
-    if rest and dig(of_role, rest[0][0]) is not None and (found := _same(path, of_role, ours, rest)):
-        return found
-    own = dig(of_role, "template")
-    if own is not None:
-        return _same(f"{path}.template", own, pod, steps)
-    return _same("spec.template", dig(spec, "template"), pod, steps)
-
-
-def _item(pod: JsonObject, steps: Sequence[_Step]) -> JsonValue:
-    """The container or the volume that the steps lead through; None if they lead elsewhere."""
-    match steps:
-        case [("spec", ""), ("containers" | "volumes" as kind, ""), ("", index), *_] if index.isdecimal():
-            return dig(pod, "spec", kind, int(index))
-    return None
-
-
-def _same(path: str, theirs: JsonValue, ours: JsonValue, steps: Sequence[_Step]) -> str:
-    """``path`` with the steps in what a person wrote that lead to the same as ``steps`` in a pod; empty if none do."""
-    for name, key in steps:
-        if isinstance(ours, list) and key.isdecimal():
-            ours = dig(ours, int(key))
-            index = _index(theirs, ours, int(key))
-            if index is None:
-                return ""
-            path, theirs = f"{path}[{index}]", dig(theirs, index)
-            continue
-        if dig(theirs, name or key) is None and dig(ours, name or key) is not None:
-            return ""
-        path += f".{name}" if name else f"[{key}]"
-        theirs, ours = dig(theirs, name or key), dig(ours, name or key)
-    return path
-
-
-def _index(theirs: JsonValue, item: JsonValue, index: int) -> int | None:
-    """The place of an item in a list of the manifest: most are where they were, and have names."""
-    found = theirs if isinstance(theirs, list) else []
-    wanted = dig(item, "name")
-    same = [
-        place
-        for place, each in enumerate(found)
-        if each == item or (wanted is not None and dig(each, "name") == wanted)
-    ]
-    return index if index in same else next(iter(same), None)
+    own = f"spec.replicaSpecs[{role}].template", dig(manifest, "spec", "replicaSpecs", role, "template")
+    path, template = own if own[1] is not None else ("spec.template", dig(manifest, "spec", "template"))
+    steps = [name or (int(key) if key.isdecimal() else key) for name, key in _STEP.findall(error.partition(": ")[0])]
+    is_same = dig(template, *steps) == dig(body, *steps)  # else a role or the operator has set it, or moved it
+    return f"{path}.{error}" if steps and is_same else f"{_owner(body)}: {error}"

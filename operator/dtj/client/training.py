@@ -13,9 +13,8 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import job_name_from
 from dtj.api.strategies import Strategy
-from dtj.client.code_pack import pack_with
+from dtj.client.code_pack import pack
 from dtj.client.function_script import Function, script_of
-from dtj.client.logs import LogLine
 from dtj.client.sync import Client
 
 SCRIPT: Final = "dtj_function.py"
@@ -63,7 +62,7 @@ class TrainingRun:
         """What the replicas print, each line with its replica's name; with ``follow`` also what comes, until the end of
         the job."""
         for line in self.client.logs(self.name, follow=follow, namespace=self.namespace):
-            yield f"{line.title} | {line.line.text}" if isinstance(line, LogLine) else line.words
+            yield str(line)
 
     def delete(self) -> None:
         """Delete the job, and with it its pods and its code."""
@@ -99,7 +98,7 @@ def train(
 
     Raises CodeError, InvalidManifest, ConfigError, and ApiError.
     """
-    packed = pack_with(SCRIPT, script_of(function, arguments or {}, code=code), code)
+    packed = pack(code, extra={SCRIPT: script_of(function, arguments or {}, code=code)})
     container: JsonObject = {"name": names.MAIN_CONTAINER, "image": image, "args": [f"--script={SCRIPT}"]}
     if env:
         container["env"] = [{"name": key, "value": value} for key, value in env.items()]

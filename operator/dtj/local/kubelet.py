@@ -15,7 +15,7 @@ from typing import Final
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.core.observed import Phase
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container_of
 from dtj.kube.gateway import PODS
 from dtj.local.objects import Key, Objects, timestamp
 from dtj.local.pod_command import TERMINATION_LOG, Command
@@ -246,8 +246,7 @@ def _condition(kind: str, *, met: bool) -> JsonObject:
 
 
 def _container(pod: JsonObject, *, ready: bool, state: JsonObject) -> JsonObject:
-    spec = dig(pod, "spec")
-    container = main_container(spec if isinstance(spec, dict) else {})
+    container = main_container_of(pod)
     return {
         "name": text(container.get("name")),
         "image": text(container.get("image")),

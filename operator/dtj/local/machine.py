@@ -74,38 +74,28 @@ def _machine_memory(proc: Path) -> Iterator[int]:
 
 
 def _cgroup_memory(proc: Path, cgroups: Path) -> Iterator[int]:
-    """What each control group that we are in leaves us: the smallest counts, whichever level it is on."""
+    """What each control group (version 2) that we are in leaves us: the smallest counts, whichever level it is on.
+
+    A container sees its own group as the root, so a path that is not there stands for that.
+    """
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except FileNotFoundError:
         return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            yield from _levels(cgroups, path, limit="memory.max", used="memory.current")
-        elif "memory" in controllers.split(","):
-            root = cgroups / "memory"
-            yield from _levels(root, path, limit="memory.limit_in_bytes", used="memory.usage_in_bytes")
-
-
-def _levels(root: Path, path: str, *, limit: str, used: str) -> Iterator[int]:
-    """A container sees its own group as the root, so a path that is not there stands for that."""
-    group = root / path.lstrip("/")
-    for level in (group, *group.parents):
-        if not level.is_relative_to(root):
-            return
-        allowed, taken = _number(level / limit), _number(level / used)
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    for level in (cgroups / own, *(cgroups / own).parents):
+        allowed, taken = _number(level / "memory.max"), _number(level / "memory.current")
         if allowed is not None and taken is not None:
             yield max(0, allowed - taken + _reclaimable(level))
 
 
-def _reclaimable(level: Path) -> int:
+def _reclaimable(group: Path) -> int:
     """File pages that count as used, and that the kernel drops when memory is asked for."""
     try:
-        fields = dict(line.split() for line in (level / "memory.stat").read_text().splitlines())
+        fields = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except (FileNotFoundError, ValueError):
         return 0
-    return int(fields.get("total_inactive_file", fields.get("inactive_file", "0")))
+    return int(fields.get("inactive_file", "0"))
 
 
 def _number(file: Path) -> int | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import CHECKPOINT_VOLUME, Env
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container_of
 from dtj.local.trainer import Trainer
 
 TERMINATION_LOG: Final = "DTJ_TERMINATION_LOG"
@@ -37,7 +37,7 @@ def command_of(
     ``environ`` is the runner's own environment, of which the process gets what is not the job's business;
     ``defaults`` are variables that hold where neither it nor the pod sets them.
     """
-    container = main_container(_spec(pod))
+    container = main_container_of(pod)
     inherited = {
         name: value for name, value in environ.items() if name != Env.TF_CONFIG and not name.startswith(Env.PREFIX)
     }
@@ -59,9 +59,9 @@ def command_of(
 
 def problems_of(pod: JsonObject, environ: Mapping[str, str]) -> tuple[str, ...]:
     """What the main container needs and only a cluster has, as ``field: message``."""
-    spec = _spec(pod)
-    main = main_container(spec)
-    place = next((i for i, container in enumerate(objects(spec.get("containers"))) if container is main), 0)
+    main = main_container_of(pod)
+    containers = objects(dig(pod, "spec", "containers"))
+    place = next((i for i, container in enumerate(containers) if container is main), 0)
     path = f"spec.containers[{place}]"
     found = [
         f"{path}.env[{index}].valueFrom: {name} comes from the cluster, and there is none on this machine: "
@@ -76,12 +76,11 @@ def problems_of(pod: JsonObject, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def omissions_of(pod: JsonObject) -> tuple[str, ...]:
     """The parts of the pod that are not played on this machine, in words; empty where there are none."""
-    spec = _spec(pod)
-    main = main_container(spec)
-    sidecars = [container for container in objects(spec.get("containers")) if container is not main]
-    volumes = [volume for volume in objects(spec.get("volumes")) if volume.get("name") != CHECKPOINT_VOLUME]
+    main, spec = main_container_of(pod), dig(pod, "spec")
+    sidecars = [container for container in objects(dig(spec, "containers")) if container is not main]
+    volumes = [volume for volume in objects(dig(spec, "volumes")) if volume.get("name") != CHECKPOINT_VOLUME]
     parts = (
-        ("init container", objects(spec.get("initContainers"))),
+        ("init container", objects(dig(spec, "initContainers"))),
         ("sidecar", sidecars),
         ("volume", volumes),
     )
@@ -90,12 +89,7 @@ def omissions_of(pod: JsonObject) -> tuple[str, ...]:
 
 def image_of(pod: JsonObject) -> str:
     """The main container's image."""
-    return text(main_container(_spec(pod)).get("image"))
-
-
-def _spec(pod: JsonObject) -> JsonObject:
-    spec = dig(pod, "spec")
-    return spec if isinstance(spec, dict) else {}
+    return text(main_container_of(pod).get("image"))
 
 
 def _words(container: JsonObject, field: str) -> list[str]:

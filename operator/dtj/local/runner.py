@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -22,11 +22,12 @@ from dtj.api.json import JsonObject, dig, text
 from dtj.api.json import objects as json_objects
 from dtj.api.names import KIND, Condition, Label
 from dtj.api.spec import JobSpec, RestartPolicy, Role
-from dtj.api.status import JobStatus
+from dtj.api.status import JobStatus, Progress
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed, Phase, Pod
 from dtj.core.planner import plan
 from dtj.core.replicas import Replica
+from dtj.engine import progress
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS
 from dtj.kube.waiting import loop_time
@@ -34,9 +35,8 @@ from dtj.local.gateway import LocalGateway
 from dtj.local.kubelet import Kubelet
 from dtj.local.machine import thread_defaults
 from dtj.local.objects import Objects, timestamp
-from dtj.local.platform import LocalNetwork, local_platform
+from dtj.local.platform import HOST, LocalNetwork, local_platform
 from dtj.local.pod_command import Command, command_of
-from dtj.local.progress import ProgressBoard
 from dtj.local.replica_logs import LogTimes
 from dtj.local.run_directory import STOPPED, RunDirectory, write_privately
 from dtj.local.run_record import Recorder
@@ -47,6 +47,11 @@ log = logging.getLogger(__name__)
 
 VIEW_INTERVAL: Final = 0.1
 """Seconds between two views."""
+
+PROGRESS_INTERVAL: Final = 0.5
+"""Seconds between two questions to a replica, which has this long to answer:"""
+
+PROGRESS_TIMEOUT: Final = 1.0
 
 GRACE_SECONDS: Final = 30.0
 """How long processes get to save and to end before they are killed; Kubernetes' default."""
@@ -160,7 +165,7 @@ class LocalRun:
             group.create_task(engine.run(), name="engine")
             times = LogTimes(self._directory)
             looking = (
-                group.create_task(running.progress.run(), name="progress"),
+                group.create_task(running.ask_for_progress(), name="progress"),
                 group.create_task(times.run(), name="times of the logs"),
             )
             await self._follow(running, show)
@@ -226,7 +231,7 @@ class RunningJob:
         self._spec = spec
         self._network = network
         self._began = loop_time()
-        self.progress = ProgressBoard(self._status_ports)
+        self._progress: dict[Replica, Progress] = {}
 
     @property
     def _job(self) -> Job:
@@ -257,10 +262,18 @@ class RunningJob:
             self._job,
             self._spec,
             pods=self._pods(),
-            progress=self.progress.latest,
+            progress=self._progress,
             elapsed=loop_time() - self._began,
             started=self._kubelet.begun,
         )
+
+    async def ask_for_progress(self) -> NoReturn:
+        """Keep the newest word of each replica, until cancelled."""
+        while True:
+            asked = self._status_ports()
+            answers = await asyncio.gather(*map(fetch_progress, asked.values()))
+            self._progress |= {replica: word for replica, word in zip(asked, answers, strict=True) if word is not None}
+            await asyncio.sleep(PROGRESS_INTERVAL)
 
     def _pods(self) -> Iterable[Pod]:
         return self._engine.state.pods.of(self._job).values()
@@ -271,6 +284,12 @@ class RunningJob:
             for replica, pod in newest_pods(self._pods()).items()
             if pod.phase is Phase.RUNNING
         }
+
+
+async def fetch_progress(port: int) -> Progress | None:
+    """How far the replica with this status port is. Silence is no error: a user's own program has no such port."""
+    body = await progress.fetch(HOST, port, timeout=PROGRESS_TIMEOUT)
+    return progress.read_progress(body) if body is not None else None
 
 
 def with_interactive_defaults(body: JsonObject) -> JsonObject:

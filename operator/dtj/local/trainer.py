@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -10,10 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 import dtj
 
@@ -115,38 +112,18 @@ def how_to_install() -> str:
     """What to type for a trainer next to this package, TensorBoard included."""
     if _checkout():
         return "type `make trainer` in the checkout"
-    source = _installed_from()
-    if source is not None:
-        return f"type `pip install {_quoted(source, '[local]')} {_sources(source, '')}`"
-    return "type `pip install 'dtj-cli[local]'`"
+    return (
+        "type `pip install 'dtj-cli[local]'`, or in a checkout `pip install '.[local]' ./trainer-image "
+        "./trainer-image/dtj_launch`"
+    )
 
 
 def _how_to_install_into(python: Path) -> str:
     """What to type for a trainer in the environment of a Python."""
-    source = _checkout() or _installed_from()
-    extras = "[cpu,tensorboard]"
-    packages = f"'dtj-trainer{extras}'" if source is None else _sources(source, extras)
-    return f"type `{shlex.quote(str(python))} -m pip install {packages}`"
-
-
-def _sources(checkout: Path, extras: str) -> str:
-    folder = checkout / "trainer-image"
-    return f"{_quoted(folder, extras)} {_quoted(folder / 'dtj_launch')}"
-
-
-def _quoted(folder: Path, extras: str = "") -> str:
-    return shlex.quote(f"{folder}{extras}")
-
-
-def _installed_from() -> Path | None:
-    """The checkout that pip installed this package from, if it is still there."""
-    try:
-        origin = distribution("dtj-cli").read_text("direct_url.json")
-    except PackageNotFoundError:
-        return None
-    url = urlsplit(json.loads(origin or "{}").get("url", ""))
-    folder = Path(unquote(url.path))
-    return folder if url.scheme == "file" and (folder / "trainer-image" / "dtj_launch").is_dir() else None
+    return (
+        f"type `{shlex.quote(str(python))} -m pip install 'dtj-trainer[cpu,tensorboard]'` (in a checkout "
+        "'./trainer-image[cpu,tensorboard]' ./trainer-image/dtj_launch)"
+    )
 
 
 def _checkout() -> Path | None:

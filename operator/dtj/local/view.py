@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.job import Job
-from dtj.api.json import dig
 from dtj.api.spec import JobSpec, ReplicaSpec
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, Pod
-from dtj.core.pod_state import PodState, main_container, replica_of, state_text, stopped_on_request
+from dtj.core.pod_state import PodState, main_container_of, replica_of, state_text, stopped_on_request
 from dtj.core.replicas import Replica, replicas
 
 _WORDS: Final = {"Gate": "Starting", "Done": "Finishing"}
@@ -83,8 +82,7 @@ def newest_pods(pods: Iterable[Pod]) -> dict[Replica, Pod]:
 def _quiet(spec: JobSpec, replica: Replica) -> Progress:
     """What is assumed of a replica that has not spoken: our trainer will do so soon, a user's program never may."""
     role = spec.replica_specs.get(replica.role) or ReplicaSpec()
-    pod_spec = dig(role.template or spec.template or {}, "spec")
-    command = role.command or main_container(pod_spec if isinstance(pod_spec, dict) else {}).get("command")
+    command = role.command or main_container_of(role.template or spec.template or {}).get("command")
     return Progress() if command else Progress(phase="Gate")
 
 

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import click
 import pytest
-import yaml
 
 from builders import NOW, ended, job, manifest, pod, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.names import Condition, Reason
-from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RestartCounts, RootCause
-from dtj.cli.common.formatting import dumped
+from dtj.api.names import Reason
+from dtj.api.status import JobStatus, Progress
+from dtj.cli.common.formatting import columns
 from dtj.cli.common.options import Duration
-from dtj.cli.list import job_rows, padded
-from dtj.cli.run.on_cluster import cluster_view, news
-from dtj.cli.run.summary import end_of_job, next_commands
+from dtj.cli.list import job_rows
 from dtj.core.observed import Blocker, Phase, Pod
-from dtj.local.view import RunView
+from dtj.local.view import newest_pods, run_view
 
 LATER = NOW + timedelta(minutes=5)
-
-
-def known(kind: Condition, status: str, reason: str = "", message: str = "") -> ConditionStatus:
-    return ConditionStatus(type=kind, status=status, reason=reason, message=message)  # type: ignore[arg-type]
 
 
 def with_status(of: Job | None = None, **status: object) -> Job:
     return replace(of or job(), status=JobStatus(**status))  # type: ignore[arg-type]
 
 
-def view(of: Job, *pods: Pod) -> RunView:
+def states(of: Job, *pods: Pod, started: tuple[str, ...] = ()) -> list[str]:
     assert of.spec is not None
-    return cluster_view(of, of.spec, pods, now=LATER)
-
-
-def states(of: Job, *pods: Pod) -> list[str]:
-    return [replica.state for replica in view(of, *pods).replicas]
+    newest = newest_pods(pods)
+    quiet = {replica: Progress(phase="" if each.ready else "Gate") for replica, each in newest.items()}
+    view = run_view(of, of.spec, pods=pods, progress=quiet, elapsed=0.0, started=started)
+    return [replica.state for replica in view.replicas]
 
 
 # -- the view -------------------------------------------------------------------------------------------------
@@ -75,124 +65,9 @@ def test_of_a_replica_that_was_replaced_the_newest_pod_counts() -> None:
     assert states(restarted, new, old)[0] == "Running"
 
 
-def test_the_jobs_progress_is_shown_of_the_replica_that_knows_it() -> None:
-    progress = Progress(phase="Training", step=10, total_steps=40, metrics={"loss": "0.5"})
-    training = with_status(state="Running", progress=progress)
-    first, second = view(training, pod(training, "worker-0"), pod(training, "worker-1")).replicas
-    assert (first.state, first.progress.step, first.progress.metrics) == ("Training", 10, {"loss": "0.5"})
-    assert (second.state, second.progress.step) == ("Running", None)
-
-
-def test_the_time_of_a_job_ends_with_it() -> None:
-    assert view(job()).elapsed == 300.0
-    assert view(with_status(completion_time="2026-01-02T03:04:35Z")).elapsed == 30.0
-
-
-def test_a_replica_without_a_pod_is_still_to_come_until_the_job_has_ended() -> None:
-    begun = "2026-01-02T03:04:05Z"
-    assert states(with_status(state="Starting", start_time=begun)) == ["Pending", "Pending"]
-    ended_job = with_status(conditions=(known(Condition.COMPLETE, "True"),), start_time=begun)
-    assert states(ended_job) == ["Stopped", "Stopped"]
-
-
-# -- news -----------------------------------------------------------------------------------------------------
-
-
-def test_an_obstacle_is_reported_once_though_its_words_change() -> None:
-    starting = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.WAITING_FOR_PODS, "0 of 2"),))
-    blocked = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.UNSCHEDULABLE, "0/3 nodes"),))
-    other_words = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.UNSCHEDULABLE, "0/4 nodes"),))
-    assert news(job(), starting) == ()
-    assert news(starting, blocked) == ("Unschedulable: 0/3 nodes",)
-    assert news(blocked, other_words) == ()
-
-
-def test_a_restart_is_reported_with_its_reason_and_its_end_is_not() -> None:
-    restarting = with_status(conditions=(known(Condition.RESTARTING, "True", Reason.REPLICA_LOST, "worker-1 is gone"),))
-    over = with_status(conditions=(known(Condition.RESTARTING, "False", Reason.NOT_RESTARTING),))
-    assert news(job(), restarting) == ("ReplicaLost: worker-1 is gone",)
-    assert news(restarting, over) == ()
-
-
-def test_one_thing_is_reported_once_though_two_conditions_name_it() -> None:
-    lost = (Reason.REPLICA_LOST, "worker-1 is gone")
-    both = with_status(
-        conditions=(known(Condition.RESTARTING, "True", *lost), known(Condition.PODS_READY, "False", *lost))
-    )
-    assert news(job(), both) == ("ReplicaLost: worker-1 is gone",)
-
-
-# -- the end --------------------------------------------------------------------------------------------------
-
-
-def again(*words: str) -> str:
-    return " ".join(("dtj", *words, "-n", "team"))
-
-
-def end_text(of: Job) -> str:
-    return "\n".join(line.plain for line in end_of_job(of, again=again, now=LATER))
-
-
-def test_success_says_what_came_out_and_what_to_type_next() -> None:
-    done = with_status(
-        state="Succeeded",
-        completion_time="2026-01-02T03:09:07Z",
-        conditions=(known(Condition.COMPLETE, "True"),),
-        progress=Progress(metrics={"loss": "0.05", "accuracy": "0.98"}, examples_per_second=25_400),
-        export=ExportedModel(path="/models/1", formats=("SavedModel",), size=1_900_000),
-        restarts=RestartCounts(total=3, preemption=2, disruption=1),
-    )
-    assert end_text(done) == (
-        "digits succeeded after 5m02s\n"
-        "  metrics      loss 0.05  accuracy 0.98\n"
-        "  speed        25.4k examples/s at the end\n"
-        "  model        /models/1  (SavedModel; 1.9M bytes)\n"
-        "  restarts     3 (2 preemption, 1 disruption)\n"
-        "Next\n"
-        "  dtj logs digits -n team    # show what its pods printed\n"
-        "  dtj status digits -n team  # show all details\n"
-        "  dtj delete digits -n team  # delete it and its pods"
-    )
-
-
-def test_failure_says_why_who_was_first_its_last_words_and_what_to_do() -> None:
-    cause = RootCause(
-        role="worker", index=1, node="node-3", exit_code=137, reason="OOMKilled", log_tail="boom", hint="use less"
-    )
-    failed = with_status(
-        conditions=(known(Condition.FAILED, "True", "BackoffLimitExceeded", "worker-1 failed 4 times"),),
-        completion_time="2026-01-02T03:04:35Z",
-        root_cause=cause,
-    )
-    assert end_text(failed).startswith(
-        "digits failed after 30s\n"
-        "  why          worker-1 failed 4 times\n"
-        "  cause        worker-1 exited with code 137 (OOMKilled) on node-3\n"
-        "               boom\n"
-        "  hint         use less\n"
-        "Next\n"
-        "  dtj logs digits --first-error -n team  # show the first error\n"
-    )
-
-
-def test_an_invalid_job_says_what_to_fix() -> None:
-    invalid = with_status(conditions=(known(Condition.INVALID, "True", "TemplateRejected", "spec.template: no"),))
-    assert end_text(invalid) == (
-        "digits cannot run after 5m00s\n"
-        "  cause        spec.template: no\n"
-        "Next\n"
-        "  dtj delete digits -n team  # delete it, fix the manifest and submit it again"
-    )
-
-
-def test_a_job_that_goes_on_can_be_looked_at_again_and_stopped() -> None:
-    lines = [line.plain for line in next_commands(job(), again=again)]
-    assert [line.split("#")[0].strip() for line in lines[1:]] == [
-        "dtj logs digits -f -n team",
-        "dtj status digits --watch -n team",
-        "dtj wait digits -n team",
-        "dtj suspend digits -n team",
-    ]
+def test_a_replica_without_a_pod_is_still_to_come_until_it_has_begun() -> None:
+    assert states(job()) == ["Pending", "Pending"]
+    assert states(job(), started=("worker-1",)) == ["Pending", "Stopped"]
 
 
 # -- lists ----------------------------------------------------------------------------------------------------
@@ -211,13 +86,13 @@ def test_the_list_has_kubectls_columns() -> None:
         state="Running", ready="2/2", progress=progress, reason="AllPodsReady", restarts={"total": 1}, attempt=2
     )
     rows = job_rows([running, listed("b")], now=LATER, namespaced=True, wide=True)
-    assert padded(rows) == (
+    assert columns(rows, gap=3) == [
         "NAMESPACE   NAME     STATE     STRATEGY              READY   PROGRESS   RESTARTS   AGE     STEP   EX/S"
         "   ETA(S)   REASON         ATTEMPT",
         "default     digits   Running   MultiWorkerMirrored   2/2     25%        1          5m00s   10     2543"
         "   62       AllPodsReady   2",
         "default     b                  MultiWorkerMirrored                                 5m00s",
-    )
+    ]
     assert job_rows([], now=LATER, namespaced=False, wide=False)[0][0] == "NAME"
 
 
@@ -225,20 +100,6 @@ def test_a_job_on_its_way_out_is_deleting() -> None:
     body = listed(state="Running")
     going = {**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-02T03:09:05Z"}}  # type: ignore[dict-item]
     assert job_rows([going], now=LATER, namespaced=False, wide=False)[1][1] == "Deleting"
-
-
-@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_whole_objects_come_as_a_list_without_who_owns_which_field(form: str, load: Callable[[str], object]) -> None:
-    body = stored(manifest("a"))
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
-    noisy: JsonObject = {**body, "metadata": {**metadata, "managedFields": [{"manager": "x"}]}}
-    assert load(dumped([noisy], form)) == {
-        "apiVersion": "v1",
-        "kind": "List",
-        "metadata": {"resourceVersion": ""},
-        "items": [body],
-    }
 
 
 # -- times ----------------------------------------------------------------------------------------------------

@@ -279,21 +279,21 @@ SIMPLE = SHAPES["workers alone"]
     [
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n",
-            "tfjob.yaml: there is no TFJob (kubeflow.org/…) here, but 1 Pod (v1)\n",
+            "tfjob.yaml: there is no TFJob (kubeflow.org/…) here, but Pod (v1)\n",
         ),
         (
             "apiVersion: v1\nkind: Secret\n---\nkind: Secret\napiVersion: v1\n---\nkind: PyTorchJob\n"
             "apiVersion: kubeflow.org/v1\n---\nkind: TFJob\n---\na: 1\n",
-            "tfjob.yaml: there is no TFJob (kubeflow.org/…) here, but 2 Secrets (v1), 1 PyTorchJob (kubeflow.org/v1), "
-            "1 TFJob (no apiVersion) and 1 object without a kind (no apiVersion)\n",
+            "tfjob.yaml: there is no TFJob (kubeflow.org/…) here, but Secret (v1), PyTorchJob (kubeflow.org/v1), "
+            "TFJob (no apiVersion) and an object without a kind (no apiVersion)\n",
         ),
         (
             "apiVersion: training.dtj.dev/v1alpha1\nkind: DistributedTrainingJob\n",
-            "here, but 1 DistributedTrainingJob (training.dtj.dev/v1alpha1), which needs no conversion\n",
+            "here, but DistributedTrainingJob (training.dtj.dev/v1alpha1), which needs no conversion\n",
         ),
         (
             "apiVersion: v1\nkind: List\nitems: []\n",
-            "tfjob.yaml: there is no TFJob (kubeflow.org/…) here: the list has no items\n",
+            "tfjob.yaml: there is no TFJob (kubeflow.org/…) here, but an empty list\n",
         ),
         (
             changed(SIMPLE, "Worker:", "Boss:"),

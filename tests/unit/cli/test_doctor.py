@@ -381,4 +381,3 @@ class TestQueues:
         flavor: JsonObject = {"spec": {"nodeLabels": {"gpu": "l4"}}}
         finding = self.wrong(flavors={"l4": Part((flavor,))})
         assert finding.words == "no node has the labels of ResourceFlavor l4 of ClusterQueue training (gpu=l4)"
-

@@ -46,8 +46,8 @@ def section(text: str, title: str) -> list[str]:
     return [line.strip() for line in lines[start:end]]
 
 
-def objects_of(body: JsonObject, *, attempt: int = 1) -> tuple[JsonObject, ...]:
-    return simulate(body, Platform(), namespace="default", attempt=attempt, now=datetime.now(UTC)).objects
+def objects_of(body: JsonObject) -> tuple[JsonObject, ...]:
+    return simulate(body, Platform(), namespace="default", now=datetime.now(UTC)).objects
 
 
 def kinds(found: tuple[JsonObject, ...]) -> list[str]:
@@ -77,12 +77,6 @@ def test_tensorboard_next_to_the_job_is_shown_too(tmp_path: Path, capsys: Caught
     assert section(text, "Pods")[-1].startswith("digits-tensorboard")
     assert "image        example/trainer:1" in section(text, "Pod digits-tensorboard")
     assert "selects  training.dtj.dev/job-uid=<that of the job>, training.dtj.dev/role=tensorboard" in text
-
-
-def test_a_later_attempt_has_names_of_its_own_and_its_service_selects_it() -> None:
-    service, *pods = objects_of(manifest(), attempt=3)
-    assert [dig(pod, "metadata", "name") for pod in pods] == ["digits-worker-0-r2", "digits-worker-1-r2"]
-    assert dig(service, "spec", "selector", "training.dtj.dev/attempt") == "3"
 
 
 def test_a_suspended_job_is_shown_as_it_would_be_resumed(tmp_path: Path, capsys: Caught) -> None:
@@ -139,9 +133,7 @@ def test_a_job_with_a_workload_priority_class_is_explained(tmp_path: Path, capsy
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_each_example_can_be_explained(capsys: Caught, example: Path) -> None:
     text = explained(capsys, example)
-    assert {"Pods", "TF_CONFIG", "Environment", "When a pod is lost", "The end", "Limits in force"} <= set(
-        text.splitlines()
-    )
+    assert {"Pods", "TF_CONFIG", "Environment", "When a pod is lost", "The end"} <= set(text.splitlines())
 
 
 def test_pods_have_names_and_addresses(tmp_path: Path, capsys: Caught) -> None:
@@ -206,7 +198,7 @@ def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: 
 
 def test_a_narrow_terminal_gets_lines_that_go_on_below_and_tf_config_whole() -> None:
     body = manifest()
-    simulation = simulate(body, Platform(), namespace="default", attempt=1, now=datetime.now(UTC))
+    simulation = simulate(body, Platform(), namespace="default", now=datetime.now(UTC))
     assert simulation.job.spec is not None
     lines = [line.plain for line in explanation(simulation, simulation.job.spec, width=50)]
     assert all(len(line) <= 50 for line in lines[1:] if '{"cluster"' not in line)
@@ -287,16 +279,6 @@ def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, capsys: Caught)
         "All pods are deleted.",
         "The job is deleted 60 s after its end.",
     ]
-
-
-def test_limits_distinguish_defaults_from_what_was_set(tmp_path: Path, capsys: Caught) -> None:
-    body = manifest(runPolicy={"backoffLimit": 3, "scheduling": {"gang": "None"}})
-    rows = [row.split() for row in section(explained(capsys, write(tmp_path, body)), "Limits in force")]
-    assert ["runPolicy.backoffLimit", "3"] in rows
-    assert ["runPolicy.activeDeadlineSeconds", "none", "(default)"] in rows
-    assert ["runPolicy.scheduling.gang", "None"] in rows
-    assert ["port", "2222", "(default)"] in rows
-    assert ["terminationGracePeriodSeconds", "30", "(default)"] in rows
 
 
 # -- objects -------------------------------------------------------------------------------------------------

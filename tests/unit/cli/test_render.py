@@ -14,7 +14,6 @@ from builders import manifest
 from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RootCause
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
-from dtj.cli.common.submission import ClusterNeeds
 from dtj.cli.run.live import change_lines, run_table, training_line, warning_lines
 from dtj.cli.run.summary import RunPlace, end_lines, fitted
 from dtj.client.manifest_files import Document
@@ -198,19 +197,13 @@ def test_the_next_commands_on_the_latest_run_name_its_job_and_fit_into_80_column
     run = RunDirectory(place.base / "dtj-runs" / "digits" / "20260102-030405")
     run.checkpoint.mkdir(parents=True)
     (run.path.parent / "latest").symlink_to(run.path.name)
-    needs = ClusterNeeds(objects=("ConfigMap digits-code", "PersistentVolumeClaim digits-data and Secret b"))
-    words = end_text(ended(End.SUCCEEDED), replace(place, directory=run, needs=needs))
+    words = end_text(ended(End.SUCCEEDED), replace(place, directory=run, files=("train.py",)))
     assert words.endswith(
         "Next\n"
-        "  # show everything on one page\n"
-        "  dtj report --run digits\n"
-        "  # show the curves\n"
-        "  dtj tensorboard --run digits\n"
-        "  # run it again\n"
-        "  dtj run 'my digits.yaml'\n"
-        "  # run it on a cluster that has ConfigMap digits-code and PersistentVolumeClaim\n"
-        "  # digits-data and Secret b\n"
-        "  kubectl apply -f 'my digits.yaml'"
+        "  dtj report --run digits                      # show everything on one page\n"
+        "  dtj tensorboard --run digits                 # show the curves\n"
+        "  dtj run 'my digits.yaml'                     # run it again\n"
+        "  dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"
     )
     (run.path.parent / "latest").unlink()
     (run.path.parent / "latest").symlink_to("a-later-one")
@@ -226,20 +219,9 @@ def test_success_of_a_resumed_run_names_the_step_that_it_began_at(place: RunPlac
     ) in end_text(ended(End.SUCCEEDED, result=result), place)
 
 
-@pytest.mark.parametrize(
-    ("needs", "line"),
-    [
-        (ClusterNeeds(files=("train.py",)), "  dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"),
-        (
-            ClusterNeeds(objects=("ConfigMap a", "Secret b")),
-            "  # run it on a cluster that has ConfigMap a and Secret b\n  kubectl apply -f 'my digits.yaml'",
-        ),
-    ],
-)
-def test_the_command_for_a_cluster_brings_or_names_what_the_job_needs(
-    place: RunPlace, needs: ClusterNeeds, line: str
-) -> None:
-    assert end_text(ended(End.SUCCEEDED), replace(place, needs=needs)).endswith(f"\n{line}")
+def test_the_command_for_a_cluster_brings_the_files_that_the_job_names(place: RunPlace) -> None:
+    line = "  dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"
+    assert end_text(ended(End.SUCCEEDED), replace(place, files=("train.py",))).endswith(f"\n{line}")
 
 
 def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_start(place: RunPlace) -> None:

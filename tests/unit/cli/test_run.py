@@ -94,7 +94,7 @@ def test_a_run_that_succeeds_prints_a_line_a_change_and_what_to_type_next(dtj: C
     lines = done.stdout.splitlines()
     assert re.fullmatch(r"tiny: MultiWorkerMirrored with 2 workers, in dtj-runs/tiny/\d{8}-\d{6}", lines[0])
     assert lines[1] == "Image example/tiny:1 is not pulled: the command runs with trainer/bin/python."
-    assert re.fullmatch(r"To follow the logs, .*: .* logs --run dtj-runs/tiny/[-\d]+ -f", lines[2])
+    assert re.fullmatch(r"To follow the logs, .*: .* logs --run tiny -f", lines[2])
     assert re.search(r"^ +\d+s  worker-0.*: Succeeded$", done.stdout, re.MULTILINE)
     assert re.search(r"^tiny succeeded after \d+s$", done.stdout, re.MULTILINE)
     assert "kubectl apply -f job.yaml" in lines[-1]
@@ -342,15 +342,6 @@ def test_a_resume_that_another_process_was_ahead_of_changes_nothing_in_the_folde
     assert capsys.readouterr().err == (
         f"--resume: {folder} is still running: wait for its end, or stop it with Ctrl-C\n"
     )
-
-
-def test_the_step_of_a_resumed_run_is_shown_when_its_log_reports_it(dtj: CommandLine) -> None:
-    code = "import time; print('resumed: step 64 of 250 from /checkpoint/ckpt-64', flush=True); time.sleep(1)"
-    file = write(dtj.folder, dtj.job(code, roles={"worker": 1}))
-    assert "resumed at" not in dtj.run(file).stdout
-    assert re.findall(r"^ +\d+s  resumed at (.*)$", dtj.run(file, "--resume").stdout, re.MULTILINE) == [
-        "step 64 of 250"
-    ]
 
 
 @pytest.mark.parametrize("place", ["job.yaml", "/proc/dtj-runs"])

@@ -14,8 +14,9 @@ from builders import NOW
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.console import Text
+from dtj.cli.common.formatting import columns
 from dtj.cli.common.terminal import MAX_LINE
-from dtj.cli.list import job_rows, padded
+from dtj.cli.list import job_rows
 from dtj.cli.status.show import change_line, status_view
 from dtj.client.diagnosis import reasons, suspended_by
 from dtj.client.overview import Event, Overview, aggregated
@@ -115,7 +116,7 @@ def test_words_of_any_length_take_a_bounded_part_of_the_screen() -> None:
         assert max(map(len, lines)) <= width
         assert sum(map(len, lines)) < 100_000
     assert len(Text(change_line(what))) < MAX_LINE + 40
-    assert max(map(len, padded(job_rows([what.body], now=NOW, namespaced=True, wide=True)))) < 500
+    assert max(map(len, columns(job_rows([what.body], now=NOW, namespaced=True, wide=True)))) < 500
 
 
 @pytest.mark.parametrize(("admitted", "words"), [(2, " Kueue\n"), (1, "Kueue, which has admitted 1 of 2 workers")])
@@ -148,9 +149,6 @@ def test_a_running_job_at_80_columns() -> None:
         "  worker-0-r1  Running       node-1  1         1200  1m40s\n"
         "  worker-1     Failed (137)  node-1  0               1m50s\n"
         "  worker-1-r1  Running       node-1  1               1m40s\n"
-        "\n"
-        "Conditions\n"
-        "  PodsReady  True  1m00s  AllPodsReady\n"
         "\n"
         "Events\n"
         "  1m30s  PodsCreated  created 2 pods (2 worker)\n"
@@ -186,9 +184,6 @@ def test_a_running_job_at_50_columns() -> None:
         "  worker-1     Failed (137)  1m50s\n"
         "  worker-1-r1  Running       1m40s\n"
         "\n"
-        "Conditions\n"
-        "  PodsReady  True  1m00s  AllPodsReady\n"
-        "\n"
         "Events\n"
         "  1m30s  PodsCreated  created 2 pods (2 worker)\n"
         "\n"
@@ -222,9 +217,6 @@ def test_a_waiting_job_says_why_and_what_to_do_at_80_columns() -> None:
         "  worker-0  Unschedulable        0         1m40s\n"
         "  worker-1  Missing\n"
         "\n"
-        "Conditions\n"
-        "  PodsReady  False  1m00s  Unschedulable\n"
-        "\n"
         "Next\n"
         "  dtj logs digits -f -n team-a         # show what its pods print\n"
         "  dtj status digits --watch -n team-a  # show its progress\n"
@@ -236,6 +228,7 @@ def test_a_waiting_job_says_why_and_what_to_do_at_80_columns() -> None:
 def test_a_failed_job_names_its_root_cause_at_80_columns() -> None:
     assert shown(failed(), 80) == (
         "digits  Failed 30s ago  BackoffLimitExceeded\n"
+        "  worker-1 failed\n"
         "  namespace  default\n"
         "  strategy   MultiWorkerMirrored with 2 workers\n"
         "  image      example/trainer:1\n"
@@ -250,9 +243,6 @@ def test_a_failed_job_names_its_root_cause_at_80_columns() -> None:
         "Replicas\n"
         "  POD       STATE       NODE    RESTARTS  AGE\n"
         "  worker-1  Failed (1)  node-1  0         1m40s\n"
-        "\n"
-        "Conditions\n"
-        "  Failed  True  30s  BackoffLimitExceeded: worker-1 failed\n"
         "\n"
         "Next\n"
         "  dtj logs digits --first-error -n team-a  # show the first error\n"
@@ -327,6 +317,16 @@ def test_the_same_words_are_counted_and_the_newest_comes_last() -> None:
 def test_a_change_is_one_line_without_a_terminal() -> None:
     assert change_line(running()) == "Running  2/2  step 1200/5000 (24%), epoch 2, 12.3k examples/s, ETA 5m10s"
     assert change_line(waiting()) == "Starting  0/2"
+
+
+def test_a_change_says_what_is_in_the_way_and_why_the_job_restarts() -> None:
+    blocked = condition(Condition.PODS_READY, "False", "Unschedulable", "0 of 2 pods are ready; worker-1:\n0/3 nodes")
+    what = overview(body(blocked, state="Starting", ready="0/2", reason="Unschedulable"))
+    assert change_line(what) == "Starting  0/2  Unschedulable: 0 of 2 pods are ready; worker-1: 0/3 nodes"
+    restarting = condition(Condition.RESTARTING, "True", "ReplicaLost", "attempt 2: worker-1 is gone")
+    waits = condition(Condition.PODS_READY, "False", "WaitingForPods", "0 of 2 pods are ready")
+    what = overview(body(restarting, waits, state="Restarting", ready="0/2", reason="WaitingForPods"))
+    assert change_line(what) == "Restarting  0/2  WaitingForPods  attempt 2: worker-1 is gone"
 
 
 # -- why -------------------------------------------------------------------------------------------------------

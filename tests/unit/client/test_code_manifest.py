@@ -9,8 +9,8 @@ import pytest
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects
 from dtj.client import InvalidManifest
-from dtj.client.checks import manifests_of
-from dtj.client.code_manifest import ARCHIVE, JobWithCode, with_code
+from dtj.client.checks import Manifest, manifests_of
+from dtj.client.code_manifest import ARCHIVE, with_code
 from dtj.client.code_pack import CodePack
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
@@ -19,7 +19,7 @@ from dtj.core.replicas import Replica
 pytestmark = pytest.mark.unit
 
 
-def coded(packed: CodePack, **spec: object) -> JobWithCode:
+def coded(packed: CodePack, **spec: object) -> Manifest:
     (found,) = manifests_of(manifest(**spec))  # type: ignore[arg-type]
     return with_code(found, packed)
 
@@ -28,13 +28,13 @@ def template(**container: object) -> JsonObject:
     return {"spec": {"containers": [{"name": "trainer", "image": "example/trainer:1", **container}]}}  # type: ignore[dict-item]
 
 
-def pod_spec(job: JobWithCode, *path: str) -> JsonObject:
-    found = dig(job.manifest.body, "spec", *(path or ("template",)), "spec")
+def pod_spec(job: Manifest, *path: str) -> JsonObject:
+    found = dig(job.body, "spec", *(path or ("template",)), "spec")
     assert isinstance(found, dict)
     return found
 
 
-def unpacking(job: JobWithCode, *path: str) -> JsonObject:
+def unpacking(job: Manifest, *path: str) -> JsonObject:
     first, *_ = objects(pod_spec(job, *path)["initContainers"])
     assert first["name"] == "dtj-unpack-code"
     return first
@@ -50,6 +50,7 @@ def test_the_config_map_has_the_digest_in_its_name_and_cannot_be_changed(packed:
     config_map = coded(packed).config_map
     assert dig(config_map, "metadata", "name") == f"digits-code-{packed.digest[:10]}"
     assert dig(config_map, "metadata", "annotations", "training.dtj.dev/code-digest") == f"sha256:{packed.digest}"
+    assert config_map is not None
     assert config_map["immutable"] is True
     archive = dig(config_map, "binaryData", ARCHIVE)
     assert isinstance(archive, str)
@@ -98,7 +99,7 @@ def test_each_template_of_a_role_unpacks_with_its_own_image(packed: CodePack) ->
 def test_a_template_that_all_roles_replace_needs_none(packed: CodePack) -> None:
     roles = {"worker": {"replicas": 2, "template": template()}}
     job = coded(packed, replicaSpecs=roles, template=None)
-    assert dig(job.manifest.body, "spec", "template") is None
+    assert dig(job.body, "spec", "template") is None
     assert unpacking(job, "replicaSpecs", "worker", "template")["image"] == "example/trainer:1"
 
 
@@ -111,9 +112,9 @@ def test_the_code_is_unpacked_by_the_user_and_with_the_rights_of_the_container_t
 
 def test_the_operator_gives_it_what_a_restricted_namespace_requires(packed: CodePack) -> None:
     job = coded(packed)
-    assert job.manifest.job.spec is not None
-    renderer = PodRenderer(job.manifest.job, job.manifest.spec, Platform(restricted=True))
-    (unpack,) = objects(dig(renderer.render(Replica(job.manifest.spec.roles()[0], 0)), "spec", "initContainers"))
+    assert job.job.spec is not None
+    renderer = PodRenderer(job.job, job.spec, Platform(restricted=True))
+    (unpack,) = objects(dig(renderer.render(Replica(job.spec.roles()[0], 0)), "spec", "initContainers"))
     assert unpack["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -181,7 +182,7 @@ def test_code_that_has_no_place_is_one_line_that_names_the_field(
 
 def test_a_manifest_that_was_printed_with_its_code_is_not_given_other_code(packed: CodePack) -> None:
     with pytest.raises(InvalidManifest, match=r"the manifest has its code already \(volume dtj-code\): leave out --"):
-        with_code(coded(packed).manifest, packed)
-    (printed,) = manifests_of(coded(packed).manifest.body)
+        with_code(coded(packed), packed)
+    (printed,) = manifests_of(coded(packed).body)
     with pytest.raises(InvalidManifest, match="the manifest has its code already"):
         with_code(printed, packed)

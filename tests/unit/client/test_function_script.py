@@ -114,6 +114,22 @@ def test_a_function_of_a_notebook_is_sent_as_it_was_defined_last(tmp_path: Path)
     assert output(script_of(names["train"], {"scale": 3}), tmp_path) == "6\n"  # type: ignore[arg-type]
 
 
+def test_a_function_below_a_condition_is_sent(tmp_path: Path, module: Callable[[str], ModuleType]) -> None:
+    made = module(
+        """
+if True:
+    def train():
+        class Layer:
+            units = 7
+
+        text = '''
+at the left margin'''
+        print(Layer.units, text)
+"""
+    )
+    assert output(script_of(made.train, {}), tmp_path) == "7 \nat the left margin\n"
+
+
 def test_a_function_within_a_function_is_sent(tmp_path: Path) -> None:
     def train() -> None:
         class Layer:
@@ -121,9 +137,18 @@ def test_a_function_within_a_function_is_sent(tmp_path: Path) -> None:
 
         text = """
 at the left margin"""
-        print(Layer.units, text)
+        print(Layer.__qualname__, text)
 
-    assert output(script_of(train, {}), tmp_path) == "7 \nat the left margin\n"
+    assert output(script_of(train, {}), tmp_path) == "train.<locals>.Layer \nat the left margin\n"
+
+
+def test_a_function_with_the_values_of_another_around_it_is_refused() -> None:
+    units = 7
+
+    def train() -> int:
+        return units
+
+    assert refusal(train).startswith("train() uses units, which it does not define: import it or make it within")
 
 
 def test_a_function_whose_source_has_changed_is_refused(module: Callable[..., ModuleType]) -> None:
@@ -173,20 +198,26 @@ def test_a_module_of_ones_own_has_to_be_in_the_directory_that_is_sent(
         ("print = repr\ndef train(): print(1)", "train() uses print, which it does not define"),
         ("def train(): return __name__", "train() uses __name__, which it does not define"),
         ("def train():\n    global count\n    count = 1", "train() uses count, which it does not define"),
-        ("def kept(f): return f\n@kept\ndef train(): ...", "train() has a decorator, which is not sent"),
+        ("def kept(f): return f\n@kept\ndef train(): ...", "train() uses kept, which it does not define"),
         (
             "from functools import cache, wraps\ndef d(f):\n    @wraps(f)\n    def g(): return f()\n    return g\n"
             "@d\ndef train(): ...",
             "train() has a decorator, which is not sent",
         ),
-        ("RATE = 1\ndef train(rate=RATE): ...", "the default of rate of train() is no literal"),
-        ("def train(rate=object()): ...", "the default of rate of train() is no literal"),
-        ("def train(*, rate=[1]): ...\ntrain.__kwdefaults__['rate'].append(2)", "the default of rate of train()"),
-        ("def train(rate=1): ...\ntrain.__defaults__ = (1.0,)", "the default of rate of train() is no literal, or has"),
-        ("def train(rate): ...\ntrain.__defaults__ = (1,)", "the default of rate of train() is no literal, or has"),
+        ("RATE = 1\ndef train(rate=RATE): ...", "train() uses RATE, which it does not define"),
+        ("def train(rate=object()): ...", "the defaults of train() are no literals"),
+        (
+            "def train(*, rate=[1]): ...\ntrain.__kwdefaults__['rate'].append(2)",
+            "the defaults of train() are no literals",
+        ),
+        ("def train(rate=1): ...\ntrain.__defaults__ = (1.0,)", "the defaults of train() are no literals, or have"),
+        ("def train(rate): ...\ntrain.__defaults__ = (1,)", "the defaults of train() are no literals, or have"),
         ("def train(): return train.rate\ntrain.rate = 3", "train() has attributes (rate), which are not sent"),
-        ("import os\ndef train(path: os.PathLike = None): ...", "train() names os in an annotation, which is not sent"),
-        ("def other(): ...\ntrain = other\ntrain.__name__ = 'train'", "train() is not what its source defines"),
+        ("import os\ndef train(path: os.PathLike = None): ...", "train() uses os, which it does not define"),
+        (
+            "class A:\n    def train(self): ...\ntrain = A.train",
+            "arguments of train(): missing a required argument: 'self'",
+        ),
         ("def train():\n    from . import data", "train() imports from its own package (.)"),
     ],
 )
@@ -210,15 +241,6 @@ def test_arguments_that_do_not_fit_are_named(
     module: Callable[[str], ModuleType], arguments: dict[str, object], words: str
 ) -> None:
     assert refusal(module("def train(epochs): ...").train, arguments).startswith(words)
-
-
-def test_a_function_with_the_values_of_another_around_it_is_refused() -> None:
-    units = 7
-
-    def train() -> int:
-        return units
-
-    assert refusal(train).startswith("train() uses units, which it does not define: import it or make it within")
 
 
 def test_a_function_without_source_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The programs that containers run: unpacking code, and receiving it on a volume. Each test runs the real program."""
+"""The program that unpacks code in a pod. Each test runs the real one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dtj.client.code_manifest import UNPACK_CODE
 from dtj.client.code_pack import CodePack
-from dtj.client.pod_programs import UNPACK_CODE
 
 pytestmark = pytest.mark.unit
 

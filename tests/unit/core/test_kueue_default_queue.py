@@ -110,22 +110,6 @@ def test_an_operator_that_may_not_ask_says_which_right_it_lacks() -> None:
     )
 
 
-def test_a_crd_that_does_not_keep_the_queue_is_named_and_starts_no_pod() -> None:
-    story = world(old_crd=frozenset({"queue"}))
-    assert not story.pods
-    assert story.gang is None
-    assert message_of(story).startswith("status.queue: the API server does not keep")
-    writes = len(story.taken(PatchStatus))
-    for _ in range(10):
-        story.wait(30)
-    assert not story.pods
-    assert len(story.taken(PatchStatus)) <= writes + 2 * 5 + 1, "one attempt a minute"
-
-    story.old_crd = frozenset()
-    story.wait(61)
-    assert queue_of_workload(story) == "default"
-
-
 def begun() -> World:
     """A job in the default queue whose pods all run."""
     story = world()

@@ -42,7 +42,10 @@ def test_a_job_in_the_queue_follows_its_label() -> None:
     story.settle()
     (update,) = story.taken(UpdateGang)
     assert isinstance(update, UpdateGang)
-    assert update.patch["spec"] == {"priorityClassRef": reference("low"), "priority": 1}
+    assert update.patch["spec"] == {
+        "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"},
+        "priority": 1,
+    }
 
 
 def test_a_first_class_is_not_given_once_quota_is_reserved() -> None:

@@ -14,8 +14,7 @@ from dtj.api.names import Condition
 from dtj.kube.errors import AlreadyExists, Conflict, NotFound
 from dtj.kube.gateway import PODS, SERVICES, WatchEvent
 from dtj.local.objects import Objects
-from dtj.local.progress import fetch
-from dtj.local.runner import End, LocalRun
+from dtj.local.runner import End, LocalRun, fetch_progress
 from dtj.local.view import RunView
 from patience import PATIENCE_SECONDS
 from support.local_runs import marked_processes, new_mark, python_job, run_locally
@@ -257,10 +256,10 @@ async def test_a_port_that_does_not_answer_or_talks_nonsense_is_no_error() -> No
 
     server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    assert await fetch(port) is None
+    assert await fetch_progress(port) is None
     server.close()
     await server.wait_closed()
-    assert await fetch(port) is None
+    assert await fetch_progress(port) is None
 
 
 async def test_a_stop_ends_the_processes_and_is_no_failure(tmp_path: Path) -> None:

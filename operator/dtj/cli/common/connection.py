@@ -108,11 +108,13 @@ _PLACE: Final = (("namespace", "-n"), ("context", "--context"), ("kubeconfig", "
 
 def next_command(*words: str, namespace: str = "") -> str:
     """``dtj WORDS``, with the options for the cluster that were given, and this namespace if none was."""
-    context = click.get_current_context()
-    place = _place(context)
-    if namespace and not context.params.get("namespace"):
-        place = ("-n", namespace, *place)
-    return shlex.join((*(context.find_root().info_name or "dtj").split(), *words, *place))
+    program = click.get_current_context().find_root().info_name or "dtj"
+    return shlex.join((*program.split(), *words, *_place(namespace)))
+
+
+def next_kubectl(*words: str, namespace: str = "") -> str:
+    """``kubectl WORDS``, with the same options."""
+    return shlex.join(("kubectl", *words, *_place(namespace)))
 
 
 def commands_in(namespace: str, *, usual: str) -> Callable[..., str]:
@@ -121,12 +123,10 @@ def commands_in(namespace: str, *, usual: str) -> Callable[..., str]:
     return partial(next_command, namespace=namespace if namespace != usual else "")
 
 
-def next_kubectl(*words: str) -> str:
-    """``kubectl WORDS``, with the options for the cluster that were given."""
-    return shlex.join(("kubectl", *words, *_place(click.get_current_context(silent=True))))
-
-
-def _place(context: click.Context | None) -> tuple[str, ...]:
+def _place(namespace: str) -> tuple[str, ...]:
+    context = click.get_current_context(silent=True)
     params = context.params if context is not None else {}
-    given = ((option, params.get(name)) for name, option in _PLACE)
+    given = [(option, params.get(name)) for name, option in _PLACE]
+    if namespace and not params.get("namespace"):
+        given.insert(0, ("-n", namespace))
     return tuple(word for option, value in given if value for word in (option, str(value)))

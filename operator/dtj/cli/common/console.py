@@ -114,8 +114,7 @@ class Screen(Generic[T]):
     """Shows something until it ends: drawn again in place on a terminal, elsewhere a line for each change.
 
     ``drawn`` is what a terminal of some width shows of it, ``lines`` what there is to say of a change where nothing can
-    be drawn, and ``kept`` what is said of it in both places; before the first change there is None. ``cropped`` cuts
-    what is higher than the terminal without a mark.
+    be drawn, and ``kept`` what is said of it in both places; before the first change there is None.
     """
 
     def __init__(
@@ -125,7 +124,6 @@ class Screen(Generic[T]):
         drawn: Callable[[T, int], rich.console.RenderableType],
         lines: Callable[[T | None, T], Iterable[str]],
         kept: Callable[[T | None, T], Iterable[str]] = _nothing,
-        cropped: bool = True,
     ) -> None:
         self._console = console
         self._drawn = drawn
@@ -138,13 +136,17 @@ class Screen(Generic[T]):
             Live(
                 console=console,
                 auto_refresh=False,
-                vertical_overflow="crop" if cropped else "ellipsis",
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
             if console.is_terminal and not console.is_dumb_terminal
             else None
         )
+
+    @property
+    def draws(self) -> bool:
+        """Whether this is a terminal."""
+        return self._live is not None
 
     def shown(self) -> AbstractContextManager[object]:
         """The context in which it is shown."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dtj.api import names
-from dtj.api.printable import one_line, printable
+from dtj.api.printable import printable
 
 if TYPE_CHECKING:
     from yaml import SafeDumper
@@ -71,6 +71,16 @@ def restarts(counts: RestartCounts) -> str:
     return f"{counts.total} ({parts})" if parts else str(counts.total)
 
 
+def columns(rows: Iterable[Sequence[str]], *, gap: int = 2) -> list[str]:
+    """Rows as lines; all columns but the last as wide as their widest cell in a row that has all of them."""
+    rows = list(rows)
+    count = max(map(len, rows), default=0)
+    full = [row for row in rows if len(row) == count]
+    widths = [*(max((len(row[place]) for row in full), default=0) for place in range(count - 1)), 0]
+    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] for row in rows)
+    return [(" " * gap).join(row).rstrip() for row in cells]
+
+
 # -- objects of a cluster ---------------------------------------------------------------------------------------
 
 KIND: Final = f"{names.SINGULAR}.{names.GROUP}"
@@ -81,40 +91,12 @@ def named(name: str) -> str:
     return f"{KIND}/{name}"
 
 
-def dumped(objects: Sequence[JsonObject], form: str) -> str:
-    """The objects as a List, in ``json`` or ``yaml``, or a line each with its ``name``; ends with a line break.
-
-    managedFields are left out, as kubectl leaves them out.
-    """
-    import yaml
-
-    from dtj.api.json import dig, text
-
-    if form == "name":
-        return "".join(f"{named(one_line(text(dig(body, 'metadata', 'name'))))}\n" for body in objects)
-    whole: JsonObject = {
-        "apiVersion": "v1",
-        "kind": "List",
-        "metadata": {"resourceVersion": ""},
-        "items": list(map(_plain, objects)),
-    }
-    if form == "yaml":
-        return yaml.safe_dump(whole, sort_keys=False)
-    return as_json(whole, indent=4)
-
-
-def _plain(body: JsonObject) -> JsonObject:
-    metadata = body.get("metadata")
-    if not isinstance(metadata, dict):
-        return body
-    return {**body, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
-
-
-def as_json(body: JsonObject, *, indent: int) -> str:
-    """The object in ASCII, with a line break at its end. DEL is the one control character that json leaves as it is."""
+def as_json(objects: Iterable[JsonObject]) -> str:
+    """The objects as a List, in ASCII. DEL is the one control character that json leaves as it is."""
     import json
 
-    return json.dumps(body, indent=indent).replace("\x7f", "\\u007f") + "\n"
+    whole = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [*objects]}
+    return json.dumps(whole, indent=2).replace("\x7f", "\\u007f") + "\n"
 
 
 def as_yaml(documents: Iterable[Mapping[str, object]]) -> str:

@@ -1,6 +1,6 @@
 """What is worth showing of a job, in words: a job goes in, a :class:`JobView` comes out. Pure.
 
-``dtj status``, ``dtj run`` and ``dtj report`` render the same view, each the parts that it has room for; replicas are
+``dtj status`` and ``dtj report`` render the same view, each the parts that it has room for; replicas are
 :mod:`dtj.local.view`'s, and the columns of ``dtj list`` the CRD's.
 """
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dtj.api.job import Job, parse_time
-from dtj.api.json import dig, text
+from dtj.api.json import text
 from dtj.api.names import Condition, Reason, State
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.api.status import ExportedModel, Progress, RootCause
 from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
 from dtj.client.diagnosis import explaining_condition
 from dtj.core.outcome import how_replica_ended
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,7 @@ class JobView:
 
     ``reason`` is empty where it goes without saying, ``why`` where nothing is to be explained. ``facts`` have a line
     each, by their names; ``progress`` is how far the training is, as parts of one line, and ``metrics`` what it
-    measured last. ``lasted`` is in seconds, from the job's creation to its end or to this moment; ``since`` is when
-    the job came into its state.
+    measured last. ``since`` is when the job came into its state.
     """
 
     name: str
@@ -75,11 +74,10 @@ class JobView:
     progress: tuple[str, ...]
     metrics: tuple[str, ...]
     cause: CauseView | None
-    lasted: float
     since: datetime | None
 
 
-def job_view(job: Job, *, now: datetime) -> JobView:
+def job_view(job: Job) -> JobView:
     """What there is to show of a job."""
     status = job.status
     explained = explaining_condition(job)
@@ -96,15 +94,8 @@ def job_view(job: Job, *, now: datetime) -> JobView:
         progress=tuple(progress_words(status.progress)) if status.progress is not None else (),
         metrics=tuple(metric_words(status.progress)) if status.progress is not None else (),
         cause=CauseView.of(cause) if cause is not None else None,
-        lasted=lasted(job, now=now),
         since=_since(job),
     )
-
-
-def lasted(job: Job, *, now: datetime) -> float:
-    """Seconds from the job's creation to its end, or to ``now``; clocks of two machines may differ a little."""
-    end = parse_time(job.status.completion_time) or now
-    return max(0.0, (end - job.created_at).total_seconds()) if job.created_at is not None else 0.0
 
 
 def strategy_words(spec: JobSpec) -> str:
@@ -167,7 +158,7 @@ def next_words(job: Job) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _facts(job: Job) -> Iterator[tuple[str, str]]:
-    status, progress = job.status, job.status.progress
+    status = job.status
     yield "namespace", job.namespace
     if job.spec is not None:
         yield "strategy", strategy_words(job.spec)
@@ -179,8 +170,6 @@ def _facts(job: Job) -> Iterator[tuple[str, str]]:
         yield "restarts", restarts(status.restarts)
     if status.gang and status.gang != "None":
         yield "gang", _gang(job)
-    if progress is not None and progress.examples_per_second is not None:
-        yield "speed", f"{short_number(progress.examples_per_second)} examples/s at the end"
     if status.export is not None and status.export.path:
         yield "model", model_words(status.export)
 
@@ -196,8 +185,7 @@ def _gang(job: Job) -> str:
 
 def _image(spec: JobSpec) -> str:
     templates = [spec.template, *(role.template for role in spec.replica_specs.values() if role is not None)]
-    specs = (dig(template, "spec") for template in templates if template is not None)
-    images = (text(main_container(found).get("image")) for found in specs if isinstance(found, dict))
+    images = (text(main_container_of(template).get("image")) for template in templates if template is not None)
     return ", ".join(dict.fromkeys(filter(None, images)))
 
 

@@ -97,6 +97,16 @@ class OneOf(click.Choice[E]):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def gone(*option: str, instead: str, is_flag: bool = False) -> Callable[[F], F]:
+    """Refuse an option that there was, in one line that names what remains."""
+
+    def refuse(_context: click.Context, _parameter: click.Parameter, value: object) -> None:
+        if value:
+            raise click.UsageError(f"{option[-1]} is gone: {instead}")
+
+    return click.option(*option, is_flag=is_flag, hidden=True, expose_value=False, is_eager=True, callback=refuse)
+
+
 def platform_option(command: F) -> F:
     """Give a command ``--profiles FILE``, and as ``platform`` the cluster whose operator has them."""
     return click.option(
@@ -123,22 +133,15 @@ def _platform(context: click.Context, parameter: click.Parameter, value: Path | 
 
 def code_option(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command ``--code DIR`` as ``code``."""
-    command = click.option(
-        "--code-claim", hidden=True, expose_value=False, is_eager=True, metavar="CLAIM", callback=_no_claim
-    )(command)
+    command = gone("--code-claim", instead="put code that a ConfigMap cannot hold into an image, or onto a volume")(
+        command
+    )
     return click.option(
         CODE,
         metavar="DIR",
         help="Send the files of this directory along, in a ConfigMap; the pods find them in their working directory. "
         "DIR/.dtjignore excludes files, as a .gitignore does.",
     )(command)
-
-
-def _no_claim(_context: click.Context, option: click.Parameter, value: Any) -> None:
-    if value is not None:
-        raise click.UsageError(
-            f"{option.opts[0]} is gone: put code that a ConfigMap cannot hold into an image, or onto a volume"
-        )
 
 
 # -- the cluster ------------------------------------------------------------------------------------------------

@@ -1,91 +1,35 @@
-"""A job that a command submits, with or without code, and what it needs on a cluster."""
+"""A job that a command submits, with or without code, and the files of this directory that it names."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import CHECKPOINT_VOLUME
+from dtj.api.json import JsonObject, objects, text
 from dtj.cli.common.connection import commands_in, format_api_error
 from dtj.cli.common.options import CODE
 from dtj.cli.common.terminal import say
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container_of
 
 if TYPE_CHECKING:
     from dtj.client import ApiError, AsyncClient, Job
     from dtj.client.checks import Manifest
-    from dtj.client.code_manifest import JobWithCode
 
 
-class Submission(Protocol):
-    """A job to be created."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """The job as it is sent."""
-        ...
-
-    @property
-    def objects(self) -> list[JsonObject]:
-        """What ``kubectl apply`` needs: the job, after what it needs before it."""
-        ...
-
-    async def create(self, client: AsyncClient, *, namespace: str) -> tuple[Job, str]:
-        """The job, and a line about its code, which is empty without code. Raises ApiError and CodeError."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class WithoutCode:
-    """A job whose image has all that it needs."""
-
-    manifest: Manifest
-
-    @property
-    def objects(self) -> list[JsonObject]:
-        return [self.manifest.body]
-
-    async def create(self, client: AsyncClient, *, namespace: str) -> tuple[Job, str]:
-        return await client.create(self.manifest, namespace=namespace), ""
-
-
-@dataclass(frozen=True, slots=True)
-class WithConfigMap:
-    """A job whose code is in a ConfigMap, which is created before it."""
-
-    job: JobWithCode
-
-    @property
-    def manifest(self) -> Manifest:
-        return self.job.manifest
-
-    @property
-    def objects(self) -> list[JsonObject]:
-        return [self.job.config_map, self.manifest.body]
-
-    async def create(self, client: AsyncClient, *, namespace: str) -> tuple[Job, str]:
-        submitted = await client.create_with_code(self.job, namespace=namespace)
-        if submitted.warning:
-            _warn(submitted.warning)
-        return submitted.job, f"configmap/{submitted.config_map} {'created' if submitted.is_new else 'unchanged'}"
-
-
-def submissions(manifests: Iterable[Manifest], code: str | None) -> Sequence[Submission]:
-    """The jobs with the files of the directory ``code``, which is packed once; what was packed is printed on standard
-    error.
+def with_code_of(placed: Iterable[tuple[Manifest, str]], code: str | None) -> list[tuple[Manifest, str]]:
+    """Jobs, each with its namespace, with the files of the directory ``code``, which is packed once; what was packed is
+    printed on standard error.
 
     Without one, a job whose command names files of the current directory gets a warning there: it is submitted, since
     its image may have them. Raises CodeError and InvalidManifest.
     """
     if code is None:
-        found = tuple(map(WithoutCode, manifests))
-        for each in found:
-            _warn_of_missing_files(each.manifest)
+        found = list(placed)
+        for manifest, _ in found:
+            _warn_of_missing_files(manifest)
         return found
     from dtj.client import CodeError
     from dtj.client.code_manifest import with_code
@@ -95,22 +39,22 @@ def submissions(manifests: Iterable[Manifest], code: str | None) -> Sequence[Sub
         packed = pack(code)
     except CodeError as error:
         raise CodeError(f"{CODE}: {error}") from error
-    jobs = tuple(WithConfigMap(with_code(manifest, packed)) for manifest in manifests)
+    found = [(with_code(manifest, packed), namespace) for manifest, namespace in placed]
     _warn(f"Code of {code}: {packed.summary}")
-    return jobs
+    return found
 
 
-async def create_or_report(submission: Submission, client: AsyncClient, *, namespace: str) -> tuple[Job, str] | None:
-    """What :meth:`Submission.create` returns; None if the cluster refuses the job, which is printed on standard error.
-    Raises Unavailable and CodeError."""
+async def create_or_report(manifest: Manifest, client: AsyncClient, *, namespace: str) -> Job | None:
+    """The job that was created; None if the cluster refuses it, which is printed on standard error. Raises
+    Unavailable."""
     from dtj.client import ApiError, Unavailable
 
     try:
-        return await submission.create(client, namespace=namespace)
+        return await client.create(manifest, namespace=namespace)
     except Unavailable:
         raise
     except ApiError as error:
-        _warn(_refusal(submission.manifest, error, commands_in(namespace, usual=client.namespace)))
+        _warn(_refusal(manifest, error, commands_in(namespace, usual=client.namespace)))
         return None
 
 
@@ -135,7 +79,7 @@ def _warn_of_missing_files(manifest: Manifest) -> None:
     from dtj.core.platform import Platform
 
     pods = first_pods(manifest.job, manifest.spec, platform=Platform())
-    files = cluster_needs(pods, Path.cwd()).files
+    files = files_named(pods, Path.cwd())
     if files:
         _warn(
             f"{manifest.document.title}: the command names {listed(files)} of this directory: add {CODE} . to send "
@@ -143,54 +87,19 @@ def _warn_of_missing_files(manifest: Manifest) -> None:
         )
 
 
-# -- what a job needs on a cluster that it finds here by itself -------------------------------------------------
+# -- the files of a job that no pod has by itself --------------------------------------------------------------
 
-_VOLUMES: Final = (
-    ("ConfigMap", "configMap", "name"),
-    ("Secret", "secret", "secretName"),
-    ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
-)
 _ENTRY_POINT: Final = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")
 _MODULE: Final = re.compile(r"[A-Za-z_][\w.]*")
 _TAKES_MODULE: Final = ("-m", "--script")
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNeeds:
-    """``files`` are those of the current directory that the command names, which no pod has without ``--code``;
-    ``objects`` have to be there before the job: ``ConfigMap own-loop``."""
-
-    files: tuple[str, ...] = ()
-    objects: tuple[str, ...] = ()
+def files_named(pods: Iterable[JsonObject], base: Path) -> tuple[str, ...]:
+    """The files of ``base``, the current directory, that commands of pods name, and that need ``--code``."""
+    return tuple(dict.fromkeys(path for pod in pods for path in _files(main_container_of(pod), base)))
 
 
-NOTHING: Final = ClusterNeeds()
-
-
-def cluster_needs(pods: Iterable[JsonObject], base: Path) -> ClusterNeeds:
-    """What these pods need, whose files are in ``base``. What the operator creates for the job is not part of it."""
-    pods = tuple(pods)
-    return ClusterNeeds(
-        files=tuple(dict.fromkeys(path for pod in pods for path in _files(_spec(pod), base))),
-        objects=tuple(dict.fromkeys(name for pod in pods for name in _objects(_spec(pod)))),
-    )
-
-
-def _spec(pod: JsonObject) -> JsonObject:
-    spec = dig(pod, "spec")
-    return spec if isinstance(spec, dict) else {}
-
-
-def _objects(pod_spec: JsonObject) -> Iterator[str]:
-    for volume in objects(pod_spec.get("volumes")):
-        for kind, field, name in _VOLUMES:
-            found = text(dig(volume, field, name))
-            if found and volume.get("name") != CHECKPOINT_VOLUME and dig(volume, field, "optional") is not True:
-                yield f"{kind} {found}"
-
-
-def _files(pod_spec: JsonObject, base: Path) -> Iterator[str]:
-    main = main_container(pod_spec)
+def _files(main: JsonObject, base: Path) -> Iterator[str]:
     directory = text(main.get("workingDir"))
     mounts = (posixpath.normpath(text(mount.get("mountPath"))) for mount in objects(main.get("volumeMounts")))
     if directory and posixpath.normpath(directory) in mounts:  # a volume holds them

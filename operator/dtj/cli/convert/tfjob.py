@@ -7,7 +7,6 @@ and the shape before it, with the run policy's fields next to the roles (``kubef
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -326,18 +325,11 @@ def converted(files: tuple[str, ...], strategy: Strategy | None) -> list[str]:
 
 def _no_tfjob(files: tuple[str, ...], found: list[Document]) -> str:
     """What there is instead of a TFJob."""
-    names_of_files = listed("standard input" if file == STDIN else file for file in files)
-    missing = f"{names_of_files}: there is no {TFJOB} ({TFJOB_GROUP}/…) here"
-    if not found:
-        return f"{missing}: the list has no items"
-    kinds = Counter((text(d.body.get("kind")), text(d.body.get("apiVersion"))) for d in found)
-    present = listed(
-        f"{counted(number, kind) if kind else counted(number, 'object') + ' without a kind'} "
-        f"({version or 'no apiVersion'})"
-        for (kind, version), number in kinds.items()
-    )
-    ours = all(kind == names.KIND for kind, _ in kinds)
-    return f"{missing}, but {present}" + (", which needs no conversion" if ours and len(found) == 1 else "")
+    where = listed("standard input" if file == STDIN else file for file in files)
+    kinds = dict.fromkeys((text(each.body.get("kind")), text(each.body.get("apiVersion"))) for each in found)
+    there = [f"{kind or 'an object without a kind'} ({version or 'no apiVersion'})" for kind, version in kinds]
+    ours = ", which needs no conversion" if [kind for kind, _ in kinds] == [names.KIND] else ""
+    return f"{where}: there is no {TFJOB} ({TFJOB_GROUP}/…) here, but {listed(there or ['an empty list'])}{ours}"
 
 
 def _as_yaml(document: Document, strategy: Strategy | None) -> str:

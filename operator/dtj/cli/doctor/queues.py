@@ -13,7 +13,6 @@ from dtj.client.installation import Installation, flavors_of
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 
 
-
 def findings(found: Installation) -> Iterator[Finding]:
     """What is to be said of Kueue and of each LocalQueue; nothing in a cluster without Kueue."""
     kueue = next((api for api in found.gangs.items if api.gang is Gang.KUEUE), None)

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from dtj.api.strategies import Role
-from dtj.cli.common.options import NamespaceName, OneOf, WholeNumber, platform_option
+from dtj.cli.common.options import NamespaceName, OneOf, gone, platform_option
 
 if TYPE_CHECKING:
     from dtj.core.platform import Platform
-
-
-MAX_ATTEMPT: Final = 2**31 - 1
-"""The largest number that status.attempt can hold."""
-
-
-def _no_field(_context: click.Context, option: click.Parameter, value: object) -> None:
-    if value is not None:
-        raise click.UsageError(
-            f"{option.opts[0]} is gone: docs/reference.md has all fields, kubectl explain dtj.spec those of a cluster"
-        )
 
 
 @click.command()
@@ -36,9 +25,6 @@ def _no_field(_context: click.Context, option: click.Parameter, value: object) -
 )
 @click.option("--role", type=OneOf(Role), help="Show only the pods of this role, with the TF_CONFIG of each.")
 @click.option(
-    "--attempt", type=WholeNumber(1, MAX_ATTEMPT), default=1, metavar="N", help="Show the pods of this attempt."
-)
-@click.option(
     "-n",
     "--namespace",
     type=NamespaceName(),
@@ -46,25 +32,22 @@ def _no_field(_context: click.Context, option: click.Parameter, value: object) -
     help="The namespace of manifests that name none. Default: default.",
 )
 @platform_option
-@click.option("--field", hidden=True, expose_value=False, is_eager=True, metavar="PATH", callback=_no_field)
+@gone("--attempt", instead="later attempts have the same pods, under names that end in -r1, -r2, ...")
+@gone("--field", instead="docs/reference.md has all fields, kubectl explain dtj.spec those of a cluster")
 def explain(
     files: tuple[str, ...],
     output: str,
     role: Role | None,
-    attempt: int,
     namespace: str | None,
     platform: Platform,
 ) -> int:
     """Show what would be created for manifests, without a cluster.
 
     For each job of each FILE (- is standard input): pods and their nodes, Service, claim and gang, TF_CONFIG and
-    other variables, what restarts after a pod is lost, and all limits with their defaults. The operator's own planner
-    computes it.
+    other variables, what restarts after a pod is lost, and how the job ends. The operator's own planner computes it.
 
     Exit codes: 0 done, 2 bad input.
     """
     from dtj.cli.explain.render import show_objects
 
-    return show_objects(
-        files, output=output, role=role, attempt=attempt, namespace=namespace or "default", platform=platform
-    )
+    return show_objects(files, output=output, role=role, namespace=namespace or "default", platform=platform)

@@ -7,27 +7,26 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api.base import SpecModel
-from dtj.api.json import JsonObject, dig, object_at, objects, text
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import Gang, JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
 from dtj.api.status import JobStatus
 from dtj.cli.common.console import Console, Text
-from dtj.cli.common.formatting import as_json, as_yaml, counted, listed
+from dtj.cli.common.formatting import as_json, as_yaml, columns, counted, listed
 from dtj.cli.common.terminal import Exit, say, write
 from dtj.cli.explain.simulation import UID, Simulation, simulate
 from dtj.client.checks import Manifest, check
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container_of
 from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES, restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
 from dtj.core.replicas import Replica, deciding_replicas
@@ -36,9 +35,6 @@ _SHOWN: Final = 6
 """Most pods of a role that are listed one by one."""
 
 _FURTHER: Final = " " * 6
-
-_GRACE: Final = 30
-"""What Kubernetes takes for terminationGracePeriodSeconds if nothing is given."""
 
 _LOSS_EXIT: Final = 3
 """An exit code that stands for errors in general: none that is known to be hopeless."""
@@ -61,9 +57,8 @@ def explanation(
         *((f"Pod {_name(pod)}", _container(pod)) for pod in _next_to(simulation)),
         *_shared(simulation),
         *_environments(simulation, roles, every=role is not None),
-        ("When a pod is lost", [*_columns(_losses(spec, roles)), *_remarks(spec)]),
+        ("When a pod is lost", [*columns(_losses(spec, roles)), *_remarks(spec)]),
         ("The end", _endings(spec)),
-        ("Limits in force", _columns(_limits(spec))),
     ):
         lines += [Text(""), Text(title, style="bold")]
         lines += [Text(part, limit=None) for line in body for part in _fitted(f"  {line}".rstrip(), width)]
@@ -86,8 +81,7 @@ def _fitted(line: str, width: int | None) -> list[str]:
 def _headline(simulation: Simulation, spec: JobSpec) -> Text:
     job = simulation.job
     who = listed(counted(spec.replicas(role), str(role)) for role in spec.roles())
-    attempt = f", attempt {job.status.attempt}" if job.status.attempt > 1 else ""
-    return Text(f"{job.name}: {spec.strategy} with {who}, in namespace {job.namespace}{attempt}")
+    return Text(f"{job.name}: {spec.strategy} with {who}, in namespace {job.namespace}")
 
 
 # -- pods ----------------------------------------------------------------------------------------------------
@@ -101,7 +95,7 @@ def _pods(simulation: Simulation, roles: Sequence[Role]) -> list[str]:
         if len(pods) > _SHOWN:
             rows[-1:] = [(f"… {len(pods) - _SHOWN + 1} more …",), rows[-1]]
     rows += map(_pod_row, _next_to(simulation))
-    return [*_columns(rows), *_host_ports([pod for role in roles for pod in _pods_of(simulation, role)])]
+    return [*columns(rows), *_host_ports([pod for role in roles for pod in _pods_of(simulation, role)])]
 
 
 def _host_ports(pods: Sequence[JsonObject]) -> Iterator[str]:
@@ -129,7 +123,7 @@ def _pod_row(pod: JsonObject) -> Row:
 def _address(pod: JsonObject) -> str:
     """Where its TensorFlow server is reached; nothing for a pod that has none."""
     host, subdomain = (text(dig(pod, "spec", key)) for key in ("hostname", "subdomain"))
-    ports = {text(port.get("name")): port.get("containerPort") for port in objects(_main(pod).get("ports"))}
+    ports = {text(port.get("name")): port.get("containerPort") for port in objects(main_container_of(pod).get("ports"))}
     if not host or "tf" not in ports:
         return ""
     return f"{host}.{subdomain}.{text(dig(pod, 'metadata', 'namespace'))}.svc:{ports['tf']}"
@@ -137,7 +131,7 @@ def _address(pod: JsonObject) -> str:
 
 def _container(pod: JsonObject) -> list[str]:
     """What all pods of a role have in common."""
-    spec, main = dig(pod, "spec"), _main(pod)
+    spec, main = dig(pod, "spec"), main_container_of(pod)
     command = _words(main.get("command")) or "the image's own"
     rows: list[Row] = [("image", text(main.get("image")) or "none: the operator's default"), ("command", command)]
     others = [c for c in objects(dig(spec, "containers")) if c.get("name") != main.get("name")]
@@ -156,7 +150,7 @@ def _container(pod: JsonObject) -> list[str]:
         ("next to it", ", ".join(text(c.get("name")) for c in others)),
         ("before it", ", ".join(text(c.get("name")) for c in objects(dig(spec, "initContainers")))),
     )
-    return _columns([*rows, *((name, value) for name, value in facts if value)])
+    return columns([*rows, *((name, value) for name, value in facts if value)])
 
 
 _OUR_KEYS: Final = frozenset(
@@ -194,7 +188,7 @@ def _shared(simulation: Simulation) -> Iterator[tuple[str, list[str]]]:
             ("ports", ", ".join(ports)),
             ("selects", _pairs(dig(service, "spec", "selector")).replace(UID, "<that of the job>")),
         ]
-        yield f"Service {_name(service)}", _columns(rows)
+        yield f"Service {_name(service)}", columns(rows)
     for claim in simulation.of_kind("PersistentVolumeClaim"):
         modes = dig(claim, "spec", "accessModes")
         rows = [
@@ -202,13 +196,13 @@ def _shared(simulation: Simulation) -> Iterator[tuple[str, list[str]]]:
             ("access", ", ".join(map(str, modes)) if isinstance(modes, list) else ""),
             ("class", text(dig(claim, "spec", "storageClassName")) or "the cluster's default"),
         ]
-        yield f"PersistentVolumeClaim {_name(claim)}", _columns(rows)
+        yield f"PersistentVolumeClaim {_name(claim)}", columns(rows)
     if simulation.gang is not None:
         for gang in simulation.of_kind(simulation.gang.kind):
             rows = [(key, _plain(value)) for key, value in _fields(dig(gang, "spec")).items() if key != "podSets"]
             rows += [("pods", _pod_sets(gang))] if dig(gang, "spec", "podSets") else []
             title = f"{simulation.gang.kind} {_name(gang)} ({simulation.gang.api_version}, {simulation.gang.gang})"
-            yield title, _columns(rows)
+            yield title, columns(rows)
 
 
 def _pod_sets(gang: JsonObject) -> str:
@@ -225,15 +219,15 @@ def _environments(simulation: Simulation, roles: Sequence[Role], *, every: bool)
         for role in roles
         for pod in _pods_of(simulation, role)[: _SHOWN if every else 1]
     }
-    yield "TF_CONFIG", _columns((replica, variables[Env.TF_CONFIG]) for replica, variables in shown.items())
+    yield "TF_CONFIG", columns((replica, variables[Env.TF_CONFIG]) for replica, variables in shown.items())
     ours = dict.fromkeys(name for variables in shown.values() for name in variables if name in _OURS)
-    yield "Environment", _columns((name, _value(name, shown)) for name in ours if name != Env.TF_CONFIG)
+    yield "Environment", columns((name, _value(name, shown)) for name in ours if name != Env.TF_CONFIG)
 
 
 def _variables(pod: JsonObject) -> dict[str, str]:
     return {
         text(variable.get("name")): text(variable.get("value")) or _source_of(variable)
-        for variable in objects(_main(pod).get("env"))
+        for variable in objects(main_container_of(pod).get("env"))
     }
 
 
@@ -325,51 +319,7 @@ def _endings(spec: JobSpec) -> list[str]:
     ]
 
 
-def _limits(spec: JobSpec) -> Iterator[Row]:
-    """Every number and policy by which the operator goes, also those that the manifest leaves out."""
-    for role in spec.roles():
-        role_spec = spec.replica_specs.get(role) or ReplicaSpec()
-        yield f"replicaSpecs.{role}.restartPolicy", _setting(role_spec, "restart_policy")
-    for name, field in type(spec).model_fields.items():
-        part = getattr(spec, name)
-        if isinstance(part, SpecModel):
-            yield from _settings(part, str(field.alias))
-    yield "port", _setting(spec, "port")
-    grace = dig(spec.template or {}, "spec", "terminationGracePeriodSeconds")
-    yield "terminationGracePeriodSeconds", _marked(str(_GRACE if grace is None else grace), default=grace is None)
-
-
-def _settings(model: SpecModel, path: str) -> Iterator[Row]:
-    for name, field in type(model).model_fields.items():
-        value = getattr(model, name)
-        if isinstance(value, SpecModel):
-            yield from _settings(value, f"{path}.{field.alias}")
-        else:
-            yield f"{path}.{field.alias}", _setting(model, name)
-
-
-def _setting(model: SpecModel, name: str) -> str:
-    value = getattr(model, name)
-    return _marked("none" if value is None else _plain(value), default=name not in model.model_fields_set)
-
-
-def _marked(value: str, *, default: bool) -> str:
-    return f"{value} (default)" if default else value
-
-
 # -- text ----------------------------------------------------------------------------------------------------
-
-
-def _columns(rows: Iterable[Row]) -> list[str]:
-    """Rows as lines; all columns but the last as wide as their widest cell."""
-    rows = list(rows)
-    count = max(map(len, rows), default=0)
-    full = [row for row in rows if len(row) == count]
-    widths = [max((len(row[place]) for row in full), default=0) for place in range(count - 1)]
-    return [
-        "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + list(row[count - 1 :]))
-        for row in rows
-    ]
 
 
 def _plain(value: object) -> str:
@@ -408,11 +358,6 @@ def _label(pod: JsonObject, label: str) -> str:
     return text(dig(pod, "metadata", "labels", label))
 
 
-def _main(pod: JsonObject) -> JsonObject:
-    spec = dig(pod, "spec")
-    return main_container(spec) if isinstance(spec, dict) else {}
-
-
 def _name(item: JsonObject) -> str:
     return text(dig(item, "metadata", "name"))
 
@@ -420,9 +365,7 @@ def _name(item: JsonObject) -> str:
 _UID_WORDS: Final = f"# UID {UID} stands for the job's own UID, which the API server assigns.\n"
 
 
-def show_objects(
-    files: tuple[str, ...], *, output: str, role: Role | None, attempt: int, namespace: str, platform: Platform
-) -> int:
+def show_objects(files: tuple[str, ...], *, output: str, role: Role | None, namespace: str, platform: Platform) -> int:
     """Print what would be created for the jobs of these files. Returns the exit code."""
     checked = check(files, platform)
     for line in (*checked.notes, *checked.problems):
@@ -435,8 +378,7 @@ def show_objects(
             say(f"{item.document.title}: --role: the job has no {role}; it has {roles}", err=True)
             return Exit.USAGE
     shown = [
-        (item, simulate(item.body, platform, namespace=namespace, attempt=attempt, now=datetime.now(UTC)))
-        for item in checked.manifests
+        (item, simulate(item.body, platform, namespace=namespace, now=datetime.now(UTC))) for item in checked.manifests
     ]
     for item, simulation in shown:
         for line in _caveats(item, simulation):
@@ -445,7 +387,7 @@ def show_objects(
         _print_tables(shown, role)
     else:
         found = [body for _, simulation in shown for body in simulation.objects if _is_wanted(body, role)]
-        write(_UID_WORDS + as_yaml(found) if output == "yaml" else _as_json(found))
+        write(_UID_WORDS + as_yaml(found) if output == "yaml" else as_json(found))
     return Exit.OK
 
 
@@ -485,9 +427,3 @@ def _print_tables(shown: list[tuple[Manifest, Simulation]], role: Role | None) -
 def _is_wanted(body: JsonObject, role: Role | None) -> bool:
     """All but the pods of other roles."""
     return role is None or body["kind"] != "Pod" or dig(body, "metadata", "labels", Label.ROLE) == role
-
-
-def _as_json(found: list[JsonObject]) -> str:
-    whole: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*found]}
-    object_at(whole, "metadata")
-    return as_json(whole, indent=2)

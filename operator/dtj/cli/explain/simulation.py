@@ -61,21 +61,21 @@ class Simulation:
         return tuple(item for item in self.objects if item.get("kind") in kinds)
 
 
-def simulate(body: JsonObject, platform: Platform, *, namespace: str, attempt: int, now: datetime) -> Simulation:
+def simulate(body: JsonObject, platform: Platform, *, namespace: str, now: datetime) -> Simulation:
     """Plan a valid manifest until nothing more is created.
 
-    ``attempt`` counts from 1. A suspended job is planned as if it were resumed; a job of another controller gets
-    nothing. ``namespace`` holds where the manifest names none.
+    A suspended job is planned as if it were resumed; a job of another controller gets nothing. ``namespace`` holds
+    where the manifest names none.
     """
-    cluster = _SimulatedCluster(_begun(body, namespace=namespace, attempt=attempt), platform, now)
+    cluster = _SimulatedCluster(_begun(body, namespace=namespace), platform, now)
     for _ in range(_MAX_PASSES):
         if not cluster.apply(plan(cluster.observed(), now)):
             break
     return Simulation(cluster.job, tuple(cluster.objects.values()), cluster.api)
 
 
-def _begun(body: JsonObject, *, namespace: str, attempt: int) -> Job:
-    """The job as an API server would hold it when this attempt begins."""
+def _begun(body: JsonObject, *, namespace: str) -> Job:
+    """The job as an API server would hold it when it begins."""
     body = copy.deepcopy(body)
     metadata = object_at(body, "metadata")
     metadata.setdefault("namespace", namespace)
@@ -83,7 +83,7 @@ def _begun(body: JsonObject, *, namespace: str, attempt: int) -> Job:
     run_policy = dig(body, "spec", "runPolicy")
     if isinstance(run_policy, dict):
         run_policy.pop("suspend", None)
-    body["status"] = {"attempt": attempt}
+    body["status"] = {"attempt": 1}
     return Job.from_object(body)
 
 

@@ -75,7 +75,7 @@ def _facts(evidence: Evidence, job: Job, known: History | None) -> Iterator[tupl
     status, progress = job.status, job.status.progress
     # A run on this machine has no namespace, and pulls no image.
     elsewhere = {"namespace", "attempt"} | ({"image"} if evidence.on_this_machine else set())
-    view = job_view(job, now=evidence.taken_at)
+    view = job_view(job)
     facts = {name: words for name, words in view.facts.items() if name not in elsewhere}
     model = facts.pop("model", "")
     yield from facts.items()
@@ -97,7 +97,7 @@ def _facts(evidence: Evidence, job: Job, known: History | None) -> Iterator[tupl
 
 
 def _sections(evidence: Evidence, job: Job, known: History | None) -> Iterator[tuple[str, str]]:
-    why = "" if job.status.is_true(Condition.COMPLETE) else job_view(job, now=evidence.taken_at).why
+    why = "" if job.status.is_true(Condition.COMPLETE) else job_view(job).why
     cause = CauseView.of(job.status.root_cause) if job.status.root_cause is not None else None
     wrong = job.status.state == State.FAILED or cause is not None
     yield "What went wrong" if wrong else "Why it does not run", _cause(why, cause)

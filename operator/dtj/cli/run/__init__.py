@@ -62,17 +62,13 @@ def run(
         from dtj.cli.run.on_cluster import run_files as run_files_on_cluster
 
         return run_files_on_cluster(files, place, code=code, timeout=timeout)
-    from dtj.cli.run import on_this_machine
+    from dtj.cli.run.on_this_machine import Options
+    from dtj.cli.run.on_this_machine import run_files as run_files_here
 
-    return on_this_machine.run_files(
-        files,
-        runs=runs,
-        resume=resume,
-        timeout=timeout,
-        trainer_python=trainer_python,
-        ignore_memory=ignore_memory,
-        command=_command(context, runs),
+    options = Options(
+        runs=runs, resume=resume, timeout=timeout, ignore_memory=ignore_memory, command=_command(context, runs)
     )
+    return run_files_here(files, options, trainer_python=trainer_python)
 
 
 _HERE = {

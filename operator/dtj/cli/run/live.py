@@ -1,4 +1,4 @@
-"""A run while it goes on: a table on a terminal, a line for each change elsewhere, the same for both kinds of runs."""
+"""A run on this machine while it goes on: a table on a terminal, a line for each change elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def screen(console: Console) -> Screen[RunView]:
         drawn=lambda view, width: run_table(view, width=width),
         lines=RunLines(),
         kept=warning_lines,
-        cropped=False,
     )
 
 

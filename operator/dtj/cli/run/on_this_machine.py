@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import yaml
 
@@ -21,9 +19,9 @@ from dtj.api.json import JsonObject
 from dtj.cli.common.console import Console, Screen, Text
 from dtj.cli.common.formatting import listed, shown_path
 from dtj.cli.common.job_view import strategy_words
-from dtj.cli.common.submission import cluster_needs
+from dtj.cli.common.submission import files_named
 from dtj.cli.common.terminal import Exit, signals_that_end
-from dtj.cli.run.live import screen, stamped
+from dtj.cli.run.live import screen
 from dtj.cli.run.summary import RunPlace, end_lines, print_summary, width_of
 from dtj.client.checks import Manifest, check
 from dtj.client.manifest_files import STDIN
@@ -48,28 +46,18 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of the command."""
+    """The options of the command, which as it was typed is ``command``, with the options that a next run needs too."""
 
     runs: Path
     resume: bool
     timeout: float | None
     ignore_memory: bool
-    trainer: Trainer
     command: tuple[str, ...]
-    """The command as it was typed, with the options that a next run needs too."""
 
 
-def run_files(
-    files: tuple[str, ...],
-    *,
-    runs: Path,
-    resume: bool,
-    timeout: float | None,
-    trainer_python: str | None,
-    ignore_memory: bool,
-    command: tuple[str, ...],
-) -> int:
-    """Run the jobs of these files on this machine, in order. Returns the exit code."""
+def run_files(files: tuple[str, ...], options: Options, *, trainer_python: str | None) -> int:
+    """Run the jobs of these files on this machine, in order, up to the first that does not succeed. Returns the exit
+    code."""
     output, errors = Console(highlight=False), Console(stderr=True, highlight=False)
     checked = check(files, Platform())
     for note in checked.notes:
@@ -77,36 +65,24 @@ def run_files(
     try:
         if checked.problems:
             raise Refused(*checked.problems)
-        options = Options(
-            runs=runs,
-            resume=resume,
-            timeout=timeout,
-            ignore_memory=ignore_memory,
-            trainer=find_trainer(trainer_python, os.environ),
-            command=command,
-        )
-        return _run_all(checked.manifests, options, output)
+        trainer = find_trainer(trainer_python, os.environ)
+        for number, manifest in enumerate(checked.manifests):
+            if number:
+                output.print()
+            code = _run_one(manifest, options, trainer, output)
+            if code != Exit.OK:
+                rest = [later.job.name for later in checked.manifests[number + 1 :]]
+                if rest:
+                    output.print(Text(f"Not run: {listed(rest)}."), soft_wrap=True)
+                return code
     except (Refused, NoTrainer) as error:
         for line in error.args:
             errors.print(Text(line), soft_wrap=True)
         return Exit.USAGE
-
-
-def _run_all(jobs: tuple[Manifest, ...], options: Options, console: Console) -> int:
-    """Run the jobs in order, up to the first that does not succeed. Raises Refused."""
-    for number, manifest in enumerate(jobs, start=1):
-        code = _run_one(manifest, options, console)
-        if code != Exit.OK:
-            rest = [later.job.name for later in jobs[number:]]
-            if rest:
-                console.print(Text(f"Not run: {listed(rest)}."), soft_wrap=True)
-            return code
-        if number < len(jobs):
-            console.print()
     return Exit.OK
 
 
-def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
+def _run_one(manifest: Manifest, options: Options, trainer: Trainer, console: Console) -> int:
     """Run one job to its end. Raises Refused if it cannot start."""
     # As on this machine, where each process has the addresses of all in its own environment.
     pods = first_pods(manifest.job, manifest.spec, platform=Platform(inline_addresses=None))
@@ -114,48 +90,44 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
     if not options.ignore_memory:
         _check_memory(manifest)
     base = Path.cwd()
-    needs = cluster_needs(pods, base)
     with ExitStack() as stack:
         earlier, directory = _directory(manifest, options, stack)
         place = RunPlace(
-            document=manifest.document, directory=directory, base=base, command=options.command, needs=needs
+            document=manifest.document,
+            directory=directory,
+            base=base,
+            command=options.command,
+            files=files_named(pods, base),
         )
         shown = screen(console)
-        for line in _first_lines(manifest, pods, options.trainer, place):
+        for line in _first_lines(manifest, pods, trainer, place):
             shown.say(line)
         if options.resume and not earlier:
             shown.say("There is no earlier run to resume: this is the first.")
         stack.enter_context(_logging_to(directory.runner_log))
-        ended, code = asyncio.run(_follow(manifest, directory, options, shown, resumed=earlier))
+        ended, code = asyncio.run(_follow(manifest, directory, options, trainer, shown))
     warnings = warnings_of(replica_logs(directory))
     print_summary(console, end_lines(ended, place, warnings=warnings, width=width_of(console)))
     return code
 
 
 async def _follow(
-    manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen[RunView], *, resumed: bool
+    manifest: Manifest, directory: RunDirectory, options: Options, trainer: Trainer, shown: Screen[RunView]
 ) -> tuple[FinishedRun, int]:
     """Run the job and show it; the exit code says how it ended."""
-    resume_line = ResumeLine(directory) if resumed else None
-
-    def show(view: RunView) -> None:
-        if resume_line is not None and (words := resume_line.find()):
-            shown.say(stamped(view, words))
-        shown.show(view)
-
     try:
         with local_network(manifest.spec) as network, shown.shown():
             running = LocalRun(
                 manifest.body,
                 directory=directory,
                 network=network,
-                trainer=options.trainer,
+                trainer=trainer,
                 environ=os.environ,
                 command=_again(manifest, options),
             )
             stop_signals = _StopSignals(running, shown)
             with stop_signals.installed(timeout=options.timeout):
-                ended = await running.run(show)
+                ended = await running.run(shown.show)
     except NoFreePort as error:
         raise Refused(f"{manifest.document.title}: {error}") from error
     return ended, _exit_code(ended, stop_signals)
@@ -292,34 +264,3 @@ def _logging_to(file: Path) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         handler.close()
-
-
-_RESUMED: Final = re.compile(rb"resumed: (step \d+(?: of \d+)?) from ")
-"""As the trainer and dtj_trainer.session() log it, in each of their formats."""
-
-
-class ResumeLine:
-    """Reads what the replicas log from now on, until one reports the step. A script of one's own may never do so."""
-
-    def __init__(self, directory: RunDirectory) -> None:
-        self._directory = directory
-        self._read = {file: file.stat().st_size for file in directory.replica_logs()}
-        self._found = False
-
-    def find(self) -> str | None:
-        """``resumed at step 64 of 250``, once."""
-        for file in () if self._found else self._directory.replica_logs():
-            if match := _RESUMED.search(self._new_lines(file)):
-                self._found = True
-                return f"resumed at {match[1].decode()}"
-        return None
-
-    def _new_lines(self, file: Path) -> bytes:
-        """What was added since the last look, up to the end of the last whole line."""
-        added = b""
-        with suppress(OSError), file.open("rb") as opened:  # a log that cannot be read must not end the run
-            opened.seek(self._read.get(file, 0))
-            added = opened.read()
-        whole = added[: added.rfind(b"\n") + 1]
-        self._read[file] = self._read.get(file, 0) + len(whole)
-        return whole

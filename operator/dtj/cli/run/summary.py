@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from dtj.api.job import Job
 from dtj.api.json import dig, text
 from dtj.api.names import Condition
 from dtj.cli.common.console import TERMINAL_WIDTH, Console, Step, Text, next_block
-from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
-from dtj.cli.common.job_view import CauseView, job_view, model_words, next_words
+from dtj.cli.common.formatting import short_number, short_time, shown_path
+from dtj.cli.common.job_view import CauseView, model_words
 from dtj.cli.common.options import RUNS
-from dtj.cli.common.submission import NOTHING, ClusterNeeds
 from dtj.client.manifest_files import Document
 from dtj.local.platform import is_url
 from dtj.local.run_directory import LATEST, RunDirectory
@@ -31,15 +28,15 @@ _CAUSE_LINES: Final = 12
 class RunPlace:
     """Where a run came from and where it is.
 
-    ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again; ``needs`` what it
-    needs on a cluster.
+    ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again; ``files`` those of
+    ``base`` that it names.
     """
 
     document: Document
     directory: RunDirectory
     base: Path
     command: tuple[str, ...] = ("dtj", "run")
-    needs: ClusterNeeds = NOTHING
+    files: tuple[str, ...] = ()
 
     def shown(self, path: Path) -> str:
         return shown_path(path, base=self.base)
@@ -50,16 +47,10 @@ class RunPlace:
         return self.command[: self.command.index("run")]
 
     def command_on_run(self, name: str, *options: str) -> str:
-        """A command that looks at the run."""
-        return self._looking(name, self.shown(self.directory.path), options)
-
-    def command_on_latest(self, name: str, *options: str) -> str:
-        """The same at the end of the run, which has the name of its job if it is the latest of the job."""
+        """A command that looks at the run, which has the name of its job if it is the latest of the job."""
         job = self.directory.path.parent.name
         by_name = self.directory.path == (self.base / RUNS / job / LATEST).resolve()
-        return self._looking(name, job if by_name else self.shown(self.directory.path), options)
-
-    def _looking(self, name: str, run: str, options: tuple[str, ...]) -> str:
+        run = job if by_name else self.shown(self.directory.path)
         return shlex.join((*self.program, name, "--run", run, *options))
 
 
@@ -154,65 +145,24 @@ def _has_checkpoint(ended: FinishedRun, place: RunPlace) -> bool:
 
 def _next_steps(ended: FinishedRun, place: RunPlace) -> tuple[Step, ...]:
     """What to type next; nothing after an end that is one line."""
-    page = Step(place.command_on_latest("report"), "show everything on one page")
+    page = Step(place.command_on_run("report"), "show everything on one page")
     file = place.document.path
     match ended.end:
         case End.SUCCEEDED:
-            curves = Step(place.command_on_latest("tensorboard"), "show the curves")
+            curves = Step(place.command_on_run("tensorboard"), "show the curves")
             if file is None:
                 return (page, curves)
-            return (page, curves, Step(shlex.join((*place.command, file)), "run it again"), _on_a_cluster(place, file))
+            again = Step(shlex.join((*place.command, file)), "run it again")
+            by_us = (*place.program, "run", "--cluster", "--code", ".", file)
+            there = shlex.join(by_us if place.files else ("kubectl", "apply", "-f", file))
+            return (page, curves, again, Step(there, "run it on a cluster"))
         case End.FAILED:
             return (page,)
         case End.STOPPED if file is not None:
             if _has_checkpoint(ended, place):
-                again = shlex.join((*place.command, "--resume", file))
-                return (Step(again, "continue from the last checkpoint"),)
-            again = shlex.join((*place.command, file))
-            return (Step(again, "run it from the start: it has written no checkpoint"),)
+                return (Step(shlex.join((*place.command, "--resume", file)), "continue from the last checkpoint"),)
+            return (Step(shlex.join((*place.command, file)), "run it from the start: it has written no checkpoint"),)
     return ()
-
-
-def _on_a_cluster(place: RunPlace, file: str) -> Step:
-    """The command that runs the job on a cluster, with what has to be there first."""
-    purpose = "run it on a cluster"
-    if place.needs.objects:
-        purpose += f" that has {listed(place.needs.objects)}"
-    if place.needs.files:
-        return Step(shlex.join((*place.program, "run", "--cluster", "--code", ".", file)), purpose)
-    return Step(shlex.join(("kubectl", "apply", "-f", file)), purpose)
-
-
-# -- on a cluster -------------------------------------------------------------------------------------------------
-
-CommandLine: TypeAlias = Callable[..., str]
-"""Makes of a command's words the line to type."""
-
-
-def end_of_job(job: Job, *, again: CommandLine, now: datetime, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
-    """How a cluster's job ended, what it left, and what to type next."""
-    view = job_view(job, now=now)
-    if job.status.is_true(Condition.COMPLETE):
-        yield _headline(job.name, "succeeded", "bold green", after=view.lasted)
-        facts = {"metrics": "  ".join(view.metrics), **view.facts}
-        yield from (_field(name, facts[name]) for name in ("metrics", "speed", "model", "restarts") if facts.get(name))
-    elif job.status.is_true(Condition.FAILED):
-        yield _headline(job.name, "failed", "bold red", after=view.lasted)
-        if view.why:
-            yield _field("why", view.why)
-        if view.cause is not None:
-            yield from _cause_lines(view.cause)
-        if "restarts" in view.facts:
-            yield _field("restarts", view.facts["restarts"])
-    else:
-        yield _headline(job.name, "cannot run", "bold red", after=view.lasted)
-        yield _field("cause", view.why or "not known")
-    yield from next_commands(job, again=again, width=width)
-
-
-def next_commands(job: Job, *, again: CommandLine, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
-    """What to type next about a job that is there."""
-    return next_block([Step(again(*words), purpose) for words, purpose in next_words(job)], width=width)
 
 
 # -- lines --------------------------------------------------------------------------------------------------------

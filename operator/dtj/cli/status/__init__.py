@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.options import JobName
+from dtj.cli.common.options import JobName, gone
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
@@ -19,24 +19,20 @@ _SHOWN: Final = 10
 
 @click.command()
 @click.argument("name", type=JobName(), required=False)
-@click.option(
-    "-o", "--output", "form", type=click.Choice(["json", "yaml"]), help="Print everything that is known, for programs."
-)
+@gone("-o", "--output", instead="use kubectl get dtj NAME -o json, or dtj report NAME for all that is known")
 @click.option("-w", "--watch", is_flag=True, help="Show each change until the job ends.")
 @cluster_command
-async def status(client: AsyncClient, name: str | None, form: str | None, watch: bool) -> int:
+async def status(client: AsyncClient, name: str | None, watch: bool) -> int:
     """Show how far a job is, and why it does not run.
 
     Without NAME, it shows the only job of the namespace.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 after Ctrl-C.
     """
-    if form is not None and watch:
-        raise click.UsageError("--watch and --output exclude each other: use kubectl get dtj NAME --watch -o …")
     from dtj.cli.status import show
 
     name = name or await _only_job(client)
-    return await show.watch(client, name) if watch else await show.show_once(client, name, form=form)
+    return await show.watch(client, name) if watch else await show.show_once(client, name)
 
 
 async def _only_job(client: AsyncClient) -> str:

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, Final
 
-import yaml
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from dtj.api.job import parse_time
+from dtj.api.job import Job, parse_time
 from dtj.api.json import dig, text
-from dtj.api.names import Condition, State
+from dtj.api.names import Condition, Reason, State
 from dtj.cli.common.connection import next_command, next_kubectl
 from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
-from dtj.cli.common.formatting import as_json, counted, short_time
+from dtj.cli.common.formatting import counted, short_time
 from dtj.cli.common.job_view import JobView, job_view, next_words
-from dtj.cli.common.terminal import Exit, say, write
-from dtj.client import AsyncClient
+from dtj.cli.common.terminal import Exit, say
+from dtj.client import AsyncClient, JobGone
 from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
+from dtj.client.watching import OUTAGE_SECONDS
 from dtj.core.pod_state import state_text, stopped_on_request
 from dtj.core.replicas import deciding_replica
 from dtj.kube.errors import ApiError, NotFound, Unavailable
-from dtj.kube.waiting import Backoff
+from dtj.kube.waiting import Backoff, loop_time
 
 _REFRESH_SECONDS: Final = 5.0
 """Seconds after which the job is read again if no change was reported: pods change before the job does."""
@@ -41,30 +41,27 @@ _PLAIN_WIDTH: Final = 200
 """Width if there is no terminal: programs read long lines more easily than broken ones."""
 
 
-async def show_once(client: AsyncClient, name: str, *, form: str | None) -> int:
-    """Print the job as it is, in ``json`` or ``yaml`` or for people. Returns the exit code. Raises ApiError."""
+async def show_once(client: AsyncClient, name: str) -> int:
+    """Print the job as it is. Returns the exit code. Raises ApiError."""
     overview = await gather(client.gateway, name, namespace=client.namespace)
-    if form is not None:
-        write(_dumped(overview, form))
-        return Exit.OK
-    console = _console()
-    console.print(status_view(overview, width=console.width, typed=_typed))
+    console = job_console()
+    console.print(status_view(overview, width=console.width, typed=typed_in()))
     return Exit.OK
 
 
-def _dumped(overview: Overview, form: str) -> str:
-    body = overview.to_object()
-    return as_json(body, indent=2) if form == "json" else yaml.safe_dump(body, sort_keys=False)
+def typed_in(namespace: str = "") -> Typed:
+    """How a person types commands about a job, whose namespace is named if it is not the one that was asked for."""
+
+    def typed(words: Sequence[str]) -> str:
+        program, *arguments = words
+        return (next_kubectl if program == "kubectl" else next_command)(*arguments, namespace=namespace)
+
+    return typed
 
 
-def _typed(words: Sequence[str]) -> str:
-    program, *arguments = words
-    return next_kubectl(*arguments) if program == "kubectl" else next_command(*arguments)
-
-
-def _screen() -> Screen[Overview]:
-    console = _console()
-    return Screen(console, drawn=lambda seen, width: status_view(seen, width=width, typed=_typed), lines=_changes)
+def job_screen(console: Console, typed: Typed) -> Screen[Overview]:
+    """The screen of a job that is followed: all its sections, or a line for each change."""
+    return Screen(console, drawn=lambda seen, width: status_view(seen, width=width, typed=typed), lines=_changes)
 
 
 def _changes(before: Overview | None, now: Overview) -> Iterator[str]:
@@ -73,44 +70,64 @@ def _changes(before: Overview | None, now: Overview) -> Iterator[str]:
         yield f"{now.at:%H:%M:%S}  {line}"
 
 
-def _console() -> Console:
+def job_console() -> Console:
+    """The console for jobs of a cluster."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 async def watch(client: AsyncClient, name: str) -> int:
     """Show the job at each change until it has ended or is deleted. Returns the exit code. Raises ApiError."""
-    overview = await gather(client.gateway, name, namespace=client.namespace)
-    uid = overview.job.uid
-    changed = asyncio.Event()
-    following = asyncio.create_task(_follow(client, name, changed))
-    screen = _screen()
+    screen = job_screen(job_console(), typed_in())
+    first = await gather(client.gateway, name, namespace=client.namespace)
     try:
         with screen.shown():
-            while overview.job.uid == uid:
-                screen.show(overview)
-                if overview.job.status.terminal:
-                    return Exit.OK
-                await _next_change(changed)
-                overview = await _gathered(client, name, overview)
-        say(f"{name} was deleted and created again.", err=True)
-        return Exit.OK
-    except NotFound:
-        say(f"{name} was deleted.", err=True)
-        return Exit.OK
+            await follow(client, first, screen, until=lambda job: job.status.terminal)
+    except JobGone as error:
+        say(str(error), err=True)
     except asyncio.CancelledError:
         say(f"{name} continues to run.", err=True)
         raise
+    return Exit.OK
+
+
+async def follow(
+    client: AsyncClient, overview: Overview, screen: Screen[Overview], *, until: Callable[[Job], bool]
+) -> Overview:
+    """Show a job as it is, and at each change ``until`` it is as was asked for. Returns it.
+
+    Raises JobGone when it is deleted, and ApiError, Unavailable if the cluster is silent for minutes.
+    """
+    job = overview.job
+    changed = asyncio.Event()
+    following = asyncio.create_task(_note_changes(client, job, changed))
+    answered_at = loop_time()
+    try:
+        while True:
+            screen.show(overview)
+            if until(overview.job):
+                return overview
+            await _next_change(changed)
+            try:
+                overview = await gather(client.gateway, job.name, namespace=job.namespace)
+                answered_at = loop_time()
+            except NotFound as error:
+                raise JobGone(f"{job.name}: was deleted", job=overview.job) from error
+            except Unavailable:
+                if loop_time() - answered_at > OUTAGE_SECONDS:
+                    raise
+            if overview.job.uid != job.uid:
+                raise JobGone(f"{job.name}: was deleted and created again", job=overview.job)
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def _follow(client: AsyncClient, name: str, changed: asyncio.Event) -> None:
-    """Set ``changed`` when the job changes. If it cannot be followed, the job is read at intervals."""
+async def _note_changes(client: AsyncClient, job: Job, changed: asyncio.Event) -> None:
+    """Set ``changed`` when the job changes. If it cannot be followed, it is read at intervals."""
     for delay in Backoff(base=1.0, cap=30.0):
         try:
-            async with aclosing(client.follow(name)) as jobs:
+            async with aclosing(client.follow(job.name, namespace=job.namespace)) as jobs:
                 async for _ in jobs:
                     changed.set()
         except ApiError:
@@ -121,19 +138,9 @@ async def _follow(client: AsyncClient, name: str, changed: asyncio.Event) -> Non
 
 async def _next_change(changed: asyncio.Event) -> None:
     await asyncio.sleep(_CALM_SECONDS)
-    try:
+    with suppress(TimeoutError):
         await asyncio.wait_for(changed.wait(), _REFRESH_SECONDS)
-    except TimeoutError:
-        return
     changed.clear()
-
-
-async def _gathered(client: AsyncClient, name: str, before: Overview) -> Overview:
-    """The job as it is now, or as it was if the cluster does not answer at present."""
-    try:
-        return await gather(client.gateway, name, namespace=client.namespace)
-    except Unavailable:
-        return before
 
 
 Typed = Callable[[Sequence[str]], str]
@@ -147,7 +154,7 @@ _MAX_ROWS: Final = 20
 _MAX_EVENTS: Final = 8
 _MAX_LOG_LINES: Final = 12
 _MAX_WORDS: Final = 600
-"""Most characters of a line of a log, a condition or an event: there may be many of them."""
+"""Most characters of a line of a log or an event: there may be many of them."""
 
 _INDENT: Final = 2
 
@@ -162,14 +169,13 @@ _FACTS: Final = ("namespace", "strategy", "image", "age", "attempt", "restarts",
 
 def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
     """All sections that have something to say, in ``width`` columns."""
-    view = job_view(overview.job, now=overview.at)
+    view = job_view(overview.job)
     sections = (
         ("Why is it not running", _why(overview, typed)),
         ("Root cause", _root_cause(view)),
         ("Progress", _progress(overview, view, width)),
         ("Replicas", _replicas(overview, width)),
         ("Volumes", _claims(overview)),
-        ("Conditions", _conditions(overview)),
         ("Events", _events(overview)),
         ("Next", _next(overview, width, typed)),
     )
@@ -185,11 +191,21 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
     return Group(*parts)
 
 
+_PLAIN_REASONS: Final = frozenset(
+    {"", Reason.PENDING, Reason.WAITING_FOR_PODS, Reason.STOPPING_PODS, Reason.JOB_FINISHED}
+)
+"""Reasons that the state and the number of ready pods explain."""
+
+
 def change_line(overview: Overview) -> str:
     """The job in one line, for where no screen can be drawn again."""
-    view = job_view(overview.job, now=overview.at)
+    view, status = job_view(overview.job), overview.job.status
     reason = view.reason if view.state != State.SUCCEEDED else ""
-    return "  ".join(filter(None, (view.state, view.ready, reason, ", ".join(view.progress))))
+    if view.why and reason not in _PLAIN_REASONS:
+        reason += f": {' '.join(view.why.split())}"
+    restart = status.condition(Condition.RESTARTING) if status.is_true(Condition.RESTARTING) else None
+    restarts = restart.message if restart is not None else ""
+    return "  ".join(filter(None, (view.state, view.ready, reason, restarts, ", ".join(view.progress))))
 
 
 def _summary(overview: Overview, view: JobView) -> Iterator[RenderableType]:
@@ -203,6 +219,8 @@ def _summary(overview: Overview, view: JobView) -> Iterator[RenderableType]:
         (f" {since} ago" if ended else f" for {since}") if since else "",
         (f"  {view.reason}" if view.reason else "", "dim"),
     )
+    if ended and view.why:  # of a job that goes on, the sections below say it
+        yield Padding.indent(Text(view.why, limit=_MAX_WORDS), _INDENT)
     created = overview.job.created_at
     known = {**view.facts, **({"age": _ago(overview, created)} if created is not None else {})}
     facts = Table.grid(padding=(0, 2, 0, 0))
@@ -337,32 +355,6 @@ def _claims(overview: Overview) -> Iterator[RenderableType]:
         yield Text.assemble(
             text(dig(claim, "metadata", "name")), "  ", (phase, "" if phase == "Bound" else "yellow"), f"  {size}"
         )
-
-
-_FOR_TOOLS: Final = (Condition.READY, Condition.RECONCILING, Condition.STALLED)
-"""Conditions that repeat what others say, in the words of tools that wait."""
-
-
-def _conditions(overview: Overview) -> Iterator[RenderableType]:
-    status = overview.job.status
-    passing = (Condition.PODS_READY, Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET)
-    shown = [c for c in status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
-    shown = [c for c in shown if c.type not in _FOR_TOOLS and not (status.terminal and c.type in passing)]
-    if not shown:
-        return
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for condition in shown:
-        moment = parse_time(condition.last_transition_time)
-        # The reasons of a job that does not run stand above, with what to do.
-        shown_above = not condition.message or not status.terminal
-        words = condition.reason if shown_above else f"{condition.reason}: {condition.message}"
-        table.add_row(
-            Text(condition.type),
-            Text(condition.status, style="" if condition.status == "True" else "yellow"),
-            Text(_ago(overview, moment) if moment is not None else "", style="dim"),
-            Text(words, limit=_MAX_WORDS),
-        )
-    yield table
 
 
 def _events(overview: Overview) -> Iterator[RenderableType]:

@@ -1,4 +1,7 @@
-"""Unpacks the code of a job after it has checked the SHA-256 of the tar. What is wrong is one line."""
+"""Unpacks the code of a job after it has checked the SHA-256 of the tar. What is wrong is one line.
+
+It runs in a pod, by ``python3 -c``, in the image of the job: Python 3.8 and the standard library only.
+"""
 
 import gzip
 import hashlib
