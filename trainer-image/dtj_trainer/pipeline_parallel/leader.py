@@ -75,7 +75,6 @@ def train(run: Run) -> None:
             # Workers may answer and yet not reach each other.
             watch=StallWatch(config, find_late=training.find_late),
             all_tasks_save=False,
-            after_restore=training.after_restore,
         )  # fmt: skip
         training.introduce()
         controller.introduce()
@@ -136,7 +135,6 @@ class _Training:
             config.batch_size, self.store.path(), total_steps=int(total.numpy()), by_files=False, leads=True
         )
         self._learning = made.over(self.course.total_steps).description
-        self._total = total
         self._finite = [
             FiniteWeights(
                 (variable.value for variable in stage.trainable),
@@ -149,7 +147,8 @@ class _Training:
             layout=self._layout, task=run.task, stages=self.stages, step=self.counter,
             batch=self.batch, skips=config.on_nan == SKIP,
         )  # fmt: skip
-        self.after_restore()
+        share_counts(self.stages)
+        total.assign(self.course.total_steps)
 
     def introduce(self) -> None:
         """Says what is trained how."""
@@ -196,12 +195,6 @@ class _Training:
         return self._run.data.batches(
             batch=self.batch, seed=self._run.config.seed, first_step=first_step, offset=self.course.offset
         )
-
-    def after_restore(self) -> None:
-        """See `Controller`."""
-        share_counts(self.stages)
-        self._total.assign(self.course.total_steps)
-        self._pipeline.restored()
 
     def find_late(self) -> Mapping[Task, str]:
         """See `StallWatch`."""

@@ -117,10 +117,6 @@ class PipelineStep:
             skipped=int(skipped),
         )
 
-    def restored(self) -> None:
-        """Notes that the weights are those of a checkpoint: no gradients have spoiled them."""
-        self._gradients_spoiled_by = -1
-
     def find_late(self, here: Task) -> Mapping[Task, str]:
         """The tasks that the others wait for in a step that does not end, and what each of them does.
 

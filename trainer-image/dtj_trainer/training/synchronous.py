@@ -65,8 +65,6 @@ class _Training:
     step: Any
     """int64 tf.Variable; counts the steps done."""
     course: Course
-    after_restore: Callable[[], object]
-    """See `Controller`."""
 
     @property
     def best_step(self) -> int | None:
@@ -103,7 +101,6 @@ def train(run: Run, strategy: Any) -> None:
                 config, batches=lambda: training.inner.batches, waits=lambda: training.inner.waits_for_others
             ),
             actions=training.actions,
-            after_restore=training.after_restore,
         )  # fmt: skip
         _introduce(run, training, controller, strategy.num_replicas_in_sync)
         _train(run, strategy, training, controller)
@@ -187,10 +184,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     )  # fmt: skip
     made = made.over(course.total_steps)
 
-    def after_restore() -> None:
-        total.assign(course.total_steps)
-
-    after_restore()
+    total.assign(course.total_steps)
     first_step = int(step.numpy())
     with watch.waiting():
         agree_on_held_out(
@@ -214,7 +208,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         validations=validations,
         actions=[*actions, *([validations] if validations else [])],
         learning=made.description,
-        step=step, course=course, after_restore=after_restore,
+        step=step, course=course,
     )  # fmt: skip
 
 
