@@ -43,9 +43,10 @@ from dtj_trainer.keras_fit.losses import FitLosses
 from dtj_trainer.keras_fit.models import FitModels
 from dtj_trainer.keras_fit.replica_losses import (
     divided,
+    divides_itself,
     has_scope,
-    here,
-    means_are_whole,
+    is_own,
+    own_step,
     several,
     share_of,
     step_of_fit,
@@ -265,23 +266,22 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             "optimizer), since it reduces them in a branch; leave it out and give a larger batch"
         )
 
+    own = is_own(step := type(model).train_step if trains else type(model).test_step)
+    divides = own and divides_itself(model, step)
     if step_function in (model.train_step, model.test_step) and model in _data:
         _check(model, trains=trains, replicas=strategy.num_replicas_in_sync)
+        if trains and own and not divides:
+            divides = _models.sums_examples(model, _data[model], replicas=strategy.num_replicas_in_sync)
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
-    own = means_are_whole(model, trains=trains)
     results = Results(model)
 
     def replica_step(*, equal: bool) -> Any:
         @tf.autograph.experimental.do_not_convert
         def of_replica(data: Any) -> Any:
-            with share_of(data, equal=equal):
-                here.shares, here.model = [] if own else None, model
-                try:
-                    return results.returned(step_function(data), means=own)
-                finally:
-                    here.shares = here.model = None
+            with share_of(data, equal=equal), own_step(model if own else None, divides=divides):
+                return results.returned(step_function(data))
 
         return model._autoconvert_optionals(of_replica)
 
@@ -390,8 +390,6 @@ _data: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 def _check(model: Any, *, trains: bool, replicas: int) -> None:
     """Refuses a model that several replicas cannot share, and divides the loss of its own `compute_loss`."""
     _models.check(model, _data[model], trains=trains, replicas=replicas)
-    if trains and means_are_whole(model, trains=True):
-        _models.check_step(model, _data[model], replicas=replicas)
     if "compute_loss" in vars(model):
         return
     division = _models.division(model, _data[model], replicas=replicas)
