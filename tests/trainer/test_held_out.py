@@ -230,24 +230,6 @@ def test_an_evaluator_refuses_held_out_examples_that_are_not_those_of_the_traini
     assert "are not those of checkpoint" in job["evaluator-0"].last_words
 
 
-def test_a_checkpoint_without_the_digest_is_read(folder: Path) -> None:
-    tf = pytest.importorskip("tensorflow")
-    from dtj_trainer.checkpoint.manager import Store
-    from dtj_trainer.checkpoint.state import State
-
-    def state(**parts: object) -> State:
-        step, total = (tf.Variable(1, dtype=tf.int64) for _ in range(2))
-        return State(weights=[tf.Variable([1.0])], optimizer=[], step=step, total_steps=total, **parts)
-
-    folder.mkdir(parents=True)
-    Store(state(), folder, keep=1, writes=True).save(1)
-    digest = tf.Variable([7, 7, 7, 7], dtype=tf.int64)
-    store = Store(state(held_out=[digest]), folder, keep=1, writes=False)
-    store.restore_newest()
-    assert store.last_step == 1
-    assert digest.numpy().tolist() == [7, 7, 7, 7]
-
-
 def test_the_digest_does_not_depend_on_the_batch_size_and_knows_places() -> None:
     tf = pytest.importorskip("tensorflow")
     from dtj_trainer.data.held_out_examples import Digest, Reading

@@ -22,8 +22,9 @@ import tensorflow as tf
 
 from dtj_trainer.checkpoint import directory_lock
 from dtj_trainer.checkpoint import files as checkpoints
-from dtj_trainer.checkpoint.mirror import CheckpointMirror
+from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
 from dtj_trainer.checkpoint.state import State, examine
+from dtj_trainer.config.outputs import CheckpointPolicy
 from dtj_trainer.errors import NotSaved, TrainerError, UsageError
 from dtj_trainer.object_store.bucket import StoreFailed
 
@@ -74,6 +75,14 @@ class Store:
         """Step of the newest checkpoint that this run wrote in full, or restored."""
         self.pinned: int | None = None
         """A step whose checkpoint stays, however many come after it."""
+
+    @classmethod
+    def of(cls, state: State, policy: CheckpointPolicy, *, writes: bool, io_device: str | None = None) -> "Store":
+        """The checkpoints of a job."""
+        return cls(
+            state, policy.directory,
+            keep=policy.keep, mirror=mirror_of(policy), writes=writes, io_device=io_device,
+        )  # fmt: skip
 
     @property
     def enabled(self) -> bool:
@@ -255,8 +264,7 @@ class Store:
                 ) from None
 
     def _load(self, path: Path, step: int) -> None:
-        here = self._state.present_in(path)
-        status = here.read(str(path), options=self._options).assert_existing_objects_matched()
+        status = self._state.checkpoint.read(str(path), options=self._options).assert_existing_objects_matched()
         # The header belongs to no variable, of which TensorFlow would warn at the end.
         status.expect_partial()
         self.last_step = step

@@ -1,8 +1,8 @@
 """What a checkpoint holds, and whether one can be trusted.
 
 It holds flat lists (weights, optimizer state) and two counters, not the objects of one Keras, so the evaluator, the
-export and another strategy can read what any of them wrote. Since format 2 it also holds the name of each variable, so
-that one whose values have the right shapes in another order is refused. Imports TensorFlow.
+export and another strategy can read what any of them wrote. It also holds the name of each variable, so that one whose
+values have the right shapes in another order is refused. Imports TensorFlow.
 """
 
 import json
@@ -18,13 +18,11 @@ from dtj_trainer.checkpoint.files import path_of
 from dtj_trainer.errors import UsageError
 
 FORMAT = 2
-"""Of the checkpoints that are written. Format 1 has neither this number nor names."""
+"""Of the checkpoints that are written."""
 HEADER = "dtj_format"
 """The entry that holds the format and the names: JSON, as bytes."""
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-OPTIONAL = ("held_out", "examples", "batch")
-"""Parts that a checkpoint may lack: what they remember keeps its present value then."""
 
 
 class State:
@@ -73,13 +71,6 @@ class State:
         """Key in the checkpoint file -> shape, where it is known."""
         known = {name: one.shape for name, one in self._variables.items() if one.shape.is_fully_defined()}
         return {f"{name}{_VALUE}": tuple(shape) for name, shape in known.items()}
-
-    def present_in(self, path: Path) -> tf.train.Checkpoint:
-        """What of this is in a sound checkpoint: all but some of what is `OPTIONAL`."""
-        there = {entry.partition("/")[0] for entry, _ in tf.train.list_variables(str(path))}
-        if there >= self._parts.keys():
-            return self.checkpoint
-        return tf.train.Checkpoint(**{name: part for name, part in self._parts.items() if name in there})
 
     def snapshot(self, device: str) -> list[Any]:
         """The values as they are now, as tensors on this device; later steps do not change them.
@@ -144,7 +135,7 @@ def examine(
         shapes = {key: tuple(shape) for key, shape in reader.get_variable_to_shape_map().items()}
         for key in shapes:
             reader.get_tensor(key)
-        saved = _header(reader, path) if f"{HEADER}{_VALUE}" in shapes else {}
+        saved = _names(reader, path)
     # The reader turns the status of the file layer into whatever Python has for it.
     except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
         return f"damaged: {str(error).strip().splitlines()[0][:100]}"
@@ -157,7 +148,7 @@ def examine(
                     f"{remedy}"
                 )
     for key, shape in expected.items():
-        if shapes.get(key) != shape and not (key.partition("/")[0] in OPTIONAL and key not in shapes):
+        if shapes.get(key) != shape:
             entry = key.partition("/.")[0]
             part, _, index = entry.rpartition("/")
             name = names[part][int(index)] if names and part in names else ""
@@ -168,17 +159,17 @@ def examine(
     return None
 
 
-def _header(reader: Any, path: Path) -> dict[str, list[str]]:
+def _names(reader: Any, path: Path) -> dict[str, list[str]]:
     """The names that a checkpoint holds, by part.
 
     Raises:
-        UsageError: it is of a newer format.
-        ValueError: it is none.
+        UsageError: it is of another format.
+        LookupError, ValueError: it has none.
     """
     header = json.loads(reader.get_tensor(f"{HEADER}{_VALUE}").tobytes())
-    if header["format"] > FORMAT:
+    if header["format"] != FORMAT:
         raise UsageError(
-            f"checkpoint {path} has format {header['format']}, and this trainer reads up to {FORMAT}; give the version "
+            f"checkpoint {path} has format {header['format']}, and this trainer reads {FORMAT}; give the version "
             "of the trainer that wrote it, or an empty --checkpoint-dir"
         )
     names: dict[str, list[str]] = header["names"]

@@ -1,7 +1,7 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,17 +11,13 @@ import tensorflow as tf
 from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat, rng_state
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.checkpoint.checkpointing import restore_together
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.checkpoint.mirror import mirror_of
-from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import keras3
 from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.distribution.agreement import (
     agree_on_data,
-    agree_on_held_out,
     ending_together,
     exit_barrier,
     leave_verdict,
@@ -162,36 +158,19 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         weight_update.sum_first(optimizer)
         finalization = weight_update.Finalization(optimizer, model.trainable_variables)
         step, total = new_counter(), new_counter()
-    seen = SeenExamples(course, step)
     remembered = keras_compat.state(optimizer)
-    state = State(
+    seen = SeenExamples(run, course, step=step, total_steps=total)
+    state = seen.state(
         variable_names.of_training(model, optimizer, remembered),
         weights=keras_compat.variables(model.weights),
         optimizer=remembered,
-        step=step,
-        total_steps=total,
-        held_out=[run.validation_data.variable],
-        **seen.parts,
     )
-    state.refresh = _refresh(run, seen)
-    store = _store(state, config)
-    restore_together(config, strategy, store, waiting=watch.waiting)
-    course = seen.resume(
-        config.batch_size, store.path(),
-        total_steps=int(total.numpy()),
-        by_files=bool(getattr(run.data, "by_files", False)),
-        leads=config.cluster.leads,
+    store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
+    course = seen.restore(
+        store, strategy, waiting=watch.waiting, by_files=bool(getattr(run.data, "by_files", False))
     )  # fmt: skip
     made = made.over(course.total_steps)
-
-    total.assign(course.total_steps)
     first_step = int(step.numpy())
-    with watch.waiting():
-        agree_on_held_out(
-            config, strategy,
-            differs=run.validation_data.differs_from_checkpoint(),
-            error=lambda where: run.validation_data.not_those_of_checkpoint(store.path(), where),
-        )  # fmt: skip
     objective = _objective(run, strategy, model, optimizer, batch=batch)
     inner = SynchronousLoop(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
@@ -212,16 +191,6 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     )  # fmt: skip
 
 
-def _refresh(run: Run, seen: SeenExamples) -> Callable[[], object]:
-    """What brings the parts of a checkpoint up to date whose values are kept elsewhere."""
-
-    def refresh() -> None:
-        run.validation_data.refresh()
-        seen.refresh()
-
-    return refresh
-
-
 def _agree_on_data(run: Run, strategy: Any) -> None:
     """Waits until all tasks have read their data, and agrees with them on it."""
     config = run.config
@@ -229,16 +198,6 @@ def _agree_on_data(run: Run, strategy: Any) -> None:
     late = PeerLost(f"the data of another task are not ready after {limit:g} s (--stall-timeout)")
     with Watchdog(limit, late):
         agree_on_data(config, strategy, run.data)
-
-
-def _store(state: State, config: Config) -> Store:
-    return Store(
-        state,
-        config.checkpoint.directory,
-        keep=config.checkpoint.keep,
-        mirror=mirror_of(config.checkpoint),
-        writes=config.cluster.leads,
-    )
 
 
 def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: int) -> Objective:
