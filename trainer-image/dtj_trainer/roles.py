@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
-from dtj_launch import progress
 from dtj_launch.progress import Phase, ProgressStore
 from dtj_launch.rendezvous import prove_free
+from dtj_launch.status_server import serve_status
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config import entry_points
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
@@ -43,7 +43,7 @@ def launch(config: Config, termination: Termination) -> None:
     progress_store.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     context = TaskContext(config=config, progress_store=progress_store, termination=termination)
     if config.status_port:
-        progress.serve_status(progress_store, config.status_port, host=config.bind_address)
+        serve_status(progress_store, config.status_port, host=config.bind_address)
     check_outputs(config)
     entry_points.check(config.user_code)
     with nullcontext() if config.script else copied_logs(config):

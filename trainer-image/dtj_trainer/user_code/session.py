@@ -27,6 +27,7 @@ from typing import Any
 
 from dtj_launch import progress
 from dtj_launch.progress import DTJCallback, ProgressStore
+from dtj_launch.status_server import serve_status
 from dtj_trainer import keras_fit
 from dtj_trainer.compat import LOSS
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
@@ -115,7 +116,7 @@ def _context() -> TaskContext:
     progress_store, termination = ProgressStore(), Termination(leave=leave)
     termination.listen_openly()
     if config.status_port:
-        progress.serve_status(progress_store, config.status_port, host=config.bind_address)
+        serve_status(progress_store, config.status_port, host=config.bind_address)
     progress.publish_on(progress_store)
     check_outputs(config)
     meet_peers(config)
