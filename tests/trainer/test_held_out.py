@@ -217,12 +217,6 @@ def test_files_that_changed_are_found_at_the_resume_by_their_option(folder: Path
     assert job["worker-0"].last_words.startswith("--held-out=test.csv: the held-out examples are not those of ")
 
 
-def test_held_out_examples_that_are_trained_on_as_well_give_a_warning(folder: Path) -> None:
-    with job_of(folder, "{'training': examples, 'held_out': examples.take(100)}") as job:
-        assert job.start().wait() == {"worker-0": 0}
-    assert "100 of the first 100 held_out examples are among the first 256 training examples" in job["worker-0"].log
-
-
 def test_an_evaluator_refuses_held_out_examples_that_are_not_those_of_the_training(folder: Path) -> None:
     data = "reversed_late(os.environ['DTJ_ROLE'] == 'evaluator')"
     with job_of(folder, data, roles={"worker": 1, "evaluator": 1}) as job:
