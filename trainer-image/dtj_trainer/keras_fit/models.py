@@ -23,7 +23,6 @@ from dtj_trainer.training.layers import (
     changed_by_data,
     losses_that_grow,
     separate_losses,
-    synchronize_batch_normalization,
     unsaved_state,
 )
 from dtj_trainer.training.loss_division import Division, division, made_up
@@ -37,104 +36,99 @@ _FIRST = 4
 _TOLERANCE = 1e-4
 
 
-class FitModels:
-    """What several replicas need of a model; refuses one that they cannot train."""
+def check(model: Any, data: Any, *, trains: bool, replicas: int) -> None:
+    """Refuses a model whose layers several replicas cannot share; lets each replica have its own added losses.
 
-    def synchronize(self, model: Any) -> None:
-        """Lets each BatchNormalization of a model take its statistics over all replicas."""
-        synchronize_batch_normalization(model)
+    Args:
+        data: what it is built for, as specifications or tensors.
+        trains: whether it is called to train.
 
-    def check(self, model: Any, data: Any, *, trains: bool, replicas: int) -> None:
-        """Refuses a model whose layers several replicas cannot share; lets each replica have its own added losses.
+    Raises:
+        UsageError: a layer keeps what each replica would have of its own, or adds a loss that is no mean.
+    """
+    separate_losses(model)
+    inputs = _inputs(data)
+    if inputs is None:
+        return
+    few = _tried(lambda: made_up(inputs, rows=2))
+    if few is None:
+        return
+    if trains and (changed := _tried(lambda: changed_by_data(model, few))):
+        raise UsageError(
+            f"fit with {replicas} replicas: {', '.join(changed)} depends on the examples that the model is called "
+            "with, and each replica would have its own; give add_weight an aggregation, such as 'mean', or train "
+            "on one device"
+        )
+    if trains and (unsaved := _tried(lambda: unsaved_state(model, few))):
+        raise UsageError(
+            f"fit with {replicas} replicas: {unsaved[0]} is a tf.Variable that the model sets when it is called, "
+            "and each replica would have its own; make it with add_weight and an aggregation, such as 'mean', or "
+            "train on one device"
+        )
+    if _tried(lambda: adds_losses(model, few)) and (grows := _tried(lambda: losses_that_grow(model, few))):
+        raise UsageError(
+            f"fit with {replicas} replicas: a loss of add_loss is {grows[0]:.4g} for 2 examples and {grows[1]:.4g} "
+            "for 8 times the same 2, and nothing says how replicas divide it; add the mean over the examples, or "
+            "train on one device"
+        )
 
-        Args:
-            data: what it is built for, as specifications or tensors.
-            trains: whether it is called to train.
 
-        Raises:
-            UsageError: a layer keeps what each replica would have of its own, or adds a loss that is no mean.
-        """
-        separate_losses(model)
-        inputs = _inputs(data)
-        if inputs is None:
-            return
-        few = _tried(lambda: made_up(inputs, rows=2))
-        if few is None:
-            return
-        if trains and (changed := _tried(lambda: changed_by_data(model, few))):
-            raise UsageError(
-                f"fit with {replicas} replicas: {', '.join(changed)} depends on the examples that the model is called "
-                "with, and each replica would have its own; give add_weight an aggregation, such as 'mean', or train "
-                "on one device"
-            )
-        if trains and (unsaved := _tried(lambda: unsaved_state(model, few))):
-            raise UsageError(
-                f"fit with {replicas} replicas: {unsaved[0]} is a tf.Variable that the model sets when it is called, "
-                "and each replica would have its own; make it with add_weight and an aggregation, such as 'mean', or "
-                "train on one device"
-            )
-        if _tried(lambda: adds_losses(model, few)) and (grows := _tried(lambda: losses_that_grow(model, few))):
-            raise UsageError(
-                f"fit with {replicas} replicas: a loss of add_loss is {grows[0]:.4g} for 2 examples and {grows[1]:.4g} "
-                "for 8 times the same 2, and nothing says how replicas divide it; add the mean over the examples, or "
-                "train on one device"
-            )
+def sums_examples(model: Any, data: Any, *, replicas: int) -> bool:
+    """Whether a train step of the model's own takes gradients of sums over the examples, and not of means.
 
-    def sums_examples(self, model: Any, data: Any, *, replicas: int) -> bool:
-        """Whether a train step of the model's own takes gradients of sums over the examples, and not of means.
+    Raises:
+        UsageError: it takes them of neither.
+    """
+    possible = _tried(lambda: divisions(model, _examples(model, data)))
+    if possible == set():
+        raise UsageError(
+            f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of what is neither "
+            "the mean nor the sum of what the examples give each by itself, as where it leaves out or compares "
+            "examples, so nothing says how replicas divide it; compute a mean over the examples, or train on one "
+            "device"
+        )
+    return bool(possible == {Division.SUM})
 
-        Raises:
-            UsageError: it takes them of neither.
-        """
-        possible = _tried(lambda: divisions(model, self._examples(model, data)))
-        if possible == set():
-            raise UsageError(
-                f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of what is neither "
-                "the mean nor the sum of what the examples give each by itself, as where it leaves out or compares "
-                "examples, so nothing says how replicas divide it; compute a mean over the examples, or train on one "
-                "device"
-            )
-        return bool(possible == {Division.SUM})
 
-    def _examples(self, model: Any, data: Any) -> Any:
-        """Made-up examples, of which some are mirrored and one has other labels."""
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
-        inputs = tf.nest.map_structure(lambda one: one * _factors(one, (0, 2, 5), -1), inputs)
-        if labels is not None and type(model).call is not keras.Model.call:
-            outputs = model(inputs, **keras3.call_arguments(model, training=False))
-            labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
-        labels = tf.nest.map_structure(lambda one: one * _factors(one, (1,), 0), labels)
-        batch = tuple(one for one in (inputs, labels, weights) if one is not None)
-        return batch if isinstance(data, tuple | list) else inputs
+def _examples(model: Any, data: Any) -> Any:
+    """Made-up examples, of which some are mirrored and one has other labels."""
+    inputs, labels, weights = _made_up(model, data)
+    inputs = tf.nest.map_structure(lambda one: one * _factors(one, (0, 2, 5), -1), inputs)
+    labels = tf.nest.map_structure(lambda one: one * _factors(one, (1,), 0), labels)
+    batch = tuple(one for one in (inputs, labels, weights) if one is not None)
+    return batch if isinstance(data, tuple | list) else inputs
 
-    def division(self, model: Any, data: Any, *, replicas: int) -> Division | None:
-        """How a `compute_loss` of the model's own divides over the replicas; None if it has none.
 
-        Raises:
-            UsageError: it is neither the mean over the examples nor their sum.
-        """
-        if not overrides(model, "compute_loss"):
-            return None
-        compute = type(model).compute_loss
-        training = keras3.compute_loss_arguments(model, training=True)
+def _made_up(model: Any, data: Any) -> tuple[Any, Any, Any]:
+    """Inputs, labels that fit the model's outputs, and weights."""
+    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
+    if labels is not None and type(model).call is not keras.Model.call:
+        outputs = model(inputs, **keras3.call_arguments(model, training=False))
+        labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
+    return inputs, labels, weights
 
-        def found() -> Division | None:
-            inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
-            if labels is not None:
-                outputs = model(inputs, **keras3.call_arguments(model, training=False))
-                labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
-            return division(
-                model, lambda x, y, y_pred, w: compute(model, x, y, y_pred, w, **training), (inputs, labels, weights)
-            )
 
-        known: Division | None = _tried(found)
-        if known is None:
-            raise UsageError(
-                f"fit with {replicas} replicas: {type(model).__name__}.compute_loss is not known to be the mean over "
-                "the examples, nor their sum, so nothing says how replicas divide it; let it be one of them, or train "
-                "on one device"
-            )
-        return known
+def division_of_loss(model: Any, data: Any, *, replicas: int) -> Division | None:
+    """How a `compute_loss` of the model's own divides over the replicas; None if it has none.
+
+    Raises:
+        UsageError: it is neither the mean over the examples nor their sum.
+    """
+    if not overrides(model, "compute_loss"):
+        return None
+    training = keras3.compute_loss_arguments(model, training=True)
+
+    def compute(x: Any, y: Any, y_pred: Any, weights: Any) -> Any:
+        return type(model).compute_loss(model, x, y, y_pred, weights, **training)
+
+    known: Division | None = _tried(lambda: division(model, compute, _made_up(model, data)))
+    if known is None:
+        raise UsageError(
+            f"fit with {replicas} replicas: {type(model).__name__}.compute_loss is not known to be the mean over "
+            "the examples, nor their sum, so nothing says how replicas divide it; let it be one of them, or train "
+            "on one device"
+        )
+    return known
 
 
 def _factors(values: Any, rows: tuple[int, ...], factor: int) -> Any:

@@ -35,12 +35,11 @@ import tensorflow as tf
 from dtj_trainer.compat import LOSS, incompatible, private
 from dtj_trainer.compat.optimizers import averages_of
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.distribution.agreement import FitAgreement
+from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.errors import UsageError, WorkersDiffer
-from dtj_trainer.keras_fit import adoption, generators, replica_losses
+from dtj_trainer.keras_fit import adoption, generators, models, replica_losses
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.losses import FitLosses
-from dtj_trainer.keras_fit.models import FitModels
 from dtj_trainer.keras_fit.replica_losses import (
     divided,
     divides_itself,
@@ -53,6 +52,7 @@ from dtj_trainer.keras_fit.replica_losses import (
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
 from dtj_trainer.keras_fit.watch import FitWatch
+from dtj_trainer.training.layers import synchronize_batch_normalization
 from dtj_trainer.training.loss_division import Parts
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,6 @@ except ImportError as error:
 
 _warned = False
 _installed = False
-_models = FitModels()
 losses: FitLosses
 _watch: FitWatch
 _agreement: FitAgreement
@@ -161,7 +160,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
         for layer in model._flatten_layers()
         if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
     ]
-    _models.synchronize(model)
+    synchronize_batch_normalization(model)
     _tell(strategy, unsynchronized)
 
 
@@ -273,7 +272,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     if step_function in (model.train_step, model.test_step) and model in _data:
         _check(model, trains=trains, replicas=strategy.num_replicas_in_sync)
         if trains and own and not divides:
-            divides = _models.sums_examples(model, _data[model], replicas=strategy.num_replicas_in_sync)
+            divides = models.sums_examples(model, _data[model], replicas=strategy.num_replicas_in_sync)
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
@@ -381,10 +380,10 @@ _data: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 def _check(model: Any, *, trains: bool, replicas: int) -> None:
     """Refuses a model that several replicas cannot share, and divides the loss of its own `compute_loss`."""
-    _models.check(model, _data[model], trains=trains, replicas=replicas)
+    models.check(model, _data[model], trains=trains, replicas=replicas)
     if "compute_loss" in vars(model):
         return
-    division = _models.division(model, _data[model], replicas=replicas)
+    division = models.division_of_loss(model, _data[model], replicas=replicas)
     if division is not None:
         model.compute_loss = divided(type(model).compute_loss, model, mean=division.value == Parts.MEAN.value)
 
@@ -448,15 +447,8 @@ def _restore(original: Any, callback: Any, logs: Any = None) -> None:
     strategy = callback.model.distribute_strategy
     if not several(strategy):
         return
-    epoch, replicas = callback.model._initial_epoch or 0, strategy.num_replicas_in_sync
-
-    def own_place() -> Any:
-        return epoch * tf.one_hot(
-            tf.distribute.get_replica_context().replica_id_in_sync_group, replicas, dtype=tf.int64
-        )
-
-    epochs = strategy.reduce("SUM", strategy.run(own_place), axis=None).numpy()
-    if any(other != epoch for other in epochs):
+    epochs = of_each_replica(strategy, callback.model._initial_epoch or 0)
+    if len(set(epochs)) > 1:
         raise WorkersDiffer(
             f"BackupAndRestore: backup_dir={callback.backup_dir}: tasks found different epochs in it "
             f"({', '.join(map(str, epochs))}); it must be one volume that all tasks share"

@@ -83,7 +83,7 @@ def train(run: Run, strategy: Any) -> None:
             f"{config.epochs} epochs of {run.data.examples} examples"
         )
         controller.introduce()
-        controller.train(training.stream, finalize=training.finalization.do)
+        controller.train(training.stream, finalize=training.finalize)
         finish(
             run, controller.reporter, controller.summaries,
             weights=[tf.convert_to_tensor(weight).numpy() for weight in training.model.weights],
@@ -110,7 +110,6 @@ class _Training:
             made = optimizers.make(self.model, config.learning, total_steps=course.total_steps)
             self._optimizer = made.optimizer
             self._optimizer.build(self.model.trainable_variables)
-            self.finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
             # Sums since the start of each metric, and examples. The coordinator reads how they grow.
@@ -218,6 +217,10 @@ class _Training:
             )
 
         return self._coordinator.create_per_worker_dataset(examples)
+
+    def finalize(self) -> None:
+        """What the optimizer does after the last step."""
+        weight_update.finalize(self._optimizer, self.model.trainable_variables, self._strategy)
 
     def _schedule(self, iterator: Any, steps: int) -> None:
         self._coordinator.schedule(self._train_steps, args=(iterator, self._workers, tf.constant(steps, tf.int64)))

@@ -48,11 +48,10 @@ log = logging.getLogger(__name__)
 class _Training:
     """What is built before the first step."""
 
-    strategy: Any
     model: Any
+    optimizer: Any
     inner: SynchronousLoop
     store: Store
-    finalization: weight_update.Finalization
     validations: Validations | None
     actions: Sequence[Action]
     """All of them: the user's, and the validations."""
@@ -156,7 +155,6 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
         weight_update.sum_first(optimizer)
-        finalization = weight_update.Finalization(optimizer, model.trainable_variables)
         step, total = new_counter(), new_counter()
     remembered = keras_compat.state(optimizer)
     seen = SeenExamples(run, course, step=step, total_steps=total)
@@ -183,7 +181,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
             run, strategy, store, model=model, objective=objective, course=course, first_step=first_step,
         )  # fmt: skip
     return _Training(
-        strategy=strategy, model=model, inner=inner, store=store, finalization=finalization,
+        model=model, optimizer=optimizer, inner=inner, store=store,
         validations=validations,
         actions=[*actions, *([validations] if validations else [])],
         learning=made.description,
@@ -250,11 +248,10 @@ def _train(run: Run, strategy: Any, training: _Training, controller: Controller)
         )
 
     def finalize() -> None:
-        if (best := training.best_step) and _restored_best(config, strategy, training, best):
-            training.finalization.undone()
-            if config.cluster.leads:
-                log.info(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
-        training.finalization.do()
+        best, kept = training.best_step, config.validation.keep_best
+        if best and kept and _restored_best(config, strategy, training, best) and config.cluster.leads:
+            log.info(f"the weights are those of step {best}, the best one by --keep-best={kept.metric} ({kept.mode})")
+        weight_update.finalize(training.optimizer, training.model.trainable_variables, strategy)
 
     controller.train(stream, finalize=finalize)
 
@@ -276,9 +273,3 @@ def _restored_best(config: Config, strategy: Any, training: _Training, best: int
             "weights are those of the last step"
         )
     return False
-
-
-def _describe_best(config: Config) -> str:
-    kept = config.validation.keep_best
-    assert kept is not None  # there is a best step
-    return f"--keep-best={kept.metric} ({kept.mode})"
