@@ -17,7 +17,7 @@ from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
-from dtj_trainer.checkpoint.state import State, examine
+from dtj_trainer.checkpoint.state import Damaged, State
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.stall_watch import Stalled
 from dtj_trainer.object_store.bucket import StoreFailed
@@ -137,10 +137,8 @@ def _files(directory: Path, step: int) -> object:
 
 def _restore(state: State, directory: Path, step: int) -> str | None:
     """Restores one checkpoint, or says why that is not possible: it is damaged, or was removed for a newer one."""
-    if problem := examine(directory, step, state.expected(), state.names):
-        return problem
     try:
-        state.checkpoint.read(str(checkpoints.path_of(directory, step))).expect_partial()
-    except tf.errors.OpError as error:
-        return type(error).__name__
+        state.restore(state.read(directory, step))
+    except Damaged as problem:
+        return str(problem)
     return None
