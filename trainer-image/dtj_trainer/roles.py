@@ -46,31 +46,26 @@ def launch(config: Config, termination: Termination) -> None:
         serve_status(progress_store, config.status_port, host=config.bind_address)
     check_outputs(config)
     entry_points.check(config.user_code)
-    with nullcontext() if config.script else copied_logs(config):
-        _launch(config, context)
-
-
-def _launch(config: Config, context: TaskContext) -> None:
-    progress_store = context.progress_store
-    role = config.cluster.task.role
     if config.script and not config.service_task:
         _interpret(config.script, context)
-    environment.prepare(os.environ)
-    log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
-    logs.log_versions(config.cluster.common_log_level)
-    context.startup.lap("python")
-    if config.service_task:
-        _serve_data(config, config.service_task, progress_store)
-    elif role == EVALUATOR:
-        _evaluate(context)
-    elif config.strategy == PIPELINE:
-        _pipe(context)
-    elif config.strategy != "ParameterServer":
-        _train(context)
-    elif role == CHIEF:
-        _coordinate(context)
-    else:
-        _serve(config, progress_store)
+    role = config.cluster.task.role
+    with nullcontext() if config.script else copied_logs(config):
+        environment.prepare(os.environ)
+        log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
+        logs.log_versions(config.cluster.common_log_level)
+        context.startup.lap("python")
+        if config.service_task:
+            _serve_data(config, config.service_task, progress_store)
+        elif role == EVALUATOR:
+            _evaluate(context)
+        elif config.strategy == PIPELINE:
+            _pipe(context)
+        elif config.strategy != "ParameterServer":
+            _train(context)
+        elif role == CHIEF:
+            _coordinate(context)
+        else:
+            _serve(config, progress_store)
 
 
 def _interpret(script: Script, context: TaskContext) -> NoReturn:
