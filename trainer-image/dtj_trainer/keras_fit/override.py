@@ -39,6 +39,7 @@ from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.errors import UsageError, WorkersDiffer
 from dtj_trainer.keras_fit import adoption, generators, models, replica_losses
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
+from dtj_trainer.keras_fit.alone import Together
 from dtj_trainer.keras_fit.losses import FitLosses
 from dtj_trainer.keras_fit.replica_losses import (
     divided,
@@ -255,8 +256,8 @@ def _enumerate_iterator(original: Any, epoch: Any) -> Iterator[tuple[int, int, A
 def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any]) -> Any:
     strategy = model.distribute_strategy
     trains = step_function == model.train_step
-    if trains:
-        _watch.begin(strategy)
+    if trains and Together.current is not None:
+        Together.current.check_fit(strategy)
     if not several(strategy):
         if trains:
             adoption.check_made_apart(model)

@@ -20,9 +20,7 @@ from dtj_trainer.distribution.agreement import (
     agree_on_data,
     ending_together,
     exit_barrier,
-    leave_verdict,
     of_each_replica,
-    verdict,
 )
 from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, limit_seconds
 from dtj_trainer.distribution.strategies import peer_loss
@@ -80,6 +78,7 @@ def train(run: Run, strategy: Any) -> None:
     run = _in_single_steps_if_ragged(run, strategy.num_replicas_in_sync)
     config = run.config
     collective = config.strategy == "MultiWorkerMirrored"
+    changed = None
     with (
         peer_loss(config.cluster, remote=bool(config.tpu_runtimes)),
         ending_together(config, collective=collective),
@@ -101,7 +100,6 @@ def train(run: Run, strategy: Any) -> None:
         _train(run, strategy, training, controller)
         # All tasks read: what replicas keep each by itself is reduced over all of them.
         weights = [weight.numpy() for weight in training.model.weights]
-        changed = None
         if config.cluster.leads:
             try:
                 finish(
@@ -115,16 +113,12 @@ def train(run: Run, strategy: Any) -> None:
             except DataChanged as error:
                 changed = error
         if collective:
-            if config.cluster.leads:
-                leave_verdict(has_changed=changed is not None)
             exit_barrier(config)
-            if not config.cluster.leads and verdict():
-                changed = run.validation_data.changed()
-        if changed:
-            raise changed
         if not config.cluster.leads:
             run.progress_store.update(phase=Phase.DONE, step=controller.step, eta_seconds=None)
             leave_report(run.progress_store.document())
+    if changed:
+        raise changed
 
 
 def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
