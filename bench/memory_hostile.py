@@ -63,6 +63,7 @@ def main() -> None:
         _alone(options)
         return
     scenes: dict[str, Callable[[], Iterable[JsonObject]]] = {
+        "1 job of 10,000": lambda: [manifest("huge", roles={"worker": 10_000})],
         "1 job of 3,400": lambda: [manifest("digits", roles={"worker": 3_400})],
         "50 jobs of 1,000": lambda: [manifest(f"many-{n}", roles={"worker": 1_000}) for n in range(50)],
         f"{options.junk} of 1.3 MB": lambda: (_hostile(f"junk-{n}") for n in range(options.junk)),

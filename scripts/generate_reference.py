@@ -98,6 +98,10 @@ VARIABLES = {
     names.Env.TF_CONFIG: "the cluster and this replica's task. The evaluator and the data service are in no cluster",
     names.Env.CLUSTER: "the addresses in TF_CONFIG, from a ConfigMap of the job, if they have more than 1,024 bytes. "
     "TF_CONFIG refers to it, and the kubelet replaces the reference",
+    names.Env.CLUSTER_ADDRESS: "the address of a replica, with `{role}` and `{index}` in it, if TF_CONFIG would be too "
+    "long for a variable. dtj-launch and the trainer make TF_CONFIG from it; other programs find a TF_CONFIG that "
+    "TensorFlow refuses",
+    names.Env.CLUSTER_COUNTS: "the number of replicas of each role, along with DTJ_CLUSTER_ADDRESS",
     names.Env.JOB_NAME: "metadata.name",
     names.Env.JOB_UID: "metadata.uid, by which tasks identify each other at the start gate",
     names.Env.NAMESPACE: "metadata.namespace",

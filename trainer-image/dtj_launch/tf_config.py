@@ -6,7 +6,7 @@ The launcher and the trainer both use this parser, so that both refuse the same 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Tuple  # noqa: UP035  # evaluated, by any Python that a foreign image may have
 
@@ -36,7 +36,7 @@ def parse(environ: Mapping[str, str]) -> TfConfig:
         TfConfigError: TF_CONFIG is malformed, contradicts DTJ_ROLE or DTJ_INDEX, or lists the role of this task
             without its index.
     """
-    raw = environ.get("TF_CONFIG", "").strip()
+    raw = (written_out(environ) or environ.get("TF_CONFIG", "")).strip()
     config = _object(raw) if raw else {}
     cluster = _cluster(config.get("cluster", {}))
     role, index = _task(config.get("task", {}), environ)
@@ -45,6 +45,48 @@ def parse(environ: Mapping[str, str]) -> TfConfig:
             f"TF_CONFIG: task is {role} {index}, but cluster lists no such task; list its address there"
         )
     return TfConfig(role=role, index=index, cluster=cluster)
+
+
+def written_out(environ: Mapping[str, str]) -> str | None:
+    """TF_CONFIG of a job with more addresses than fit into one variable; None if the environment has all of it.
+
+    The operator gives a pod of such a job the number of tasks of each role and a pattern of their addresses.
+
+    Raises:
+        TfConfigError: DTJ_CLUSTER_COUNTS or DTJ_CLUSTER_ADDRESS cannot be used.
+    """
+    counts = environ.get("DTJ_CLUSTER_COUNTS")
+    if not counts:
+        return None
+    pattern = environ.get("DTJ_CLUSTER_ADDRESS", "")
+    try:
+        cluster = {
+            str(role): [pattern.format(role=role, index=index) for index in range(count)]
+            for role, count in json.loads(counts).items()
+        }
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise TfConfigError(
+            f"DTJ_CLUSTER_COUNTS={short(counts)} with DTJ_CLUSTER_ADDRESS={short(pattern)}: not a number of tasks for "
+            "each role with a pattern of their addresses; leave both to the operator, or unset both"
+        ) from None
+    given = environ.get("TF_CONFIG", "").strip()
+    task = _object(given).get("task", {}) if given else {}
+    return json.dumps({"cluster": cluster, "task": task}, separators=(",", ":"))
+
+
+def write_out(environ: MutableMapping[str, str]) -> None:
+    """Sets TF_CONFIG to all of it where the environment has only numbers: TensorFlow, and scripts, read that.
+
+    A process can have a longer variable than it can pass to the programs that it starts.
+
+    Raises:
+        TfConfigError: DTJ_CLUSTER_COUNTS or DTJ_CLUSTER_ADDRESS cannot be used.
+    """
+    whole = written_out(environ)
+    if whole is not None:
+        environ["TF_CONFIG"] = whole
+        for name in ("DTJ_CLUSTER_COUNTS", "DTJ_CLUSTER_ADDRESS"):
+            environ.pop(name, None)
 
 
 def likely_strategy(config: TfConfig) -> str | None:

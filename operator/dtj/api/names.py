@@ -86,6 +86,8 @@ class Env:
     TF_CONFIG: Final = "TF_CONFIG"
     PREFIX: Final = "DTJ_"
     CLUSTER: Final = "DTJ_CLUSTER"
+    CLUSTER_ADDRESS: Final = "DTJ_CLUSTER_ADDRESS"
+    CLUSTER_COUNTS: Final = "DTJ_CLUSTER_COUNTS"
     JOB_NAME: Final = "DTJ_JOB_NAME"
     JOB_UID: Final = "DTJ_JOB_UID"
     NAMESPACE: Final = "DTJ_NAMESPACE"

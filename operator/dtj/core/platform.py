@@ -26,6 +26,9 @@ class Network(Protocol):
     def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
         """``host:port`` of a replica's gRPC server, valid before its pod exists."""
 
+    def pattern(self, *, namespace: str, job: str, port: int) -> str | None:
+        """An address of the job with ``{role}`` and ``{index}`` in it; None if addresses follow no pattern."""
+
     def status_port(self, *, role: Role, index: int) -> int:
         """The port on which a replica serves its progress."""
 
@@ -57,8 +60,11 @@ class ClusterNetwork:
     domain: str = ""
 
     def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
+        return self.pattern(namespace=namespace, job=job, port=port).format(role=role, index=index)
+
+    def pattern(self, *, namespace: str, job: str, port: int) -> str:
         suffix = f".{self.domain}" if self.domain else ""
-        return f"{role}-{index}.{job}.{namespace}.svc{suffix}:{port}"
+        return f"{{role}}-{{index}}.{job}.{namespace}.svc{suffix}:{port}"
 
     def status_port(self, *, role: Role, index: int) -> int:
         return STATUS_PORT

@@ -17,7 +17,7 @@ from dtj.api.profiles import Profile
 from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
-from dtj.core.manifests.tf_config import Cluster
+from dtj.core.manifests.tf_config import Cluster, Delivery
 from dtj.core.platform import Platform
 from dtj.core.replicas import TRAINING_ROLES
 
@@ -61,7 +61,10 @@ def _variables(job: Job, spec: JobSpec, platform: Platform) -> tuple[Problem, ..
     """Variables with the addresses of all peers must stay below Linux's limit, else no container can start."""
     if sum(spec.replicas(role) for role in spec.roles()) <= _SURELY_FIT:
         return ()
-    lengths = [(Env.TF_CONFIG, "spec.replicaSpecs", Cluster(job, spec, platform).longest)]
+    cluster = Cluster(job, spec, platform)
+    lengths = (
+        [(Env.TF_CONFIG, "spec.replicaSpecs", cluster.longest)] if cluster.delivery is not Delivery.DERIVED else []
+    )
     for role in spec.roles():
         needs = accelerators.needs(spec, role, platform)
         if needs is not None and needs.tpu:

@@ -26,6 +26,9 @@ class LocalNetwork:
     def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
         return f"{HOST}:{self._ports[Replica(role, index)][0].number}"
 
+    def pattern(self, *, namespace: str, job: str, port: int) -> None:
+        """Each replica has a port of its own."""
+
     def status_port(self, *, role: Role, index: int) -> int:
         return self._ports[Replica(role, index)][1].number
 

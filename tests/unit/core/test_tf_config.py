@@ -1,8 +1,9 @@
-"""TF_CONFIG comes to the pods in two ways, by the length of the list of addresses; all mean the same."""
+"""TF_CONFIG comes to the pods in three ways, by the length of the list of addresses; all mean the same."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from itertools import accumulate
 from typing import Any
 
@@ -14,9 +15,10 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Env
 from dtj.api.spec import Role
 from dtj.core.manifests.pod import PodRenderer
-from dtj.core.manifests.tf_config import Cluster
+from dtj.core.manifests.tf_config import Cluster, Delivery
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
+from dtj_launch import tf_config
 from support.pod_environment import environment_of
 
 pytestmark = pytest.mark.unit
@@ -33,17 +35,20 @@ def pod(owner: Job, replica: Replica) -> JsonObject:
 
 
 def seen(owner: Job, replica: Replica) -> Any:
-    """TF_CONFIG as a program in the pod sees it."""
+    """TF_CONFIG as a program in the pod sees it, which the launcher has started."""
     made = cluster(owner)
     config_maps = {made.config_map_name: made.config_map()} if made.config_map_name else {}
     environ = environment_of(pod(owner, replica), config_maps)
+    tf_config.write_out(environ)
     return json.loads(environ[Env.TF_CONFIG])
 
 
-@pytest.mark.parametrize(("workers", "inline"), [(4, True), (60, False)])
-def test_each_way_brings_the_same_cluster_and_the_own_task(workers: int, inline: bool) -> None:
+@pytest.mark.parametrize(
+    ("workers", "delivery"), [(4, Delivery.INLINE), (60, Delivery.CONFIG_MAP), (9_000, Delivery.DERIVED)]
+)
+def test_each_way_brings_the_same_cluster_and_the_own_task(workers: int, delivery: Delivery) -> None:
     owner = job(strategy="ParameterServer", roles={"chief": 1, "worker": workers, "ps": 2})
-    assert cluster(owner).inline is inline
+    assert cluster(owner).delivery is delivery
     worker = Replica(Role.WORKER, workers - 1)
     config = seen(owner, worker)
     assert config["cluster"] == cluster(owner).addresses
@@ -53,7 +58,7 @@ def test_each_way_brings_the_same_cluster_and_the_own_task(workers: int, inline:
     assert seen(owner, Replica(Role.PS, 1)) == {**config, "task": {"type": "ps", "index": 1}}
 
 
-@pytest.mark.parametrize("workers", [1, 10, 28, 100, 1_000])
+@pytest.mark.parametrize("workers", [1, 10, 28, 100, 1_000, 10_000])
 def test_a_pod_has_at_most_four_kilobytes_besides_the_template_whatever_the_number_of_replicas(workers: int) -> None:
     template: JsonObject = {"spec": {"containers": [{"name": "trainer", "image": "x"}]}}
     body = manifest("j" * 45, roles={"worker": workers}, template=template)
@@ -64,10 +69,23 @@ def test_a_pod_has_at_most_four_kilobytes_besides_the_template_whatever_the_numb
 
 def test_addresses_are_inline_up_to_the_limit_and_one_more_makes_a_config_map() -> None:
     lengths = {count: cluster(job(roles={"worker": count})) for count in range(20, 40)}
-    inline = [count for count, made in lengths.items() if made.inline]
+    inline = [count for count, made in lengths.items() if made.delivery is Delivery.INLINE]
     assert inline == [*accumulate(inline[1:], lambda count, _: count + 1, initial=20)]
     text_of = json.dumps(lengths[inline[-1]].addresses, separators=(",", ":"))
     assert len(text_of) <= 1024 < len(text_of) + len(',"worker-30.digits.default.svc:2222"')
+
+
+def test_what_fits_into_one_variable_is_started_by_linux_and_one_more_is_derived() -> None:
+    counts = range(3_400, 3_700)
+    fits = max(n for n in counts if cluster(job(roles={"worker": n})).delivery is Delivery.CONFIG_MAP)
+    assert cluster(job(roles={"worker": fits + 1})).delivery is Delivery.DERIVED
+    made = cluster(job(roles={"worker": fits}))
+    environ = environment_of(pod(made.job, Replica(Role.WORKER, fits - 1)), {made.config_map_name: made.config_map()})
+    assert len(environ[Env.TF_CONFIG]) == made.longest
+    subprocess.run(["/bin/true"], env={"TF_CONFIG": environ[Env.TF_CONFIG]}, check=True)
+    more = json.dumps(seen(job(roles={"worker": fits + 1}), Replica(Role.WORKER, fits)), separators=(",", ":"))
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run(["/bin/true"], env={"TF_CONFIG": more}, check=True)
 
 
 def test_a_variable_of_the_user_that_refers_to_tf_config_gets_the_whole_of_it() -> None:
@@ -93,3 +111,8 @@ def test_the_config_map_is_immutable_and_the_job_owns_it() -> None:
     made = cluster(job(roles={"worker": 60}))
     assert made.config_map()["immutable"] is True
     assert dig(made.config_map(), "metadata", "ownerReferences", 0, "uid") == made.job.uid
+
+
+def test_a_program_without_the_launcher_does_not_take_itself_for_one_that_trains_alone() -> None:
+    environ = environment_of(pod(job(roles={"worker": 9_000}), Replica(Role.WORKER, 0)))
+    assert "start the program with dtj-launch" in json.loads(environ[Env.TF_CONFIG])["cluster"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +86,51 @@ def test_the_likely_strategy_follows_from_the_roles(listed: dict[str, list[str]]
 
 def test_an_ipv6_address_is_given_in_brackets() -> None:
     assert tf_config.parse(environ_of({"worker": ["[fd00::1]:2222"]})).cluster == {"worker": (("fd00::1", 2222),)}
+
+
+COUNTED = {
+    "DTJ_CLUSTER_COUNTS": '{"chief":1,"worker":9999}',
+    "DTJ_CLUSTER_ADDRESS": "{role}-{index}.digits.default.svc:2222",
+    "TF_CONFIG": '{"cluster":"too long for one variable","task":{"type":"worker","index":9998}}',
+}
+
+
+def test_a_cluster_that_is_given_by_numbers_is_the_one_with_all_addresses() -> None:
+    config = tf_config.parse(COUNTED)
+    assert (config.role, config.index) == ("worker", 9998)
+    assert {role: len(listed) for role, listed in config.cluster.items()} == {"chief": 1, "worker": 9999}
+    assert config.cluster["worker"][9998] == ("worker-9998.digits.default.svc", 2222)
+    environ = dict(COUNTED)
+    tf_config.write_out(environ)
+    assert environ.keys() == {"TF_CONFIG"}
+    assert tf_config.parse(environ) == config
+
+
+def test_an_environment_with_the_whole_cluster_stays_as_it_is() -> None:
+    environ = environ_of()
+    tf_config.write_out(environ)
+    assert environ == environ_of()
+
+
+@pytest.mark.parametrize(
+    ("counts", "pattern"),
+    [
+        ("{", "{role}-{index}:1"),
+        ("[]", "{role}-{index}:1"),
+        ('{"worker": "2"}', "{role}-{index}:1"),
+        ('{"worker": 2}', "{name}:1"),
+        ('{"worker": 2}', "{0}:1"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused_in_one_line(counts: str, pattern: str) -> None:
+    with pytest.raises(tf_config.TfConfigError, match="leave both to the operator, or unset both") as error:
+        tf_config.parse({"DTJ_CLUSTER_COUNTS": counts, "DTJ_CLUSTER_ADDRESS": pattern})
+    assert "\n" not in str(error.value)
+
+
+def test_a_program_that_the_launcher_starts_finds_all_of_tf_config() -> None:
+    program = "import os, json; c = json.loads(os.environ['TF_CONFIG']); print(len(c['cluster']['worker']), c['task'])"
+    command = [sys.executable, "-m", "dtj_launch", "--", sys.executable, "-c", program]
+    environ = {**os.environ, **COUNTED, "DTJ_STRATEGY": "Custom", "PYTHONPATH": str(SOURCE)}
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "9999 {'type': 'worker', 'index': 9998}\n"), ended.stderr

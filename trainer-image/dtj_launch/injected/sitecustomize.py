@@ -1,4 +1,4 @@
-"""Has a Python that the launcher starts print the stacks of all its threads on SIGQUIT.
+"""Has a Python that the launcher starts print the stacks of all its threads on SIGQUIT, and find all of TF_CONFIG.
 
 Found before any other module of this name, and runs that one as well: a distribution may have one of its own.
 """
@@ -14,6 +14,15 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 if sys.stderr is not None:
     faulthandler.register(signal.SIGQUIT, all_threads=True)
+if os.environ.get("DTJ_CLUSTER_COUNTS"):
+    _packages = os.path.dirname(os.path.dirname(_HERE))
+    sys.path.append(_packages)
+    try:
+        from dtj_launch import tf_config
+
+        tf_config.write_out(os.environ)
+    finally:
+        sys.path.remove(_packages)
 _next = importlib.machinery.PathFinder.find_spec(
     "sitecustomize", [path for path in sys.path if os.path.abspath(path) != _HERE]
 )

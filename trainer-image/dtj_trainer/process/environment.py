@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import MutableMapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dtj_launch import tf_config
@@ -20,6 +21,8 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     # The model code is TensorFlow's; a keras.json that names another backend must not break it.
     environ["KERAS_BACKEND"] = "tensorflow"
+    with suppress(tf_config.TfConfigError):  # reported when the options are read
+        tf_config.write_out(environ)
     # A variable that is there and empty means no cluster to us; TensorFlow would stumble over it.
     if not environ.get("TF_CONFIG", "").strip():
         environ.pop("TF_CONFIG", None)

@@ -10,12 +10,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cached_property
 from typing import Final, TypeAlias
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.names import Env
+from dtj.api.names import MAX_VARIABLE_LENGTH, Env
 from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.platform import Platform, address_of
@@ -27,6 +28,22 @@ Variables: TypeAlias = Mapping[str, str | JsonObject]
 
 CONFIG_MAP_KEY: Final = "cluster"
 """The key of the ConfigMap that holds the list of addresses."""
+
+_TOO_LONG: Final = "too long for one variable: start the program with dtj-launch, which lists the addresses itself"
+"""Stands where the cluster should be. TensorFlow refuses it, so that no program trains alone by mistake."""
+
+
+class Delivery(Enum):
+    """How the list of addresses comes to a pod."""
+
+    INLINE = auto()
+    """Each pod's manifest has it."""
+
+    CONFIG_MAP = auto()
+    """One ConfigMap of the job has it, and the kubelet puts it into TF_CONFIG."""
+
+    DERIVED = auto()
+    """It does not fit into one variable: the launcher makes it in the pod, from the number of replicas."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +59,15 @@ class Cluster:
     spec: JobSpec
     platform: Platform
 
-    @property
-    def inline(self) -> bool:
-        """Whether each pod's manifest has the addresses; else one ConfigMap of the job has them."""
+    @cached_property
+    def delivery(self) -> Delivery:
+        """How the addresses come to the pods of this job. All its pods get them in the same way."""
         limit = self.platform.inline_addresses
-        return limit is None or len(self._json) <= limit
+        if limit is None or self._length <= limit:
+            return Delivery.INLINE
+        if len(f"{Env.TF_CONFIG}=") + self.longest > MAX_VARIABLE_LENGTH and self._pattern is not None:
+            return Delivery.DERIVED
+        return Delivery.CONFIG_MAP
 
     @cached_property
     def addresses(self) -> dict[str, list[str]]:
@@ -58,10 +79,17 @@ class Cluster:
     def variables(self, replica: Replica) -> Variables:
         """TF_CONFIG of one replica, and the variables that it is made of; the same ``cluster`` for all replicas."""
         task = f'"task":{{"type":"{replica.role}","index":{replica.index}}}'
-        if self.inline:
+        if self.delivery is Delivery.INLINE:
             return {Env.TF_CONFIG: f'{{"cluster":{self._json},{task}}}'}
-        reference: JsonObject = {"configMapKeyRef": {"name": self.config_map_name, "key": CONFIG_MAP_KEY}}
-        return {Env.CLUSTER: reference, Env.TF_CONFIG: f'{{"cluster":$({Env.CLUSTER}),{task}}}'}
+        if self.delivery is Delivery.CONFIG_MAP:
+            reference: JsonObject = {"configMapKeyRef": {"name": self.config_map_name, "key": CONFIG_MAP_KEY}}
+            return {Env.CLUSTER: reference, Env.TF_CONFIG: f'{{"cluster":$({Env.CLUSTER}),{task}}}'}
+        assert self._pattern is not None
+        return {
+            Env.CLUSTER_ADDRESS: self._pattern,
+            Env.CLUSTER_COUNTS: _compact({str(role): count for role, count in self._counts}),
+            Env.TF_CONFIG: f'{{"cluster":"{_TOO_LONG}",{task}}}',
+        }
 
     @cached_property
     def config_map_name(self) -> str:
@@ -69,7 +97,7 @@ class Cluster:
 
         It changes with the content and with the UID of the job: a ConfigMap that has this name has this content.
         """
-        if self.inline:
+        if self.delivery is not Delivery.CONFIG_MAP:
             return ""
         digest = hashlib.sha256(f"{self.job.uid} {self._json}".encode()).hexdigest()[:10]
         return f"{self.job.name}-cluster-{digest}"
@@ -86,9 +114,23 @@ class Cluster:
 
     @cached_property
     def longest(self) -> int:
-        """Characters of the longest TF_CONFIG of the job, to the byte."""
+        """Characters of the longest TF_CONFIG of the job, to the byte, found without making any."""
         task = max(len(f'"{role}","index":{self.spec.replicas(role) - 1}') for role in self.spec.roles())
-        return len('{"cluster":,"task":{"type":}}') + len(self._json) + task
+        return len('{"cluster":,"task":{"type":}}') + self._length + task
+
+    @cached_property
+    def _length(self) -> int:
+        """Characters of the list of addresses."""
+        lists = (len(f'"{role}":[],') + self._length_of_addresses(role, count) for role, count in self._counts)
+        return len("{}") + max(sum(lists) - 1, 0)
+
+    def _length_of_addresses(self, role: Role, count: int) -> int:
+        """Characters of the addresses of a role, in quotes, with commas between them."""
+        if self._pattern is None:
+            lengths = sum(len(self._address(Replica(role, index))) for index in range(count))
+        else:
+            lengths = count * len(self._pattern.format(role=role, index="")) + _digits(count)
+        return lengths + count * len('"",') - 1
 
     @cached_property
     def _json(self) -> str:
@@ -98,9 +140,18 @@ class Cluster:
     def _counts(self) -> tuple[tuple[Role, int], ...]:
         return tuple((role, count) for role in CLUSTER_ROLES if (count := self.spec.replicas(role)) > 0)
 
+    @cached_property
+    def _pattern(self) -> str | None:
+        return self.platform.network.pattern(namespace=self.job.namespace, job=self.job.name, port=self.spec.port)
+
     def _address(self, replica: Replica) -> str:
         return address_of(replica, self.job, self.spec, self.platform.network)
 
 
 def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+def _digits(count: int) -> int:
+    """Digits of the numbers from 0 to below ``count``."""
+    return sum(count - first for first in (0, *(10**power for power in range(1, len(str(count))))) if first < count)
