@@ -3,7 +3,7 @@
     PYTHONPATH=operator:tests:trainer-image python bench/memory_hostile.py
     PYTHONPATH=operator:tests:trainer-image python bench/memory_hostile.py --alone
 
-Scenes, each with an operator of its own: one job of 3,400 replicas, fifty of 1,000, a hundred suspended ones of
+Scenes, each with an operator of its own: one job of 10,000 replicas, fifty of 1,000, a hundred suspended ones of
 1.3 MB, whose templates hold what no schema knows, 32 of 256 KiB with six roles that are to start, and a hundred
 Services of 1.2 MiB with our label. The operator's peak is read while it works, and again from an operator that is
 started when the objects are there. It is stopped where it goes beyond ``--stop-mib``.

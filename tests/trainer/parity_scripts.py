@@ -80,6 +80,7 @@ CALLS = (
     "batches of one example", "tf.data of one batch", "tf.data, repeated, steps_per_epoch", "drop_remainder",
     "auto_shard_policy DATA", "generators", "PyDataset", "experimental_distribute_dataset",
     "distribute_datasets_from_function", "fit twice, initial_epoch", "evaluate", "predict",
+    "train_on_batch, test_on_batch, predict_on_batch",
 )  # fmt: skip
 CALL = "call"
 STEPS = (

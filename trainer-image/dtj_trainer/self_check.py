@@ -200,6 +200,8 @@ def _fit_of_scripts() -> None:
         own.fit(labels, labels, batch_size=2, verbose=0)
         arrays = labels.numpy(), labels.numpy()
         own.fit((arrays for _ in range(2)), steps_per_epoch=2, verbose=0)
+        own.train_on_batch(*arrays)
+        require(own.predict_on_batch(arrays[0]).shape == (8, 1), "rows are predicted twice", library="keras")
         alone = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         alone.compile("sgd", "mse", **_PLAIN)
         alone.fit(tf.data.Dataset.from_tensors(arrays), verbose=0)

@@ -251,6 +251,15 @@ def called(how):
     def fit(*given, **options):
         history.append(model.fit(*given, verbose=0, **options).history)
 
+    def on_batches():
+        for part in (slice(0, 17), slice(17, 34), slice(34, 35)):
+            for more in ({}, {"sample_weight": weights[part]}):
+                history.append(model.train_on_batch(inputs[part], labels[part], **more))
+                history.append(model.test_on_batch(inputs[part], labels[part], **more))
+            history.append(model.train_on_batch(inputs[part], labels[part], **classes))
+            history.append(model.predict_on_batch(inputs[part]).tolist())
+            model.reset_metrics()
+
     def evaluate():
         history.append(model.evaluate(data, verbose=0))
         history.append(model.evaluate(inputs, labels, batch_size=7, sample_weight=weights, verbose=0))
@@ -288,6 +297,7 @@ def called(how):
         "fit twice, initial_epoch": lambda: (fit(data), fit(data, initial_epoch=1, epochs=3)),
         "evaluate": evaluate,
         "predict": predict,
+        "train_on_batch, test_on_batch, predict_on_batch": on_batches,
     }.get(how, lambda: fit(data, epochs=2, validation_data=data))()  # fmt: skip
     return measured(model, history)
 

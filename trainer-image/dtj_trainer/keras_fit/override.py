@@ -37,7 +37,7 @@ from dtj_trainer.compat.optimizers import averages_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.errors import UsageError, WorkersDiffer
-from dtj_trainer.keras_fit import adoption, generators, models, replica_losses
+from dtj_trainer.keras_fit import adoption, batches, models, replica_losses
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.alone import Together
 from dtj_trainer.keras_fit.losses import FitLosses
@@ -87,9 +87,7 @@ def install(config: Config) -> None:
     if _installed:
         return
     _installed = True
-    _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function)
-    on_batch = ("train_on_batch", "test_on_batch", "predict_on_batch")
-    _replace(keras_trainer.TensorFlowTrainer, **dict.fromkeys(on_batch, _on_batch))
+    _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function, predict_on_batch)
     _replace(keras_trainer.TensorFlowTrainer, _get_metrics_result_or_logs=shown)
     _replace(keras.metrics.Mean, update_state=update_mean)
     _replace(keras_core.Variable, _direct_assign=adoption.assign)
@@ -107,7 +105,7 @@ def install(config: Config) -> None:
     _replace(keras.optimizers.Optimizer, ours.apply)
     _replace(keras.optimizers.LossScaleOptimizer, ours.apply)
     tf.data.Dataset.from_generator = staticmethod(
-        functools.partial(generators.from_generator, tf.data.Dataset.from_generator)
+        functools.partial(batches.from_generator, tf.data.Dataset.from_generator)
     )
     callbacks = keras.callbacks
     _replace(callbacks.ModelCheckpoint, _save_model=_save_best)
@@ -279,17 +277,20 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
 
     results = Results(model)
 
-    @tf.autograph.experimental.do_not_convert
-    def of_replica(data: Any) -> Any:
-        with share_of(data), own_step(model if own else None, divides=divides):
-            return results.returned(step_function(data))
+    def replica_step(*, equal: bool) -> Any:
+        @tf.autograph.experimental.do_not_convert
+        def of_replica(data: Any) -> Any:
+            with share_of(data, equal=equal), own_step(model if own else None, divides=divides):
+                return results.returned(step_function(data))
 
-    def one_step(data: Any) -> Any:
+        return model._autoconvert_optionals(of_replica)
+
+    def one_step(data: Any, *, equal: bool = True) -> Any:
         with step_of_fit(trains), results.noting(owners_of(model)):
-            return strategy.run(model._autoconvert_optionals(of_replica), args=(data,))
+            return strategy.run(replica_step(equal=equal), args=(data,))
 
-    def on_data(data: Any) -> Any:
-        return _means(strategy, one_step(data), by_replica=trains)
+    def on_data(data: Any, *, equal: bool = True) -> Any:
+        return _means(strategy, one_step(data, equal=equal), by_replica=trains)
 
     def steps(iterator: Any, count: Any) -> Any:
         def body(taken: Any) -> tuple[Any]:
@@ -301,29 +302,36 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return on_data(next(iterator))
 
     if not model.run_eagerly:
+        on_data = tf.function(on_data, reduce_retracing=True, autograph=False)
         steps = tf.function(steps, reduce_retracing=True, autograph=False)
 
-    def function(iterator: _Steps) -> Any:
+    compared = False
+
+    def on_batch(iterator: Any) -> Any:
+        nonlocal compared
+        data = batches.divide(strategy, next(iterator), asked=model, compared=not compared)
+        compared = True
+        return on_data(data, equal=False)
+
+    def function(iterator: Any) -> Any:
+        whole = not isinstance(iterator, _Steps)
         results.show()
         with _watch.step():
-            outputs = _take(model, iterator, steps)
+            outputs = on_batch(iterator) if whole else _take(model, iterator, steps)
         if trains and outputs is not None:
             outputs, not_finite = outputs
             losses.replicas(model, not_finite)
-        return outputs
+        return batches.results(model, outputs) if whole else outputs
 
     return function
 
 
-def _on_batch(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-    """Keras gives the whole batch to each replica: rows are predicted once by each, and sums count as often."""
+def predict_on_batch(original: Any, model: Any, x: Any) -> Any:
+    """Each replica predicts its part of the rows."""
     strategy = model.distribute_strategy
     if several(strategy):
-        raise UsageError(
-            f"{original.__name__} with {strategy.num_replicas_in_sync} replicas: nothing says which examples each "
-            "takes; call fit, evaluate or predict with the batch, as by fit(x, y, batch_size=len(x), shuffle=False)"
-        )
-    return original(model, *args, **kwargs)
+        x = batches.divide(strategy, x, asked=model, compared=model.predict_function is None)
+    return original(model, x)
 
 
 def _take(model: Any, iterator: _Steps, steps: Callable[[Any, Any], Any]) -> Any:

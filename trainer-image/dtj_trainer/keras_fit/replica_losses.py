@@ -111,14 +111,17 @@ def own_step(model: Any, *, divides: bool) -> Iterator[None]:
 
 
 @contextmanager
-def share_of(data: Any) -> Iterator[None]:
-    """In a replica's step: which part of the whole batch it has."""
+def share_of(data: Any, *, equal: bool) -> Iterator[None]:
+    """In a replica's step: which part of the whole batch it has.
+
+    Args:
+        equal: in a graph, whether a number of examples that is known shows that all replicas have it.
+    """
     context = tf.distribute.get_replica_context()
     replicas = context.num_replicas_in_sync
     tensor = next((one for one in tree.flatten(data) if one is not None), None)
     shape = getattr(tensor, "shape", None)
-    # In a graph, a number of examples that is known is that of all replicas.
-    static = not tf.executing_eagerly() and shape is not None and shape.rank and shape[0] is not None
+    static = equal and not tf.executing_eagerly() and shape is not None and shape.rank and shape[0] is not None
     if shape is None or shape.rank == 0 or static:
         share = tf.constant(1.0 / replicas)
     else:
