@@ -40,7 +40,6 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "ParameterServer that skips a loss which is not finite": manifest(
         strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, runPolicy={"onNaN": "Skip"}
     ),
-    "a rollback without a checkpoint": manifest(runPolicy={"onNaN": "Rollback"}),
     "a null role": manifest(replicaSpecs=_roles(worker={"replicas": 1}, chief=None)),
     "no role at all": manifest(replicaSpecs=_roles()),
     "no replica at all": manifest(roles={"worker": 0}),

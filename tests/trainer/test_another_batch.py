@@ -1,6 +1,8 @@
 """A run that resumes with another global batch, such as that of another number of replicas."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -9,7 +11,6 @@ from dtj_trainer.config.execution import BatchSize
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course
-from log_lines import log_lines
 from trainer.cluster import Job
 from trainer.data_files import opened, taken, write
 
@@ -17,18 +18,20 @@ DIGITS = {"examples": 1438, "epochs": 10}
 """225 steps of 64 examples, 113 steps of 128."""
 
 
-def seen(*, batch: int, step: int, examples: int = -1) -> SeenExamples:
-    """Of a run with this batch that has restored a checkpoint of this step; -1: one that does not say its batch."""
-    found = SeenExamples(Course(**DIGITS, batch=batch), tf.Variable(step, dtype=tf.int64))
-    if examples >= 0:
-        found.parts["examples"][0].assign(examples)
-        found.parts["batch"][0].assign(examples // step)
+def seen(*, batch: int, step: int, examples: int) -> SeenExamples:
+    """Of a run with this batch that has restored a checkpoint of this step."""
+    config = SimpleNamespace(batch_size=BatchSize(each_replica=64), cluster=SimpleNamespace(leads=True))
+    run: Any = SimpleNamespace(config=config, validation_data=SimpleNamespace(refresh=lambda: None))
+    step_variable, total = (tf.Variable(value, dtype=tf.int64) for value in (step, 0))
+    found = SeenExamples(run, Course(**DIGITS, batch=batch), step=step_variable, total_steps=total)
+    found._examples.assign(examples)
+    found._batch.assign(examples // step)
     return found
 
 
-def resume(found: SeenExamples, *, per_replica: bool, total_steps: int = 225, by_files: bool = False) -> Course:
-    asked = BatchSize(each_replica=64) if per_replica else BatchSize(whole_job=found.course.batch)
-    return found.resume(asked, "/c/ckpt-200", total_steps=total_steps, by_files=by_files, leads=True)
+def resume(found: SeenExamples, *, by_files: bool = False) -> Course:
+    found.course = found._resumed("/c/ckpt-200", by_files=by_files)
+    return found.course
 
 
 def test_a_run_of_another_number_of_replicas_trains_the_rest_of_its_epochs(folder: Path) -> None:
@@ -66,42 +69,15 @@ def test_the_batches_after_a_change_are_the_next_examples(tmp_path: Path, form: 
 
 def test_examples_seen_and_not_steps_say_where_a_run_is() -> None:
     found = seen(batch=128, step=200, examples=200 * 64)
-    course = resume(found, per_replica=True)
+    course = resume(found)
     assert course.total_steps == 200 + 13
     assert (course.epoch_of(200), course.epoch_of(213)) == (9, 10)
-    found.refresh()
-    assert [int(found.parts[name][0]) for name in ("examples", "batch")] == [200 * 64, 128]
+    found._refresh()
+    assert (int(found._examples), int(found._batch)) == (200 * 64, 128)
 
 
 def test_files_that_workers_divide_are_refused_another_batch() -> None:
     found = seen(batch=128, step=200, examples=200 * 64)
     with pytest.raises(UsageError, match=r"^--shard=file: .* has a global batch of 64, this run one of 128 \(--per-re"):
-        resume(found, per_replica=True, by_files=True)
-    assert resume(seen(batch=64, step=9, examples=9 * 64), per_replica=True, by_files=True).offset == 0
-
-
-def test_a_checkpoint_that_does_not_say_its_batch_is_resumed_with_the_same_one() -> None:
-    with log_lines() as printed:
-        assert resume(seen(batch=64, step=200), per_replica=True).total_steps == 225
-    assert len(printed) == 1
-    assert printed[0].endswith("does not say its batch; it is taken for one of 64 (--per-replica-batch-size=64)")
-    # Of 8 epochs, whereas the run has 10.
-    with log_lines() as printed:
-        assert resume(seen(batch=64, step=180), per_replica=False, total_steps=180).total_steps == 225
-    assert printed[0].endswith("it is taken for one of 64 (--batch-size=64) and of 8 epochs")
-
-
-@pytest.mark.parametrize(
-    ("batch", "step", "per_replica", "flag"),
-    [
-        (128, 200, True, "--per-replica-batch-size=64"),
-        (128, 100, True, "--per-replica-batch-size=64"),
-        (128, 200, False, "--batch-size=128"),
-        (100, 50, False, "--batch-size=100"),
-    ],
-)
-def test_a_checkpoint_that_does_not_say_its_batch_is_refused_another_one(
-    batch: int, step: int, per_replica: bool, flag: str
-) -> None:
-    with pytest.raises(UsageError, match=rf"^checkpoint /c/ckpt-200: an older version .* 225 steps.*\({flag}\); resum"):
-        resume(seen(batch=batch, step=step), per_replica=per_replica)
+        resume(found, by_files=True)
+    assert resume(seen(batch=64, step=9, examples=9 * 64), by_files=True).offset == 0

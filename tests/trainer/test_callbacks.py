@@ -1,4 +1,4 @@
-"""The callback in the `fit` of either Keras, out of one file in an image that has nothing else of ours."""
+"""The callback in the `fit` of either Keras, in an image that has the launcher and nothing else of ours."""
 
 import json
 import shutil
@@ -16,9 +16,9 @@ SCRIPT = Path(__file__).resolve().parent / "scripts" / "shown.py"
 
 
 def fitted(folder: Path, library: str, port: str, *paths: str) -> subprocess.CompletedProcess[str]:
-    """A script that has but the copied file, after its two fits."""
+    """A script that has but the launcher's package, after its two fits."""
     shutil.copy(SCRIPT, folder)
-    shutil.copy(SOURCE / "dtj_launch" / "progress.py", folder / "copied.py")
+    shutil.copytree(SOURCE / "dtj_launch", folder / "dtj_launch")
     environ = {**inherited(), "DTJ_STATUS_PORT": port, "TF_CPP_MIN_LOG_LEVEL": "3"}
     del environ["PYTHONPATH"]
     return subprocess.run(
@@ -28,7 +28,7 @@ def fitted(folder: Path, library: str, port: str, *paths: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
-def test_the_file_alone_shows_the_fit_of_either_keras(tmp_path: Path, library: str) -> None:
+def test_the_package_alone_shows_the_fit_of_either_keras(tmp_path: Path, library: str) -> None:
     (port,) = free_ports(1)
     ended = fitted(tmp_path, library, str(port), "/status", "/metrics", "/healthz")
     assert ended.returncode == 0, ended.stderr
@@ -61,13 +61,12 @@ def test_a_port_that_is_none_is_one_warning(tmp_path: Path) -> None:
     assert ended.stderr.count("the progress is not shown: ValueError: ") == 1
 
 
-def test_in_a_script_of_the_trainers_the_copied_file_shows_on_the_trainers_port(folder: Path) -> None:
+def test_a_script_of_the_trainers_shows_on_the_trainers_port(folder: Path) -> None:
     folder.mkdir()
-    shutil.copy(SOURCE / "dtj_launch" / "progress.py", folder / "copied.py")
     (port,) = free_ports(1)
     (folder / "loop.py").write_text(
-        "import copied, urllib.request\n"
-        "copied.report(step=5, total=10, epoch=1, metrics={'loss': 0.5}, last_checkpoint=4)\n"
+        "import urllib.request\nfrom dtj_launch import progress\n"
+        "progress.report(step=5, total=10, epoch=1, metrics={'loss': 0.5}, last_checkpoint=4)\n"
         f"print(urllib.request.urlopen('http://127.0.0.1:{port}/status').read().decode())\n"
     )
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=["--script=loop.py"]) as job:

@@ -151,9 +151,10 @@ def test_a_change_during_the_training_is_found_by_the_evaluation_at_the_end(
 ) -> None:
     with job_of(folder, "once_saved()", "--checkpoint-every-steps=5", *options, strategy=strategy, roles=roles) as job:
         job.start()
-        ended = list(job.replicas.values())[: 1 if strategy == "Pipeline" else None]
-        assert {one.wait() for one in ended} == {2}
-    assert all("the held-out examples changed since" in one.last_words for one in ended)
+        leader, *others = job.replicas.values()
+        assert leader.wait() == 2
+        assert [one.wait() for one in others if strategy != "Pipeline"] == [0] * (strategy == "MultiWorkerMirrored")
+    assert "the held-out examples changed since" in leader.last_words
     assert not (folder / "logs" / "result.json").exists()
 
 
@@ -215,35 +216,11 @@ def test_files_that_changed_are_found_at_the_resume_by_their_option(folder: Path
     assert job["worker-0"].last_words.startswith("--held-out=test.csv: the held-out examples are not those of ")
 
 
-def test_held_out_examples_that_are_trained_on_as_well_give_a_warning(folder: Path) -> None:
-    with job_of(folder, "{'training': examples, 'held_out': examples.take(100)}") as job:
-        assert job.start().wait() == {"worker-0": 0}
-    assert "100 of the first 100 held_out examples are among the first 256 training examples" in job["worker-0"].log
-
-
 def test_an_evaluator_refuses_held_out_examples_that_are_not_those_of_the_training(folder: Path) -> None:
     data = "reversed_late(os.environ['DTJ_ROLE'] == 'evaluator')"
     with job_of(folder, data, roles={"worker": 1, "evaluator": 1}) as job:
         assert job.start().wait() == {"worker-0": 0, "evaluator-0": 2}
     assert "are not those of checkpoint" in job["evaluator-0"].last_words
-
-
-def test_a_checkpoint_without_the_digest_is_read(folder: Path) -> None:
-    tf = pytest.importorskip("tensorflow")
-    from dtj_trainer.checkpoint.manager import Store
-    from dtj_trainer.checkpoint.state import State
-
-    def state(**parts: object) -> State:
-        step, total = (tf.Variable(1, dtype=tf.int64) for _ in range(2))
-        return State(weights=[tf.Variable([1.0])], optimizer=[], step=step, total_steps=total, **parts)
-
-    folder.mkdir(parents=True)
-    Store(state(), folder, keep=1, writes=True).save(1)
-    digest = tf.Variable([7, 7, 7, 7], dtype=tf.int64)
-    store = Store(state(held_out=[digest]), folder, keep=1, writes=False)
-    store.restore_newest()
-    assert store.last_step == 1
-    assert digest.numpy().tolist() == [7, 7, 7, 7]
 
 
 def test_the_digest_does_not_depend_on_the_batch_size_and_knows_places() -> None:

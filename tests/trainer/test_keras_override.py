@@ -23,7 +23,7 @@ REPLICATED = (
     "shuffled", "of_unknown_length", "weighted", "summed", "masked", "clipped", "normalized", "with_metrics",
     "of_two_outputs", "own_step", "eager", "averaged", "scaled_and_averaged", "scaled_and_clipped",
     "of_one_number", "of_a_sum", "of_other_losses", "own_compute_loss", "own_means", "on_batches", "of_own_arrays",
-    "masked_and_normalized", "own_list_of_means",
+    "masked_and_normalized", "own_list_of_means", "own_sums",
 )  # fmt: skip
 """Functions of scripts/replicas.py."""
 REFUSED = {
@@ -34,9 +34,10 @@ REFUSED = {
     "adds_a_sum": "a loss of add_loss is",
     "own_state": "sequential/centres/mean depends on the examples",
     "compares_examples": "Contrasts.compute_loss is not known to be the mean over the examples",
-    "leaves_out_examples": "LeavesOut.train_step takes gradients of a mean or a sum that is not one of what",
-    "compares_in_its_step": "Pairs.train_step takes gradients of a mean or a sum that is not one of what",
-    "own_root": "OwnRoot.train_step takes gradients of what is no sum of means",
+    "leaves_out_examples": "LeavesOut.train_step takes gradients of what is neither the mean nor the sum of what",
+    "compares_in_its_step": "Pairs.train_step takes gradients of what is neither the mean nor the sum of what",
+    "own_root_of_noise": "RootOfNoise.train_step takes gradients of what is neither the mean nor the sum of what",
+    "own_root": "OwnRoot.train_step takes gradients of what is neither the mean nor the sum of what",
 }
 """Functions there, and what they are refused with."""
 

@@ -158,9 +158,13 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(folder: Path, a
 def test_a_checkpoint_of_another_model_is_refused_in_one_line(folder: Path) -> None:
     import tensorflow as tf
 
+    from dtj_trainer.checkpoint.state import State
+
     with Job(folder, strategy="OneDevice", roles=ONE) as job:
-        weights = [tf.Variable(tf.zeros([3, 3, 1, 16]))]
-        tf.train.Checkpoint(weights=weights).write(str(job.checkpoints / "ckpt-7"))
+        step, total = (tf.Variable(7, dtype=tf.int64) for _ in range(2))
+        other = State(step=step, total_steps=total, weights=[tf.Variable(tf.zeros([3, 3, 1, 16]))])
+        job.checkpoints.mkdir(parents=True, exist_ok=True)
+        other.write(other.snapshot("/device:CPU:0"), job.checkpoints / "ckpt-7", "/device:CPU:0")
         worker = job.start()["worker-0"]
         assert worker.wait() == 2
     assert re.fullmatch(

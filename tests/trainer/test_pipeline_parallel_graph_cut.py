@@ -166,9 +166,8 @@ def test_the_leader_keeps_the_whole_model_on_its_cpu(monkeypatch: pytest.MonkeyP
 
     for owner, name in ((roles, "start_gate"), (roles.environment, "configure"), (leader, "connect")):
         monkeypatch.setattr(owner, name, Mock())
-    for name in ("_connecting", "_fed"):
-        monkeypatch.setattr(roles, name, lambda _: nullcontext())
-    monkeypatch.setattr(roles, "_run_in_time", lambda _: note("the first look at the model"))
+    monkeypatch.setattr(roles, "_connecting", lambda _: nullcontext())
+    monkeypatch.setattr(roles, "_prepared", lambda _: nullcontext(note("the first look at the model")))
     monkeypatch.setattr(leader, "train", lambda _: note("training, checkpoints, evaluation and export"))
     cluster = SimpleNamespace(task=Task("chief", 0), leads=True)
     roles._pipe(Mock(config=SimpleNamespace(cluster=cluster)))

@@ -179,29 +179,6 @@ def test_a_pipeline_that_hangs_in_a_step_names_the_worker_that_the_others_wait_f
     run_until_stalled(folder, *options, strategy="Pipeline", roles={"worker": 2}, name=name)
 
 
-@pytest.mark.parametrize(
-    ("stages", "link"),
-    [
-        ([(8, 8), (8, 8), (8, 0)], None),
-        ([(8, 4), (8, 4), (7, 0)], (1, 2)),
-        ([(8, 4), (5, 4), (5, 0)], (0, 1)),
-        ([(8, 4), (8, 4), (8, 0)], (2, 1)),
-        ([(8, 4), (8, 7), (8, 0)], (2, 1)),
-        ([(8, 4), (8, 8), (8, 0)], (1, 0)),
-    ],
-)
-def test_what_was_sent_and_did_not_arrive_is_found_by_what_the_stages_have_computed(
-    stages: list[tuple[int, int]], link: tuple[int, int] | None
-) -> None:
-    from dtj_trainer.pipeline_parallel.stage_progress import PieceCounts, missing
-
-    counts = [
-        PieceCounts(forward_begun=forward, forward_ended=forward, backward_begun=backward, backward_ended=backward)
-        for forward, backward in stages
-    ]
-    assert missing(counts) == link
-
-
 def test_a_parameter_server_worker_that_waits_for_its_data_is_named(folder: Path) -> None:
     run_until_stalled(
         folder, "--model=mine:tf_keras_model", "--data=mine:stuck_data",

@@ -53,11 +53,11 @@ import tensorflow as tf
 strategy = tf.distribute.{strategy}()
 with strategy.scope():
     v = tf.Variable(1.0)
-print("replicas", strategy.num_replicas_in_sync)
-import threading
-for thread in threading.enumerate():
-    if thread.name == "alone":
-        thread.join()
+def learn():
+    with tf.GradientTape() as tape:
+        loss = v * v
+    return tf.distribute.get_replica_context().all_reduce("sum", tape.gradient(loss, v))
+tf.function(strategy.run)(learn)
 from dtj_trainer.process.task_context import TaskContext
 print("reported", TaskContext.current.progress_store.progress.warning)
 """
@@ -72,7 +72,7 @@ def test_a_script_that_trains_alone_in_a_job_of_two_workers_is_noticed(
     with Job(
         folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"], imported=True
     ) as job:
-        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+        assert set(job.start().wait().values()) == {2 if warns else 0}
     for replica in job.replicas.values():
         assert ("warning: train.py trains alone: the job has 2 workers" in replica.log) == warns, replica.log
         assert ("reported train.py trains alone" in replica.log) == warns, replica.log

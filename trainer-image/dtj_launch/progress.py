@@ -1,40 +1,26 @@
 """How far the training is: the numbers, the line that people read, and what GET /status and /metrics answer.
 
 `DTJCallback` and `report` show a training to the operator, with the Keras that calls them, in any image that has
-dtj-launch. The file also works alone, copied under any name: it imports the standard library and nothing else of this
-package. A training must never be hurt by being watched: what fails here is one warning.
+dtj-launch. A training must never be hurt by being watched: what fails here is one warning. Standard library only.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import functools
-import json
 import logging
 import os
-import re
-import selectors
-import socket
-import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
-from http import HTTPStatus
 from typing import Any
 
+from .status_server import serve_status
+
 log, UTC = logging.getLogger(__name__), timezone.utc
-_RATE_SECONDS, _LOOK_SECONDS, _STACKS_SECONDS = 20.0, 0.5, 10.0
-_READERS = 16
-"""Connections at the same time: of more, the oldest is ended. The operator and Prometheus need one each."""
-_READER_SECONDS = 10.0
-_LONGEST_REQUEST = 8192
-_HEADS_END = re.compile(rb"\r?\n\r?\n")
-_TEXT = "text/plain; charset=utf-8"
+_RATE_SECONDS, _LOOK_SECONDS = 20.0, 0.5
 
 
 class Phase(Enum):
@@ -217,118 +203,6 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float | None:
     return steps / seconds if seconds > 0 and steps > 0 else None
 
 
-def serve_status(store: ProgressStore, port: int, *, host: str = "") -> _Server | None:
-    """Serves GET /status, /metrics and /healthz, and POST /stacks, which prints where all threads are.
-
-    On a thread of its own, until the process ends; on all interfaces, or on the address `host`. Returns None, after one
-    warning, if it cannot.
-    """
-    try:
-        server = _Server(host, port, store)
-    except OSError as error:
-        log.warning(f"no status on port {port}: {error.strerror}; the training continues without it")
-        return None
-    threading.Thread(target=server.run, name="status", daemon=True).start()
-    return server
-
-
-class _Server:
-    """A client that reaches its port can occupy one thread and `_READERS` connections for moments, and no more."""
-
-    def __init__(self, host: str, port: int, store: ProgressStore) -> None:
-        dual = not host and socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
-        self.listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
-        self.listener.setblocking(False)
-        self.closing = False
-        self._store, self._printed = store, float("-inf")
-        self._until: dict[socket.socket, float] = {}  # of each connection, oldest first, when its time is over
-
-    def run(self) -> None:
-        with closing(self.listener), selectors.DefaultSelector() as selector:
-            selector.register(self.listener, selectors.EVENT_READ)
-            while not self.closing:
-                for key, _ in selector.select(0.5):
-                    if key.fileobj is self.listener:
-                        self._accept(selector)
-                    elif key.fileobj in self._until:
-                        self._go_on(selector, key.fileobj, key.data)
-                now = time.monotonic()
-                for reader in [reader for reader, until in self._until.items() if until <= now]:
-                    self._end(selector, reader)
-
-    def _accept(self, selector: selectors.BaseSelector) -> None:
-        if len(self._until) >= _READERS:
-            self._end(selector, next(iter(self._until)))
-        try:
-            reader, _ = self.listener.accept()
-        except OSError:
-            time.sleep(0.05)  # no descriptor is left: the training needs the processor more than this loop
-            return
-        reader.setblocking(False)
-        self._until[reader] = time.monotonic() + _READER_SECONDS
-        selector.register(reader, selectors.EVENT_READ)
-        self._go_on(selector, reader, self._talk(reader))
-
-    def _go_on(self, selector: selectors.BaseSelector, reader: Any, talk: Iterator[int]) -> None:
-        try:
-            selector.modify(reader, next(talk), talk)
-        except Exception:  # noqa: BLE001 - whatever it is, the next reader is to be answered
-            self._end(selector, reader)
-
-    def _talk(self, reader: socket.socket) -> Iterator[int]:
-        """The course of one connection, which yields what it waits for."""
-        head, more = b"", b"?"
-        while more and not _HEADS_END.search(head) and len(head) <= _LONGEST_REQUEST:
-            yield selectors.EVENT_READ
-            more = reader.recv(4096)
-            head += more
-        left = memoryview(self._answer(head))
-        while left:
-            yield selectors.EVENT_WRITE
-            left = left[reader.send(left) :]
-        reader.shutdown(socket.SHUT_WR)
-        while more:  # what it still sends is let go: to close before that would cut the answer off
-            yield selectors.EVENT_READ
-            more = reader.recv(4096)
-
-    def _end(self, selector: selectors.BaseSelector, reader: socket.socket) -> None:
-        del self._until[reader]
-        selector.unregister(reader)
-        reader.close()
-
-    def _answer(self, head: bytes) -> bytes:
-        """The answer to a request with this head, whatever bytes it is made of."""
-        code, kind, text = self._page(head)
-        body = text.encode(errors="replace")
-        fields = f"Allow: GET, POST\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}"
-        return f"HTTP/1.1 {code.value} {code.phrase}\r\n{fields}\r\n\r\n".encode() + body
-
-    def _page(self, head: bytes) -> tuple[HTTPStatus, str, str]:
-        words = head.partition(b"\n")[0].split()
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or len(head) > _LONGEST_REQUEST:
-            return HTTPStatus.BAD_REQUEST, _TEXT, f"not a request of HTTP/1 in {_LONGEST_REQUEST} bytes\n"
-        method, path, _ = words
-        if method == b"POST":
-            return self._stacks(path)
-        if method != b"GET":
-            return HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, "only GET, and POST /stacks\n"
-        if path == b"/status":
-            return HTTPStatus.OK, "application/json", json.dumps(self._store.document())
-        if path == b"/metrics":
-            return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", self._store.exposition()
-        if path == b"/healthz":
-            return HTTPStatus.OK, _TEXT, "ok\n"
-        return HTTPStatus.NOT_FOUND, _TEXT, "not found; try /status, /metrics or /healthz\n"
-
-    def _stacks(self, path: bytes) -> tuple[HTTPStatus, str, str]:
-        if path == b"/stacks" and time.monotonic() - self._printed >= _STACKS_SECONDS:
-            self._printed = time.monotonic()
-            faulthandler.dump_traceback(all_threads=True)
-            return HTTPStatus.OK, _TEXT, "the stacks are in the log\n"
-        return HTTPStatus.NOT_FOUND, _TEXT, "not found, or the stacks were printed a moment ago\n"
-
-
 class _Publisher:
     """What this process shows of a training that the trainer does not drive."""
 
@@ -338,7 +212,7 @@ class _Publisher:
         self.warned = False
 
     def shown(self) -> ProgressStore:
-        """The board that is served on DTJ_STATUS_PORT; where there is no such port nobody looks at it."""
+        """The store that is served on DTJ_STATUS_PORT; where there is no such port nobody looks at it."""
         if self.store is None:
             self.store = ProgressStore()
             self.store.update(phase=Phase.TRAINING)
@@ -351,13 +225,8 @@ _publisher = _Publisher()
 
 
 def publish_on(store: ProgressStore) -> None:
-    """From now on `report` and `DTJCallback` write to this board, which is served already."""
+    """From now on `report` and `DTJCallback` write to this store, which is served already."""
     _publisher.store = store
-
-
-def _common() -> _Publisher:
-    """The trainer's own where it runs this process: a copy of this file must not serve on the same port again."""
-    return getattr(sys.modules.get("dtj_launch.progress"), "_publisher", _publisher)
 
 
 def _harmless(function: Callable[..., None]) -> Callable[..., None]:
@@ -368,8 +237,8 @@ def _harmless(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*arguments, **named)
         except Exception as error:  # noqa: BLE001 - a training must not end because it is watched
-            if not _common().warned:
-                _common().warned = True
+            if not _publisher.warned:
+                _publisher.warned = True
                 log.warning(f"the progress is not shown: {type(error).__name__}: {error}")
 
     return call
@@ -400,8 +269,7 @@ def report(
         step_seconds: of this replica's own part of a step, without waiting for others: it shows which one is slow.
         last_checkpoint: step of the newest checkpoint.
     """
-    publisher = _common()
-    store = publisher.shown()
+    store = _publisher.shown()
     given = {"step": step, "total_steps": total, "epoch": epoch, "epochs": epochs}
     given["last_checkpoint_step"] = last_checkpoint
     changes: dict[str, Any] = {name: int(value) for name, value in given.items() if value is not None}
@@ -410,13 +278,13 @@ def report(
     if metrics is not None:
         changes["metrics"] = {str(name): float(value) for name, value in metrics.items()}
     if step is not None:
-        if publisher.meter is None:
-            publisher.meter = Meter(batch=batch_size or 0, step=step)
-        publisher.meter.mark(step)
+        if _publisher.meter is None:
+            _publisher.meter = Meter(batch=batch_size or 0, step=step)
+        _publisher.meter.mark(step)
         total = changes.get("total_steps", store.progress.total_steps)
-        changes["eta_seconds"] = publisher.meter.eta(total) if total else None
+        changes["eta_seconds"] = _publisher.meter.eta(total) if total else None
         # Nothing a second is what comes out where the batch is not known.
-        changes["examples_per_second"] = publisher.meter.examples_per_second or None
+        changes["examples_per_second"] = _publisher.meter.examples_per_second or None
     store.update(phase=Phase.TRAINING, **changes)
 
 
@@ -451,7 +319,7 @@ class DTJCallback:
     def on_train_begin(self, logs: Any = None) -> None:
         """Another `fit` counts from zero."""
         self._before = self._in_epoch = 0
-        _common().meter = None
+        _publisher.meter = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """The steps of the epochs before are counted, or, after a start in the middle, known from their length."""

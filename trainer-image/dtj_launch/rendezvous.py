@@ -16,7 +16,7 @@ the loss may hold the port for some seconds, and TensorFlow's coordination servi
 So the tasks exchange a handshake, and each notes the peers whose handshake it received. A pair has met when either side
 reached the other; both note it, so no task waits for a peer that has gone on.
 
-Standard library only, and nothing of this project: a launcher that has no TensorFlow can use it as it is.
+Standard library only: a launcher that has no TensorFlow can use it as it is.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import selectors
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
-from dataclasses import dataclass
 from typing import Tuple  # noqa: UP035  # evaluated, by any Python that a foreign image may have
+
+from .connections import HANG_UP, READ, Connections
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +50,6 @@ _CALLER_SECONDS = 5.0
 """Time that a caller has in total. A peer needs one round trip; another client must not hold a connection for long."""
 MAX_CALLERS = 256
 """Connections to one gate at the same time; peers come and go within moments, also where there are many more."""
-_LAST_CALLERS_SECONDS = 0.5
-"""For how long a gate that closes waits until the peers that it has answered hang up."""
 _MAX_NAMES = 20_000
 """Names that are noted where nobody has to prove anything: more than a job may have replicas."""
 _PAUSES_SECONDS = (0.02, 0.04, 0.08, 0.2)
@@ -74,9 +70,7 @@ class PeersMissing(Exception):
 class ReadinessListener:
     """Accepts connections on this task's port, so that peers see that the task is there, and answers handshakes.
 
-    Whatever a caller sends, and however slowly, costs it its connection and nothing else: one thread serves all
-    callers, each has `_CALLER_SECONDS` in total, and if there are too many, the oldest is disconnected. With a key,
-    only callers that have it are answered and noted: TensorFlow's port may be open to pods of other jobs.
+    With a key, only callers that have it are answered and noted: TensorFlow's port may be open to pods of other jobs.
 
     Raises:
         OSError: the port is in use.
@@ -93,123 +87,35 @@ class ReadinessListener:
         """The names of the peers whose handshake this task received."""
         self._key = key
         self._attempt = attempt
-        self._answer_text = _greeting(_ANSWER, name, attempt, key).encode()
-        self._open: dict[socket.socket, _Caller] = {}
-        self._closing = False
-        self._listener = _listen(host, port)
-        self.port: int = self._listener.getsockname()[1]
-        self._wakeup, self._woken = socket.socketpair()
-        self._thread = threading.Thread(target=self._serve, name="start gate", daemon=True)
-        self._thread.start()
+        self._answer = _greeting(_ANSWER, name, attempt, key).encode()
+        self._connections = Connections(
+            host, port, self._talk, name="start gate", most=MAX_CALLERS, seconds=_CALLER_SECONDS
+        )
+        self.port: int = self._connections.address[1]
 
     def close(self) -> None:
-        """Gives the port back; once this returns another server can bind it. Waits for nobody but answered peers."""
-        self._closing = True
-        self._wakeup.close()
-        self._thread.join()
+        """Gives the port back; once this returns another server can bind it."""
+        self._connections.close()
 
-    def _serve(self) -> None:
-        with closing(self._woken), closing(self._listener), selectors.DefaultSelector() as selector:
-            selector.register(self._woken, selectors.EVENT_READ)
-            selector.register(self._listener, selectors.EVENT_READ)
-            while not self._closing:
-                self._look(selector, self._next_deadline())
-        with selectors.DefaultSelector() as selector:
-            # The side that closes first keeps the port in TIME_WAIT: let that be the caller, which has its answer.
-            for caller in [caller for caller in self._open.values() if not caller.answered]:
-                self._disconnect(caller)
-            until = time.monotonic() + _LAST_CALLERS_SECONDS
-            for caller in self._open.values():
-                selector.register(caller.connection, selectors.EVENT_READ, caller)
-            while self._open and time.monotonic() < until:
-                self._look(selector, until)
-        for caller in list(self._open.values()):
-            self._disconnect(caller)
-
-    def _look(self, selector: selectors.BaseSelector, until: float | None) -> None:
-        """Serves the callers that send something until `until`, and closes those whose time is over."""
-        for ready, _ in selector.select(None if until is None else max(0.0, until - time.monotonic())):
-            if ready.fileobj is self._listener:
-                self._accept(selector)
-            elif isinstance(ready.data, _Caller) and ready.data.connection in self._open:
-                try:
-                    over = self._hear(ready.data)
-                except (OSError, ValueError):
-                    over = True  # it hung up, or says what nobody can read: the others are still to be served
-                if over:
-                    self._disconnect(ready.data, selector)
-        now = time.monotonic()
-        for caller in [caller for caller in self._open.values() if caller.until <= now]:
-            self._disconnect(caller, selector)
-
-    def _next_deadline(self) -> float | None:
-        return min((caller.until for caller in self._open.values()), default=None)
-
-    def _accept(self, selector: selectors.BaseSelector) -> None:
-        if len(self._open) >= MAX_CALLERS:
-            self._disconnect(next(iter(self._open.values())), selector)
-        try:
-            accepted, _ = self._listener.accept()
-        except OSError:
-            # It went already; or there is no descriptor left, which the oldest caller gives back.
-            for oldest in list(self._open.values())[:1]:
-                self._disconnect(oldest, selector)
-            return
-        accepted.setblocking(False)
-        caller = _Caller(accepted, until=time.monotonic() + _CALLER_SECONDS)
-        self._open[accepted] = caller
-        selector.register(accepted, selectors.EVENT_READ, caller)
-
-    def _hear(self, caller: _Caller) -> bool:
-        """Takes what a caller says. Returns whether there is nothing more to expect of it."""
-        received = caller.connection.recv(_LONGEST_GREETING)
-        if not received or caller.answered:
-            return True
-        caller.received += received
-        if not _may_be_greeting(caller.received):
-            return True
-        if not caller.received.endswith(b"\n"):
-            return False
-        greeted = _parsed(caller.received, _CALL, self._key)
+    def _talk(self, caller: socket.socket) -> Iterator[int]:
+        # A reset leaves nothing on the port that TensorFlow is about to bind.
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        received = b""
+        while not received.endswith(b"\n"):
+            yield READ
+            more = caller.recv(_LONGEST_GREETING)
+            received += more
+            if not more or not _may_be_greeting(received):
+                return
+        greeted = _parsed(received, _CALL, self._key)
         if greeted is None:
-            return True
+            return
         name, attempt = greeted
         if attempt == self._attempt and len(self.callers) < _MAX_NAMES:
             self.callers.add(name)
-        caller.connection.send(self._answer_text)
-        caller.answered = True
-        return False
-
-    def _disconnect(self, caller: _Caller, selector: selectors.BaseSelector | None = None) -> None:
-        del self._open[caller.connection]
-        if selector is not None:
-            selector.unregister(caller.connection)
-        with closing(caller.connection), suppress(OSError):
-            if not caller.answered:
-                # A reset leaves nothing on the port that TensorFlow is about to bind.
-                caller.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-@dataclass(eq=False)
-class _Caller:
-    """One connection to a listener."""
-
-    connection: socket.socket
-    until: float
-    received: bytes = b""
-    answered: bool = False
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    if host:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=128)
-    else:
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
-        listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual, backlog=128)
-    listener.setblocking(False)
-    return listener
+        caller.send(self._answer)
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+        yield HANG_UP
 
 
 def prove_free(port: int) -> None:

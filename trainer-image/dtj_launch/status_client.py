@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
 
 _EVERY_SECONDS = 1.0
 _AFTER_SILENCE_SECONDS = 3.0
@@ -49,15 +49,9 @@ def status_port(environ: Mapping[str, str]) -> int | None:
 
 
 def _status(port: int) -> Mapping[str, object] | None:
-    with suppress(OSError, ValueError), socket.create_connection(("127.0.0.1", port), _ANSWER_SECONDS) as asked:
-        asked.sendall(b"GET /status HTTP/1.0\r\n\r\n")
-        answer = b""
-        until = time.monotonic() + _ANSWER_SECONDS
-        while len(answer) < _MAX_BYTES and time.monotonic() < until:
-            more = asked.recv(_MAX_BYTES)
-            if not more:
-                break
-            answer += more
-        document = json.loads(answer.partition(b"\r\n\r\n")[2])
+    asked = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
+    with closing(asked), suppress(OSError, ValueError, HTTPException):
+        asked.request("GET", "/status")
+        document = json.loads(asked.getresponse().read(_MAX_BYTES))
         return document if isinstance(document, dict) else None
     return None

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
-from dtj_launch import progress
 from dtj_launch.progress import Phase, ProgressStore
 from dtj_launch.rendezvous import prove_free
+from dtj_launch.status_server import serve_status
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config import entry_points
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
@@ -43,34 +43,29 @@ def launch(config: Config, termination: Termination) -> None:
     progress_store.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     context = TaskContext(config=config, progress_store=progress_store, termination=termination)
     if config.status_port:
-        progress.serve_status(progress_store, config.status_port, host=config.bind_address)
+        serve_status(progress_store, config.status_port, host=config.bind_address)
     check_outputs(config)
     entry_points.check(config.user_code)
-    with nullcontext() if config.script else copied_logs(config):
-        _launch(config, context)
-
-
-def _launch(config: Config, context: TaskContext) -> None:
-    progress_store = context.progress_store
-    role = config.cluster.task.role
     if config.script and not config.service_task:
         _interpret(config.script, context)
-    environment.prepare(os.environ)
-    log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
-    logs.log_versions(config.cluster.common_log_level)
-    context.startup.lap("python")
-    if config.service_task:
-        _serve_data(config, config.service_task, progress_store)
-    elif role == EVALUATOR:
-        _evaluate(context)
-    elif config.strategy == PIPELINE:
-        _pipe(context)
-    elif config.strategy != "ParameterServer":
-        _train(context)
-    elif role == CHIEF:
-        _coordinate(context)
-    else:
-        _serve(config, progress_store)
+    role = config.cluster.task.role
+    with nullcontext() if config.script else copied_logs(config):
+        environment.prepare(os.environ)
+        log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
+        logs.log_versions(config.cluster.common_log_level)
+        context.startup.lap("python")
+        if config.service_task:
+            _serve_data(config, config.service_task, progress_store)
+        elif role == EVALUATOR:
+            _evaluate(context)
+        elif config.strategy == PIPELINE:
+            _pipe(context)
+        elif config.strategy != "ParameterServer":
+            _train(context)
+        elif role == CHIEF:
+            _coordinate(context)
+        else:
+            _serve(config, progress_store)
 
 
 def _interpret(script: Script, context: TaskContext) -> NoReturn:
@@ -99,8 +94,7 @@ def _train(context: TaskContext) -> None:
         start_gate.wait_for_roles(config, CHIEF, WORKER)
     with _connecting(context):
         strategy = strategies.make_strategy(config)
-    run = _run_in_time(context)
-    with _fed(run):
+    with _prepared(context) as run:
         synchronous.train(run, strategy)
 
 
@@ -114,8 +108,7 @@ def _coordinate(context: TaskContext) -> None:
     start_gate.wait_for_roles(config, WORKER, PS)
     with _connecting(context):
         strategy = parameter_server.make_parameter_server_strategy()
-    run = _run_in_time(context)
-    with _fed(run):
+    with _prepared(context) as run:
         parameter_server.train(run, strategy)
 
 
@@ -154,10 +147,8 @@ def _pipe(context: TaskContext) -> None:
     start_gate.wait_for_roles(config, WORKER)
     with _connecting(context):
         leader.connect(config)
-    with leader.on_its_cpu(config):
-        run = _run_in_time(context)
-        with _fed(run):
-            leader.train(run)
+    with leader.on_its_cpu(config), _prepared(context) as run:
+        leader.train(run)
 
 
 def _serve(config: Config, progress_store: ProgressStore) -> None:
@@ -169,11 +160,9 @@ def _serve(config: Config, progress_store: ProgressStore) -> None:
 
 def _evaluate(context: TaskContext) -> None:
     environment.configure()
-    from dtj_trainer.data.source import diagnosing_data_errors
     from dtj_trainer.training import evaluator
 
-    run = _run(context)
-    with diagnosing_data_errors(run.data):
+    with _prepared(context, awaited=False) as run:
         evaluator.watch(run)
 
 
@@ -193,31 +182,25 @@ def _connecting(context: TaskContext) -> Iterator[None]:
     context.startup.lap("strategy")
 
 
-def _run(context: TaskContext) -> Run:
-    """What is to be learned, and from what. After the strategy is made: it may run TensorFlow."""
+@contextmanager
+def _prepared(context: TaskContext, *, awaited: bool = True) -> Iterator[Run]:
+    """What is to be learned, and from what; while it is in use, the file is named that data fail in.
+
+    To be entered after the strategy is made: it may run TensorFlow.
+
+    Args:
+        awaited: whether others wait for this task: they would wait without end for data that block.
+    """
     from dtj_trainer import problem
+    from dtj_trainer.data.source import diagnosing_data_errors
+    from dtj_trainer.distribution.stall_watch import data_watch
     from dtj_trainer.training.reporting import Run
 
     config = context.config
-    task, data = problem.prepare(config)
-    context.startup.lap("data")
-    return Run(context=context, task=task, data=data)
-
-
-def _run_in_time(context: TaskContext) -> Run:
-    """The same where others wait for this task: they would wait without end for data that block."""
-    from dtj_trainer.distribution.stall_watch import data_watch
-
-    with data_watch(context.config):
-        return _run(context)
-
-
-@contextmanager
-def _fed(run: Run) -> Iterator[None]:
-    """While data are needed: says which file is to blame when they fail."""
-    from dtj_trainer.data import source
-
-    if run.config.data.service is not None:
-        start_gate.wait_for_dispatcher(run.config, run.config.data.service)
-    with source.diagnosing_data_errors(run.data):
-        yield
+    with data_watch(config) if awaited else nullcontext():
+        task, data = problem.prepare(config)
+        context.startup.lap("data")
+    if awaited and config.data.service is not None:
+        start_gate.wait_for_dispatcher(config, config.data.service)
+    with diagnosing_data_errors(data):
+        yield Run(context=context, task=task, data=data)

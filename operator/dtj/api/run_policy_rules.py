@@ -35,13 +35,6 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
         field="runPolicy.onNaN",
     ),
     Rule(
-        at=(SPEC,),
-        cel=f"!has(self.runPolicy.onNaN) || self.runPolicy.onNaN != '{OnNaN.ROLLBACK}' || has(self.checkpoint)",
-        message="Rollback needs a checkpoint: set checkpoint, or another onNaN",
-        holds=lambda spec: dig(spec, "runPolicy", "onNaN") != OnNaN.ROLLBACK or spec.get("checkpoint") is not None,
-        field="runPolicy.onNaN",
-    ),
-    Rule(
         at=(SCHEDULING,),
         cel=f"!has(self.queue) || self.gang in [{', '.join(repr(str(gang)) for gang in QUEUEING)}]",
         message="only Kueue and Volcano have queues: remove queue, or change gang",

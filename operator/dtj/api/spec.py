@@ -105,7 +105,6 @@ class OnNaN(StrEnum):
     """What the trainer does when a loss is NaN or infinite."""
 
     FAIL = "Fail"
-    ROLLBACK = "Rollback"
     SKIP = "Skip"
 
 
@@ -329,8 +328,8 @@ class RunPolicy(SpecModel):
     on_nan: OnNaN | None = Field(
         default=None,
         alias="onNaN",
-        description="onNaN is what the trainer does when a loss is NaN or infinite: Fail (its default), Rollback "
-        "(return to the last checkpoint and leave out the batch) or Skip (skip the update).",
+        description="onNaN is what the trainer does when a loss is NaN or infinite: Fail (its default) or Skip (skip "
+        "the update).",
     )
     on_out_of_memory: OnOutOfMemory | None = Field(
         default=None,

@@ -225,6 +225,25 @@ def compares_in_its_step():
     return of_a_class(Pairs)
 
 
+class Sums(OfMeans):
+    def loss_of(self, values, wanted):
+        return 0.01 * tf.reduce_sum((wanted - self(values, training=True)) ** 2)
+
+
+def own_sums():
+    return of_a_class(Sums, "mse")
+
+
+class RootOfNoise(OfMeans):
+    def loss_of(self, values, wanted):
+        noise = keras.random.normal(tf.shape(wanted), seed=1)
+        return tf.sqrt(tf.reduce_mean((wanted + noise - self(values, training=True)) ** 2))
+
+
+def own_root_of_noise():
+    return of_a_class(RootOfNoise)
+
+
 class OwnRoot(keras.Model):
     def train_step(self, data):
         with tf.GradientTape() as tape:

@@ -237,7 +237,7 @@ class TestCheckpoints:
         assert (variables["DTJ_CHECKPOINT_EVERY_STEPS"], variables["DTJ_CHECKPOINT_KEEP"]) == ("50", "2")
         assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
 
-    @pytest.mark.parametrize(("on_nan", "value"), [(None, None), ("Fail", "fail"), ("Rollback", "rollback")])
+    @pytest.mark.parametrize(("on_nan", "value"), [(None, None), ("Fail", "fail"), ("Skip", "skip")])
     def test_the_trainer_is_configured_for_a_loss_that_is_not_finite(
         self, on_nan: str | None, value: str | None
     ) -> None:

@@ -307,7 +307,7 @@ def test_a_flood_of_connections_takes_no_threads_and_keeps_no_peer_out(monkeypat
             with suppress(OSError):
                 caller.sendall(b"dtj-gate 1 x")
         assert threading.active_count() == before
-        assert len(gates.doorbells[0]._open) <= 20
+        assert len(gates.doorbells[0]._connections._until) <= 20
         gates.rendezvous(1)
 
 
@@ -337,7 +337,7 @@ def test_who_answers_in_a_peers_place_without_the_key_is_not_taken_for_it() -> N
 
 def test_a_gate_of_a_local_run_listens_on_loopback_alone() -> None:
     with closing(ReadinessListener(0, host="127.0.0.1")) as listener:
-        assert listener._listener.getsockname()[0] == "127.0.0.1"
+        assert listener._connections.address[0] == "127.0.0.1"
         assert probe(("127.0.0.1", listener.port)) is None
 
 

@@ -87,7 +87,8 @@ def test_a_marker_that_names_another_file_of_this_machine_is_not_used(
     victim.parent.mkdir()
     victim.write_text("mine")
     named = name.format(absolute=victim)
-    memory.write("run/ckpt-7.complete", json.dumps({"step": 7, "files": {INDEX: 5, named: 4}}).encode())
+    document = {"step": 7, "files": {INDEX: 5, named: 4}, "digests": {INDEX: "0", named: "0"}}
+    memory.write("run/ckpt-7.complete", json.dumps(document).encode())
     memory.write(f"run/{INDEX}", b"index")
     with caplog.at_level(logging.WARNING):
         assert not mirror.fetch(7)
@@ -104,8 +105,9 @@ def test_a_marker_that_names_another_file_of_this_machine_is_not_used(
         b"{}",
         b'{"files": []}',
         b'{"files": {}}',
-        b'{"files": {"ckpt-7.index": "many"}}',
-        b'{"files": {"ckpt-7.index": Infinity}}',
+        b'{"files": {"ckpt-7.index": 5}}',
+        b'{"files": {"ckpt-7.index": "many"}, "digests": {"ckpt-7.index": "0"}}',
+        b'{"files": {"ckpt-7.index": Infinity}, "digests": {"ckpt-7.index": "0"}}',
         b'{"files": {"ckpt-7.index": 5}, "digests": null}',
         b"\xff",
         b"[" * 100_000,
@@ -149,14 +151,3 @@ def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_not_used(
     (line,) = caplog.messages
     assert not any(path.is_dir() for path in (tmp_path / "cache").iterdir())
     assert line.startswith("checkpoint s3://team/run/ckpt-7: its files are not those that its marker names")
-
-
-def test_the_marker_of_an_older_version_names_no_digests_and_is_read(
-    memory: Memory, mirror: CheckpointMirror, tmp_path: Path
-) -> None:
-    save(tmp_path / "writer", b"weights")
-    document = json.loads(memory.read("run/ckpt-7.complete"))
-    del document["digests"]
-    memory.write("run/ckpt-7.complete", json.dumps(document).encode())
-    assert mirror.fetch(7)
-    assert (tmp_path / "cache" / WEIGHTS).read_bytes() == b"weights"

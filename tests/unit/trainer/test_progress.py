@@ -1,8 +1,6 @@
 """Progress: the line, the document, the rates, and the schedule of the trainer, without TensorFlow."""
 
-import ast
 import json
-import sys
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
@@ -10,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dtj_launch import progress
-from dtj_launch.progress import Meter, Phase, Progress, ProgressStore, serve_status
+from dtj_launch.progress import Meter, Phase, Progress, ProgressStore
+from dtj_launch.status_server import serve_status
 from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
 from dtj_trainer.metrics.step_timing import ComputeTimer, Every, EverySteps
 from dtj_trainer.process.environment import cpu_limit, set_threads
@@ -75,23 +73,6 @@ def test_the_exposition_is_what_prometheus_reads() -> None:
     for line in values:
         name = line.partition("{")[0].partition(" ")[0]
         assert f"# TYPE {name} gauge" in lines
-
-
-def test_the_file_that_is_copied_into_other_images_suits_their_python_and_needs_nothing_of_ours() -> None:
-    source = Path(progress.__file__).read_text()
-    tree = ast.parse(source, feature_version=(3, 8))
-    imported = {
-        name
-        for node in ast.walk(tree)
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or "."]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
 def test_the_line_says_what_is_known() -> None:
@@ -220,7 +201,7 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
         assert serve_status(board, port) is None
     assert len(printed) == 1
     assert printed[0].startswith(f"warning: no status on port {port}: ")
-    server.closing = True
+    server.close()
 
 
 @pytest.mark.parametrize(

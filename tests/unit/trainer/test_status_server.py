@@ -11,33 +11,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtj_launch import progress
-from dtj_launch.progress import ProgressStore, _Server, serve_status
+from dtj_launch import status_server
+from dtj_launch.connections import Connections
+from dtj_launch.progress import ProgressStore
+from dtj_launch.status_server import serve_status
 
 STATUS = b"GET /status HTTP/1.0\r\nHost: x\r\n\r\n"
 
 
 @contextmanager
-def serving(host: str = "127.0.0.1") -> Iterator[_Server]:
+def serving(host: str = "127.0.0.1") -> Iterator[Connections]:
     board = ProgressStore()
     board.update(step=7, total_steps=10)
     server = serve_status(board, 0, host=host)
     assert server is not None
     yield server
-    server.closing = True
+    server.close()
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[_Server]:
+def server() -> Iterator[Connections]:
     with serving() as server:
         yield server
 
 
-def connect(server: _Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.listener.getsockname()[1]), 60)
+def connect(server: Connections) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.address[1]), 60)
 
 
-def ask(server: _Server, request: bytes) -> bytes:
+def ask(server: Connections, request: bytes) -> bytes:
     """All that is answered to a caller that says this and hangs up its half of the line."""
     answer = b""
     with connect(server) as caller, suppress(ConnectionError):
@@ -48,7 +50,7 @@ def ask(server: _Server, request: bytes) -> bytes:
     return answer
 
 
-def is_well(server: _Server) -> bool:
+def is_well(server: Connections) -> bool:
     return bool(json.loads(ask(server, STATUS).partition(b"\r\n\r\n")[2])["percent"] == 70)
 
 
@@ -67,7 +69,7 @@ def is_well(server: _Server) -> bool:
     ],
 )
 def test_what_it_does_not_serve_is_refused_in_one_line(
-    server: _Server, request_line: bytes, first_line: bytes, body: bytes
+    server: Connections, request_line: bytes, first_line: bytes, body: bytes
 ) -> None:
     head, _, text = ask(server, request_line + b"\r\n\r\n").partition(b"\r\n\r\n")
     assert head.splitlines()[0] == b"HTTP/1.1 " + first_line
@@ -79,7 +81,7 @@ WORDS = [b"GET", b"POST", b"/status", b"/metrics", b" ", b"HTTP/1.1", b"\r\n", b
 
 @settings(max_examples=150, deadline=None)
 @given(pieces=st.lists(st.one_of(st.binary(max_size=200), st.sampled_from(WORDS)), max_size=12))
-def test_it_survives_any_bytes_and_answers_the_next_reader(server: _Server, pieces: list[bytes]) -> None:
+def test_it_survives_any_bytes_and_answers_the_next_reader(server: Connections, pieces: list[bytes]) -> None:
     answer = ask(server, b"".join(pieces))
     assert answer.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4")) or answer == b""
     assert is_well(server)
@@ -92,12 +94,12 @@ def test_a_flood_of_connections_takes_no_threads_and_keeps_no_reader_out() -> No
             with suppress(ConnectionError):
                 flood.enter_context(connect(server)).sendall(b"G")
         assert threading.active_count() <= before
-        assert len(server._until) <= progress._READERS
+        assert len(server._until) <= status_server._READERS
         assert is_well(server)
 
 
 def test_a_reader_that_sends_byte_after_byte_is_ended_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_READER_SECONDS", 0.5)
+    monkeypatch.setattr(status_server, "_READER_SECONDS", 0.5)
     with serving() as server, connect(server) as slow, suppress(ConnectionError):
         slow.settimeout(0.05)
         while True:  # without a limit in total, this goes on until the test's own limit
@@ -108,7 +110,7 @@ def test_a_reader_that_sends_byte_after_byte_is_ended_when_its_time_is_over(monk
 
 
 def test_a_reader_that_does_not_read_is_ended_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_READER_SECONDS", 0.5)
+    monkeypatch.setattr(status_server, "_READER_SECONDS", 0.5)
     board = ProgressStore()
     board.update(metrics={"m" * 20_000_000: 1.0})
     server = serve_status(board, 0, host="127.0.0.1")
@@ -119,10 +121,10 @@ def test_a_reader_that_does_not_read_is_ended_when_its_time_is_over(monkeypatch:
             time.sleep(0.01)
         while server._until:
             time.sleep(0.01)
-    server.closing = True
+    server.close()
 
 
-def test_the_stacks_are_printed_once_in_ten_seconds_at_most(server: _Server, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_stacks_are_printed_once_in_ten_seconds(server: Connections, capfd: pytest.CaptureFixture[str]) -> None:
     answers = [ask(server, b"POST /stacks HTTP/1.0\r\n\r\n") for _ in range(5)]
     assert [answer.split(b" ", 2)[1] for answer in answers].count(b"404") >= 4
     assert capfd.readouterr().err.count("Current thread") <= 1
@@ -130,6 +132,6 @@ def test_the_stacks_are_printed_once_in_ten_seconds_at_most(server: _Server, cap
 
 def test_in_a_local_run_it_listens_on_loopback_alone() -> None:
     with serving("127.0.0.1") as server:
-        assert server.listener.getsockname()[0] == "127.0.0.1"
+        assert server.address[0] == "127.0.0.1"
     with serving("") as server:
-        assert server.listener.getsockname()[0] in ("::", "0.0.0.0")
+        assert server.address[0] in ("::", "0.0.0.0")

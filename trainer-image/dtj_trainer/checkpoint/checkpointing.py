@@ -14,10 +14,10 @@ import tensorflow as tf
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.manager import SAVE_SECONDS, Store
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.nonfinite import NotFiniteStep, last_words, on_which, workers_of
+from dtj_trainer.config.nonfinite import last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import KEY_VALUE_SECONDS, Vote, of_each_replica
-from dtj_trainer.errors import NotSaved, PeerLost, Preempted, TrainerError, WorkersDiffer
+from dtj_trainer.errors import NotFinite, NotSaved, PeerLost, Preempted, TrainerError, WorkersDiffer
 from dtj_trainer.metrics.step_timing import Every, EverySteps
 
 _SEEN_SECONDS = 60.0
@@ -74,7 +74,7 @@ class Checkpointing:
         """Makes sure that weights and optimizer are finite after this step, at which the loop stands.
 
         Raises:
-            NotFiniteStep: they are not.
+            NotFinite: they are not.
         """
         if self._finite != step:
             if found := self._find_not_finite():
@@ -86,10 +86,6 @@ class Checkpointing:
         """The weights may have changed without a step."""
         self._saved = self._finite = None
 
-    def restored(self, step: int) -> None:
-        """The weights are those of this step's checkpoint again."""
-        self._saved = self._finite = step
-
     def is_saved(self, step: int) -> bool:
         """Whether `save` has saved this step."""
         return self._saved == step
@@ -98,7 +94,7 @@ class Checkpointing:
         """Saves the step that the loop stands at, unless it is saved, and returns when it is; on all tasks, or on none.
 
         Raises:
-            NotFiniteStep: the weights are not finite.
+            NotFinite: the weights are not finite.
             NotSaved: the directory does not take it.
         """
         if self._store is None or self._saved == step:
@@ -112,7 +108,7 @@ class Checkpointing:
         """Saves the step that the loop stands at while the training goes on.
 
         Raises:
-            NotFiniteStep: the weights are not finite.
+            NotFinite: the weights are not finite.
         """
         if self._store is None:
             return
@@ -138,7 +134,7 @@ class Checkpointing:
         *,
         workers: Sequence[str] = (),
         is_exact: bool = True,
-    ) -> NotFiniteStep:
+    ) -> NotFinite:
         """How a loop ends that must not go on; waits for the checkpoint that is being written, which is finite.
 
         Args:
@@ -154,7 +150,7 @@ class Checkpointing:
         total = 1 if self._strategy is None else self._strategy.num_replicas_in_sync
         workers = workers or workers_of(self._config.cluster, replicas, total=total)
         where = f"{what} not finite {'at' if is_exact else 'by'} step {step}{on_which(workers)}"
-        return NotFiniteStep(last_words(where, path, self._config.on_nan), step=step, where=where, is_exact=is_exact)
+        return NotFinite(last_words(where, path, self._config.on_nan))
 
     def _of_all(self) -> str:
         return f" of {self.total_steps}" if self.total_steps else ""

@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +22,9 @@ import tensorflow as tf
 
 from dtj_trainer.checkpoint import directory_lock
 from dtj_trainer.checkpoint import files as checkpoints
-from dtj_trainer.checkpoint.mirror import CheckpointMirror
-from dtj_trainer.checkpoint.state import State, examine
+from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
+from dtj_trainer.checkpoint.state import Damaged, State
+from dtj_trainer.config.outputs import CheckpointPolicy
 from dtj_trainer.errors import NotSaved, TrainerError, UsageError
 from dtj_trainer.object_store.bucket import StoreFailed
 
@@ -63,7 +64,6 @@ class Store:
         self._mirror = mirror
         self._writes = writes
         self._device = io_device or "/device:CPU:0"
-        self._options = tf.train.CheckpointOptions(experimental_io_device=io_device)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._writing: tuple[int, Future[None]] | None = None
         self._late: int | None = None
@@ -74,6 +74,14 @@ class Store:
         """Step of the newest checkpoint that this run wrote in full, or restored."""
         self.pinned: int | None = None
         """A step whose checkpoint stays, however many come after it."""
+
+    @classmethod
+    def of(cls, state: State, policy: CheckpointPolicy, *, writes: bool, io_device: str | None = None) -> "Store":
+        """The checkpoints of a job."""
+        return cls(
+            state, policy.directory,
+            keep=policy.keep, mirror=mirror_of(policy), writes=writes, io_device=io_device,
+        )  # fmt: skip
 
     @property
     def enabled(self) -> bool:
@@ -147,11 +155,11 @@ class Store:
         Raises:
             NotSaved: it cannot be read any more.
         """
-        assert self._directory is not None  # there is a checkpoint
-        path = checkpoints.path_of(self._directory, step)
-        if problem := self.problem_of(step):
-            raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); check the volume")
-        self._load(path, step)
+        try:
+            self._load(step)
+        except Damaged as problem:
+            path = checkpoints.path_of(self._directory or Path(), step)
+            raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); check the volume") from None
 
     def problem_of(self, step: int) -> str | None:
         """Why the checkpoint of this step cannot be restored, in a few words; None if it can.
@@ -159,9 +167,11 @@ class Store:
         Raises:
             UsageError: it is sound, but of another model.
         """
-        assert self._directory is not None  # there is a checkpoint
-        self._fetch(step)
-        return examine(self._directory, step, self._state.expected(), self._state.names)
+        try:
+            self._read_from(step)
+        except Damaged as problem:
+            return str(problem)
+        return None
 
     def path(self) -> str | None:
         """The path or URL of the newest checkpoint that this run wrote or restored."""
@@ -187,13 +197,13 @@ class Store:
         if self._mirror:
             self._begin_mirror(self._mirror, self._directory)
         for step in self.steps():
-            path = checkpoints.path_of(self._directory, step)
-            if problem := self.problem_of(step):
+            try:
+                self._load(step)
+                return
+            except Damaged as problem:
                 self._damaged.add(step)
+                path = checkpoints.path_of(self._directory, step)
                 log.warning(f"checkpoint {path} cannot be used ({problem}); trying an older one")
-                continue
-            self._load(path, step)
-            return
 
     def restore_when_seen(self, step: int, *, seconds: float) -> None:
         """Restores the checkpoint of this step, which the leader has restored, as soon as this task can read it.
@@ -204,17 +214,19 @@ class Store:
             UsageError: it is sound, but of another model.
         """
         if self._directory is None:
-            return
+            return None
         if self._mirror:
             self._begin_mirror(self._mirror, self._directory)
-        path = checkpoints.path_of(self._directory, step)
         until = time.monotonic() + seconds
-        while problem := self.problem_of(step):
-            if time.monotonic() > until:
-                log.warning(f"checkpoint {path}, which the leader has restored, cannot be used here ({problem})")
-                return
+        while True:
+            try:
+                return self._load(step)
+            except Damaged as problem:
+                if time.monotonic() > until:
+                    path = checkpoints.path_of(self._directory, step)
+                    log.warning(f"checkpoint {path}, which the leader has restored, cannot be used here ({problem})")
+                    return None
             time.sleep(_LOOK_SECONDS)
-        self._load(path, step)
 
     def steps(self) -> list[int]:
         """The steps that have a complete checkpoint, newest first.
@@ -243,8 +255,9 @@ class Store:
             checkpoints.remove(directory, step)
         mirror.fetch_note(VALIDATION_RECORD)
 
-    def _fetch(self, step: int) -> None:
-        """Has the checkpoint in the directory; `examine` finds what is missing there."""
+    def _read_from(self, step: int) -> Mapping[str, Any]:
+        """The values of a checkpoint; see `State.read`, which finds what is missing in the directory."""
+        assert self._directory is not None  # there is a checkpoint
         if self._mirror:
             try:
                 self._mirror.fetch(step)
@@ -253,12 +266,10 @@ class Store:
                     f"checkpoint of step {step}: cannot be copied from {self._mirror} to {self._directory} "
                     f"({error.strerror}); make room there, or give another directory with --store-cache"
                 ) from None
+        return self._state.read(self._directory, step)
 
-    def _load(self, path: Path, step: int) -> None:
-        here = self._state.present_in(path)
-        status = here.read(str(path), options=self._options).assert_existing_objects_matched()
-        # The header belongs to no variable, of which TensorFlow would warn at the end.
-        status.expect_partial()
+    def _load(self, step: int) -> None:
+        self._state.restore(self._read_from(step))
         self.last_step = step
 
     def _read(self) -> list[Any]:

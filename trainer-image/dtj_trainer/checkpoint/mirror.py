@@ -79,7 +79,7 @@ class CheckpointMirror:
             files = _files_of(text, step)
         except ValueError as error:
             return self._refuse(step, f"its marker cannot be used ({error}); remove {marker}")
-        if all(file.digest and _is_whole(self._directory / file.name, file) for file in files):
+        if all(_is_whole(self._directory / file.name, file) for file in files):
             return True
         remove(self._directory, step)
         draft = self._directory / _DRAFT
@@ -179,7 +179,7 @@ class _File:
     name: str
     size: int
     digest: str
-    """SHA-256; empty in the marker of an older version."""
+    """SHA-256."""
 
 
 def _files_of(marker: bytes, step: int) -> list[_File]:
@@ -193,8 +193,8 @@ def _files_of(marker: bytes, step: int) -> list[_File]:
     """
     try:
         document = json.loads(marker)
-        sizes, digests = document["files"], document.get("digests", {})
-        files = [_File(str(name), int(size), str(digests.get(name, ""))) for name, size in sizes.items()]
+        sizes, digests = document["files"], document["digests"]
+        files = [_File(str(name), int(size), str(digests[name])) for name, size in sizes.items()]
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         raise ValueError("it is no list of files") from None
     if not files:
@@ -208,7 +208,7 @@ def _files_of(marker: bytes, step: int) -> list[_File]:
 
 def _is_whole(path: Path, file: _File) -> bool:
     try:
-        return path.stat().st_size == file.size and (not file.digest or _digest(path) == file.digest)
+        return path.stat().st_size == file.size and _digest(path) == file.digest
     except OSError:
         return False
 

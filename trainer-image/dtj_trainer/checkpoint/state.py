@@ -1,8 +1,8 @@
 """What a checkpoint holds, and whether one can be trusted.
 
 It holds flat lists (weights, optimizer state) and two counters, not the objects of one Keras, so the evaluator, the
-export and another strategy can read what any of them wrote. Since format 2 it also holds the name of each variable, so
-that one whose values have the right shapes in another order is refused. Imports TensorFlow.
+export and another strategy can read what any of them wrote. It also holds the name of each variable, so that one whose
+values have the right shapes in another order is refused. Imports TensorFlow.
 """
 
 import json
@@ -18,13 +18,16 @@ from dtj_trainer.checkpoint.files import path_of
 from dtj_trainer.errors import UsageError
 
 FORMAT = 2
-"""Of the checkpoints that are written. Format 1 has neither this number nor names."""
+"""Of the checkpoints that are written."""
 HEADER = "dtj_format"
 """The entry that holds the format and the names: JSON, as bytes."""
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-OPTIONAL = ("held_out", "examples", "batch")
-"""Parts that a checkpoint may lack: what they remember keeps its present value then."""
+_REMEDY = "give the arguments of the run that wrote it, or an empty --checkpoint-dir"
+
+
+class Damaged(Exception):
+    """A checkpoint cannot be read in full; the message says why, in a few words."""
 
 
 class State:
@@ -45,41 +48,18 @@ class State:
             names: for each part the names of its variables: see `variable_names`. A part without is compared by
                 shapes alone.
             step: int64, steps done.
-            total_steps: int64, steps of the whole run; with it, the evaluator knows which checkpoint is the last.
+            total_steps: int64, steps of the whole run.
             parts: lists by name: `weights` of the model, in its order; `optimizer`, all of its state, empty where
                 there is none to restore; and what else there is.
         """
-        self._parts: dict[str, Any] = {"step": step, "total_steps": total_steps} | {
-            name: list(part) for name, part in parts.items()
-        }
+        self._variables = {"step": step, "total_steps": total_steps}
+        for name, part in parts.items():
+            self._variables |= {f"{name}/{index}": one for index, one in enumerate(part)}
         self.names = {name: list(given) for name, given in (names or {}).items() if given}
         for name, given in self.names.items():
-            assert len(given) == len(self._parts[name]), name
-        self.checkpoint = tf.train.Checkpoint(**self._parts)
+            assert len(given) == len(parts[name]), name
         self.refresh: Callable[[], object] = lambda: None
         """Called before each snapshot, for parts whose values are kept elsewhere."""
-        self._copy: State | None = None
-        self._writer: tf.train.Checkpoint | None = None
-
-    @property
-    def _variables(self) -> dict[str, Any]:
-        """By name: `step`, `weights/0`, …"""
-        found: dict[str, Any] = {}
-        for name, part in self._parts.items():
-            found |= {f"{name}/{index}": one for index, one in enumerate(part)} if _is_list(part) else {name: part}
-        return found
-
-    def expected(self) -> dict[str, tuple[int, ...]]:
-        """Key in the checkpoint file -> shape, where it is known."""
-        known = {name: one.shape for name, one in self._variables.items() if one.shape.is_fully_defined()}
-        return {f"{name}{_VALUE}": tuple(shape) for name, shape in known.items()}
-
-    def present_in(self, path: Path) -> tf.train.Checkpoint:
-        """What of this is in a sound checkpoint: all but some of what is `OPTIONAL`."""
-        there = {entry.partition("/")[0] for entry, _ in tf.train.list_variables(str(path))}
-        if there >= self._parts.keys():
-            return self.checkpoint
-        return tf.train.Checkpoint(**{name: part for name, part in self._parts.items() if name in there})
 
     def snapshot(self, device: str) -> list[Any]:
         """The values as they are now, as tensors on this device; later steps do not change them.
@@ -92,94 +72,72 @@ class State:
 
     def write(self, values: Sequence[Any], prefix: Path, device: str) -> None:
         """Writes what `snapshot` gave; not to be called under a strategy's scope, of which each thread has its own."""
+        header = json.dumps({"format": FORMAT, "names": self.names}).encode()
+        keys = [f"{name}{_VALUE}" for name in (*self._variables, HEADER)]
         with tf.device(device):
-            if self._copy is None:
-                shapes = [one.shape for one in self._variables.values()]
-                copies = iter(
-                    [
-                        tf.Variable(value, trainable=False, shape=shape)
-                        for value, shape in zip(values, shapes, strict=True)
-                    ]
-                )
-                parts: dict[str, Any] = {
-                    name: [next(copies) for _ in part] if _is_list(part) else next(copies)
-                    for name, part in self._parts.items()
-                }
-                self._copy = State(**parts)
-                header = json.dumps({"format": FORMAT, "names": self.names}).encode()
-                # As numbers: text has no place on a GPU.
-                numbers = tf.Variable(np.frombuffer(header, np.uint8), trainable=False)
-                self._writer = tf.train.Checkpoint(**parts, **{HEADER: numbers})
-            else:
-                for variable, value in zip(self._copy._variables.values(), values, strict=True):
-                    variable.assign(value)
-            assert self._writer is not None
-            self._writer.write(str(prefix))
+            # As numbers: text has no place on a GPU.
+            tensors = [*values, tf.constant(np.frombuffer(header, np.uint8))]
+            tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=keys, shape_and_slices=[""] * len(keys), tensors=tensors)
 
+    def read(self, directory: Path, step: int) -> Mapping[str, Any]:
+        """The values in the checkpoint of this step, which are all of this state.
 
-def _is_list(part: Any) -> bool:
-    return isinstance(part, list)
+        Reads every tensor, which checks its checksum, so that a restore cannot stop half way.
 
-
-def examine(
-    directory: Path,
-    step: int,
-    expected: Mapping[str, tuple[int, ...]],
-    names: Mapping[str, Sequence[str]] | None = None,
-) -> str | None:
-    """What is wrong with the checkpoint of this step, in a few words; None when it is sound.
-
-    Reads every tensor, which checks its checksum, so that a restore cannot stop half way.
-
-    Args:
-        expected: key in the file -> shape.
-        names: of the variables of each part; compared where the checkpoint has names of this part too.
-
-    Raises:
-        UsageError: the checkpoint is sound, but not of these variables, or of a newer format.
-    """
-    path = path_of(directory, step)
-    try:
-        reader = tf.train.load_checkpoint(str(path))
-        shapes = {key: tuple(shape) for key, shape in reader.get_variable_to_shape_map().items()}
-        for key in shapes:
-            reader.get_tensor(key)
-        saved = _header(reader, path) if f"{HEADER}{_VALUE}" in shapes else {}
-    # The reader turns the status of the file layer into whatever Python has for it.
-    except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
-        return f"damaged: {str(error).strip().splitlines()[0][:100]}"
-    remedy = "give the arguments of the run that wrote it, or an empty --checkpoint-dir"
-    for part, wanted in (names or {}).items():
-        for place, (there, here) in enumerate(zip_longest(saved.get(part, wanted), wanted)):
-            if there != here:
+        Raises:
+            Damaged: it cannot be read in full.
+            UsageError: it is sound, but not of these variables, or of another format.
+        """
+        path, kept, found = path_of(directory, step), {HEADER, *self._variables}, dict[str, Any]()
+        try:
+            reader = tf.train.load_checkpoint(str(path))
+            for key in reader.get_variable_to_shape_map():
+                value, name = reader.get_tensor(key), key.removesuffix(_VALUE)
+                found |= {name: value} if name in kept else {}
+            saved = _names(found.get(HEADER), path)
+        # The reader turns the status of the file layer into whatever Python has for it.
+        except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
+            raise Damaged(f"damaged: {str(error).strip().splitlines()[0][:100]}") from None
+        for part, wanted in self.names.items():
+            for place, (there, here) in enumerate(zip_longest(saved.get(part, wanted), wanted)):
+                if there != here:
+                    raise UsageError(
+                        f"checkpoint {path}: {part}/{place} is {there or 'missing'}, this model wants "
+                        f"{here or 'none'}; {_REMEDY}"
+                    )
+        for name, variable in self._variables.items():
+            value = found.get(name)
+            if value is None or not variable.shape.is_compatible_with(value.shape):
                 raise UsageError(
-                    f"checkpoint {path}: {part}/{place} is {there or 'missing'}, this model wants {here or 'none'}; "
-                    f"{remedy}"
+                    f"checkpoint {path}: {name}{self._called(name)} has shape {None if value is None else value.shape}"
+                    f", this model wants {tuple(variable.shape)}; {_REMEDY}"
                 )
-    for key, shape in expected.items():
-        if shapes.get(key) != shape and not (key.partition("/")[0] in OPTIONAL and key not in shapes):
-            entry = key.partition("/.")[0]
-            part, _, index = entry.rpartition("/")
-            name = names[part][int(index)] if names and part in names else ""
-            name = f" ({name})" if "/" in name else ""
-            raise UsageError(
-                f"checkpoint {path}: {entry}{name} has shape {shapes.get(key)}, this model wants {shape}; {remedy}"
-            )
-    return None
+        return found
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Sets the variables to what `read` gave."""
+        for name, variable in self._variables.items():
+            variable.assign(values[name])
+
+    def _called(self, name: str) -> str:
+        """` (encoder/dense/kernel)`, where a variable has such a name."""
+        part, _, index = name.partition("/")
+        known = self.names[part][int(index)] if part in self.names else ""
+        return f" ({known})" if "/" in known else ""
 
 
-def _header(reader: Any, path: Path) -> dict[str, list[str]]:
+def _names(header: Any, path: Path) -> dict[str, list[str]]:
     """The names that a checkpoint holds, by part.
 
     Raises:
-        UsageError: it is of a newer format.
-        ValueError: it is none.
+        UsageError: it is of another format.
+        ValueError: it cannot be read.
     """
-    header = json.loads(reader.get_tensor(f"{HEADER}{_VALUE}").tobytes())
-    if header["format"] > FORMAT:
+    document: dict[str, Any] = {"format": None} if header is None else json.loads(header.tobytes())
+    if document["format"] != FORMAT:
         raise UsageError(
-            f"checkpoint {path} has format {header['format']}, and this trainer reads up to {FORMAT}; give the version "
+            f"checkpoint {path} has format {document['format']}, and this trainer reads {FORMAT}; give the version "
             "of the trainer that wrote it, or an empty --checkpoint-dir"
         )
-    names: dict[str, list[str]] = header["names"]
+    names: dict[str, list[str]] = document["names"]
     return names

@@ -113,8 +113,8 @@ class Execution(Options):
     )  # fmt: skip
     on_nan: str = option(
         "--on-nan", variable="DTJ_ON_NAN", parse=one_of(NAN_POLICIES, "action"), default=FAIL, metavar="ACTION",
-        help="when the loss is NaN or infinite: fail; rollback to the last checkpoint and leave out the batch; or skip "
-        f"updates whose loss or gradients are not finite; rollback and skip fail after {LIMIT} times",
+        help="when the loss is NaN or infinite: fail; or skip updates whose loss or gradients are not finite, and fail "
+        f"after {LIMIT} of them",
     )  # fmt: skip
     start_seconds: float = option(
         "--start-timeout", parse=positive, default=300.0, metavar="S", for_scripts=True,

@@ -3,42 +3,27 @@
 from collections.abc import Iterable, Sequence
 
 from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster
-from dtj_trainer.errors import NotFinite, UsageError
+from dtj_trainer.errors import UsageError
 
-FAIL, ROLLBACK, SKIP = NAN_POLICIES = "fail", "rollback", "skip"
+FAIL, SKIP = NAN_POLICIES = "fail", "skip"
 LIMIT = 10
-"""Rollbacks, or updates that are skipped, in one run of this process."""
+"""Updates that are skipped in one run of this process."""
 
 
-class NotFiniteStep(NotFinite):
-    """See `NotFinite`."""
-
-    def __init__(self, message: str, *, step: int, where: str, is_exact: bool) -> None:
-        super().__init__(message)
-        self.step = step
-        self.is_exact = is_exact
-        """Whether it is not finite since that step, and not since one before it that nobody looked at."""
-        self.where = where
-        """What is not finite, and at which step."""
-
-
-def check(source: str, action: str, *, strategy: str, checkpoints: bool, script: bool) -> None:
-    """That more can be done than to fail.
+def check_skip(source: str, *, strategy: str, script: bool) -> None:
+    """That an update can be skipped.
 
     Args:
         source: what asks for it.
-        checkpoints: whether the job has a checkpoint directory.
         script: whether a script, or a session in one, takes the steps.
 
     Raises:
-        UsageError: the strategy cannot do it, or there is no checkpoint.
+        UsageError: it cannot.
     """
     if script:
         raise UsageError(f"{source}: --script and sessions can only stop; use --on-nan={FAIL}")
     if strategy == "ParameterServer":
         raise UsageError(f"{source}: strategy {strategy} can only stop; use --on-nan={FAIL}")
-    if action == ROLLBACK and not checkpoints:
-        raise UsageError(f"{source}: there is no checkpoint to go back to; give --checkpoint-dir")
 
 
 def workers_of(cluster: Cluster, replicas: Iterable[int], *, total: int) -> Sequence[str]:

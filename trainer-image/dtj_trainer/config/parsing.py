@@ -205,9 +205,8 @@ def _default_output(script: Script | None, environ: Mapping[str, str]) -> Path |
 def _check(config: Config, outputs: Outputs) -> None:
     """Refuse options that contradict each other."""
     checkpoints = config.checkpoint.directory is not None
-    if config.on_nan != nonfinite.FAIL:
-        source, script = config.given["on_nan"], config.script is not None
-        nonfinite.check(source, config.on_nan, strategy=config.strategy, checkpoints=checkpoints, script=script)
+    if config.on_nan == nonfinite.SKIP:
+        nonfinite.check_skip(config.given["on_nan"], strategy=config.strategy, script=config.script is not None)
     config.validation.check(strategy=config.strategy, checkpoints=checkpoints)
     if config.pipeline:
         pipeline_layout.check_batch(config.pipeline, config.batch_size.over(1))

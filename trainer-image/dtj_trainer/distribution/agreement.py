@@ -33,8 +33,6 @@ _EVALUATION_SECONDS = 86400.0
 _LAST_ONE_SECONDS = 5.0
 _KNOWN_TO_ALL_SECONDS = 10.0
 KEY_VALUE_SECONDS = 10.0
-_VERDICT = "dtj-held-out"
-_VERDICT_SECONDS = 10.0
 _KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
 """Callbacks that decide by what all workers know."""
 
@@ -144,18 +142,6 @@ def agree_on_held_out(config: Config, strategy: Any, *, differs: bool, error: Ca
     votes = of_each_replica(strategy, int(differs))
     if found := [replica for replica, vote in enumerate(votes) if vote]:
         raise error(on_which(workers_of(config.cluster, found, total=len(votes))))
-
-
-def leave_verdict(*, has_changed: bool) -> None:
-    """What the leader found in the evaluation at the end, for the others; to be called before `exit_barrier`."""
-    compat.set_key_value(_VERDICT, "changed" if has_changed else "same")
-
-
-def verdict() -> bool:
-    """Whether the leader found that the held-out examples have changed; after `exit_barrier`, in another task."""
-    with suppress(tf.errors.OpError):  # the leader has gone, and says itself why
-        return compat.get_key_value(_VERDICT, seconds=_VERDICT_SECONDS) == "changed"
-    return False
 
 
 def end_seconds(export_formats: Sequence[str]) -> float:

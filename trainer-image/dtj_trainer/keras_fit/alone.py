@@ -5,11 +5,7 @@ trains on all of the data, and all results but one are thrown away.
 """
 
 import functools
-import importlib
 import logging
-import sys
-import threading
-import time
 from typing import Any, ClassVar, Self
 
 from dtj_launch.progress import ProgressStore
@@ -21,10 +17,6 @@ from dtj_trainer.process.imports import when_imported
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
-THREAD = "alone"
-"""Name of the thread that looks."""
-
 
 def watch(config: Config, script: str, progress_store: ProgressStore) -> "Together | None":
     """Watches a script whose workers should train one model; None for one worker and for other strategies."""
@@ -32,8 +24,7 @@ def watch(config: Config, script: str, progress_store: ProgressStore) -> "Togeth
     workers = cluster.count(CHIEF) + cluster.count(WORKER)
     if config.strategy != "MultiWorkerMirrored" or workers < 2 or cluster.task.role not in (CHIEF, WORKER):
         return None
-    _warn_if_alone(workers, script, progress_store)
-    return Together(workers)
+    return Together(workers, script, progress_store)
 
 
 class Together:
@@ -42,9 +33,11 @@ class Together:
     current: ClassVar[Self | None] = None
     """The one of this process, where there is one."""
 
-    def __init__(self, workers: int) -> None:
-        """Watches from now on."""
+    def __init__(self, workers: int, script: str, progress_store: ProgressStore) -> None:
+        """Watches from now on; warns, once, in the log and on `progress_store`."""
         self._workers = workers
+        self._script = script
+        self._progress_store = progress_store
         self._summed = False
         self._place: str | None = None
         """Where gradients were first taken for this worker alone."""
@@ -96,38 +89,18 @@ class Together:
                 context = tf.distribute.get_replica_context()
                 together = context and isinstance(context.strategy, tf.distribute.MultiWorkerMirroredStrategy)
                 self._place = None if together else place_of_call()
+                if not together and tensorflow.computes_alone():
+                    self._warn()
             return original(*args, **kwargs)
 
         tf.GradientTape.gradient = gradient
 
-
-def _warn_if_alone(workers: int, script: str, progress_store: ProgressStore) -> None:
-    """Warns, once, in the log and on `progress_store`, when the script computes and the workers form no cluster.
-
-    Looks from a thread of its own, which ends with the process.
-    """
-
-    def look() -> None:
-        while (alone := _computes_alone()) is None:
-            time.sleep(LOOK_SECONDS)
-        if alone:
-            warning = (
-                f"{script} trains alone: the job has {workers} workers and strategy MultiWorkerMirrored, but "
-                "the script began to compute without a tf.distribute.MultiWorkerMirroredStrategy, so each worker "
-                "trains a model of its own on all the data. Make the strategy before any other TensorFlow operation, "
-                "or set one worker and strategy OneDevice or Mirrored"
-            )
-            log.warning(warning)
-            progress_store.update(warning=warning)
-
-    threading.Thread(target=look, name=THREAD, daemon=True).start()
-
-
-def _computes_alone() -> bool | None:
-    if "tensorflow" not in sys.modules:
-        return None
-    # Waits until the script has imported all of it.
-    importlib.import_module("tensorflow")
-    from dtj_trainer.compat import tensorflow
-
-    return tensorflow.computes_alone()
+    def _warn(self) -> None:
+        warning = (
+            f"{self._script} trains alone: the job has {self._workers} workers and strategy MultiWorkerMirrored, but "
+            "the script takes gradients without a tf.distribute.MultiWorkerMirroredStrategy, so each worker trains a "
+            "model of its own on all the data. Make the strategy before any other TensorFlow operation, or set one "
+            "worker and strategy OneDevice or Mirrored"
+        )
+        log.warning(warning)
+        self._progress_store.update(warning=warning)

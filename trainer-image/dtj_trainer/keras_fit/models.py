@@ -1,13 +1,14 @@
 """What several replicas need of the model of a script's `fit`, as of a model of `--model`. Imports TensorFlow.
 
-The model is called with examples that are made up, since the data of a script are not read before its first step. The
-graph of a step says which means its loss is the sum of, but not whether a value before the mean depends on one example
-alone, as it does not where examples are left out, or compared with each other: a step is traced with made-up ones.
+The model is called with examples that are made up, since the data of a script are not read before its first step. So
+is a train step of the script's own, of all of them and of two parts: that shows what its losses are of the examples.
 """
 
+import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -22,7 +23,6 @@ from dtj_trainer.training.layers import (
     changed_by_data,
     losses_that_grow,
     separate_losses,
-    synchronize_batch_normalization,
     unsaved_state,
 )
 from dtj_trainer.training.loss_division import Division, division, made_up
@@ -36,102 +36,99 @@ _FIRST = 4
 _TOLERANCE = 1e-4
 
 
-class FitModels:
-    """What several replicas need of a model; refuses one that they cannot train."""
+def check(model: Any, data: Any, *, trains: bool, replicas: int) -> None:
+    """Refuses a model whose layers several replicas cannot share; lets each replica have its own added losses.
 
-    def synchronize(self, model: Any) -> None:
-        """Lets each BatchNormalization of a model take its statistics over all replicas."""
-        synchronize_batch_normalization(model)
+    Args:
+        data: what it is built for, as specifications or tensors.
+        trains: whether it is called to train.
 
-    def check(self, model: Any, data: Any, *, trains: bool, replicas: int) -> None:
-        """Refuses a model whose layers several replicas cannot share; lets each replica have its own added losses.
+    Raises:
+        UsageError: a layer keeps what each replica would have of its own, or adds a loss that is no mean.
+    """
+    separate_losses(model)
+    inputs = _inputs(data)
+    if inputs is None:
+        return
+    few = _tried(lambda: made_up(inputs, rows=2))
+    if few is None:
+        return
+    if trains and (changed := _tried(lambda: changed_by_data(model, few))):
+        raise UsageError(
+            f"fit with {replicas} replicas: {', '.join(changed)} depends on the examples that the model is called "
+            "with, and each replica would have its own; give add_weight an aggregation, such as 'mean', or train "
+            "on one device"
+        )
+    if trains and (unsaved := _tried(lambda: unsaved_state(model, few))):
+        raise UsageError(
+            f"fit with {replicas} replicas: {unsaved[0]} is a tf.Variable that the model sets when it is called, "
+            "and each replica would have its own; make it with add_weight and an aggregation, such as 'mean', or "
+            "train on one device"
+        )
+    if _tried(lambda: adds_losses(model, few)) and (grows := _tried(lambda: losses_that_grow(model, few))):
+        raise UsageError(
+            f"fit with {replicas} replicas: a loss of add_loss is {grows[0]:.4g} for 2 examples and {grows[1]:.4g} "
+            "for 8 times the same 2, and nothing says how replicas divide it; add the mean over the examples, or "
+            "train on one device"
+        )
 
-        Args:
-            data: what it is built for, as specifications or tensors.
-            trains: whether it is called to train.
 
-        Raises:
-            UsageError: a layer keeps what each replica would have of its own, or adds a loss that is no mean.
-        """
-        separate_losses(model)
-        inputs = _inputs(data)
-        if inputs is None:
-            return
-        few = _tried(lambda: made_up(inputs, rows=2))
-        if few is None:
-            return
-        if trains and (changed := _tried(lambda: changed_by_data(model, few))):
-            raise UsageError(
-                f"fit with {replicas} replicas: {', '.join(changed)} depends on the examples that the model is called "
-                "with, and each replica would have its own; give add_weight an aggregation, such as 'mean', or train "
-                "on one device"
-            )
-        if trains and (unsaved := _tried(lambda: unsaved_state(model, few))):
-            raise UsageError(
-                f"fit with {replicas} replicas: {unsaved[0]} is a tf.Variable that the model sets when it is called, "
-                "and each replica would have its own; make it with add_weight and an aggregation, such as 'mean', or "
-                "train on one device"
-            )
-        if _tried(lambda: adds_losses(model, few)) and (grows := _tried(lambda: losses_that_grow(model, few))):
-            raise UsageError(
-                f"fit with {replicas} replicas: a loss of add_loss is {grows[0]:.4g} for 2 examples and {grows[1]:.4g} "
-                "for 8 times the same 2, and nothing says how replicas divide it; add the mean over the examples, or "
-                "train on one device"
-            )
+def sums_examples(model: Any, data: Any, *, replicas: int) -> bool:
+    """Whether a train step of the model's own takes gradients of sums over the examples, and not of means.
 
-    def check_step(self, model: Any, data: Any, *, replicas: int) -> None:
-        """Refuses a train step of the model's own that takes a mean which is not one over the examples.
+    Raises:
+        UsageError: it takes them of neither.
+    """
+    possible = _tried(lambda: divisions(model, _examples(model, data)))
+    if possible == set():
+        raise UsageError(
+            f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of what is neither "
+            "the mean nor the sum of what the examples give each by itself, as where it leaves out or compares "
+            "examples, so nothing says how replicas divide it; compute a mean over the examples, or train on one "
+            "device"
+        )
+    return bool(possible == {Division.SUM})
 
-        Raises:
-            UsageError: it is not.
-        """
 
-        def found() -> bool:
-            inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
-            inputs = tf.nest.map_structure(lambda one: one * _factors(one, (0, 2, 5), -1), inputs)
-            if labels is not None and type(model).call is not keras.Model.call:
-                outputs = model(inputs, **keras3.call_arguments(model, training=False))
-                labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
-            labels = tf.nest.map_structure(lambda one: one * _factors(one, (1,), 0), labels)
-            batch = tuple(one for one in (inputs, labels, weights) if one is not None)
-            return mixes_examples(model, batch if isinstance(data, tuple | list) else inputs)
+def _examples(model: Any, data: Any) -> Any:
+    """Made-up examples, of which some are mirrored and one has other labels."""
+    inputs, labels, weights = _made_up(model, data)
+    inputs = tf.nest.map_structure(lambda one: one * _factors(one, (0, 2, 5), -1), inputs)
+    labels = tf.nest.map_structure(lambda one: one * _factors(one, (1,), 0), labels)
+    batch = tuple(one for one in (inputs, labels, weights) if one is not None)
+    return batch if isinstance(data, tuple | list) else inputs
 
-        if _tried(found):
-            raise UsageError(
-                f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of a mean or a sum "
-                "that is not one of what the examples give each by itself, as where it leaves out or compares "
-                "examples, so nothing says how replicas divide it; compute a mean over the examples, or train on one "
-                "device"
-            )
 
-    def division(self, model: Any, data: Any, *, replicas: int) -> Division | None:
-        """How a `compute_loss` of the model's own divides over the replicas; None if it has none.
+def _made_up(model: Any, data: Any) -> tuple[Any, Any, Any]:
+    """Inputs, labels that fit the model's outputs, and weights."""
+    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
+    if labels is not None and type(model).call is not keras.Model.call:
+        outputs = model(inputs, **keras3.call_arguments(model, training=False))
+        labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
+    return inputs, labels, weights
 
-        Raises:
-            UsageError: it is neither the mean over the examples nor their sum.
-        """
-        if not overrides(model, "compute_loss"):
-            return None
-        compute = type(model).compute_loss
-        training = keras3.compute_loss_arguments(model, training=True)
 
-        def found() -> Division | None:
-            inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
-            if labels is not None:
-                outputs = model(inputs, **keras3.call_arguments(model, training=False))
-                labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
-            return division(
-                model, lambda x, y, y_pred, w: compute(model, x, y, y_pred, w, **training), (inputs, labels, weights)
-            )
+def division_of_loss(model: Any, data: Any, *, replicas: int) -> Division | None:
+    """How a `compute_loss` of the model's own divides over the replicas; None if it has none.
 
-        known: Division | None = _tried(found)
-        if known is None:
-            raise UsageError(
-                f"fit with {replicas} replicas: {type(model).__name__}.compute_loss is not known to be the mean over "
-                "the examples, nor their sum, so nothing says how replicas divide it; let it be one of them, or train "
-                "on one device"
-            )
-        return known
+    Raises:
+        UsageError: it is neither the mean over the examples nor their sum.
+    """
+    if not overrides(model, "compute_loss"):
+        return None
+    training = keras3.compute_loss_arguments(model, training=True)
+
+    def compute(x: Any, y: Any, y_pred: Any, weights: Any) -> Any:
+        return type(model).compute_loss(model, x, y, y_pred, weights, **training)
+
+    known: Division | None = _tried(lambda: division(model, compute, _made_up(model, data)))
+    if known is None:
+        raise UsageError(
+            f"fit with {replicas} replicas: {type(model).__name__}.compute_loss is not known to be the mean over "
+            "the examples, nor their sum, so nothing says how replicas divide it; let it be one of them, or train "
+            "on one device"
+        )
+    return known
 
 
 def _factors(values: Any, rows: tuple[int, ...], factor: int) -> Any:
@@ -162,24 +159,28 @@ def _tried(call: Callable[[], Any]) -> Any:
     return found[0] if found else None
 
 
-def mixes_examples(model: Any, batch: Any) -> bool:
-    """Whether a mean or a sum of the step's loss is not that of what the examples give each by itself.
+def divisions(model: Any, batch: Any) -> set[Division]:
+    """What all losses may be, of which a train step takes gradients: means over the examples, sums, or none of these.
 
-    What draws random numbers is not compared. BatchNormalization takes the statistics that it has.
+    Each example draws the same numbers. What draws others is not compared. BatchNormalization takes the statistics
+    that it has.
     """
-    drawn = False
+    compared = True
+
+    def not_compared() -> None:
+        nonlocal compared
+        compared = False
 
     @tf.function(autograph=False)
-    def traced(batch: Any) -> Any:
-        nonlocal drawn
+    def traced(batch: Any, share: Any) -> Any:
         before = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
-        with keras.StatelessScope(state_mapping=before, collect_losses=True) as scope, noting(model) as noted:
+        with (
+            keras.StatelessScope(state_mapping=before, collect_losses=True),
+            _drawing_alike(not_compared),
+            noting(share) as losses,
+        ):
             model.train_step(batch)
-            drawn = any(
-                keras3.is_seed(variable) and scope.get_current_value(variable) is not value
-                for variable, value in before
-            )
-        return noted.means, noted.sums
+        return losses
 
     known = [
         layer
@@ -190,23 +191,64 @@ def mixes_examples(model: Any, batch: Any) -> bool:
         layer.trainable = False
     try:
         specification = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), batch)
-        values = traced.get_concrete_function(specification)
+        losses = traced.get_concrete_function(specification, tf.TensorSpec([], tf.float32))
         rows = int(tf.nest.flatten(batch)[0].shape[0])
         parts = (slice(0, rows), slice(0, rows), slice(0, _FIRST), slice(_FIRST, rows))
         whole, again, first, rest = (
-            values(tf.nest.map_structure(lambda one, part=part: one[part], batch)) for part in parts
+            losses(tf.nest.map_structure(lambda one, part=part: one[part], batch), tf.constant(_share(part, rows)))
+            for part in parts
         )
     finally:
         for layer in known:
             layer.trainable = True
-    if drawn:
-        return False
-    shares = (_FIRST / rows, 1 - _FIRST / rows), (1.0, 1.0)
-    return any(
-        _equal(one, same) and not _equal(one, a * share[0] + b * share[1])
-        for share, *kind in zip(shares, whole, again, first, rest, strict=True)
-        for one, same, a, b in zip(*kind, strict=True)
-    )
+    possible = set(Division)
+    for one, same, a, b in zip(whole, again, first, rest, strict=True) if compared else ():
+        if _equal(one, same):
+            mean, total = a * _share(parts[2], rows) + b * _share(parts[3], rows), a + b
+            possible &= {kind for kind, sum_ in ((Division.MEAN, mean), (Division.SUM, total)) if _equal(one, sum_)}
+    return possible
+
+
+def _share(part: slice, rows: int) -> float:
+    return float((part.stop - part.start) / rows)
+
+
+_DRAWS_OF_EACH = ("stateless_normal", "stateless_uniform", "stateless_truncated_normal")
+_OTHER_DRAWS = ("stateless_categorical", "stateless_gamma", "stateless_binomial")
+
+
+@contextmanager
+def _drawing_alike(otherwise: Callable[[], object]) -> Iterator[None]:
+    """Lets Keras draw the same numbers for each example of a batch, whatever the number of examples.
+
+    Args:
+        otherwise: called where it draws others.
+    """
+
+    def of_each(draw: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
+        shape = tf.convert_to_tensor(shape, tf.int32)
+        if not shape.shape[0]:
+            return draw(shape, *args, **kwargs)
+        return tf.broadcast_to(draw(tf.concat([[1], shape[1:]], 0), *args, **kwargs), shape)
+
+    def dropout(drop: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+        return drop(x, *args, **{**kwargs, "noise_shape": tf.concat([[1], tf.shape(x)[1:]], 0)})
+
+    def other(draw: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        otherwise()
+        return draw(*args, **kwargs)
+
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [(tf.nn.experimental, "stateless_dropout", dropout)]
+    replaced += [(tf.random, name, of_each) for name in _DRAWS_OF_EACH]
+    replaced += [(tf.random, name, other) for name in _OTHER_DRAWS]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for (owner, name, wrap), (_, _, original) in zip(replaced, before, strict=True):
+        setattr(owner, name, functools.partial(wrap, original))
+    try:
+        yield
+    finally:
+        for owner, name, original in before:
+            setattr(owner, name, original)
 
 
 def _equal(one: Any, other: Any) -> bool:

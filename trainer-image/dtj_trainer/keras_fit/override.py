@@ -35,23 +35,25 @@ import tensorflow as tf
 from dtj_trainer.compat import LOSS, incompatible, private
 from dtj_trainer.compat.optimizers import averages_of
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.distribution.agreement import FitAgreement
+from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.errors import UsageError, WorkersDiffer
-from dtj_trainer.keras_fit import adoption, batches, replica_losses
+from dtj_trainer.keras_fit import adoption, batches, models, replica_losses
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
+from dtj_trainer.keras_fit.alone import Together
 from dtj_trainer.keras_fit.losses import FitLosses
-from dtj_trainer.keras_fit.models import FitModels
 from dtj_trainer.keras_fit.replica_losses import (
     divided,
+    divides_itself,
     has_scope,
-    here,
-    means_are_whole,
+    is_own,
+    own_step,
     several,
     share_of,
     step_of_fit,
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
 from dtj_trainer.keras_fit.watch import FitWatch
+from dtj_trainer.training.layers import synchronize_batch_normalization
 from dtj_trainer.training.loss_division import Parts
 
 log = logging.getLogger(__name__)
@@ -68,7 +70,6 @@ except ImportError as error:
 
 _warned = False
 _installed = False
-_models = FitModels()
 losses: FitLosses
 _watch: FitWatch
 _agreement: FitAgreement
@@ -158,7 +159,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
         for layer in model._flatten_layers()
         if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
     ]
-    _models.synchronize(model)
+    synchronize_batch_normalization(model)
     _tell(strategy, unsynchronized)
 
 
@@ -253,8 +254,8 @@ def _enumerate_iterator(original: Any, epoch: Any) -> Iterator[tuple[int, int, A
 def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any]) -> Any:
     strategy = model.distribute_strategy
     trains = step_function == model.train_step
-    if trains:
-        _watch.begin(strategy)
+    if trains and Together.current is not None:
+        Together.current.check_fit(strategy)
     if not several(strategy):
         if trains:
             adoption.check_made_apart(model)
@@ -265,23 +266,22 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             "optimizer), since it reduces them in a branch; leave it out and give a larger batch"
         )
 
+    own = is_own(step := type(model).train_step if trains else type(model).test_step)
+    divides = own and divides_itself(model, step)
     if step_function in (model.train_step, model.test_step) and model in _data:
         _check(model, trains=trains, replicas=strategy.num_replicas_in_sync)
+        if trains and own and not divides:
+            divides = models.sums_examples(model, _data[model], replicas=strategy.num_replicas_in_sync)
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
-    own = means_are_whole(model, trains=trains)
     results = Results(model)
 
     def replica_step(*, equal: bool) -> Any:
         @tf.autograph.experimental.do_not_convert
         def of_replica(data: Any) -> Any:
-            with share_of(data, equal=equal):
-                here.shares, here.model = [] if own else None, model
-                try:
-                    return results.returned(step_function(data), means=own)
-                finally:
-                    here.shares = here.model = None
+            with share_of(data, equal=equal), own_step(model if own else None, divides=divides):
+                return results.returned(step_function(data))
 
         return model._autoconvert_optionals(of_replica)
 
@@ -389,12 +389,10 @@ _data: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 def _check(model: Any, *, trains: bool, replicas: int) -> None:
     """Refuses a model that several replicas cannot share, and divides the loss of its own `compute_loss`."""
-    _models.check(model, _data[model], trains=trains, replicas=replicas)
-    if trains and means_are_whole(model, trains=True):
-        _models.check_step(model, _data[model], replicas=replicas)
+    models.check(model, _data[model], trains=trains, replicas=replicas)
     if "compute_loss" in vars(model):
         return
-    division = _models.division(model, _data[model], replicas=replicas)
+    division = models.division_of_loss(model, _data[model], replicas=replicas)
     if division is not None:
         model.compute_loss = divided(type(model).compute_loss, model, mean=division.value == Parts.MEAN.value)
 
@@ -458,15 +456,8 @@ def _restore(original: Any, callback: Any, logs: Any = None) -> None:
     strategy = callback.model.distribute_strategy
     if not several(strategy):
         return
-    epoch, replicas = callback.model._initial_epoch or 0, strategy.num_replicas_in_sync
-
-    def own_place() -> Any:
-        return epoch * tf.one_hot(
-            tf.distribute.get_replica_context().replica_id_in_sync_group, replicas, dtype=tf.int64
-        )
-
-    epochs = strategy.reduce("SUM", strategy.run(own_place), axis=None).numpy()
-    if any(other != epoch for other in epochs):
+    epochs = of_each_replica(strategy, callback.model._initial_epoch or 0)
+    if len(set(epochs)) > 1:
         raise WorkersDiffer(
             f"BackupAndRestore: backup_dir={callback.backup_dir}: tasks found different epochs in it "
             f"({', '.join(map(str, epochs))}); it must be one volume that all tasks share"

@@ -1,5 +1,8 @@
 """The losses and gradients of one replica's step, so that their sum over the replicas is that of the whole batch.
 
+A replica computes its losses as one device would that has its examples alone. A gradient of weights is linear: each
+replica's counts by its share of the whole batch, and then all are summed. What has another divisor than the number of
+examples, such as a mask, a sum of weights, or none in a loss that is a sum, is corrected in the loss itself.
 `override` puts these functions in the place of those of Keras. Imports TensorFlow.
 """
 
@@ -16,7 +19,6 @@ from dtj_trainer.compat import incompatible, mentions, private
 from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
 from dtj_trainer.compat.optimizers import reduced
 from dtj_trainer.errors import UsageError
-from dtj_trainer.keras_fit.sums_of_losses import UnknownSumError, is_whole, mark_whole, means_of, parts_of_replica
 from dtj_trainer.training.loss_division import Parts, loss_of_parts
 
 try:
@@ -26,6 +28,12 @@ except ImportError as error:
     raise incompatible(str(error), library="keras") from None
 
 _MEANS = ("sum_over_batch_size", "mean")
+_WHOLE = "_dtj_whole"
+"""Attribute of a gradient that is the same on all replicas."""
+_CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
+"""Words in the names of operations that draw numbers."""
+_CALLED = ("f", "then_branch", "else_branch")
+"""Attributes of operations that name what they call."""
 
 
 class OfReplica(threading.local):
@@ -43,20 +51,12 @@ class OfReplica(threading.local):
     """How the loss that is computed divides."""
     loss_name = ""
     """Of the loss that is computed."""
-    shares: list[Any] | None = None
-    """Losses of this step that are this replica's parts; None where the step is Keras' own."""
     model: Any = None
-    """Whose step it is."""
-    noted: Any = None
-    """Where the means of a step are noted that is only looked at."""
-
-
-class Noted:
-    """The means and the sums over the examples that the losses of a step are made of."""
-
-    def __init__(self) -> None:
-        self.means: list[Any] = []
-        self.sums: list[Any] = []
+    """Whose step it is, where it is the user's own."""
+    divides: bool = False
+    """Whether the step makes each loss the replica's part by itself, such that its gradients are only summed."""
+    noted: list[Any] | None = None
+    """Takes the losses of a step that is only looked at."""
 
 
 here = OfReplica()
@@ -87,14 +87,27 @@ def step_of_fit(trains: bool) -> Iterator[None]:
 
 
 @contextmanager
-def noting(model: Any) -> Iterator[Noted]:
-    """Around a train step that is traced to look at its losses: no gradient is taken, and no weight is updated."""
-    noted = Noted()
-    here.shares, here.model, here.noted, here.share = [], model, noted, tf.constant(1.0)
+def noting(share: Any) -> Iterator[list[Any]]:
+    """Around a train step that is traced to look at its losses: no gradient is taken, and no weight is updated.
+
+    Args:
+        share: of the examples that this part of a batch has.
+    """
+    here.noted, here.share = [], share
     try:
-        yield noted
+        yield here.noted
     finally:
-        here.shares = here.model = here.noted = here.share = None
+        here.noted = here.share = None
+
+
+@contextmanager
+def own_step(model: Any, *, divides: bool) -> Iterator[None]:
+    """In a replica's step that is the user's own."""
+    here.model, here.divides = model, divides
+    try:
+        yield
+    finally:
+        here.model, here.divides = None, False
 
 
 @contextmanager
@@ -138,10 +151,12 @@ def compute_loss(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weig
         return original(loss, y_true, y_pred, sample_weight)
     here.within += 1
     try:
+        if here.noted is not None:
+            # Known to divide, and so as good as any mean over the examples.
+            return tf.reduce_mean(tf.square(tf.cast(tree.flatten(y_pred)[0], loss.dtype)))
         if here.within == 1:
             _find_parts(loss, y_true, y_pred, weighted=sample_weight is not None or mask_of(y_pred) is not None)
-        value = original(loss, y_true, y_pred, sample_weight)
-        return _note(value) if here.within == 1 else value
+        return original(loss, y_true, y_pred, sample_weight)
     finally:
         here.within -= 1
 
@@ -169,7 +184,7 @@ def reduce_weighted_values(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def divided(compute: Callable[..., Any], model: Any, *, mean: bool) -> Callable[..., Any]:
-    """A `compute_loss` of the user's: computed as on one device of a replica's examples, then the replica's share."""
+    """A `compute_loss` of the user's: computed as on one device of a replica's examples."""
 
     def compute_loss(*args: Any, **kwargs: Any) -> Any:
         share = here.share
@@ -181,22 +196,21 @@ def divided(compute: Callable[..., Any], model: Any, *, mean: bool) -> Callable[
                 loss = compute(model, *args, **kwargs)
         finally:
             here.share = share
-        return _note(loss * tf.cast(share, loss.dtype) if mean else loss)
+        return _counted(loss, mean=mean)
 
     return compute_loss
 
 
-def means_are_whole(model: Any, *, trains: bool) -> bool:
-    """Whether a model's step is the user's own, and does not divide its means by the number of replicas itself.
+def is_own(step: Any) -> bool:
+    """Whether a step is the user's own."""
+    return not getattr(step, "__module__", "").startswith("keras.")
+
+
+def divides_itself(model: Any, step: Any) -> bool:
+    """Whether a step of the user's own divides its means by the number of replicas itself.
 
     Looks into the functions that the step calls by name, and the methods of the model.
-
-    Args:
-        trains: whether the step is its train step, else its test step.
     """
-    step = type(model).train_step if trains else type(model).test_step
-    if getattr(step, "__module__", "").startswith("keras."):
-        return False
     waiting, seen = [step], set()
     while waiting:
         function = inspect.unwrap(waiting.pop())
@@ -205,11 +219,11 @@ def means_are_whole(model: Any, *, trains: bool) -> bool:
             continue
         seen.add(function)
         if any(mentions(function, name) for name in _DIVIDING):
-            return False
+            return True
         cells = [_content(cell) for cell in function.__closure__ or ()]
         known = {**function.__globals__, **{name: getattr(type(model), name, None) for name in dir(type(model))}}
         waiting += [one for one in (*cells, *(known.get(name) for name in code.co_names)) if inspect.isfunction(one)]
-    return True
+    return False
 
 
 def _content(cell: Any) -> Any:
@@ -219,69 +233,33 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def is_noted(tensor: Any) -> bool:
-    """Whether a tensor is a loss of this step, divided already."""
-    return any(tensor is one for one in here.shares or ())
-
-
-def _note(share: Any) -> Any:
-    if here.shares is not None:
-        here.shares.append(share)
-    return share
-
-
 @tf.autograph.experimental.do_not_convert
 def gradient(original: Any, tape: Any, target: Any, sources: Any, output_gradients: Any = None, **kwargs: Any) -> Any:
     """Gradients of weights in a step: those of the whole batch, which the step may change as on one device."""
     weights = all(isinstance(one, tf.Variable | keras.Variable) for one in tree.flatten(sources))
     if here.share is None or here.differentiates or not weights:
         return original(tape, target, sources, output_gradients, **kwargs)
+    targets = tree.flatten(target)
+    if here.noted is not None:
+        here.noted += [one for one in targets if one.shape.rank == 0]
+        return tree.map_structure(lambda one: tf.zeros(one.shape, one.dtype), sources)
+    given = [None] * len(targets) if output_gradients is None else tree.flatten(output_gradients)
+    given = [tf.ones_like(to) if one is None else one for one, to in zip(given, targets, strict=True)]
+    if not here.divides:
+        # A loss for each example is summed, and so is the replica's part already.
+        given = [_part(one) if to.shape.rank == 0 else one for one, to in zip(given, targets, strict=True)]
     here.differentiates = True
     try:
-        parts = _gradient_of_replica(original, tape, target, sources, output_gradients, **kwargs)
+        return _reduced("SUM", original(tape, targets, sources, given, **kwargs))
     finally:
         here.differentiates = False
-    return parts if here.noted is not None else _reduced("SUM", parts)
-
-
-def _gradient_of_replica(
-    original: Any, tape: Any, target: Any, sources: Any, output_gradients: Any = None, **kwargs: Any
-) -> Any:
-    """Of the means that a train step computes by itself, the replica's part."""
-    shares, model, losses = here.shares, here.model, tree.flatten(target)
-    scalars = all(tf.is_tensor(one) and one.shape.rank == 0 for one in losses)
-    if shares is None or output_gradients is not None or not scalars or tf.executing_eagerly():
-        return original(tape, target, sources, output_gradients, **kwargs)
-    penalties, sums = model.losses, list[Any]()
-    try:
-        means = means_of(
-            losses,
-            divided=lambda tensor: any(tensor is one for one in shares),
-            whole=lambda tensor: any(tensor is one for one in penalties),
-            sums=sums,
-        )
-    except UnknownSumError as error:
-        raise UsageError(
-            f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(model).__name__}.train_step "
-            f"takes gradients of what is no sum of means, nor of losses of Keras ({error}), so nothing says how "
-            "replicas divide it; compute a mean, or train on one device"
-        ) from None
-    if here.noted is not None:
-        here.noted.means += [mean for mean, _ in means]
-        here.noted.sums += sums
-        return tree.map_structure(lambda one: tf.zeros(one.shape, one.dtype), sources)
-    if not means:
-        return original(tape, target, sources, output_gradients, **kwargs)
-    parts = [factor * (tf.cast(here.share, factor.dtype) - 1) for _, factor in means]
-    targets = [*losses, *(mean for mean, _ in means)]
-    return original(tape, targets, sources, [*(tf.ones([], one.dtype) for one in losses), *parts], **kwargs)
 
 
 def _reduced(how: str, gradients: Any) -> Any:
     """Over all replicas, and noted as such."""
     found = reduced(how, tf.nest.flatten(gradients))
     for one in _tensors(found):
-        mark_whole(one)
+        setattr(one, _WHOLE, True)
     return tf.nest.pack_sequence_as(gradients, found)
 
 
@@ -298,10 +276,10 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
     if here.noted is not None:
         return None
     grads = list(grads)
-    changed = [one for one in _tensors(grads) if not is_whole(one)] if here.share is not None else []
+    changed = [one for one in _tensors(grads) if not hasattr(one, _WHOLE)] if here.share is not None else []
     if changed and tf.executing_eagerly():
         grads = _reduced("MEAN", grads)
-    elif parts := [part for one in changed for part in parts_of_replica(one)]:
+    elif parts := [part for one in changed for part in _parts_of_replica(one)]:
         raise UsageError(
             f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
             f".train_step gives the optimizer {type(optimizer).__name__} what is not made of tape.gradient, weights "
@@ -309,6 +287,50 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
             "examples or chance, or train on one device"
         )
     return original(optimizer, grads, trainable_variables)
+
+
+def _parts_of_replica(tensor: Any) -> Iterator[Any]:
+    """What a tensor of a graph is made of that each replica has of its own: examples, and numbers drawn by chance.
+
+    What is made of constants, variables and whole tensors alone is the same on each replica. Looks into the functions
+    that are called, and the branches of `tf.cond`; of loops it knows what they are given.
+    """
+    waiting, seen = [tensor], set()
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in seen or hasattr(tensor, _WHOLE):
+            continue
+        seen.add(id(tensor))
+        if isinstance(tensor, tf.__internal__.EagerTensor):
+            if tensor.dtype in (tf.resource, tf.variant):
+                yield tensor
+            continue
+        operation = tensor.op
+        captures = getattr(tensor.graph, "captures", ()) if operation.type == "Placeholder" else ()
+        if outers := [outer for outer, one in captures if one is tensor]:
+            waiting += outers
+        elif called := _called(operation):
+            waiting += operation.inputs[:1] if "If" in operation.type else ()
+            for graph in called:
+                given = operation.inputs[len(operation.inputs) - len(graph.inputs) :]
+                outer = {id(one): value for one, value in zip(graph.inputs, given, strict=True)}
+                for part in _parts_of_replica(graph.outputs[tensor.value_index]):
+                    if id(part) in outer:
+                        waiting.append(outer[id(part)])
+                    else:
+                        yield part
+        elif operation.type in ("Const", "ReadVariableOp"):
+            continue
+        elif not operation.inputs or any(word in operation.type for word in _CHANCE):
+            yield tensor
+        else:
+            waiting += operation.inputs
+
+
+def _called(operation: Any) -> list[Any]:
+    """The graphs that an operation calls and whose outputs it has."""
+    names = [operation.get_attr(one).name for one in _CALLED if one in operation.node_def.attr]
+    return [private(operation.graph, "_get_function", library="tensorflow")(name).graph for name in names]
 
 
 def _cast(values: Any, loss: Any) -> Any:
@@ -323,18 +345,32 @@ def _undivided(how: str) -> UsageError:
     )
 
 
+def _part(value: Any) -> Any:
+    """What a replica's mean adds to the mean over the whole batch."""
+    return value * tf.cast(here.share, value.dtype)
+
+
+def _counted(value: Any, *, mean: bool = True) -> Any:
+    """A mean over the replica's examples, or a sum, as the step takes it: as a mean, unless it divides by itself."""
+    if mean:
+        return _part(value) if here.divides else value
+    return value if here.divides else tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype))
+
+
 def scale_loss_for_distribution(original: Any, value: Any) -> Any:
-    """What a replica's mean adds to the mean over the batch."""
+    """Of a mean over the replica's examples, what the step takes."""
     if here.within:
         return value
-    return original(value) if here.share is None else _note(value * tf.cast(here.share, value.dtype))
+    return original(value) if here.share is None else _counted(value)
 
 
 def unscale_loss_for_distribution(original: Any, value: Any) -> Any:
-    """Takes back what `scale_loss_for_distribution` does; 0 for a replica without examples."""
-    if here.share is None or here.by_batch:
+    """The mean over the replica's examples again; 0 for a replica without examples."""
+    if here.share is None:
         return original(value)
-    return tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype))
+    if here.by_batch:
+        return original(value if here.divides else _part(value))
+    return tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype)) if here.divides else value
 
 
 def weigh_outputs(original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
@@ -371,10 +407,10 @@ def reduce_values(original: Any, values: Any, sample_weight: Any = None, reducti
     if not values.shape.rank:
         if here.parts is None:
             raise _undivided("gives one number for a batch, of which nothing says how the examples make it up")
-        return loss if here.parts is Parts.SUM else scale_loss_for_distribution(lambda value: value, loss)
+        return _counted(loss, mean=here.parts is Parts.MEAN)
     if reduction == "mean_with_sample_weight" and sample_weight is not None:
         loss *= _of_whole(tf.cast(tf.reduce_sum(sample_weight), loss.dtype))
-    return loss
+    return _counted(loss, mean=False) if reduction == "sum" else loss
 
 
 def _of_whole(divisor: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.stall_watch import LoopWatch, State, sums_begun
-from dtj_trainer.keras_fit.alone import Together
 
 
 class FitWatch:
@@ -21,15 +20,6 @@ class FitWatch:
         self._watch = LoopWatch(config, self._state, kind="-fit", first_seconds=config.stall_timeout)
         self._strategy: Any = None
         self._waiting: collective_timing.Waiting | None = None
-
-    def begin(self, strategy: Any) -> None:
-        """Looks at the strategy of a model that is to be trained.
-
-        Raises:
-            UsageError: each worker would train a model of its own.
-        """
-        if Together.current is not None:
-            Together.current.check_fit(strategy)
 
     def follow(self, strategy: Any) -> None:
         """Watches what a strategy reduces from now on; to be called before its steps are traced."""

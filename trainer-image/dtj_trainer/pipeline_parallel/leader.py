@@ -12,7 +12,6 @@ import tensorflow as tf
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.checkpoint.mirror import mirror_of
 from dtj_trainer.config.cluster import WORKER, Task
 from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
@@ -75,7 +74,6 @@ def train(run: Run) -> None:
             # Workers may answer and yet not reach each other.
             watch=StallWatch(config, find_late=training.find_late),
             all_tasks_save=False,
-            after_restore=training.after_restore,
         )  # fmt: skip
         training.introduce()
         controller.introduce()
@@ -109,34 +107,15 @@ class _Training:
         make_optimizer = copies_of(made.optimizer)
         self.stages = make_stages(model, self._parts, devices, make_optimizer, decays_of(made.optimizer))
         self.counter, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
-        seen = SeenExamples(course, self.counter)
-        state = state_of(
-            self.stages, model, make_optimizer,
-            step=self.counter, total_steps=total, held_out=[run.validation_data.variable], **seen.parts,
-        )  # fmt: skip
-
-        def refresh() -> None:
-            run.validation_data.refresh()
-            seen.refresh()
-
-        state.refresh = refresh
-        self.store = Store(
-            state,
-            config.checkpoint.directory,
-            keep=config.checkpoint.keep,
-            mirror=mirror_of(config.checkpoint),
-            writes=True,
-            # Else every worker would want to write to the directory itself.
-            io_device=config.cluster.task.cpu,
+        seen = SeenExamples(run, course, step=self.counter, total_steps=total)
+        names, parts = state_of(self.stages, model, make_optimizer)
+        # Else every worker would want to write to the directory itself.
+        self.store = Store.of(
+            seen.state(names, **parts), config.checkpoint, writes=True, io_device=config.cluster.task.cpu
         )
-        self.store.restore_newest()
-        if run.validation_data.differs_from_checkpoint():
-            raise run.validation_data.not_those_of_checkpoint(self.store.path())
-        self.course = seen.resume(
-            config.batch_size, self.store.path(), total_steps=int(total.numpy()), by_files=False, leads=True
-        )
+        self.course = seen.restore(self.store)
+        share_counts(self.stages)
         self._learning = made.over(self.course.total_steps).description
-        self._total = total
         self._finite = [
             FiniteWeights(
                 (variable.value for variable in stage.trainable),
@@ -149,7 +128,6 @@ class _Training:
             layout=self._layout, task=run.task, stages=self.stages, step=self.counter,
             batch=self.batch, skips=config.on_nan == SKIP,
         )  # fmt: skip
-        self.after_restore()
 
     def introduce(self) -> None:
         """Says what is trained how."""
@@ -196,12 +174,6 @@ class _Training:
         return self._run.data.batches(
             batch=self.batch, seed=self._run.config.seed, first_step=first_step, offset=self.course.offset
         )
-
-    def after_restore(self) -> None:
-        """See `Controller`."""
-        share_counts(self.stages)
-        self._total.assign(self.course.total_steps)
-        self._pipeline.restored()
 
     def find_late(self) -> Mapping[Task, str]:
         """See `StallWatch`."""

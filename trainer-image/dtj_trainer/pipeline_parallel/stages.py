@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import optimizers
 from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.errors import UsageError
@@ -178,15 +177,9 @@ def weights_of(stages: Sequence[Stage]) -> list[Any]:
 
 
 def state_of(
-    stages: Sequence[Stage],
-    model: Any,
-    make_optimizer: Callable[[], Any],
-    *,
-    step: Any,
-    total_steps: Any,
-    **parts: Sequence[Any],
-) -> State:
-    """What a run must remember, in the same order as one optimizer over the whole model would have it.
+    stages: Sequence[Stage], model: Any, make_optimizer: Callable[[], Any]
+) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+    """Names and variables that a run must remember, as one optimizer over the whole model would have them.
 
     So any other strategy, and a pipeline of another number of stages, can go on with it. What each stage's optimizer
     has alike (its count of steps) is remembered once: see `share_counts`.
@@ -200,18 +193,12 @@ def state_of(
     kept = {id(variable) for variable in keras_compat.saved_variables(whole)}
     remembered = {name: variable for name, variable in _by_name(whole).items() if id(variable) in kept}
     names = variable_names.of_model(model, model.weights)
-    return State(
-        {
-            "weights": names,
-            "optimizer": variable_names.of_optimizer(
-                whole, keras_compat.variables(remembered.values()), zip(weights, names, strict=True)
-            ),
-        },
-        weights=[weight.value for weight in weights],
-        optimizer=[slots[name].value for name in remembered],
-        step=step,
-        total_steps=total_steps,
-        **parts,
+    of_optimizer = variable_names.of_optimizer(
+        whole, keras_compat.variables(remembered.values()), zip(weights, names, strict=True)
+    )
+    return (
+        {"weights": names, "optimizer": of_optimizer},
+        {"weights": [weight.value for weight in weights], "optimizer": [slots[name].value for name in remembered]},
     )
 
 

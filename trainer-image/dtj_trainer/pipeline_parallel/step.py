@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from dtj_trainer.config.cluster import Task
 from dtj_trainer.config.pipeline_layout import Layout
-from dtj_trainer.pipeline_parallel.stage_progress import PieceCounter, StageProgress
 from dtj_trainer.pipeline_parallel.stages import Stage
 from dtj_trainer.tasks import LearningTask
 from dtj_trainer.tasks.aggregation import Measured, means_by_example
@@ -23,16 +22,36 @@ from dtj_trainer.tasks.aggregation import Measured, means_by_example
 Tensor = Any
 
 
+class _Work:
+    """What a task does one piece after another, as its processor counts: an odd number while a piece is under way."""
+
+    def __init__(self, device: str) -> None:
+        """Args:
+        device: any of the task.
+        """
+        here = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
+        with tf.device(here):
+            self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def count(self, *after: Tensor) -> None:
+        """Counts, in the graph, that a piece begins or ends, once these are there."""
+        with tf.control_dependencies(after), tf.device(self._count.device):
+            self._count.assign_add(1)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Can be asked while the graph runs."""
+        return int(self._count.numpy()) % 2 == 1
+
+
 @dataclass
 class _StageInStep:
     """A stage, while a step is being laid out."""
 
     stage: Stage
-    counter: PieceCounter
+    work: _Work
     weights: list[Tensor]
     state: list[Tensor]
-    start: list[Tensor]
-    """The state at the start of the step."""
     last: list[Tensor]
     """What it computed last; the next thing waits for it. Left to itself, TensorFlow would begin all micro-batches
     at once and finish none early, and the stages after it would wait."""
@@ -94,7 +113,8 @@ class PipelineStep:
         batch: global batch size; a multiple of `layout.micro_batches`.
         skips: whether an update is left out on all stages if the loss or a gradient is not finite.
         """
-        self._progress = StageProgress(layout, [stage.device for stage in stages])
+        self._reading = _Work("/device:CPU:0")
+        self._works = [_Work(stage.device) for stage in stages]
         self._layout = layout
         self._task = task
         self._stages = stages
@@ -117,17 +137,18 @@ class PipelineStep:
             skipped=int(skipped),
         )
 
-    def restored(self) -> None:
-        """Notes that the weights are those of a checkpoint: no gradients have spoiled them."""
-        self._gradients_spoiled_by = -1
-
     def find_late(self, here: Task) -> Mapping[Task, str]:
         """The tasks that the others wait for in a step that does not end, and what each of them does.
 
         Args:
             here: the task of this process, which reads the batches.
         """
-        return self._progress.find_late(here)
+        found = {
+            self._layout.worker(stage): f"computes stage {stage} and does not finish"
+            for stage, work in enumerate(self._works)
+            if work.is_under_way
+        }
+        return found or ({here: "waits for its data"} if self._reading.is_under_way else {})
 
     @property
     def gradients_not_finite(self) -> str | None:
@@ -142,7 +163,9 @@ class PipelineStep:
         sums, not_finite = tf.zeros(len(self._task.metrics)), tf.constant(0, tf.int64)
         place, skipped = tf.constant(-1, tf.int64), tf.constant(0, tf.int64)
         for number in tf.range(steps):
-            inputs, labels = self._progress.next_batch(iterator)
+            self._reading.count()
+            inputs, labels = next(iterator)
+            self._reading.count(*tf.nest.flatten((inputs, labels), expand_composites=True))
             gradients, states, metrics, all_finite = self.gradients(inputs, labels)
             finite = self._finite(gradients)
             forward, backward = self._first_places(all_finite)
@@ -241,18 +264,16 @@ class PipelineStep:
 
     def _stages_in_step(self) -> list[_StageInStep]:
         stages_in_step, scale = [], self._scale()
-        for place, stage in enumerate(self._stages):
-            counter = self._progress.counter(place)
+        for stage, work in zip(self._stages, self._works, strict=True):
             with tf.device(stage.device):
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
             stages_in_step.append(
                 _StageInStep(
                     stage,
-                    counter,
+                    work,
                     weights,
                     state,
-                    start=state,
                     last=[],
                     share=1 / self._layout.micro_batches,
                     scale=scale,
@@ -275,14 +296,14 @@ class PipelineStep:
             for stage_in_step, keep in zip(earlier, kept, strict=True):
                 with tf.device(stage_in_step.stage.device):
                     keep.append(_Kept(stage_in_step.take(tensor), stage_in_step.state))
-                    stage_in_step.counter.begin(keep[-1].inputs)
+                    stage_in_step.work.count(keep[-1].inputs)
                     output = stage_in_step.stage.call(
                         stage_in_step.weights, stage_in_step.state, keep[-1].inputs, draw=draw
                     )
                     tensor, stage_in_step.state = output.outputs, output.state
                     stage_in_step.finite.append(_all_finite([tensor]))
                     stage_in_step.last = [tensor]
-                    stage_in_step.counter.end(stage_in_step.last)
+                    stage_in_step.work.count(*stage_in_step.last)
             gradient, sums = self._last_stage(last, tensor, label, draw, inward=bool(earlier))
             metrics.append(sums)
             backward.append(gradient)
@@ -298,7 +319,7 @@ class PipelineStep:
         """The last stage: forward, the loss and backward at once; returns the gradient of what came in, and sums."""
         with tf.device(stage_in_step.stage.device):
             inputs = stage_in_step.take(tensor)
-            stage_in_step.counter.begin(inputs)
+            stage_in_step.work.count(inputs)
             sources = [*stage_in_step.weights, *([inputs] if inward else [])]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(sources)
@@ -311,7 +332,7 @@ class PipelineStep:
             stage_in_step.finite.append(tf.math.is_finite(sums[0]))
             found = tape.gradient(loss, sources, unconnected_gradients=_ZERO)
             gradient = _settle(stage_in_step, found, inward=inward)
-            stage_in_step.counter.end([*stage_in_step.last, sums])
+            stage_in_step.work.count(*stage_in_step.last, sums)
             return gradient, sums
 
 
@@ -323,7 +344,7 @@ def _backward(stage_in_step: _StageInStep, kept: _Kept, gradient: Tensor, draw: 
     with tf.device(stage_in_step.stage.device):
         # Waits for the gradient: what is computed earlier would have to be kept, and is the same as the first time.
         inputs = stage_in_step.take(kept.inputs, gradient)
-        stage_in_step.counter.begin(inputs, backward=True)
+        stage_in_step.work.count(inputs)
         sources = [*stage_in_step.weights, *([inputs] if inward else [])]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
@@ -335,7 +356,7 @@ def _backward(stage_in_step: _StageInStep, kept: _Kept, gradient: Tensor, draw: 
             unconnected_gradients=_ZERO,
         )  # fmt: skip
         gradient = _settle(stage_in_step, found, inward=inward)
-        stage_in_step.counter.end(stage_in_step.last, backward=True)
+        stage_in_step.work.count(*stage_in_step.last)
         return gradient
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint.checkpointing import Checkpointing
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.config.nonfinite import LIMIT, ROLLBACK, SKIP, NotFiniteStep, on_which, workers_of
-from dtj_trainer.distribution.agreement import Vote, of_each_replica
+from dtj_trainer.config.nonfinite import LIMIT, SKIP, on_which, workers_of
+from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Action, Pause
@@ -23,51 +23,6 @@ from dtj_trainer.training.reporting import Reporter, Run, Summaries
 from dtj_trainer.training.stepping import Course, steps_within
 
 log = logging.getLogger(__name__)
-
-
-class LeftOut:
-    """Finds the batches that make a training not finite, and remembers them.
-
-    The step whose loss is not finite need not be the one to blame: a gradient may be infinite whose loss is not, and
-    then it is the next loss that shows it, or the weights before a checkpoint. So the steps after a rollback are
-    repeated one by one, and the weights looked at after each.
-    """
-
-    def __init__(self) -> None:
-        self._steps: set[int] = set()
-        self._guess: int | None = None
-        self._one_by_one_until = 0
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def next(self, step: int, *, total_steps: int) -> int:
-        """How many steps are done before the next batch that is left out; `total_steps` if there is none.
-
-        Args:
-            step: the number of steps done.
-        """
-        return min((each - 1 for each in self._steps if each > step), default=total_steps)
-
-    def is_repeated_alone(self, step: int) -> bool:
-        """Whether the step after this one is taken alone, with a look at the weights after it."""
-        return step < self._one_by_one_until
-
-    def blame(self, found: NotFiniteStep) -> str:
-        """Notes what was found; returns what follows from it, in words."""
-        if found.step > self._one_by_one_until:
-            self._guess = None  # The steps before it were finite without the batch: it was the right one.
-        elif self._guess is not None:
-            self._steps.discard(self._guess)
-        before, self._guess = self._guess, None
-        if not found.is_exact and found.step > self._one_by_one_until:
-            self._one_by_one_until = found.step
-            return f"the steps up to {found.step} are repeated one by one, to find the batch"
-        self._one_by_one_until = found.step - 1
-        self._steps.add(found.step)
-        self._guess = found.step
-        spared = f", that of step {before} is not" if before is not None else ""
-        return f"the batch of step {found.step} is left out{spared}"
 
 
 _NOTHING = Measured([], lambda _: {})
@@ -88,7 +43,6 @@ class Controller:
         watch: StallWatch,
         actions: Sequence[Action] = (),
         all_tasks_save: bool = True,
-        after_restore: Callable[[], object] = lambda: None,
     ) -> None:
         """Args:
         store: of the checkpoints, restored.
@@ -97,17 +51,14 @@ class Controller:
         course: which examples the steps take, and the last step.
         watch: of the steps; entered in `train`.
         all_tasks_save: see `Checkpointing`.
-        after_restore: sets what the state holds, but this run decides; called when a checkpoint was restored.
         """
         config = run.config
         self._run = run
         self._inner = inner
         self._store = store
         self._strategy = strategy
-        self._counter = counter
         self._watch = watch
         self._actions = actions
-        self._after_restore = after_restore
         self._course = course
         self.total_steps = course.total_steps
         self.step = self.first_step = int(counter.numpy())
@@ -122,8 +73,7 @@ class Controller:
         self.reporter = Reporter(run, self.summaries, course=course, step=self.first_step)
         self._next_steps = inner.first_steps
         self._wanted = 1
-        self._rolled_back = self._skipped = 0
-        self._left_out = LeftOut()
+        self._skipped = 0
 
     def introduce(self) -> None:
         """Reports which step the training begins with; to be called by the leader."""
@@ -137,7 +87,7 @@ class Controller:
             log.info(line)
 
     def train(self, stream: Callable[[int], Any], *, finalize: Callable[[], object]) -> None:
-        """Trains to the last step, over what `--on-nan` lets pass.
+        """Trains to the last step, and does what is due on the way.
 
         Args:
             stream: first step -> the batches from there on, distributed.
@@ -154,62 +104,23 @@ class Controller:
             with self._watch:
                 self._watch.begin()
                 self._catch_up()
-                self._go_on_over_batches(lambda: self.advance(iter(stream(self.step))))
+                batches = iter(stream(self.step))
+                while self.step < self.total_steps:
+                    self._call(batches)
                 self.save()
                 run.termination.saves = False
                 finalize()
         finally:
             self.summaries.flush()
 
-    def advance(self, iterator: Any) -> None:
-        """Trains up to the last step, and does what is due on the way.
-
-        Raises:
-            NotFinite: the loss or the weights are not finite.
-            Preempted: asked to stop; the step is saved.
-        """
-        while self.step < self.total_steps:
-            left_out_after = self._left_out.next(self.step, total_steps=self.total_steps)
-            if self.step < left_out_after:
-                self._call(iterator, left_out_after)
-            else:
-                self._leave_out(iterator)
-
     def save(self) -> None:
         """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""
         self._checkpoints.save(self.step)
 
-    def _go_on_over_batches(self, train: Callable[[], object]) -> None:
-        """Trains; with `--on-nan=rollback` again from the last checkpoint, as often as it may be.
-
-        Args:
-            train: trains from the present step to the last one.
-        """
-        goes_back = self._run.config.on_nan == ROLLBACK
-        if goes_back and self._store.last_step is None:
-            self.save()
-        while True:
-            try:
-                train()
-                return
-            except NotFiniteStep as found:
-                if not goes_back:
-                    raise
-                self._go_back(found)
-
-    def _leave_out(self, iterator: Any) -> None:
-        """Counts the next step, which takes its batch and changes nothing, and does what is due after it."""
-        next(iterator)
-        self._counter.assign_add(1)
-        self.step += 1
-        if self._act(StepResult(metrics=_NOTHING, steps=1, stop=False, save=False, next_steps=None)):
-            raise self._checkpoints.preempted(self.step)
-
-    def _call(self, iterator: Any, until: int) -> None:
+    def _call(self, iterator: Any) -> None:
         schedules = (self._checkpoints.by_number, *(action.schedule for action in self._actions))
         limits = (schedule.steps_until_due(self.step) for schedule in schedules)
-        is_alone = self._left_out.is_repeated_alone(self.step)
-        steps = 1 if is_alone else min(self._next_steps, until - self.step, *limits)
+        steps = min(self._next_steps, self.total_steps - self.step, *limits)
         began = time.monotonic()
         self._watch.in_call = True
         result = self._inner.run(iterator, steps, self._vote)
@@ -219,8 +130,6 @@ class Controller:
         self._wanted = steps_within(self._run.config.steps_per_call, result.steps / (time.monotonic() - began))
         self._next_steps = self._wanted if result.next_steps is None else result.next_steps
         self._check_loss(result)
-        if is_alone:
-            self._checkpoints.require_finite(self.step)
         stops = self._act(result)
         if result.metrics:
             self._report(result)
@@ -286,19 +195,16 @@ class Controller:
         )  # fmt: skip
 
     def _shown(self, result: StepResult) -> Mapping[str, float]:
-        """The metrics of a call, and how often the training went on over what was not finite."""
-        counts = {"rollbacks": self._rolled_back, "skipped_steps": self._skipped + len(self._left_out)}
+        """The metrics of a call, and how many updates were skipped so far."""
         measured = _measured_in(result)
-        return {
-            **{name: value for name, value in measured.items() if math.isfinite(value) or not result.skipped},
-            **{name: count for name, count in counts.items() if count},
-        }
+        shown = {name: value for name, value in measured.items() if math.isfinite(value) or not result.skipped}
+        return shown | ({"skipped_steps": self._skipped} if self._skipped else {})
 
     def _check_loss(self, result: StepResult) -> None:
         """Makes sure that a call was finite, or that it may go on all the same.
 
         Raises:
-            NotFiniteStep: it was not.
+            NotFinite: it was not.
         """
         if result.not_finite_step is None:
             return
@@ -323,32 +229,6 @@ class Controller:
             log.warning(
                 f"the loss or a gradient is not finite at step {step}{on_which(workers)}: its update is "
                 f"skipped{more} ({self._skipped} of at most {LIMIT})"
-            )
-
-    def _go_back(self, found: NotFiniteStep) -> None:
-        """To the last checkpoint, on all tasks; the batch that is to blame is left out from now on.
-
-        Raises:
-            NotFinite: too often.
-        """
-        run, store = self._run, self._store
-        if self._rolled_back >= LIMIT:
-            raise found
-        self._rolled_back += 1
-        step = store.last_step or 0
-        if run.config.strategy == "MultiWorkerMirrored":
-            # The first replica is the leader's, which knows what was written.
-            step = of_each_replica(self._strategy, step)[0]
-        store.restore(step)
-        self._after_restore()
-        self.step = step
-        self._checkpoints.restored(step)
-        self._watch.feed()
-        then = self._left_out.blame(found)
-        if run.config.cluster.leads:
-            log.warning(
-                f"{found.where}: back to step {step}, {store.path()}; {then} (rollback {self._rolled_back} of at most "
-                f"{LIMIT})"
             )
 
 

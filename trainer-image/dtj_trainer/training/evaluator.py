@@ -17,7 +17,7 @@ from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
-from dtj_trainer.checkpoint.state import State, examine
+from dtj_trainer.checkpoint.state import Damaged, State
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.stall_watch import Stalled
 from dtj_trainer.object_store.bucket import StoreFailed
@@ -62,8 +62,6 @@ def watch(run: Run) -> None:
             files = _files(directory, found)
             if unreadable.get(found) == files:
                 continue
-            for optional in (seen, batch):
-                optional.assign(0)
             if problem := _restore(state, directory, found):
                 if found not in unreadable:
                     log.warning(
@@ -83,9 +81,7 @@ def watch(run: Run) -> None:
                 score = evaluate(batch_done=watchdog.feed)
             summaries.write(found, for_result(score))
             summaries.flush()
-            last = _last_step(
-                run, found, total_steps=int(total.numpy()), seen=int(seen.numpy()), batch=int(batch.numpy())
-            )
+            last = _last_step(run, found, seen=int(seen.numpy()), batch=int(batch.numpy()))
             run.progress_store.update(step=found, total_steps=last, metrics=score, last_checkpoint_step=found)
             log.info(f"step {found}/{last}  held-out: {format_metrics(score)}")
             if found >= last:
@@ -116,22 +112,17 @@ def _not_judged(mirror: CheckpointMirror | None, directory: Path, judged: set[in
         log.warning(f"{error}; the evaluator tries again")
 
 
-def _last_step(run: Run, step: int, *, total_steps: int, seen: int, batch: int) -> int:
+def _last_step(run: Run, step: int, *, seen: int, batch: int) -> int:
     """The last step: when all epochs that the configuration asks for are seen.
 
     The directory may still hold the end of an earlier, shorter run, so what the checkpoint says does not count.
 
     Args:
-        total_steps: by the checkpoint of this step.
-        seen: examples, by the same.
-        batch: the global one, by the same; 0: an older version wrote it. With a batch size per replica, it depends on
-            the devices of the others.
+        seen: examples, by the checkpoint of this step.
+        batch: the global one, by the same.
     """
-    config = run.config
-    course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch or config.batch_size.examples)
-    if batch:
-        return course.resumed(step, seen=seen).total_steps
-    return total_steps if config.batch_size.per_replica else course.total_steps
+    course = Course(examples=run.data.examples, epochs=run.config.epochs, batch=batch)
+    return course.resumed(step, seen=seen).total_steps
 
 
 def _files(directory: Path, step: int) -> object:
@@ -146,11 +137,8 @@ def _files(directory: Path, step: int) -> object:
 
 def _restore(state: State, directory: Path, step: int) -> str | None:
     """Restores one checkpoint, or says why that is not possible: it is damaged, or was removed for a newer one."""
-    if problem := examine(directory, step, state.expected(), state.names):
-        return problem
     try:
-        path = checkpoints.path_of(directory, step)
-        state.present_in(path).read(str(path)).expect_partial()
-    except tf.errors.OpError as error:
-        return type(error).__name__
+        state.restore(state.read(directory, step))
+    except Damaged as problem:
+        return str(problem)
     return None

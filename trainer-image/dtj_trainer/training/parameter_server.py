@@ -19,8 +19,6 @@ from dtj_trainer.autograph import as_written
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.checkpoint.mirror import mirror_of
-from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Task
 from dtj_trainer.distribution.agreement import Vote
@@ -85,7 +83,7 @@ def train(run: Run, strategy: Any) -> None:
             f"{config.epochs} epochs of {run.data.examples} examples"
         )
         controller.introduce()
-        controller.train(training.stream, finalize=training.finalization.do)
+        controller.train(training.stream, finalize=training.finalize)
         finish(
             run, controller.reporter, controller.summaries,
             weights=[tf.convert_to_tensor(weight).numpy() for weight in training.model.weights],
@@ -112,7 +110,6 @@ class _Training:
             made = optimizers.make(self.model, config.learning, total_steps=course.total_steps)
             self._optimizer = made.optimizer
             self._optimizer.build(self.model.trainable_variables)
-            self.finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
             # Sums since the start of each metric, and examples. The coordinator reads how they grow.
@@ -121,41 +118,18 @@ class _Training:
             self._not_finite = tf.Variable(-1, dtype=tf.int64, trainable=False)
             # Of each worker, whether it is in a call of steps.
             self._in_call = tf.Variable(tf.zeros(config.cluster.count(WORKER), tf.bool), trainable=False)
-        seen = SeenExamples(course, self._step)
+        seen = SeenExamples(run, course, step=self._step, total_steps=total)
         remembered = keras_compat.state(self._optimizer)
-        state = State(
+        state = seen.state(
             variable_names.of_training(self.model, self._optimizer, remembered),
             weights=self.model.weights,
             optimizer=remembered,
-            step=self._step,
-            total_steps=total,
-            held_out=[run.validation_data.variable],
-            **seen.parts,
         )
-
-        def refresh() -> None:
-            run.validation_data.refresh()
-            seen.refresh()
-
-        state.refresh = refresh
-        self.store = Store(
-            state,
-            config.checkpoint.directory,
-            keep=config.checkpoint.keep,
-            mirror=mirror_of(config.checkpoint),
-            writes=True,
-            # Else every parameter server would want to write to the directory itself.
-            io_device=Task(CHIEF, 0).cpu,
-        )
-        self.store.restore_newest()
-        if run.validation_data.differs_from_checkpoint():
-            raise run.validation_data.not_those_of_checkpoint(self.store.path())
+        # Else every parameter server would want to write to the directory itself.
+        self.store = Store.of(state, config.checkpoint, writes=True, io_device=Task(CHIEF, 0).cpu)
+        self.course = seen.restore(self.store)
         self._weights = FiniteWeights(self.model.trainable_weights, self.model.non_trainable_weights, remembered)
-        self.course = seen.resume(
-            config.batch_size, self.store.path(), total_steps=int(total.numpy()), by_files=False, leads=True
-        )
         self.learning = made.over(self.course.total_steps).description
-        total.assign(self.course.total_steps)
         self._done = self._scheduled = int(self._step.numpy())
         self._reported = self._sums.numpy()
         self._meter = Meter(batch=self.batch, step=self._done)
@@ -243,6 +217,10 @@ class _Training:
             )
 
         return self._coordinator.create_per_worker_dataset(examples)
+
+    def finalize(self) -> None:
+        """What the optimizer does after the last step."""
+        weight_update.finalize(self._optimizer, self.model.trainable_variables, self._strategy)
 
     def _schedule(self, iterator: Any, steps: int) -> None:
         self._coordinator.schedule(self._train_steps, args=(iterator, self._workers, tf.constant(steps, tf.int64)))

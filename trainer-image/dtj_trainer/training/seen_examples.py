@@ -1,109 +1,111 @@
-"""How many examples a run has seen, as its checkpoints hold it, and where a run that resumes goes on.
+"""What a run remembers besides weights and optimizer, and where it goes on: steps, examples, what is held out.
 
-The step alone does not tell: with another batch, such as that of another number of replicas, it is another place in
-the data. Imports TensorFlow.
+The step alone does not tell where in the data a run is: with another batch, such as that of another number of replicas,
+it is another place. Imports TensorFlow.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.config.execution import BatchSize
+from dtj_trainer.checkpoint.checkpointing import restore_together
+from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.state import State
+from dtj_trainer.distribution.agreement import agree_on_held_out
 from dtj_trainer.errors import UsageError
+from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)
 
-_UNKNOWN = -1
-
 
 class SeenExamples:
-    """Two parts of a checkpoint: see `State`."""
+    """Parts of a checkpoint: see `State`."""
 
-    def __init__(self, course: Course, step: Any) -> None:
+    def __init__(self, run: Run, course: Course, *, step: Any, total_steps: Any) -> None:
         """Args:
         course: as it is without a checkpoint.
         step: int64 tf.Variable; counts the steps done.
+        total_steps: int64 tf.Variable; holds the number of the last step.
         """
         self.course = course
-        """Which examples the steps take; after `resume`, from the restored step on."""
+        """Which examples the steps take; after `restore`, from the restored step on."""
+        self._run = run
         self._step = step
+        self._total_steps = total_steps
         with tf.device("CPU:0"):
-            self._examples, self._batch = (
-                tf.Variable(_UNKNOWN, dtype=tf.int64, trainable=False) for _ in ("examples", "batch")
-            )
+            self._examples, self._batch = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
 
-    @property
-    def parts(self) -> Mapping[str, Sequence[Any]]:
-        """What a checkpoint holds, by the names of the parts."""
-        return {"examples": [self._examples], "batch": [self._batch]}
+    def state(self, names: Mapping[str, Sequence[str]], **parts: Sequence[Any]) -> State:
+        """What a checkpoint holds.
 
-    def refresh(self) -> None:
+        Args:
+            names: see `State`.
+            parts: `weights` and `optimizer`.
+        """
+        state = State(
+            names, step=self._step, total_steps=self._total_steps,
+            held_out=[self._run.validation_data.variable], examples=[self._examples], batch=[self._batch], **parts,
+        )  # fmt: skip
+        state.refresh = self._refresh
+        return state
+
+    def _refresh(self) -> None:
         """Puts what is seen by now into the variables; before each checkpoint."""
+        self._run.validation_data.refresh()
         self._examples.assign(self.course.seen(int(self._step.numpy())))
         self._batch.assign(self.course.batch)
 
-    def resume(self, asked: BatchSize, path: str | None, *, total_steps: int, by_files: bool, leads: bool) -> Course:
-        """Goes on after the examples that the restored checkpoint has seen; returns the course from there on.
+    def restore(
+        self,
+        store: Store,
+        strategy: Any = None,
+        *,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        by_files: bool = False,
+    ) -> Course:
+        """Restores the newest checkpoint, if there is one; returns the course from the example on that comes next.
 
         Args:
-            asked: what the batch is by the command line.
-            path: of the checkpoint; None: the run begins.
-            total_steps: of the run that wrote the checkpoint, as it holds it.
+            strategy: of a collective, whose tasks restore together.
+            waiting: entered while this task waits for the others.
             by_files: whether workers divide the files among them.
-            leads: whether this task reports.
 
         Raises:
-            UsageError: the run cannot go on at that example, or it is not known which one that is.
+            UsageError: see `restore_together`; or the run cannot go on at that example.
+            PeerLost: see `restore_together`.
+            DataChanged: the held-out examples are not those of the checkpoint.
         """
-        if path is None:
-            return self.course
+        config, held_out = self._run.config, self._run.validation_data
+        restore_together(config, strategy, store, waiting=waiting)
+        if path := store.path():
+            self.course = self._resumed(path, by_files=by_files)
+        self._total_steps.assign(self.course.total_steps)
+        with waiting():
+            agree_on_held_out(
+                config, strategy,
+                differs=held_out.differs_from_checkpoint(),
+                error=lambda where: held_out.not_those_of_checkpoint(store.path(), where),
+            )  # fmt: skip
+        return self.course
+
+    def _resumed(self, path: str, *, by_files: bool) -> Course:
         step, seen, before = (int(each.numpy()) for each in (self._step, self._examples, self._batch))
-        batch = self.course.batch
-        if seen == _UNKNOWN:
-            self._check_of_older_version(asked, path, step=step, total_steps=total_steps, warns=leads)
-            return self.course
+        asked, batch = self._run.config.batch_size, self.course.batch
+        option = f"--{'per-replica-' if asked.per_replica else ''}batch-size={asked.examples}"
         course = self.course.resumed(step, seen=seen)
         if course.offset and by_files:
             raise UsageError(
                 f"--shard=file: checkpoint {path} has a global batch of {before}, this run one of {batch} "
-                f"({_option(asked)}), and no worker could go on at the same place of its own files; resume with a "
+                f"({option}), and no worker could go on at the same place of its own files; resume with a "
                 f"global batch of {before}, or with --shard=data, where the rest of the epoch comes in another order"
             )
-        if leads and before != batch:
+        if self._run.config.cluster.leads and before != batch:
             log.info(
-                f"the global batch was {before} and is {batch} ({_option(asked)}): the run goes on after the {seen} "
+                f"the global batch was {before} and is {batch} ({option}): the run goes on after the {seen} "
                 f"examples that it has seen, and has {course.total_steps} steps in all"
             )
-        self.course = course
         return course
-
-    def _check_of_older_version(self, asked: BatchSize, path: str, *, step: int, total_steps: int, warns: bool) -> None:
-        """That the batch of a checkpoint that does not say it can be this run's."""
-        course = self.course
-        taken_for = (
-            f"checkpoint {path}: an older version wrote it, so that it does not say its batch; it is taken for one of "
-            f"{course.batch} ({_option(asked)})"
-        )
-        if total_steps == course.total_steps:
-            # Another batch and another --epochs may come to the same number.
-            if warns:
-                log.info(taken_for)
-            return
-        # With another --epochs the steps of the other run are as many as some number of epochs has.
-        epochs = total_steps * course.batch // course.examples
-        is_possible = epochs and -(-epochs * course.examples // course.batch) == total_steps
-        if asked.per_replica or not is_possible or step > course.total_steps:
-            raise UsageError(
-                f"checkpoint {path}: an older version wrote it, so that it does not say its batch; it is of a run of "
-                f"{total_steps} steps, and this one has {course.total_steps} with a global batch of {course.batch} "
-                f"({_option(asked)}); resume once with the batch, the number of replicas and --epochs of that run"
-            )
-        if warns:
-            log.warning(f"{taken_for} and of {epochs} epochs")
-
-
-def _option(asked: BatchSize) -> str:
-    return f"--{'per-replica-' if asked.per_replica else ''}batch-size={asked.examples}"

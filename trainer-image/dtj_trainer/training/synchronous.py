@@ -1,7 +1,7 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,22 +11,16 @@ import tensorflow as tf
 from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat, rng_state
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.checkpoint.checkpointing import restore_together
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.checkpoint.mirror import mirror_of
-from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import keras3
 from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.distribution.agreement import (
     agree_on_data,
-    agree_on_held_out,
     ending_together,
     exit_barrier,
-    leave_verdict,
     of_each_replica,
-    verdict,
 )
 from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, limit_seconds
 from dtj_trainer.distribution.strategies import peer_loss
@@ -52,11 +46,10 @@ log = logging.getLogger(__name__)
 class _Training:
     """What is built before the first step."""
 
-    strategy: Any
     model: Any
+    optimizer: Any
     inner: SynchronousLoop
     store: Store
-    finalization: weight_update.Finalization
     validations: Validations | None
     actions: Sequence[Action]
     """All of them: the user's, and the validations."""
@@ -65,8 +58,6 @@ class _Training:
     step: Any
     """int64 tf.Variable; counts the steps done."""
     course: Course
-    after_restore: Callable[[], object]
-    """See `Controller`."""
 
     @property
     def best_step(self) -> int | None:
@@ -87,6 +78,7 @@ def train(run: Run, strategy: Any) -> None:
     run = _in_single_steps_if_ragged(run, strategy.num_replicas_in_sync)
     config = run.config
     collective = config.strategy == "MultiWorkerMirrored"
+    changed = None
     with (
         peer_loss(config.cluster, remote=bool(config.tpu_runtimes)),
         ending_together(config, collective=collective),
@@ -103,13 +95,11 @@ def train(run: Run, strategy: Any) -> None:
                 config, batches=lambda: training.inner.batches, waits=lambda: training.inner.waits_for_others
             ),
             actions=training.actions,
-            after_restore=training.after_restore,
         )  # fmt: skip
         _introduce(run, training, controller, strategy.num_replicas_in_sync)
         _train(run, strategy, training, controller)
         # All tasks read: what replicas keep each by itself is reduced over all of them.
         weights = [weight.numpy() for weight in training.model.weights]
-        changed = None
         if config.cluster.leads:
             try:
                 finish(
@@ -123,16 +113,12 @@ def train(run: Run, strategy: Any) -> None:
             except DataChanged as error:
                 changed = error
         if collective:
-            if config.cluster.leads:
-                leave_verdict(has_changed=changed is not None)
             exit_barrier(config)
-            if not config.cluster.leads and verdict():
-                changed = run.validation_data.changed()
-        if changed:
-            raise changed
         if not config.cluster.leads:
             run.progress_store.update(phase=Phase.DONE, step=controller.step, eta_seconds=None)
             leave_report(run.progress_store.document())
+    if changed:
+        raise changed
 
 
 def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
@@ -163,41 +149,20 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
         weight_update.sum_first(optimizer)
-        finalization = weight_update.Finalization(optimizer, model.trainable_variables)
         step, total = new_counter(), new_counter()
-    seen = SeenExamples(course, step)
     remembered = keras_compat.state(optimizer)
-    state = State(
+    seen = SeenExamples(run, course, step=step, total_steps=total)
+    state = seen.state(
         variable_names.of_training(model, optimizer, remembered),
         weights=keras_compat.variables(model.weights),
         optimizer=remembered,
-        step=step,
-        total_steps=total,
-        held_out=[run.validation_data.variable],
-        **seen.parts,
     )
-    state.refresh = _refresh(run, seen)
-    store = _store(state, config)
-    restore_together(config, strategy, store, waiting=watch.waiting)
-    course = seen.resume(
-        config.batch_size, store.path(),
-        total_steps=int(total.numpy()),
-        by_files=bool(getattr(run.data, "by_files", False)),
-        leads=config.cluster.leads,
+    store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
+    course = seen.restore(
+        store, strategy, waiting=watch.waiting, by_files=bool(getattr(run.data, "by_files", False))
     )  # fmt: skip
     made = made.over(course.total_steps)
-
-    def after_restore() -> None:
-        total.assign(course.total_steps)
-
-    after_restore()
     first_step = int(step.numpy())
-    with watch.waiting():
-        agree_on_held_out(
-            config, strategy,
-            differs=run.validation_data.differs_from_checkpoint(),
-            error=lambda where: run.validation_data.not_those_of_checkpoint(store.path(), where),
-        )  # fmt: skip
     objective = _objective(run, strategy, model, optimizer, batch=batch)
     inner = SynchronousLoop(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
@@ -210,22 +175,12 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
             run, strategy, store, model=model, objective=objective, course=course, first_step=first_step,
         )  # fmt: skip
     return _Training(
-        strategy=strategy, model=model, inner=inner, store=store, finalization=finalization,
+        model=model, optimizer=optimizer, inner=inner, store=store,
         validations=validations,
         actions=[*actions, *([validations] if validations else [])],
         learning=made.description,
-        step=step, course=course, after_restore=after_restore,
+        step=step, course=course,
     )  # fmt: skip
-
-
-def _refresh(run: Run, seen: SeenExamples) -> Callable[[], object]:
-    """What brings the parts of a checkpoint up to date whose values are kept elsewhere."""
-
-    def refresh() -> None:
-        run.validation_data.refresh()
-        seen.refresh()
-
-    return refresh
 
 
 def _agree_on_data(run: Run, strategy: Any) -> None:
@@ -235,16 +190,6 @@ def _agree_on_data(run: Run, strategy: Any) -> None:
     late = PeerLost(f"the data of another task are not ready after {limit:g} s (--stall-timeout)")
     with Watchdog(limit, late):
         agree_on_data(config, strategy, run.data)
-
-
-def _store(state: State, config: Config) -> Store:
-    return Store(
-        state,
-        config.checkpoint.directory,
-        keep=config.checkpoint.keep,
-        mirror=mirror_of(config.checkpoint),
-        writes=config.cluster.leads,
-    )
 
 
 def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: int) -> Objective:
@@ -297,11 +242,10 @@ def _train(run: Run, strategy: Any, training: _Training, controller: Controller)
         )
 
     def finalize() -> None:
-        if (best := training.best_step) and _restored_best(config, strategy, training, best):
-            training.finalization.undone()
-            if config.cluster.leads:
-                log.info(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
-        training.finalization.do()
+        best, kept = training.best_step, config.validation.keep_best
+        if best and kept and _restored_best(config, strategy, training, best) and config.cluster.leads:
+            log.info(f"the weights are those of step {best}, the best one by --keep-best={kept.metric} ({kept.mode})")
+        weight_update.finalize(training.optimizer, training.model.trainable_variables, strategy)
 
     controller.train(stream, finalize=finalize)
 
@@ -323,9 +267,3 @@ def _restored_best(config: Config, strategy: Any, training: _Training, best: int
             "weights are those of the last step"
         )
     return False
-
-
-def _describe_best(config: Config) -> str:
-    kept = config.validation.keep_best
-    assert kept is not None  # there is a best step
-    return f"--keep-best={kept.metric} ({kept.mode})"

@@ -58,32 +58,15 @@ def needs_sum_first(optimizer: Any) -> bool:
     return is_of_keras_3 and any(getattr(inner(optimizer), name, None) for name in settings)
 
 
-class Finalization:
-    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average."""
+def finalize(optimizer: Any, weights: Sequence[Any], strategy: Any) -> None:
+    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average.
 
-    def __init__(self, optimizer: Any, weights: Sequence[Any]) -> None:
-        """Args:
-        weights: of the model, trainable ones; made under the present strategy.
-        """
-        one = inner(optimizer)
-        self._weights = weights
-        self._strategy = tf.distribute.get_strategy()
-        self._finalize: Callable[[Any], object] = one.finalize_variable_values
-        self.changes = bool(one.use_ema)
-        """Whether it changes any weight."""
-        self._done = False
-
-    def undone(self) -> None:
-        """Notes that the weights are as trained again, as after a checkpoint was restored."""
-        self._done = False
-
-    def do(self) -> None:
-        """Does it, unless it is done. Comes after the last checkpoint, which holds the weights as trained."""
-        if self._done or not self.changes:
-            return
-        self._done = True
-        with self._strategy.scope():
-            self._finalize(self._weights)
+    To be called after the last checkpoint, which holds the weights as trained.
+    """
+    one = inner(optimizer)
+    if one.use_ema:
+        with strategy.scope():
+            one.finalize_variable_values(weights)
 
 
 def _accumulating(optimizer: Any) -> Callable[[Any, Any], None]:

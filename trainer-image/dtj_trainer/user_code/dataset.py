@@ -3,7 +3,6 @@
 Imports TensorFlow.
 """
 
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -18,14 +17,13 @@ from dtj_trainer.data.held_out_examples import BATCH, Digest, Reading
 from dtj_trainer.data.sharding import options
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
-from dtj_trainer.user_code import dataset_order
-
-log = logging.getLogger(__name__)
 
 _HELD_OUT_EVERY = 5
 _WINDOW = 10_000
 """Examples that an epoch is shuffled over: all of a small data set, the nearest ones of a large one."""
 _EPOCH_SEEDS = 1_000_003
+_FIRST = 256
+"""Examples whose order is looked at before all are read."""
 
 _AGAIN_WITHIN_SECONDS = 30.0
 """A function that takes longer is not called a second time to see whether it gives the same; nor are held-out examples
@@ -130,19 +128,16 @@ class OwnData:
             A digest of the order of the examples that are trained on.
         """
         # Some datasets differ from one pass to the next, others from one call of the function to the next.
-        if self._parts.whole is None:
-            first, *others = map(dataset_order.read, (self._parts.validation, self._parts.validation, again.validation))
-            if not first.is_in_order_of(*others):
-                raise self._order_changes()
-            self.inputs_stay = all(first.inputs == other.inputs for other in others)
-            training = dataset_order.read(self._parts.training)
-            self._warn_of_overlap(training, first)
-            return training.digest(dataset_order.read(again.training))
-        first, *others = map(dataset_order.read, (self._parts.whole, self._parts.whole, again.whole))
-        if not first.is_in_order_of(*others):
+        whole = self._parts.whole is not None
+        judged = [parts.whole if whole else parts.validation for parts in (self._parts, self._parts, again)]
+        first, *others = map(_digest_of_first, judged)
+        if not all(other.is_in_order_of(first, inputs_stay=False) for other in others):
             raise self._order_changes()
         self.inputs_stay = all(first.inputs == other.inputs for other in others)
-        return first.digest(*others)
+        if not whole:
+            first, *others = map(_digest_of_first, (self._parts.training, again.training))
+        stay = all(first.inputs == other.inputs for other in others)
+        return f"{first.examples} {first.labels} {first.inputs if stay else ''}"
 
     def _order_changes(self) -> UsageError:
         if self._parts.whole is None:
@@ -156,17 +151,6 @@ class OwnData:
             f"examples would be trained on; return {{'{TRAINING}': …, '{HELD_OUT}': …}} of separate examples, or "
             "shuffle(…, seed=…, reshuffle_each_iteration=False)"
         )
-
-    def _warn_of_overlap(self, training: dataset_order.Reading, validation: dataset_order.Reading) -> None:
-        def examples(reading: dataset_order.Reading) -> set[tuple[str, str]]:
-            return set(zip(reading.inputs, reading.labels, strict=True))
-
-        if twice := len(examples(training) & examples(validation)):
-            log.warning(
-                f"{self._origin}: {twice} of the first {len(validation.inputs)} {HELD_OUT} examples are among "
-                f"the first {len(training.inputs)} {TRAINING} examples as well; the evaluation is of examples that are "
-                "trained on"
-            )
 
     def _open(self) -> _Parts:
         made = self._function()
@@ -237,6 +221,17 @@ class OwnData:
         if count == 0:
             raise UsageError(f"{self._origin}: no {part} examples; give at least one")
         return count
+
+
+def _digest_of_first(dataset: Stream) -> Digest:
+    """Of the first examples: a dataset that shuffles shows it there.
+
+    What cannot be read is left to who reads all of it, and says why.
+    """
+    try:
+        return Reading(_in_batches(dataset.take(_FIRST), _FIRST).with_options(options()), batch=_FIRST).finish()
+    except tf.errors.OpError:
+        return Digest()
 
 
 def _every_fifth(dataset: Stream, *, validation: bool) -> Stream:

@@ -27,8 +27,8 @@ from typing import Any
 
 from dtj_launch import progress
 from dtj_launch.progress import DTJCallback, ProgressStore
+from dtj_launch.status_server import serve_status
 from dtj_trainer import keras_fit
-from dtj_trainer.checkpoint.mirror import mirror_of
 from dtj_trainer.compat import LOSS
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import Config, parse
@@ -116,7 +116,7 @@ def _context() -> TaskContext:
     progress_store, termination = ProgressStore(), Termination(leave=leave)
     termination.listen_openly()
     if config.status_port:
-        progress.serve_status(progress_store, config.status_port, host=config.bind_address)
+        serve_status(progress_store, config.status_port, host=config.bind_address)
     progress.publish_on(progress_store)
     check_outputs(config)
     meet_peers(config)
@@ -213,18 +213,15 @@ class Session:
             weights = [each for name, part in parts.items() for each in trained(name, part)]
             variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
         step, total = self._counters
-        policy = self._context.config.checkpoint
         coordinates = self._context.config.strategy == "ParameterServer"
-        self._store = Store(
+        self._store = Store.of(
             Saved(
                 {name: [each for each, _ in pairs] for name, pairs in variables.items()},
                 step=step,
                 total_steps=total,
                 **{name: [one for _, one in pairs] for name, pairs in variables.items()},
             ),
-            policy.directory,
-            keep=policy.keep,
-            mirror=mirror_of(policy),
+            self._context.config.checkpoint,
             writes=self.is_leader,
             io_device=Task(CHIEF, 0).cpu if coordinates else None,
         )
