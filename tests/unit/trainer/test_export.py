@@ -12,8 +12,8 @@ import pytest
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.config import export_formats
 from dtj_trainer.export import conversion
-from dtj_trainer.export.bundle import Bundle, measure, new_draft, publish
 from dtj_trainer.export.conversion import ConversionFailed
+from dtj_trainer.export.versions import Bundle, measure, new_draft, publish
 from dtj_trainer.process.ending import leave_report
 
 pytestmark = pytest.mark.unit

@@ -35,7 +35,7 @@ from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import ComputeTimer, Every
-from dtj_trainer.object_store import exports
+from dtj_trainer.object_store import export_versions
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import end_with, leave, leave_report
@@ -398,7 +398,7 @@ class Session:
         config = self._context.config
         if self.is_leader and config.export_location and self.export_dir:
             bucket = Bucket(config.export_location, option="--export-dir", retry_seconds=config.store.retry_seconds)
-            exports.upload_all(bucket, self.export_dir)
+            export_versions.upload_all(bucket, self.export_dir)
 
 
 class _FitCallback(DTJCallback):
