@@ -84,7 +84,7 @@ def comparisons(records: Path, pictures: Path) -> list[Comparison]:
     """Each optimisation against doing without it, all else being as the trainer has it."""
     numbers, images = opened(records), opened(pictures)
     paths = tf.data.Dataset.from_tensor_slices(sorted(map(str, records.iterdir()))).repeat()
-    raw, files = (source.records(seen=0, seed=0, share=Share()) for source in (numbers, images))
+    raw, files = (source.records(seen=0, seed=0) for source in (numbers, images))
     parse_batch, decode = numbers.decoder(), images.decoder()
     parsed = raw.batch(BATCH).map(parse_batch, num_parallel_calls=AUTOTUNE)
 

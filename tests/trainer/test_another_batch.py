@@ -28,9 +28,9 @@ def seen(*, batch: int, step: int, examples: int = -1) -> SeenExamples:
     return found
 
 
-def resume(found: SeenExamples, *, per_replica: bool, total_steps: int = 225, by_files: bool = False) -> Course:
+def resume(found: SeenExamples, *, per_replica: bool, total_steps: int = 225) -> Course:
     asked = BatchSize(each_replica=64) if per_replica else BatchSize(whole_job=found.course.batch)
-    return found.resume(asked, "/c/ckpt-200", total_steps=total_steps, by_files=by_files, leads=True)
+    return found.resume(asked, "/c/ckpt-200", total_steps=total_steps, leads=True)
 
 
 def test_a_run_of_another_number_of_replicas_trains_the_rest_of_its_epochs(folder: Path) -> None:
@@ -73,13 +73,6 @@ def test_examples_seen_and_not_steps_say_where_a_run_is() -> None:
     assert (course.epoch_of(200), course.epoch_of(213)) == (9, 10)
     found.refresh()
     assert [int(found.parts[name][0]) for name in ("examples", "batch")] == [200 * 64, 128]
-
-
-def test_files_that_workers_divide_are_refused_another_batch() -> None:
-    found = seen(batch=128, step=200, examples=200 * 64)
-    with pytest.raises(UsageError, match=r"^--shard=file: .* has a global batch of 64, this run one of 128 \(--per-re"):
-        resume(found, per_replica=True, by_files=True)
-    assert resume(seen(batch=64, step=9, examples=9 * 64), per_replica=True, by_files=True).offset == 0
 
 
 def test_a_checkpoint_that_does_not_say_its_batch_is_resumed_with_the_same_one() -> None:

@@ -1,12 +1,10 @@
 """Files that cannot be used end the job before it trains: one line with the file or the option, and what to do."""
 
-import json
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.choice import open_files
 from dtj_trainer.errors import UsageError
 from log_lines import log_lines
@@ -312,42 +310,3 @@ def test_held_out_files_must_be_others_and_of_known_classes(tmp_path: Path) -> N
     other = write(tmp_path / "other", "images")
     (other / CLASSES[0]).rename(other / "neither")
     assert "its directory is not a class of" in refusal(images, f"--held-out={other}")
-
-
-def test_files_that_workers_cannot_divide_are_refused_and_those_that_can_are_reported(tmp_path: Path) -> None:
-    data = write(tmp_path / "data", "csv", files=4)
-    assert _chosen(data, "file", workers=3) == (
-        "--shard=file: 4 files cannot be divided among 3 workers; give 3, 6, 9, … files, or --shard=data"
-    )
-    assert _chosen(data, "file", workers=2).startswith("data: sharding file: each worker reads 2 of 4 files")
-    assert _chosen(data, "auto", workers=4).startswith("data: sharding file: each worker reads 1 of 4 files")
-    assert _chosen(data, "auto", workers=3).startswith("data: sharding data: the workers share each batch")
-    assert "leave it out" in _chosen(write(tmp_path / "images", "images"), "file", workers=2)
-
-
-def test_a_worker_whose_files_hold_no_record_is_named(tmp_path: Path) -> None:
-    data = write(tmp_path / "data", "csv", files=1)
-    (data / "part-2.csv").write_text((data / "part-0.csv").read_text())
-    for part in (1, 3):
-        (data / f"part-{part}.csv").write_text("x,colour,label\n")
-    assert _chosen(data, "file", workers=2) == (
-        "--shard=file: the files of worker 1 hold no record to learn from; give each worker files with records, or "
-        "--shard=data"
-    )
-    assert _chosen(data, "auto", workers=2).startswith("data: sharding data: the workers share each batch")
-
-
-def _chosen(data: Path, shard: str, *, workers: int) -> str:
-    """What the leader of this many workers says of the sharding, or why it is refused."""
-    cluster = {"worker": [f"w{number}:2222" for number in range(workers)]}
-    environ = {
-        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
-        "DTJ_STRATEGY": "MultiWorkerMirrored",
-    }
-    try:
-        with log_lines() as printed:
-            open_files(parse([f"--data-dir={data}", f"--shard={shard}"], environ), numbers=False)
-    except UsageError as error:
-        return str(error)
-    (line,) = (line for line in printed if line.startswith("data: sharding"))
-    return line

@@ -89,26 +89,6 @@ def test_what_the_data_service_serves_comes_to_every_example_soon(source: Pipeli
     assert max(seen.values()) <= 3 * passes
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_workers_that_divide_the_files_see_different_examples_and_resume_among_them(
-    tmp_path: Path, workers: int
-) -> None:
-    source = opened(write(tmp_path / "data", "csv"))
-    source.by_files = True
-    seen: list[set[int]] = []
-    for worker in range(workers):
-        share = Share(worker=worker, workers=workers)
-        own = source.examples_of(share)
-        whole = taken(source.share_of_batches(batch=workers, seed=2, first_step=0, share=share), 2 * own)
-        assert (
-            taken(source.share_of_batches(batch=workers, seed=2, first_step=own + 1, share=share), 5)
-            == (whole[own + 1 : own + 6])
-        )
-        seen.append({number for batch in whole for number, _ in batch})
-        assert len(seen[-1]) == own
-    assert sum(map(len, seen)) == len(set.union(*seen)) == source.examples
-
-
 def test_inputs_that_are_encoded_are_shared_and_resumed_like_the_others(tmp_path: Path) -> None:
     source = opened(write(tmp_path / "data", "text"))
     spec = tf.TensorSpec((None, 1), tf.int32)

@@ -24,6 +24,7 @@ RETIRED: Mapping[str, str] = {
     "--profile-input": _PROFILER,
     "--run-eagerly": "call tf.config.run_functions_eagerly(True) in the module of your --model",
     "--scale-learning-rate": "multiply the rate by the batch yourself, and give it as --learning-rate",
+    "--shard": "the workers share each batch; for files of its own for each worker, give --script and shard there",
     "--shuffle-window": "it is 10,000 examples; shuffle in a function of --data, and give --no-shuffle",
     "--step-time": _PROFILER,
     "--store-retry-seconds": "set DTJ_STORE_RETRY_SECONDS",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.config.data import AUTO, CSV, FILE, IMAGES, NONE, TEXT, TFRECORD
+from dtj_trainer.config.data import AUTO, CSV, IMAGES, NONE, TEXT, TFRECORD
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.store_url import is_url, without_credentials
 from dtj_trainer.data import files
@@ -44,7 +44,6 @@ _BATCHES = {
     TEXT: tf.TensorSpec((None,), tf.string),
 }
 """What the formats that are always of one kind hold."""
-_BY_EXAMPLES = "data: the workers share each batch, whose examples do not depend on how many they are"
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
 
 
@@ -84,8 +83,6 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
     log.log(level, f"data: inputs: {opened.inputs}")
     if left_out := found.left_out + (validation.left_out if validation else ()):
         log.log(level, f"data: {len(left_out)} files left out: {shortened(left_out)}")
-    if data.service is None:
-        log.log(level, f"data: sharding {opened.sharing}")
     with diagnosing_data_errors(source):
         return _cached(config, source)
 
@@ -95,23 +92,18 @@ class _Opened:
     source: Images | RecordFiles
     inputs: str
     """What they are, for a person."""
-    sharing: str
-    """How workers divide them, for a person."""
 
 
 def _images(config: Config, found: Found, validation: Found | None, *, numbers: bool, task: str | None) -> _Opened:
     data, given = config.data, f"{_WHERE}={config.data.where}"
     if numbers:
         raise UsageError(f"{given}: directories of images are classes; this task predicts numbers")
-    if data.shard == FILE:
-        raise UsageError("--shard=file: of images each worker reads only its share of each batch anyway; leave it out")
     source = Images(data, found, validation, option=_WHERE)
     if task:
         check_inputs(task, source.input_spec, given)
     return _Opened(
         source=source,
         inputs=f"images of {'x'.join(map(str, source.input_spec.shape[1:]))}",
-        sharing="data: each worker decodes its part of each batch",
     )
 
 
@@ -123,23 +115,14 @@ def _records(
     if task and isinstance(reader, Examples):
         one = reader.examples_are
         check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), given)
-    by_files, sharing = _sharing(config, found)
     known = survey(
         reader, found, validation, None if validation else ValidationShare(float(data.validation)),
         memory=config.checkpoint.directory, writes=config.cluster.leads,
     )  # fmt: skip
-    if by_files and (idle := _idle_workers(config, known.training)):
-        if data.shard == FILE:
-            raise UsageError(
-                f"--shard=file: the files of worker {idle[0]} hold no record to learn from; give each worker files "
-                "with records, or --shard=data"
-            )
-        by_files, sharing = False, _BY_EXAMPLES
     check_words(known.words, str(data.where))
     return _Opened(
-        source=RecordFiles(data, reader, found, validation, known, by_files=by_files),
+        source=RecordFiles(data, reader, found, validation, known),
         inputs=reader.describe(known.words),
-        sharing=sharing,
     )
 
 
@@ -180,47 +163,10 @@ def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader
         ) from None
 
 
-def _sharing(config: Config, found: Found) -> tuple[bool, str]:
-    """Whether workers divide the files, and the message about it.
-
-    Raises:
-        UsageError: file sharding, and files that cannot be divided.
-    """
-    workers = _workers(config)
-    shared = config.strategy == "MultiWorkerMirrored" and workers > 1
-    count = len(found.paths)
-    if not shared or config.data.shard == "data" or (config.data.shard == AUTO and count % workers):
-        return False, _BY_EXAMPLES
-    if count % workers:
-        fitting = f"{workers}, {2 * workers}, {3 * workers}, …"
-        raise UsageError(
-            f"--shard=file: {count} files cannot be divided among {workers} workers; "
-            f"give {fitting} files, or --shard=data"
-        )
-    return (
-        True,
-        f"file: each worker reads {count // workers} of {count} files; the order depends on the number of workers",
-    )
-
-
-def _workers(config: Config) -> int:
-    return config.cluster.count("chief") + config.cluster.count("worker")
-
-
-def _idle_workers(config: Config, records: Sequence[int]) -> list[int]:
-    """The workers whose files hold no record to learn from.
-
-    Args:
-        records: of each file.
-    """
-    workers = _workers(config)
-    return [worker for worker in range(workers) if not sum(records[worker::workers])]
-
-
 def _cached(config: Config, source: Images | RecordFiles) -> Pipeline:
     wanted = config.data.cache
     size = _decoded_bytes(source)
-    if source.by_files or wanted == NONE or (wanted == AUTO and size > FEW_BYTES):
+    if wanted == NONE or (wanted == AUTO and size > FEW_BYTES):
         return source
     log.log(
         config.cluster.common_log_level,

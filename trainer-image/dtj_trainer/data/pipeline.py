@@ -34,8 +34,6 @@ class Pipeline(ABC):
     input_spec: Any
     decodes_batches = True
     """Whether the decoder takes a batch of records at once, or one record."""
-    by_files = False
-    """Whether workers divide the files among them, and not each batch."""
     window = 10_000
     """Records among which the next is drawn, where an epoch is no permutation."""
     _after: Callable[[Any], Any] | None = None
@@ -50,8 +48,8 @@ class Pipeline(ABC):
         """The records of the parts with these numbers, in an order that is always the same."""
 
     @abstractmethod
-    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
-        """The records of one epoch in their order; of the worker's own files alone, where these are divided.
+    def epoch(self, epoch: Any, seed: Any) -> Stream:
+        """The records of one epoch in their order.
 
         Args:
             epoch: int64 tensor, from 0.
@@ -69,10 +67,6 @@ class Pipeline(ABC):
     @abstractmethod
     def diagnose(self) -> str | None:
         """The first record that cannot be read or decoded, with its file, and what to do; None where all can."""
-
-    def examples_of(self, share: Share) -> int:
-        """How many records `epoch` has."""
-        return self.examples
 
     def map_inputs(self, encode: Callable[[Any], Any], input_spec: Any) -> Self:
         """This source with its batches of inputs encoded, by TensorFlow operations alone; can be shared as before.
@@ -94,19 +88,17 @@ class Pipeline(ABC):
     def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
         """See `dtj_trainer.data.sharding.Divisible`."""
         first, end = share.rows(batch)
-        assert not (offset and self.by_files)  # refused: see `dtj_trainer.training.seen_examples`
-        rows = end - first if self.by_files else batch
-        records = self.records(seen=first_step * rows + offset, seed=seed, share=share)
-        if not self.by_files and share.workers > 1:
+        records = self.records(seen=first_step * batch + offset, seed=seed)
+        if share.workers > 1:
             records = records.batch(batch, drop_remainder=True).map(lambda part: part[first:end]).unbatch()
         return self.finalized(self.batched(records, (end - first) // share.replicas))
 
-    def records(self, *, seen: int, seed: Any, share: Share) -> Stream:
+    def records(self, *, seen: int, seed: Any) -> Stream:
         """Endless records, after those that were seen."""
-        epoch, offset = divmod(seen, self.examples_of(share))
+        epoch, offset = divmod(seen, self.examples)
         # A range that ends is the only one with a start; nobody lives to see its end.
         epochs = tf.data.Dataset.range(epoch, tf.int64.max)
-        return epochs.flat_map(lambda epoch: self.epoch(epoch, seed, share)).skip(offset)
+        return epochs.flat_map(lambda epoch: self.epoch(epoch, seed)).skip(offset)
 
     def in_order(self) -> Stream:
         """The records to learn from, as they come, once."""
@@ -132,7 +124,7 @@ class Pipeline(ABC):
         return batches.map(lambda inputs, labels: (encode(inputs), labels), num_parallel_calls=tf.data.AUTOTUNE)
 
     def finalized(self, stream: Stream) -> Stream:
-        """The last words to every endless stream."""
+        """An endless stream with what each of them needs: its cardinality, prefetching and options."""
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return stream.prefetch(tf.data.AUTOTUNE).with_options(options())
@@ -164,7 +156,7 @@ class Indexed(Pipeline):
             lambda number: tf.data.Dataset.from_tensor_slices(training[number * _PART : (number + 1) * _PART])
         )
 
-    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
+    def epoch(self, epoch: Any, seed: Any) -> Stream:
         """All numbers, in an order of the epoch's own."""
         order = permutation(len(self.training), seed=seed, epoch=epoch)
         return tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(self.training), order))

@@ -12,7 +12,6 @@ from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Reader
 from dtj_trainer.data.pipeline import Pipeline, permutation
 from dtj_trainer.data.scan import Survey, find_fault
-from dtj_trainer.data.sharding import Share
 from dtj_trainer.data.source import Stream
 
 _SHUFFLE_SEED = 1_800_997
@@ -31,19 +30,15 @@ class RecordFiles(Pipeline):
         found: Found,
         validation: Found | None,
         survey: Survey,
-        *,
-        by_files: bool,
     ) -> None:
         """Args:
-        held_out: the files to be judged by; None: a share of `found`.
-        by_files: whether workers divide the files among them.
+        validation: the files to evaluate on; None: a share of `found`.
         """
         self._reader = reader
         self._found, self._validation_files = found, validation
         self._share = None if validation else ValidationShare(float(config.validation))
         self._survey = survey
         self.decodes_batches = reader.decodes_batches
-        self.by_files = by_files
         self.name = found.where
         self.classes = survey.classes
         self.examples, self.validation_examples = sum(survey.training), sum(survey.validation)
@@ -54,21 +49,14 @@ class RecordFiles(Pipeline):
         else:
             self.input_spec = tf.TensorSpec((None, *dense.shape), dense.dtype)
 
-    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
+    def epoch(self, epoch: Any, seed: Any) -> Stream:
         """Records, shuffled."""
         # The seeds of this function alone: without this, the order would depend on the global seed as well.
         tf.random.set_seed(_SHUFFLE_SEED)
-        numbers = tf.range(len(self._found.paths), dtype=tf.int64)
-        if self.by_files:
-            numbers = numbers[share.worker :: share.workers]
-        numbers = tf.gather(numbers, permutation(tf.size(numbers), seed=seed, epoch=epoch))
+        numbers = permutation(len(self._found.paths), seed=seed, epoch=epoch)
         drawn = tf.random.stateless_uniform((), seed=[seed, epoch], minval=0, maxval=2**62, dtype=tf.int64)
         records = self.read_shards(tf.data.Dataset.from_tensor_slices(numbers))
         return records.shuffle(self.window, seed=drawn, reshuffle_each_iteration=False)
-
-    def examples_of(self, share: Share) -> int:
-        """See `Pipeline`."""
-        return sum(self._survey.training[share.worker :: share.workers]) if self.by_files else self.examples
 
     @property
     def file_bytes(self) -> int:

@@ -101,8 +101,6 @@ class FromService:
     Also `dtj_trainer.data.sharding.Divisible`: each replica asks for batches of its own size.
     """
 
-    by_files = False
-
     def __init__(self, source: Pipeline, config: Config) -> None:
         """Args:
         source: what the data workers are to read; they must see its files at the same paths.

@@ -132,9 +132,7 @@ class _Training:
         self.store.restore_newest()
         if run.validation_data.differs_from_checkpoint():
             raise run.validation_data.not_those_of_checkpoint(self.store.path())
-        self.course = seen.resume(
-            config.batch_size, self.store.path(), total_steps=int(total.numpy()), by_files=False, leads=True
-        )
+        self.course = seen.resume(config.batch_size, self.store.path(), total_steps=int(total.numpy()), leads=True)
         self._learning = made.over(self.course.total_steps).description
         self._total = total
         self._finite = [

@@ -58,11 +58,6 @@ class ClassWeights:
 
 
 class _DivisibleClassWeights(ClassWeights):
-    @property
-    def by_files(self) -> bool:
-        """See `Divisible`."""
-        return bool(self._source.by_files)  # type: ignore[attr-defined]
-
     def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
         """See `Divisible`."""
         part = self._source.share_of_batches(  # type: ignore[attr-defined]

@@ -151,9 +151,7 @@ class _Training:
         if run.validation_data.differs_from_checkpoint():
             raise run.validation_data.not_those_of_checkpoint(self.store.path())
         self._weights = FiniteWeights(self.model.trainable_weights, self.model.non_trainable_weights, remembered)
-        self.course = seen.resume(
-            config.batch_size, self.store.path(), total_steps=int(total.numpy()), by_files=False, leads=True
-        )
+        self.course = seen.resume(config.batch_size, self.store.path(), total_steps=int(total.numpy()), leads=True)
         self.learning = made.over(self.course.total_steps).description
         total.assign(self.course.total_steps)
         self._done = self._scheduled = int(self._step.numpy())

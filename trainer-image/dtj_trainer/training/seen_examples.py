@@ -45,18 +45,17 @@ class SeenExamples:
         self._examples.assign(self.course.seen(int(self._step.numpy())))
         self._batch.assign(self.course.batch)
 
-    def resume(self, asked: BatchSize, path: str | None, *, total_steps: int, by_files: bool, leads: bool) -> Course:
+    def resume(self, asked: BatchSize, path: str | None, *, total_steps: int, leads: bool) -> Course:
         """Goes on after the examples that the restored checkpoint has seen; returns the course from there on.
 
         Args:
             asked: what the batch is by the command line.
             path: of the checkpoint; None: the run begins.
             total_steps: of the run that wrote the checkpoint, as it holds it.
-            by_files: whether workers divide the files among them.
             leads: whether this task reports.
 
         Raises:
-            UsageError: the run cannot go on at that example, or it is not known which one that is.
+            UsageError: it is not known at which example the run goes on.
         """
         if path is None:
             return self.course
@@ -66,12 +65,6 @@ class SeenExamples:
             self._check_of_older_version(asked, path, step=step, total_steps=total_steps, warns=leads)
             return self.course
         course = self.course.resumed(step, seen=seen)
-        if course.offset and by_files:
-            raise UsageError(
-                f"--shard=file: checkpoint {path} has a global batch of {before}, this run one of {batch} "
-                f"({_option(asked)}), and no worker could go on at the same place of its own files; resume with a "
-                f"global batch of {before}, or with --shard=data, where the rest of the epoch comes in another order"
-            )
         if leads and before != batch:
             log.info(
                 f"the global batch was {before} and is {batch} ({_option(asked)}): the run goes on after the {seen} "

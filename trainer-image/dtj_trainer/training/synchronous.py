@@ -179,12 +179,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     state.refresh = _refresh(run, seen)
     store = _store(state, config)
     restore_together(config, strategy, store, waiting=watch.waiting)
-    course = seen.resume(
-        config.batch_size, store.path(),
-        total_steps=int(total.numpy()),
-        by_files=bool(getattr(run.data, "by_files", False)),
-        leads=config.cluster.leads,
-    )  # fmt: skip
+    course = seen.resume(config.batch_size, store.path(), total_steps=int(total.numpy()), leads=config.cluster.leads)
     made = made.over(course.total_steps)
 
     def after_restore() -> None:

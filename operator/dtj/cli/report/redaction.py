@@ -259,8 +259,7 @@ NUMBERS: Final = frozenset({
 """Options of the trainer that take a number, of epochs too."""
 
 WORDS: Final = frozenset({
-    "--data-format", "--keras-override", "--on-nan", "--optimizer", "--schedule", "--shard",
-    "--strategy", "--task",
+    "--data-format", "--keras-override", "--on-nan", "--optimizer", "--schedule", "--strategy", "--task",
 })  # fmt: skip
 """Options of the trainer that take one of a few words."""
 
