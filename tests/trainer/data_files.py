@@ -46,8 +46,8 @@ def _tfrecords(folder: Path, files: Sequence[Sequence[int]]) -> None:
 
 def _tables(folder: Path, files: Sequence[Sequence[int]]) -> None:
     for file, numbers in enumerate(files):
-        rows = (f"{number},{'red' if number % 3 else 'blue'},{CLASSES[number % 2]}\n" for number in numbers)
-        (folder / f"part-{file}.csv").write_text("x,colour,label\n" + "".join(rows))
+        rows = (f"{number},{number % 3},{CLASSES[number % 2]}\n" for number in numbers)
+        (folder / f"part-{file}.csv").write_text("x,third,label\n" + "".join(rows))
 
 
 def _images(folder: Path, files: Sequence[Sequence[int]]) -> None:

@@ -46,7 +46,7 @@ def test_files_of_no_format_or_of_several_ask_for_the_format(tmp_path: Path) -> 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     data = write(tmp_path / "data", "csv")
     assert refusal(data, "--label-column=price") == (
-        f"--label-column=price: no such column in {data}/part-0.csv; it has x, colour, label"
+        f"--label-column=price: no such column in {data}/part-0.csv; it has x, third, label"
     )
     assert refusal(data, "--columns=size").startswith("--columns=size: no such column in")
 
@@ -74,7 +74,9 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
         (30, "1,2", "it has 4 cells, and the header has 3"),
     ],
 )
-def test_one_cell_that_is_no_number_makes_no_column_of_words(tmp_path: Path, row: int, cell: str, printed: str) -> None:
+def test_a_cell_that_is_no_finite_number_is_named_with_its_column(
+    tmp_path: Path, row: int, cell: str, printed: str
+) -> None:
     rows = [f"{n},{n / 2},{n}" for n in range(400)]
     rows[row] = f"7,{cell},7"
     data = table(tmp_path, "size,width,label\n" + "\n".join(rows) + "\n")
@@ -93,21 +95,18 @@ def test_a_label_that_is_missing_is_named_with_its_record(tmp_path: Path) -> Non
         assert refusal(data, numbers=numbers).startswith(f"{data}: record 21: {printed}")
 
 
-def test_a_column_that_has_numbers_behind_the_first_rows_alone_is_refused(tmp_path: Path) -> None:
-    data = table(tmp_path, "x,late,label\n" + "".join(f"{n},{n if n > 300 else ''},{n % 2}\n" for n in range(400)))
-    assert refusal(data) == (
-        f"{data}: column late is empty in its first 200 rows, and has numbers in others; fill it in, or leave it out "
-        "with --columns"
+def test_a_column_of_words_is_refused_unless_it_is_left_out_and_columns_and_classes_are_shown(tmp_path: Path) -> None:
+    data = table(
+        tmp_path, "x,size,label\n" + "".join(f"{n},{'small' if n % 3 else 'big'},{n % 2}\n" for n in range(40))
     )
-
-
-def test_columns_of_words_and_classes_are_shown(tmp_path: Path) -> None:
-    kinds = ("1", "2", "NA", "big")
-    data = table(tmp_path, "x,size,label\n" + "".join(f"{n},{kinds[n % 4]},{n % 2}\n" for n in range(400)))
+    assert refusal(data) == (
+        f"{data}: record 1: column size is 'big', and not a number (leave out columns of words with --columns); "
+        "fix it, or remove it"
+    )
     with log_lines() as printed:
-        opened(data)
+        opened(data, "--columns=x")
     assert any(line.endswith("2 classes: 0, 1") for line in printed)
-    assert "data: inputs: numeric columns x; columns of words size (1, 2, NA, big)" in printed
+    assert "data: inputs: columns x" in printed
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_numbers_whose_differences_float32_cannot_hold_are_shown(tmp_path: Path)
     text = "x,time,label\n" + "".join(f"{n},{1_700_000_001 + n},{n / 3}\n" for n in range(40))
     with log_lines() as printed:
         opened(table(tmp_path, text), numbers=True)
-    assert "data: inputs: numeric columns x, time (rounded by up to 40)" in printed
+    assert "data: inputs: columns x, time (rounded by up to 40)" in printed
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
@@ -209,7 +208,7 @@ def test_files_of_another_task_are_refused_with_its_name(tmp_path: Path, form: s
 
 def test_files_with_different_headers_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "data", "csv")
-    (tmp_path / "data" / "part-9.csv").write_text("x,label,colour\n1,odd,red\n")
+    (tmp_path / "data" / "part-9.csv").write_text("x,label,third\n1,odd,1\n")
     assert refusal(tmp_path / "data").startswith(f"{tmp_path}/data/part-9.csv: its header is not that of")
 
 
@@ -223,7 +222,9 @@ def test_a_table_without_rows_is_refused(tmp_path: Path, text: str, printed: str
 
 
 def test_words_are_no_numbers_to_be_predicted(tmp_path: Path) -> None:
-    assert "column label (--label-column) holds words" in refusal(write(tmp_path / "data", "csv"), numbers=True)
+    assert refusal(write(tmp_path / "data", "csv"), numbers=True).startswith(
+        f"{tmp_path}/data/part-0.csv: record 1: column label (--label-column) is 'even', and not a number (this task"
+    )
     assert "directories of images are classes" in refusal(write(tmp_path / "images", "images"), numbers=True)
 
 

@@ -114,14 +114,6 @@ def test_files_of_one_record_each_are_held_out_as_well(tmp_path: Path) -> None:
     assert (source.examples, source.validation_examples) == (32, 8)
 
 
-def test_columns_of_words_become_one_number_for_each_word(tmp_path: Path) -> None:
-    source = opened(write(tmp_path / "data", "csv"))
-    assert source.input_spec.shape.as_list() == [None, 3]
-    for inputs, _ in source.batches(batch=8, seed=0).take(4):
-        for number, blue, red in inputs.numpy().tolist():
-            assert (blue, red) == ((0.0, 1.0) if number % 3 else (1.0, 0.0))
-
-
 def test_columns_can_be_chosen_and_numbers_be_predicted(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("a,b,price\n" + "".join(f"{n},{2 * n},{n / 4}\n" for n in range(40)))
     source = opened(tmp_path / "data.csv", "--label-column=price", "--columns=b", numbers=True)

@@ -15,7 +15,7 @@ from dtj_trainer.config.store_url import is_url, without_credentials
 from dtj_trainer.data import files
 from dtj_trainer.data.chunks import ValidationShare
 from dtj_trainer.data.files import Found
-from dtj_trainer.data.formats.csv import Table, check_words
+from dtj_trainer.data.formats.csv import Table
 from dtj_trainer.data.formats.images import CHANNELS, Images
 from dtj_trainer.data.formats.reader import Reader, shortened
 from dtj_trainer.data.formats.text import Lines
@@ -119,10 +119,9 @@ def _records(
         reader, found, validation, None if validation else ValidationShare(float(data.validation)),
         memory=config.checkpoint.directory, writes=config.cluster.leads,
     )  # fmt: skip
-    check_words(known.words, str(data.where))
     return _Opened(
         source=RecordFiles(data, reader, found, validation, known),
-        inputs=reader.describe(known.words),
+        inputs=reader.describe(),
     )
 
 

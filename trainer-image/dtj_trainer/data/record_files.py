@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
-from dtj_trainer.data import labels as label_names
 from dtj_trainer.data.chunks import ValidationShare, chunks, selected
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Reader
+from dtj_trainer.data.labels import number_of
 from dtj_trainer.data.pipeline import Pipeline, permutation
 from dtj_trainer.data.scan import Survey, find_fault
 from dtj_trainer.data.source import Stream
@@ -37,17 +37,11 @@ class RecordFiles(Pipeline):
         self._reader = reader
         self._found, self._validation_files = found, validation
         self._share = None if validation else ValidationShare(float(config.validation))
-        self._survey = survey
         self.decodes_batches = reader.decodes_batches
         self.name = found.where
         self.classes = survey.classes
         self.examples, self.validation_examples = sum(survey.training), sum(survey.validation)
-        words = sum(len(values) for values in survey.words.values())
-        dense = reader.examples_are
-        if words:
-            self.input_spec = tf.TensorSpec((None, words + (dense.shape[0] if dense is not None else 0)), tf.float32)
-        else:
-            self.input_spec = tf.TensorSpec((None, *dense.shape), dense.dtype)
+        self.input_spec = tf.TensorSpec((None, *reader.examples_are.shape), reader.examples_are.dtype)
 
     def epoch(self, epoch: Any, seed: Any) -> Stream:
         """Records, shuffled."""
@@ -90,16 +84,11 @@ class RecordFiles(Pipeline):
         return self._decode
 
     def _decode(self, records: Any) -> tuple[Any, Any]:
-        parsed = self._reader.parse(records)
-        labels = parsed.labels
-        if not self._reader.numbers:
-            shape = tf.shape(labels)
-            labels = tf.reshape(label_names.number_of(tf.reshape(labels, [-1]), self.classes), shape)
-            labels = tf.ensure_shape(labels, parsed.labels.shape)
-        if not parsed.words:
-            return parsed.dense, labels
-        coded = [label_names.one_hot(values, self._survey.words[name]) for name, values in parsed.words.items()]
-        return tf.concat([*([] if parsed.dense is None else [parsed.dense]), *coded], axis=1), labels
+        inputs, labels = self._reader.parse(records)
+        if self._reader.numbers:
+            return inputs, labels
+        numbers = tf.reshape(number_of(tf.reshape(labels, [-1]), self.classes), tf.shape(labels))
+        return inputs, tf.ensure_shape(numbers, labels.shape)
 
     def diagnose(self) -> str | None:
         """The first record that cannot be read or decoded, and why; None where all can."""
