@@ -32,19 +32,11 @@ def prepare(config: Config) -> tuple[LearningTask, Source]:
         from dtj_trainer.process.user_function import load
         from dtj_trainer.user_code.model import OwnTask
 
-        served = _served(config, data)
-        if config.user_code.class_weights:
-            from dtj_trainer.training.class_weights import weighted
-
-            name = "--class-weights=" + ",".join(f"{one}:{w:g}" for one, w in enumerate(config.user_code.class_weights))
-            direct = served is data
-            data = weighted(data, config.user_code.class_weights, name)
-            served = data if direct else weighted(served, config.user_code.class_weights, name)
         task = OwnTask(
             config.user_code.model, load(config.user_code.model), data,
             loss=config.user_code.loss, strategy=config.strategy, log_level=config.cluster.common_log_level,
         )  # fmt: skip
-        return task, served
+        return task, _served(config, data)
     with diagnosing_data_errors(data):
         if config.user_code.data:
             check_inputs(config.task, data.input_spec, data.name)

@@ -10,6 +10,7 @@ _OWN_SCHEDULE = "for another schedule, compile a model of your own with it, and 
 RETIRED: Mapping[str, str] = {
     "--balance": "stages have about as many parameters each; give --stages for others",
     "--callbacks": _FIT,
+    "--class-weights": "return (inputs, labels, weights) of each example in a function of --data",
     "--data-service": "a job that has data workers reads by them; leave it out",
     "--decay-steps": f"a schedule ends at the last step; {_OWN_SCHEDULE}",
     "--features": "the first record shows them; for others, or for shapes, parse the records in a function of --data",
