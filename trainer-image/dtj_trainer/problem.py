@@ -10,8 +10,7 @@ from dtj_trainer import datasets
 from dtj_trainer.config.cluster import EVALUATOR
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.choice import open_files
-from dtj_trainer.data.in_memory import Arrays
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.pipeline import Arrays, Pipeline
 from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs, check_labels

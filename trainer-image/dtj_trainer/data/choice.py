@@ -13,15 +13,14 @@ from dtj_trainer.config.data import AUTO, CSV, IMAGES, NONE, TEXT, TFRECORD
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.store_url import is_url, without_credentials
 from dtj_trainer.data import files
-from dtj_trainer.data.chunks import ValidationShare
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.csv import Table
 from dtj_trainer.data.formats.images import CHANNELS, Images
 from dtj_trainer.data.formats.reader import Reader, shortened
 from dtj_trainer.data.formats.text import Lines
 from dtj_trainer.data.formats.tfrecord import Examples
-from dtj_trainer.data.in_memory import Arrays
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.held_out_examples import ValidationShare
+from dtj_trainer.data.pipeline import Arrays, Pipeline
 from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
 from dtj_trainer.data.source import diagnosing_data_errors

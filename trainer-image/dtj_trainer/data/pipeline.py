@@ -16,6 +16,7 @@ import tensorflow as tf
 from dtj_trainer.autograph import as_written
 from dtj_trainer.data.sharding import Share, options
 from dtj_trainer.data.source import Stream
+from dtj_trainer.datasets import Dataset
 
 _PART = 64
 
@@ -164,6 +165,38 @@ class Indexed(Pipeline):
     def validation_records(self) -> Stream:
         """Numbers."""
         return tf.data.Dataset.from_tensor_slices(self.validation_rows)
+
+
+class Arrays(Indexed):
+    """A source over arrays. A record is an index, so that a batch is one gather and not one copy an example."""
+
+    def __init__(self, data: Dataset) -> None:
+        self._data = data
+        self.name = data.name
+        self.classes = data.classes
+        self.examples = len(data.training)
+        self.validation_examples = len(data.validation)
+        self.training = np.arange(self.examples)
+        inputs = data.training.inputs
+        self.input_spec = tf.TensorSpec((None, *inputs.shape[1:]), tf.as_dtype(inputs.dtype))
+
+    def decoder(self) -> Callable[..., tuple[Any, Any]]:
+        """Indices -> examples."""
+        inputs, labels = tf.constant(self._data.training.inputs), tf.constant(self._data.training.labels)
+        return lambda index: (tf.gather(inputs, index), tf.gather(labels, index))
+
+    def validation(self, *, batch: int) -> Stream:
+        """See `Source`."""
+        inputs, labels = self._data.validation.inputs, self._data.validation.labels
+        stream = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch)
+        if self._after is not None:
+            encode = self._after
+            stream = stream.map(lambda inputs, labels: (encode(inputs), labels))
+        return stream.with_options(options())
+
+    def diagnose(self) -> str | None:
+        """What is in memory can be read."""
+        return None
 
 
 def permutation(count: Any, *, seed: Any, epoch: Any) -> Any:

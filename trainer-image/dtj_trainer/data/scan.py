@@ -8,16 +8,17 @@ import hashlib
 import json
 import logging
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.chunks import Take, ValidationShare, chunks, selected
 from dtj_trainer.data.files import Found, first_line
-from dtj_trainer.data.formats.reader import Reader
+from dtj_trainer.data.formats.reader import Reader, find_fault
+from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.labels import MAX_CLASSES, check_alike, in_order
+from dtj_trainer.data.record_files import Survey, Take, chunks, selected
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.output_directories import write_atomically
 
@@ -25,15 +26,6 @@ log = logging.getLogger(__name__)
 
 _ROWS = 1024
 _SPOKEN_OF_SECONDS = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Survey:
-    """What record files hold. Counts are of records, file by file."""
-
-    training: tuple[int, ...]
-    validation: tuple[int, ...]
-    classes: tuple[str, ...]
 
 
 def survey(
@@ -72,25 +64,6 @@ def survey(
         except OSError as error:
             log.warning(f"{known}: not written ({error.strerror}); a restart will scan the files again")
     return made
-
-
-def find_fault(reader: Reader, files: Found) -> str | None:
-    """The first record that cannot be read or parsed, as a line; None where all can."""
-    for number, path in enumerate(files.paths):
-        row, record = 0, None
-        try:
-            for record in reader.records(path):
-                row += 1
-                prepared = reader.prepare(record[tf.newaxis], number)
-                if tf.size(prepared):
-                    reader.parse(prepared if reader.decodes_batches else prepared[0])
-        # A count that runs ahead where reading itself fails: the record after the last good one.
-        except tf.errors.InvalidArgumentError as error:
-            reason = (record is not None and reader.explain(record.numpy())) or first_line(error)
-            return f"{path}: record {max(1, row)}: {reason}; fix it, or remove it"
-        except tf.errors.OpError as error:
-            return f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it"
-    return None
 
 
 def _look(reader: Reader, found: Found, validation: Found | None, share: ValidationShare | None) -> Survey:

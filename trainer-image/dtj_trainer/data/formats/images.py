@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
-from dtj_trainer.data.chunks import ValidationShare
 from dtj_trainer.data.files import Found, class_folders, first_line
+from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.pipeline import Indexed
 from dtj_trainer.errors import UsageError
 
@@ -45,7 +45,7 @@ class Images(Indexed):
 
     def __init__(self, config: DataConfig, found: Found, validation: Found | None, *, option: str) -> None:
         """Args:
-        held_out: the files to be judged by; None: a share of `found`.
+        validation: the files to evaluate on; None: a share of `found`.
 
         Raises:
             UsageError: directories that do not fit, a share that holds nothing, or a first picture that is damaged.

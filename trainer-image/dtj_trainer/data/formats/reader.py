@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 
@@ -50,6 +51,25 @@ class Reader(Protocol):
             UsageError: a file does not fit the first.
         """
         ...
+
+
+def find_fault(reader: Reader, files: Found) -> str | None:
+    """The first record that cannot be read or parsed, as a line; None where all can."""
+    for number, path in enumerate(files.paths):
+        row, record = 0, None
+        try:
+            for record in reader.records(path):
+                row += 1
+                prepared = reader.prepare(record[tf.newaxis], number)
+                if tf.size(prepared):
+                    reader.parse(prepared if reader.decodes_batches else prepared[0])
+        # A count that runs ahead where reading itself fails: the record after the last good one.
+        except tf.errors.InvalidArgumentError as error:
+            reason = (record is not None and reader.explain(record.numpy())) or first_line(error)
+            return f"{path}: record {max(1, row)}: {reason}; fix it, or remove it"
+        except tf.errors.OpError as error:
+            return f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it"
+    return None
 
 
 _MOST = 20
