@@ -22,7 +22,7 @@ from dtj.kube.informer import Change
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff
 from dtj_launch.progress import ProgressStore
-from dtj_trainer.metrics.step_timing import ComputeTimer
+from dtj_trainer.periodic import ComputeTimer
 from support.virtual_time import virtual_time
 from world import World
 

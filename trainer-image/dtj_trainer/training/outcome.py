@@ -18,11 +18,11 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.export import conversion, saved_model
 from dtj_trainer.export.conversion import ConversionFailed
 from dtj_trainer.export.versions import Bundle, measure
-from dtj_trainer.metrics.formatting import short_number, short_time
 from dtj_trainer.object_store import export_versions
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.output_directories import write_result
+from dtj_trainer.progress_line import short_number, short_time
 from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
 from dtj_trainer.training.reporting import Reporter, Run, Summaries
 
