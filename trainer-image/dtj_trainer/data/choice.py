@@ -3,7 +3,6 @@
 import csv
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,8 @@ _BATCHES = {
 }
 """What the formats that are always of one kind hold."""
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
+_Chosen = tuple[Found, Found | None, ValidationShare | None]
+"""The files, and what of the examples is held out: other files, or a share of them."""
 
 
 def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pipeline:
@@ -54,7 +55,7 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
         task: that ships, which has to take the examples; None: a model of the user's own.
 
     Raises:
-        UsageError: files, columns or records that cannot be used, or a way of sharing that does not fit them.
+        UsageError: files, columns or records that cannot be used.
     """
     data = config.data
     assert data.where is not None  # a checked configuration
@@ -66,11 +67,9 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
         validation, _ = files.find(_brought(config, data.validation, _HELD_OUT), option=_HELD_OUT, form=form)
         if twice := set(found.paths) & set(validation.paths):
             raise UsageError(f"{_HELD_OUT}={data.validation}: {min(twice)} is among the files to learn from as well")
-    if form == IMAGES:
-        opened = _images(config, found, validation, numbers=numbers, task=task)
-    else:
-        opened = _records(config, form, found, validation, numbers=numbers, task=task)
-    source = opened.source
+    share = None if validation else ValidationShare(float(data.validation))
+    made = _images if form == IMAGES else _records
+    source = made(config, form, (found, validation, share), numbers=numbers, task=task)
     if not source.validation_examples:
         raise UsageError(f"{_WHERE}={data.where}: too few examples to hold some out; give a larger {_HELD_OUT}")
     level = config.cluster.common_log_level
@@ -79,49 +78,30 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
         f"data: {data.where}: {form}, {len(found.paths)} files, {source.examples} examples to learn from, "
         f"{source.validation_examples} held out{_named(source.classes)}",
     )
-    log.log(level, f"data: inputs: {opened.inputs}")
+    log.log(level, f"data: inputs: {source.describe()}")
     if left_out := found.left_out + (validation.left_out if validation else ()):
         log.log(level, f"data: {len(left_out)} files left out: {shortened(left_out)}")
     with diagnosing_data_errors(source):
         return _cached(config, source)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Opened:
-    source: Images | RecordFiles
-    inputs: str
-    """What they are, for a person."""
-
-
-def _images(config: Config, found: Found, validation: Found | None, *, numbers: bool, task: str | None) -> _Opened:
-    data, given = config.data, f"{_WHERE}={config.data.where}"
+def _images(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task: str | None) -> Images:
+    given = f"{_WHERE}={config.data.where}"
     if numbers:
-        raise UsageError(f"{given}: directories of images are classes; this task predicts numbers")
-    source = Images(data, found, validation, option=_WHERE)
+        raise UsageError(f"{given}: directories of {form} are classes; this task predicts numbers")
+    source = Images(*chosen, size=config.data.image_size, option=_WHERE)
     if task:
         check_inputs(task, source.input_spec, given)
-    return _Opened(
-        source=source,
-        inputs=f"images of {'x'.join(map(str, source.input_spec.shape[1:]))}",
-    )
+    return source
 
 
-def _records(
-    config: Config, form: str, found: Found, validation: Found | None, *, numbers: bool, task: str | None
-) -> _Opened:
-    data, given = config.data, f"{_WHERE}={config.data.where}"
-    reader = _reader(config, form, found, numbers=numbers)
+def _records(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task: str | None) -> RecordFiles:
+    reader = _reader(config, form, chosen[0], numbers=numbers)
     if task and isinstance(reader, Examples):
         one = reader.examples_are
-        check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), given)
-    known = survey(
-        reader, found, validation, None if validation else ValidationShare(float(data.validation)),
-        memory=config.checkpoint.directory, writes=config.cluster.leads,
-    )  # fmt: skip
-    return _Opened(
-        source=RecordFiles(data, reader, found, validation, known),
-        inputs=reader.describe(),
-    )
+        check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), f"{_WHERE}={config.data.where}")
+    known = survey(reader, *chosen, memory=config.checkpoint.directory, writes=config.cluster.leads)
+    return RecordFiles(reader, *chosen, known)
 
 
 def _named(classes: Sequence[str]) -> str:

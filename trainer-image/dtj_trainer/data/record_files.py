@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.held_out_examples import ValidationShare
@@ -43,18 +42,18 @@ class RecordFiles(Pipeline):
 
     def __init__(
         self,
-        config: DataConfig,
         reader: Reader,
         found: Found,
         validation: Found | None,
+        share: ValidationShare | None,
         survey: Survey,
     ) -> None:
         """Args:
-        validation: the files to evaluate on; None: a share of `found`.
+        validation: the files to evaluate on; None: this share of `found`.
         """
         self._reader = reader
         self._found, self._validation_files = found, validation
-        self._share = None if validation else ValidationShare(float(config.validation))
+        self._share = share
         self.decodes_batches = reader.decodes_batches
         self.name = found.where
         self.classes = survey.classes
@@ -107,6 +106,10 @@ class RecordFiles(Pipeline):
             return inputs, labels
         numbers = tf.reshape(number_of(tf.reshape(labels, [-1]), self.classes), tf.shape(labels))
         return inputs, tf.ensure_shape(numbers, labels.shape)
+
+    def describe(self) -> str:
+        """What the inputs are, for a person."""
+        return self._reader.describe()
 
     def diagnose(self) -> str | None:
         """The first record that cannot be read or decoded, and why; None where all can."""
