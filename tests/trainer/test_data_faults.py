@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.data.choice import open_files
+from dtj_trainer.data.open_files import open_files
 from dtj_trainer.errors import UsageError
 from log_lines import log_lines
 from trainer.data_files import CLASSES, configured, example, opened, write

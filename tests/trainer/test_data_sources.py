@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.sharding import Share
 from trainer.data_files import FORMATS, example, numbers_of, opened, picture, taken, write
 
@@ -19,7 +19,7 @@ SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", 
 
 
 @pytest.fixture(params=SOURCES, ids="-".join)
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> FullBatches:
     """60 examples of each format, cached in each way; 20 records are shuffled among each other."""
     form, cache = request.param
     found = opened(write(tmp_path / "data", form), f"--cache={cache}")
@@ -27,7 +27,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
     return found
 
 
-def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: Pipeline) -> None:
+def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: FullBatches) -> None:
     validation = [pair for batch in taken(source.validation(batch=5), -1) for pair in batch]
     learned = [pair for batch in taken(source.batches(batch=1, seed=1), source.examples) for pair in batch]
     assert len(validation) == source.validation_examples
@@ -39,7 +39,7 @@ def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: Pip
     assert source.validation(batch=5).element_spec[0].shape.is_compatible_with(source.input_spec.shape)
 
 
-def test_a_resumed_run_gets_exactly_the_batches_after_its_own(source: Pipeline) -> None:
+def test_a_resumed_run_gets_exactly_the_batches_after_its_own(source: FullBatches) -> None:
     for draw in range(2):
         drawn = random.Random(draw)
         batch, first = drawn.randint(1, 70), drawn.randint(1, 20)
@@ -48,14 +48,14 @@ def test_a_resumed_run_gets_exactly_the_batches_after_its_own(source: Pipeline) 
         assert {len(rows) for rows in whole} == {batch}
 
 
-def test_each_epoch_sees_every_example_once_in_an_order_of_its_own(source: Pipeline) -> None:
+def test_each_epoch_sees_every_example_once_in_an_order_of_its_own(source: FullBatches) -> None:
     stream = [pair for batch in taken(source.batches(batch=1, seed=5), 3 * source.examples) for pair in batch]
     epochs = [stream[start : start + source.examples] for start in range(0, len(stream), source.examples)]
     assert len({tuple(epoch) for epoch in epochs}) == 3
     assert len({tuple(sorted(epoch)) for epoch in epochs}) == 1
 
 
-def test_the_order_follows_from_the_seed_and_from_nothing_else(source: Pipeline) -> None:
+def test_the_order_follows_from_the_seed_and_from_nothing_else(source: FullBatches) -> None:
     first = taken(source.batches(batch=7, seed=3), 12)
     tf.random.set_seed(77)
     assert taken(source.batches(batch=7, seed=3), 12) == first
@@ -64,25 +64,25 @@ def test_the_order_follows_from_the_seed_and_from_nothing_else(source: Pipeline)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_the_shares_of_the_workers_put_together_are_the_global_batches(source: Pipeline, workers: int) -> None:
+def test_the_shares_of_the_workers_put_together_are_the_global_batches(source: FullBatches, workers: int) -> None:
     whole = taken(source.batches(batch=13, seed=9, first_step=2), 6)
     shares = [Share(worker=worker, workers=workers) for worker in range(workers)]
     parts = [taken(source.share_of_batches(batch=13, seed=9, first_step=2, share=share), 6) for share in shares]
     assert [[pair for part in parts for pair in part[step]] for step in range(6)] == whole
 
 
-def test_each_of_a_workers_replicas_gets_its_part_in_turn(source: Pipeline) -> None:
+def test_each_of_a_workers_replicas_gets_its_part_in_turn(source: FullBatches) -> None:
     whole = taken(source.batches(batch=12, seed=9), 3)
     share = Share(worker=1, workers=2, replicas=2)
     parts = taken(source.share_of_batches(batch=12, seed=9, first_step=0, share=share), 6)
     assert parts == [rows[start : start + 3] for rows in whole for start in (6, 9)]
 
 
-def test_no_worker_has_to_ask_the_others_whether_the_data_have_ended(source: Pipeline) -> None:
+def test_no_worker_has_to_ask_the_others_whether_the_data_have_ended(source: FullBatches) -> None:
     assert int(source.batches(batch=4, seed=0).cardinality()) == tf.data.INFINITE_CARDINALITY
 
 
-def test_what_the_data_service_serves_comes_to_every_example_soon(source: Pipeline) -> None:
+def test_what_the_data_service_serves_comes_to_every_example_soon(source: FullBatches) -> None:
     passes = 8
     seen = Counter(pair for batch in taken(source.unordered(rows=10), passes * source.examples // 10) for pair in batch)
     assert len(seen) == source.examples

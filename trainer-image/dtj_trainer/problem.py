@@ -9,8 +9,8 @@ import logging
 from dtj_trainer import datasets
 from dtj_trainer.config.cluster import EVALUATOR
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.data.choice import open_files
-from dtj_trainer.data.pipeline import Arrays, Pipeline
+from dtj_trainer.data.full_batches import Arrays, FullBatches
+from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs, check_labels
@@ -68,7 +68,7 @@ def _served(config: Config, source: Source) -> Source:
     """The source by way of the job's tf.data service, where it has one; held-out examples are read here."""
     if config.data.service is None or config.cluster.task.role == EVALUATOR:
         return source
-    if isinstance(source, Pipeline):
+    if isinstance(source, FullBatches):
         log.log(
             config.cluster.common_log_level,
             f"data: batches come from the tf.data service at {config.data.service}, in no repeatable order",

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Reader, find_fault
+from dtj_trainer.data.full_batches import FullBatches, permutation
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.labels import number_of
-from dtj_trainer.data.pipeline import Pipeline, permutation
 from dtj_trainer.data.source import Stream
 
 FILES_AT_ONCE = 16
@@ -34,7 +34,7 @@ class Survey:
     classes: tuple[str, ...]
 
 
-class RecordFiles(Pipeline):
+class RecordFiles(FullBatches):
     """A source over record files, of which a survey was made.
 
     An epoch is the files in an order of its own, read in turn, and then each next record drawn from a window.
@@ -83,11 +83,11 @@ class RecordFiles(Pipeline):
         return len(self._found.paths)
 
     def read_shards(self, numbers: Stream) -> Stream:
-        """See `Pipeline`."""
+        """See `FullBatches`."""
         return self._read(self._found, numbers, for_validation=False)
 
     def validation_records(self) -> Stream:
-        """See `Pipeline`."""
+        """See `FullBatches`."""
         files = self._validation_files or self._found
         return self._read(files, tf.data.Dataset.range(len(files.paths)), for_validation=True)
 

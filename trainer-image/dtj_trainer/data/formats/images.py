@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.data.files import Found, class_folders, first_line
+from dtj_trainer.data.full_batches import Indexed
 from dtj_trainer.data.held_out_examples import ValidationShare
-from dtj_trainer.data.pipeline import Indexed
 from dtj_trainer.errors import UsageError
 
 CHANNELS = 3

@@ -18,8 +18,8 @@ from dtj_trainer.data.formats.images import CHANNELS, Images
 from dtj_trainer.data.formats.reader import Reader, shortened
 from dtj_trainer.data.formats.text import Lines
 from dtj_trainer.data.formats.tfrecord import Examples
+from dtj_trainer.data.full_batches import Arrays, FullBatches
 from dtj_trainer.data.held_out_examples import ValidationShare
-from dtj_trainer.data.pipeline import Arrays, Pipeline
 from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
 from dtj_trainer.data.source import diagnosing_data_errors
@@ -47,7 +47,7 @@ _Chosen = tuple[Found, Found | None, ValidationShare | None]
 """The files, and what of the examples is held out: other files, or a share of them."""
 
 
-def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pipeline:
+def open_files(config: Config, *, numbers: bool, task: str | None = None) -> FullBatches:
     """The user's files; the leader says how they are read.
 
     Args:
@@ -141,7 +141,7 @@ def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader
         ) from None
 
 
-def _cached(config: Config, source: Images | RecordFiles) -> Pipeline:
+def _cached(config: Config, source: Images | RecordFiles) -> FullBatches:
     wanted = config.data.cache
     size = _decoded_bytes(source)
     if wanted == NONE or (wanted == AUTO and size > FEW_BYTES):

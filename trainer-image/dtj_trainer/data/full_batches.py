@@ -1,4 +1,6 @@
-"""From records to batches: the part of the way that all formats have in common. Imports TensorFlow.
+"""From records to full batches, which run on over the end of an epoch: what all formats have in common.
+
+There is no last batch with fewer examples; `dtj_trainer.training.stepping` counts the steps. Imports TensorFlow.
 
 A record is what a format reads and has not decoded yet: an index, a line, a serialized example, the path of an image.
 Records are put in order, skipped, batched and divided among the workers; only what is left is decoded.
@@ -21,7 +23,7 @@ from dtj_trainer.datasets import Dataset
 _PART = 64
 
 
-class Pipeline(ABC):
+class FullBatches(ABC):
     """A `dtj_trainer.data.source.Source` over records; also `dtj_trainer.data.sharding.Divisible`.
 
     The order is a function of seed and epoch. Batches run on over the end of an epoch, so every batch is full; a run
@@ -137,7 +139,7 @@ class Pipeline(ABC):
         return stream.prefetch(tf.data.AUTOTUNE).with_options(options())
 
 
-class Indexed(Pipeline):
+class Indexed(FullBatches):
     """A pipeline whose records are numbers, by which examples can be taken in any order: an epoch is a permutation."""
 
     training: npt.NDArray[np.int64]
@@ -151,7 +153,7 @@ class Indexed(Pipeline):
         return -(-len(self.training) // _PART)
 
     def read_shards(self, numbers: Stream) -> Stream:
-        """See `Pipeline`."""
+        """See `FullBatches`."""
         training = tf.constant(self.training)
         return numbers.flat_map(
             lambda number: tf.data.Dataset.from_tensor_slices(training[number * _PART : (number + 1) * _PART])
