@@ -170,5 +170,5 @@ def test_what_was_seen_in_the_files_is_remembered_until_they_change(tmp_path: Pa
     seen.write_text(json.dumps(known))
     assert opened(tmp_path / "data", *keeps).examples == examples - 1
     with (tmp_path / "data" / "part-0.csv").open("a") as file:
-        file.write("60,red,even\n" * 20)
+        file.write("60,0,even\n" * 20)
     assert opened(tmp_path / "data", *keeps).examples > examples + 10
