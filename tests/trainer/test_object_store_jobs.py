@@ -59,12 +59,11 @@ def arguments_of(store: Store) -> tuple[str, ...]:
 
 def in_bucket(folder: Path, store: Store) -> dict[str, str]:
     """The variables of a task, whose outputs are in the bucket, in the folder of the test."""
-    (folder / "cache").mkdir(parents=True, exist_ok=True)
     return {
         **store.environ,
         # A request is repeated for 1 s, and not for 60.
         "DTJ_STORE_RETRY_SECONDS": "1",
-        "TMPDIR": str(folder / "cache"),
+        "DTJ_STORE_CACHE": str(folder / "cache"),
         "DTJ_CHECKPOINT_DIR": store.url(f"{place(folder)}/checkpoints"),
         "DTJ_LOG_DIR": store.url(f"{place(folder)}/logs"),
         "DTJ_EXPORT_DIR": store.url(f"{place(folder)}/export"),
@@ -99,7 +98,7 @@ def test_a_job_of_several_roles_works_with_a_bucket(
     assert marker == result["export"]
     assert f"{place(folder)}/export/1/saved_model.pb" in found
     # The evaluator needs a checkpoint only until it has read it.
-    assert not list((folder / "cache").glob("*/*/ckpt-10.index"))
+    assert not list((folder / "cache").glob("*/ckpt-10.index"))
 
 
 def test_a_store_that_goes_away_stops_no_training_and_its_checkpoints_stay(folder: Path, store: Store) -> None:

@@ -118,11 +118,10 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["--token", "hidden", "--key=hidden"], {}, "unrecognized arguments: --token --key; see --help"),
         (["--epochs"], {}, "argument --epochs: expected one argument; see --help"),
         (["--loop=fit"], {}, "--loop=fit: this option is gone; call Keras' fit in a script, and give --script; the"),
-        ([], {"DTJ_STORE_CACHE": "/d"}, "DTJ_STORE_CACHE=/d: this option is gone; set TMPDIR to a directory of the"),
         (["train"], {}, "unrecognized arguments: train; see --help"),
         *(
             ([f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
-            for flag in ("--data-dir", "--checkpoint-dir", "--export-dir", "--log-dir", "--loss")
+            for flag in ("--data-dir", "--checkpoint-dir", "--export-dir", "--log-dir", "--store-cache", "--loss")
         ),
         *(
             (["--data-dir=d", f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.config.store_url import Location, StorePolicy, place
+from dtj_trainer.config.store_url import Location, default_cache, place
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed, error_of
 from dtj_trainer.object_store.local_copies import fetch_data, prepare
@@ -28,14 +28,16 @@ def test_a_url_names_a_bucket_and_a_folder() -> None:
     assert place("/data") == Path("/data")
 
 
-@pytest.mark.parametrize("argument", ["--checkpoint-dir=s4://b/x", "--log-dir=s3:///x", "--export-dir=hdfs://b/x"])
+@pytest.mark.parametrize(
+    "argument", ["--checkpoint-dir=s4://b/x", "--log-dir=s3:///x", "--export-dir=hdfs://b/x", "--store-cache=s3://b/x"]
+)
 def test_a_url_that_cannot_be_used_is_refused_by_its_option(argument: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse([argument], {})
     assert str(refused.value).startswith(f"{argument}: ")
 
 
-@pytest.mark.parametrize("option", ["--checkpoint-dir", "--log-dir"])
+@pytest.mark.parametrize("option", ["--checkpoint-dir", "--store-cache"])
 @pytest.mark.parametrize("url", ["s3://KEY:hidden@b/x", "s3://KEY:hid/den@b", "s4://hidden@b"])
 def test_credentials_in_a_url_are_refused_and_not_shown(option: str, url: str) -> None:
     scheme, _, end = url.partition("://")
@@ -44,11 +46,11 @@ def test_credentials_in_a_url_are_refused_and_not_shown(option: str, url: str) -
     assert str(refused.value).startswith(f"{option}={scheme}://...@{end.rpartition('@')[2]}: ")
 
 
-def test_each_task_has_a_local_copy_of_its_own(shared_directory: Path) -> None:
-    one, other = (parse([f"--checkpoint-dir=s3://b/{name}"], {}) for name in "xy")
+def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
+    one, other = (parse([f"--checkpoint-dir=s3://b/{name}", f"--store-cache={tmp_path}"], {}) for name in "xy")
     assert one.checkpoint.location == Location("s3", "b", "x")
     assert one.checkpoint.directory is not None
-    assert one.checkpoint.directory.parent.parent == shared_directory
+    assert one.checkpoint.directory.parent == tmp_path
     assert one.checkpoint.directory != other.checkpoint.directory
 
 
@@ -122,7 +124,7 @@ def test_local_copies_lie_where_nobody_else_can_write(shared_directory: Path) ->
 def test_a_directory_for_local_copies_that_others_may_write_to_is_refused(
     shared_directory: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    place = StorePolicy().cache
+    place = default_cache()
     match kind:
         case "open to others":
             place.mkdir()
@@ -133,7 +135,7 @@ def test_a_directory_for_local_copies_that_others_may_write_to_is_refused(
         case _:
             place.mkdir(0o700)
             monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
-    wanted = rf"^{place}: cannot be used for local copies of object stores \(.*\); set TMPDIR to a directory of"
+    wanted = rf"^{place}: cannot be used for local copies of object stores \(.*\); give a directory .* --store-cache"
     monkeypatch.setattr(Bucket, "prove", lambda *_, **__: pytest.fail("the store was used before"))
     for refuses in (
         lambda: check_outputs(parse(["--checkpoint-dir=s3://b/x"], {})),
@@ -142,3 +144,8 @@ def test_a_directory_for_local_copies_that_others_may_write_to_is_refused(
     ):
         with pytest.raises(UsageError, match=wanted):
             refuses()
+
+
+def test_a_directory_that_an_option_names_may_be_shared(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    prepare(parse([f"--store-cache={tmp_path}"], {}).store)

@@ -251,7 +251,7 @@ class Store:
             except OSError as error:
                 raise NotSaved(
                     f"checkpoint of step {step}: cannot be copied from {self._mirror} to {self._directory} "
-                    f"({error.strerror}); make room there, or set TMPDIR to another disk"
+                    f"({error.strerror}); make room there, or give another directory with --store-cache"
                 ) from None
 
     def _load(self, path: Path, step: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 from dtj_launch.options import named
 from dtj_trainer.config import retired
-from dtj_trainer.config.store_url import Location, without_credentials
+from dtj_trainer.config.store_url import Location, is_url, without_credentials
 from dtj_trainer.config.store_url import place as place_of
 from dtj_trainer.errors import UsageError
 from dtj_trainer.version import __version__
@@ -132,7 +132,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str], owners: Iterable[type[
         UsageError: an unknown, retired or incomplete argument.
     """
     own, dashes, rest = _at_dashes(argv)
-    retired.refuse(own, environ)
+    retired.refuse(own)
     given, unknown = _parser(owners).parse_known_args(own)
     if unknown:
         raise UsageError(f"unrecognized arguments: {named(unknown)}; see --help")
@@ -198,6 +198,13 @@ def some_text(text: str) -> str:
 def place(text: str) -> Path | Location:
     """A directory, or a URL of an object store."""
     return place_of(some_text(text))
+
+
+def directory(text: str) -> Path:
+    """A directory of this machine."""
+    if is_url(text):
+        raise ValueError("give a directory of this machine, not a URL")
+    return Path(some_text(text))
 
 
 def whole(minimum: int) -> Callable[[str], int]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dtj_trainer.config import export_formats
 from dtj_trainer.config.export_formats import SAVED_MODEL
-from dtj_trainer.config.options import Options, option, place, positive, whole
+from dtj_trainer.config.options import Options, directory, option, place, positive, whole
 from dtj_trainer.config.store_url import Location, StorePolicy
 
 DEFAULT_CHECKPOINT_SECONDS = 30.0
@@ -63,4 +63,8 @@ class Outputs(Options):
     log: Path | Location | None = option(
         "--log-dir", variable="DTJ_LOG_DIR", parse=place, default=None, metavar="DIR",
         help="directory, or s3:// or gs:// URL, for TensorBoard's logs and result.json",
+    )  # fmt: skip
+    store_cache: Path | None = option(
+        "--store-cache", variable="DTJ_STORE_CACHE", parse=directory, default=None, metavar="DIR",
+        help="URLs: directory of a local disk for their copies (default: one below that for temporary files)",
     )  # fmt: skip

@@ -28,25 +28,20 @@ RETIRED: Mapping[str, str] = {
     "--shard": "the workers share each batch; for files of its own for each worker, give --script and shard there",
     "--shuffle-window": "it is 10,000 examples; shuffle in a function of --data, and give --no-shuffle",
     "--step-time": _PROFILER,
-    "--store-cache": "set TMPDIR to a directory of the disk that you want; it must exist",
     "--store-retry-seconds": "set DTJ_STORE_RETRY_SECONDS",
     "--tpu-name": "set TPU_NAME",
     "--validation-batch-size": "a replica takes as many examples as --batch-size, at most 512; leave it out",
     "--warmup-steps": f"a tenth of the steps warms up; {_OWN_SCHEDULE}",
 }
 """Option -> what remains."""
-_VARIABLES: Mapping[str, str] = {"DTJ_STORE_CACHE": "--store-cache"}
-"""Variable -> the option for which it stood."""
 
 
-def refuse(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+def refuse(arguments: Sequence[str]) -> None:
     """Refuses an option that is gone.
 
     Raises:
         UsageError: there is one.
     """
-    given = {argument: argument.partition("=")[0] for argument in arguments}
-    given |= {f"{variable}={environ[variable]}": flag for variable, flag in _VARIABLES.items() if environ.get(variable)}
-    for source, flag in given.items():
-        if remains := RETIRED.get(flag):
-            raise UsageError(f"{source}: this option is gone; {remains}")
+    for argument in arguments:
+        if remains := RETIRED.get(argument.partition("=")[0]):
+            raise UsageError(f"{argument}: this option is gone; {remains}")

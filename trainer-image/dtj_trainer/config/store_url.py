@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -69,18 +69,14 @@ def place(text: str) -> Path | Location:
 DEFAULT_RETRY_SECONDS = 60.0
 
 
-def _cache() -> Path:
-    return Path(tempfile.gettempdir()) / f"dtj-store-{os.getuid()}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class StorePolicy:
     """How this task uses object stores."""
 
-    retry_seconds: float = DEFAULT_RETRY_SECONDS
-    """For how long a request that fails is repeated."""
-    cache: Path = field(default_factory=_cache)
+    cache: Path
     """The directory for local copies: a disk of this machine."""
+    retry_seconds: float
+    """For how long a request that fails is repeated."""
 
     def local_copy(self, location: Location, *parts: str) -> Path:
         """The directory for the local copy of a location.
@@ -90,3 +86,8 @@ class StorePolicy:
         """
         digest = hashlib.sha256("\n".join((str(location), *parts)).encode()).hexdigest()[:16]
         return self.cache / digest
+
+
+def default_cache() -> Path:
+    """Where local copies are if no option names a directory."""
+    return Path(tempfile.gettempdir()) / f"dtj-store-{os.getuid()}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dtj_trainer.config.store_url import Location, StorePolicy, without_credentials
+from dtj_trainer.config.store_url import Location, StorePolicy, default_cache, without_credentials
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store.bucket import Bucket, Entry
 from dtj_trainer.own_directory import make_own
@@ -17,7 +17,7 @@ _AT_ONCE = 8
 
 
 def prepare(store: StorePolicy) -> None:
-    """Makes the directory for local copies; call it before anything is copied.
+    """Makes the directory for local copies if no option names one; call it before anything is copied.
 
     It is in a place that all users of a machine share, under a name that they know: who makes it first could exchange
     checkpoints and data.
@@ -25,12 +25,14 @@ def prepare(store: StorePolicy) -> None:
     Raises:
         UsageError: it is not this user's alone.
     """
+    if store.cache != default_cache():
+        return
     try:
         make_own(store.cache)
     except OSError as error:
         raise UsageError(
-            f"{store.cache}: cannot be used for local copies of object stores ({error.strerror}); set TMPDIR to a "
-            "directory of your own"
+            f"{store.cache}: cannot be used for local copies of object stores ({error.strerror}); give a directory of "
+            "your own with --store-cache, or set TMPDIR"
         ) from None
 
 
@@ -80,8 +82,8 @@ def fetch_data(text: str, *, option: str, store: StorePolicy) -> str:
         raise UsageError(f"{option}={text}: an object was removed while it was read ({error})") from None
     except OSError as error:
         raise UsageError(
-            f"{option}={text}: cannot be kept in {root} ({error.strerror}); set TMPDIR to a directory of a local disk "
-            "with room for the files"
+            f"{option}={text}: cannot be kept in {root} ({error.strerror}); give a directory of a local disk with "
+            "room for the files with --store-cache"
         ) from None
     return str(root / pattern) if pattern else str(root)
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from dtj_trainer.config.store_url import SCHEMES, StorePolicy
+from dtj_trainer.config.store_url import DEFAULT_RETRY_SECONDS, SCHEMES, StorePolicy, default_cache
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.object_store import local_copies
 from dtj_trainer.object_store.bucket import Bucket, Entry
@@ -123,7 +123,7 @@ def with_local_folders(arguments: Sequence[str]) -> list[str]:
 
 def _followed(url: str) -> Path:
     location = local_copies.location_of(url, option=_OPTION)
-    store = StorePolicy()
+    store = StorePolicy(cache=default_cache(), retry_seconds=DEFAULT_RETRY_SECONDS)
     local_copies.prepare(store)
     directory = store.local_copy(location, "tensorboard")
     logs = DownloadedLogs(Bucket(location, option=_OPTION, retry_seconds=store.retry_seconds), directory)
