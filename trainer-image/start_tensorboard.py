@@ -10,10 +10,10 @@ from types import ModuleType
 warnings.filterwarnings("ignore", message="pkg_resources")
 if any("://" in argument for argument in sys.argv):
     from dtj_trainer.errors import TrainerError
-    from dtj_trainer.object_store.log_folders import with_local_folders
+    from dtj_trainer.object_store.tensorboard import with_local_copies
 
     try:
-        sys.argv[1:] = with_local_folders(sys.argv[1:])
+        sys.argv[1:] = with_local_copies(sys.argv[1:])
     except TrainerError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

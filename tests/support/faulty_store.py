@@ -86,22 +86,17 @@ class FaultyProxy:
         """Whether all planned faults have happened."""
         return not self._plan
 
-    def take(self, method: str, path: str) -> Fault | None:
+    def take(self, method: str, path: str, body: bytes) -> Fault | None:
         """The fault of this request, which is then no longer planned."""
         with self._lock:
             if self._is_away:
                 return Fault.UNAVAILABLE
-            if self._plan and method in self._plan[0][0] and self._plan[0][1] in unquote(path):
+            if self._plan and method in self._plan[0][0] and self._plan[0][1] in _named(method, path, body):
                 return self._plan.pop(0)[2]
         return None
 
     def forward(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any, bytes]:
-        """The server's status, headers and body.
-
-        The server is one of S3. Google Cloud Storage has a header of its own for an object that must not be there yet.
-        """
-        if headers.pop("x-goog-if-generation-match", None) == "0":
-            headers["If-None-Match"] = "*"
+        """The server's status, headers and body."""
         connection = HTTPConnection(*self._target, timeout=30)
         try:
             connection.request(method, path, body, headers)
@@ -123,6 +118,11 @@ class FaultyProxy:
         finally:
             server.shutdown()
             server.server_close()
+
+
+def _named(method: str, path: str, body: bytes) -> str:
+    """Where a request has the key of its object: Google Cloud Storage takes that of a new one from the body."""
+    return unquote(path) + (body[:1000].decode(errors="replace") if method == "POST" else "")
 
 
 class _Trickle(io.BufferedIOBase):
@@ -151,7 +151,7 @@ def _handler(proxy: FaultyProxy) -> type[BaseHTTPRequestHandler]:
         def _answer(self) -> None:
             size = int(self.headers.get("Content-Length", 0))
             body = self.rfile.read(size // 2)
-            fault = proxy.take(self.command, self.path)
+            fault = proxy.take(self.command, self.path, body)
             if fault is Fault.STALLED_REQUEST:
                 proxy.pause(_LONG_SECONDS)
             if fault in (Fault.CUT_REQUEST, Fault.STALLED_REQUEST):

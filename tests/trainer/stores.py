@@ -1,13 +1,27 @@
 """Object stores on this machine, each with a proxy in front of it that can answer badly."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from support.faulty_store import FaultyProxy
-from trainer.s3_server import S3Contents, s3_contents
+from trainer.gs_server import gs_contents
+from trainer.s3_server import s3_contents
 
-SCHEMES = ("s3", "gs")
+
+class Contents(Protocol):
+    """The objects of a bucket, by a connection to the server itself."""
+
+    address: tuple[str, int]
+
+    def list_keys(self, prefix: str = "") -> list[str]: ...
+
+    def read(self, key: str) -> bytes: ...
+
+    def write(self, key: str, content: bytes) -> None: ...
+
+    def delete(self, key: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -16,8 +30,7 @@ class Store:
 
     scheme: str
     bucket: str
-    contents: S3Contents
-    """Its objects, by a connection to the server itself."""
+    contents: Contents
     proxy: FaultyProxy
 
     @property
@@ -37,13 +50,14 @@ class Store:
             self.contents.delete(key)
 
 
+_KINDS: dict[str, Callable[[str], AbstractContextManager[Contents]]] = {"s3": s3_contents, "gs": gs_contents}
+SCHEMES = tuple(_KINDS)
+
+
 @contextmanager
 def store_with_bucket(scheme: str, bucket: str) -> Iterator[Store]:
-    """A server that speaks the protocol of the scheme, with an empty bucket.
-
-    The XML API of Google Cloud Storage is that of S3 but for the header of a condition, which the proxy translates.
-    """
-    with s3_contents(bucket) as contents, FaultyProxy(*contents.address).serving() as proxy:
+    """A server that speaks the protocol of the scheme, with an empty bucket."""
+    with _KINDS[scheme](bucket) as contents, FaultyProxy(*contents.address).serving() as proxy:
         store = Store(scheme, bucket, contents, proxy)
         yield store
         store.clear()

@@ -1,6 +1,7 @@
 """Checkpoints, data and logs in a bucket, against servers that speak the protocols of both kinds of store."""
 
 import json
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,9 @@ import pytest
 from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.config.store_url import Location, StorePolicy
 from dtj_trainer.errors import NotSaved, TrainerError, UsageError
-from dtj_trainer.object_store import export_versions
+from dtj_trainer.object_store import data_cache, export_versions
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
-from dtj_trainer.object_store.local_copies import fetch_data
-from dtj_trainer.object_store.log_folders import DownloadedLogs, LogFolder, with_local_folders
+from dtj_trainer.object_store.tensorboard import FolderCopy, with_local_copies
 from support.faulty_store import READ, WRITE, Fault, FaultyProxy
 from trainer.cluster import SOURCE
 from trainer.stores import Store
@@ -112,26 +112,27 @@ def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> Non
 def test_data_are_read_once_and_again_when_they_change(bucket: Bucket, tmp_path: Path) -> None:
     store = StorePolicy(cache=tmp_path, retry_seconds=2)
     bucket.write("run/data/a.csv", b"one")
-
-    def read(name: str = "data") -> Path:
-        return Path(fetch_data(f"{bucket.location}/{name}", option="--data-dir", store=store))
-
-    path = read() / "a.csv"
+    path = Path(data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)) / "a.csv"
     assert path.read_bytes() == b"one"
     before = path.stat().st_ino
-    assert (read() / "a.csv").stat().st_ino == before
+    data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)
+    assert path.stat().st_ino == before
     bucket.write("run/data/a.csv", b"two")
-    assert (read() / "a.csv").read_bytes() == b"two"
-    assert read("data/*.csv").name == "*.csv"
-    assert read("data/a.csv").read_bytes() == b"two"
+    data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)
+    assert path.read_bytes() == b"two"
+    pattern = data_cache.fetch(f"{bucket.location}/data/*.csv", option="--data-dir", store=store)
+    assert pattern.endswith("/*.csv")
+    shutil.rmtree(tmp_path)
     with pytest.raises(UsageError, match="no files there"):
-        read("none")
+        data_cache.fetch(f"{bucket.location}/none", option="--data-dir", store=store)
 
 
 def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket: Bucket, tmp_path: Path) -> None:
     def read() -> list[str]:
         store = StorePolicy(cache=tmp_path, retry_seconds=2)
-        return sorted(Path(path).name for path in glob(fetch_data(f"{bucket.location}/*.csv", option="-", store=store)))
+        return sorted(
+            Path(path).name for path in glob(data_cache.fetch(f"{bucket.location}/*.csv", option="--data", store=store))
+        )
 
     for name in ("run/a.csv", "run/b.csv"):
         bucket.write(name, b"1,2")
@@ -301,7 +302,7 @@ def test_a_fault_that_passes_delays_an_export(bucket: Bucket, proxy: FaultyProxy
 
 
 def test_a_directory_follows_the_logs_of_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
-    copy = DownloadedLogs(bucket, tmp_path)
+    copy = FolderCopy(bucket, tmp_path)
     bucket.write("run/train/events.out.tfevents.1", b"one")
     bucket.write("run/result.json", b"{1}")
     copy.update()
@@ -320,11 +321,10 @@ def test_tensorboard_gets_a_directory_in_place_of_a_url(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     bucket.write("run/logs/events.out.tfevents.1", b"one")
-    followed: list[LogFolder] = []
-    monkeypatch.setattr(LogFolder, "follow", lambda logs: followed.append(logs))
-    first, port = with_local_folders([f"--logdir={bucket.location}/logs", "--port=6006"])
+    followed: list[FolderCopy] = []
+    first, port = with_local_copies([f"--logdir={bucket.location}/logs", "--port=6006"], follow=followed.append)
     assert port == "--port=6006"
     assert (Path(first.removeprefix("--logdir=")) / "events.out.tfevents.1").read_bytes() == b"one"
     assert len(followed) == 1
     with pytest.raises(UsageError, match="there is no bucket absent"):
-        with_local_folders([f"--logdir={bucket.location.scheme}://absent/logs"])
+        with_local_copies([f"--logdir={bucket.location.scheme}://absent/logs"])

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from dtj_launch.progress import ProgressStore
 from dtj_trainer import keras_compat, keras_fit, problem
-from dtj_trainer.compat import keras3, optimizers, require, version_of
+from dtj_trainer.compat import google_storage, keras3, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.config.pipeline_layout import Layout
@@ -89,9 +89,12 @@ def _lean(check: str) -> None:
 
 
 def _object_stores() -> None:
-    """The library works where it is installed. Its client needs the certificates of the machine."""
+    """The libraries that are installed work. A client of S3 needs the certificates of the machine."""
     if _has("obstore"):
         Bucket(Location.of("s3://example-bucket"), option="--checkpoint-dir", retry_seconds=1)
+    if _has("google.cloud"):
+        storage, auth = map(importlib.import_module, ("google.cloud.storage", "google.auth.credentials"))
+        google_storage.session_of(storage.Client(project=None, credentials=auth.AnonymousCredentials()))
 
 
 def _tensorflow() -> None:

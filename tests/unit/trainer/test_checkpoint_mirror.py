@@ -9,60 +9,66 @@ import pytest
 
 from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.config.store_url import Location
-from dtj_trainer.object_store.bucket import Bucket, Entry
+from dtj_trainer.object_store.backend import Entry
+from dtj_trainer.object_store.bucket import Bucket
 
 pytestmark = pytest.mark.unit
 
 INDEX, WEIGHTS = "ckpt-7.index", "ckpt-7.data-00000-of-00001"
 
 
-class Memory(Bucket):
-    """A bucket in this process."""
+class Memory:
+    """A `Backend` in this process."""
 
     def __init__(self) -> None:
-        self.location, self.retry_seconds = Location.of("s3://team/run"), 1
         self.objects: dict[str, bytes] = {}
-        self.downloads: list[str] = []
+        self.read_parts: list[str] = []
 
     def list(self, prefix: str) -> Iterator[Entry]:
-        wanted = self.location.below(prefix)
-        yield from (Entry(key, len(text), "1") for key, text in sorted(self.objects.items()) if key.startswith(wanted))
+        yield from (Entry(key, len(text), "1") for key, text in sorted(self.objects.items()) if key.startswith(prefix))
 
-    def read(self, key: str) -> bytes | None:
-        return self.objects.get(key)
+    def read(self, key: str) -> bytes:
+        if key not in self.objects:
+            raise FileNotFoundError(key)
+        return self.objects[key]
+
+    def read_part(self, key: str, start: int, end: int) -> bytes:
+        self.read_parts.append(key)
+        return self.read(key)[start:end]
 
     def write(self, key: str, content: bytes) -> None:
         self.objects[key] = content
 
-    def delete(self, *keys: str) -> None:
-        for key in keys:
-            self.objects.pop(key, None)
+    def create(self, key: str, content: bytes) -> bool:
+        return self.objects.setdefault(key, content) is content
+
+    def delete(self, key: str) -> None:
+        if self.objects.pop(key, None) is None:
+            raise FileNotFoundError(key)
 
     def upload(self, path: Path, key: str) -> None:
         self.objects[key] = path.read_bytes()
 
-    def download(self, key: str, size: int, path: Path, *, start: int = 0) -> None:
-        self.downloads.append(key)
-        path.write_bytes(self.objects[key])
-
 
 @pytest.fixture
-def memory() -> Memory:
-    return Memory()
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    memory = Memory()
+    monkeypatch.setattr(Bucket, "_open", lambda *_: memory)
+    return memory
 
 
 @pytest.fixture
 def mirror(memory: Memory, tmp_path: Path) -> CheckpointMirror:
-    return mirror_in(memory, tmp_path / "cache")
+    return mirror_in(tmp_path / "cache")
 
 
-def mirror_in(memory: Memory, directory: Path) -> CheckpointMirror:
+def mirror_in(directory: Path) -> CheckpointMirror:
     directory.mkdir(exist_ok=True)
-    return CheckpointMirror(memory, directory)
+    return CheckpointMirror(Bucket(Location.of("s3://team/run"), option="--checkpoint-dir", retry_seconds=1), directory)
 
 
-def save(memory: Memory, directory: Path, weights: bytes) -> None:
-    mirror = mirror_in(memory, directory)
+def save(directory: Path, weights: bytes) -> None:
+    mirror = mirror_in(directory)
     mirror.take_over()
     (directory / INDEX).write_bytes(b"index")
     (directory / WEIGHTS).write_bytes(weights)
@@ -89,7 +95,7 @@ def test_a_marker_that_names_another_file_of_this_machine_is_not_used(
         assert not mirror.fetch(7)
     assert victim.read_text() == "mine"
     assert "checkpoint s3://team/run/ckpt-7: its marker cannot be used" in caplog.text
-    assert not memory.downloads
+    assert not memory.read_parts
 
 
 @pytest.mark.parametrize(
@@ -113,9 +119,9 @@ def test_a_marker_that_is_none_is_not_used(memory: Memory, mirror: CheckpointMir
 
 
 def test_a_local_copy_of_the_same_sizes_is_not_taken_for_the_checkpoint(
-    memory: Memory, mirror: CheckpointMirror, tmp_path: Path
+    mirror: CheckpointMirror, tmp_path: Path
 ) -> None:
-    save(memory, tmp_path / "writer", b"weights of this run")
+    save(tmp_path / "writer", b"weights of this run")
     (tmp_path / "cache" / INDEX).write_bytes(b"index")
     (tmp_path / "cache" / WEIGHTS).write_bytes(b"WEIGHTS OF ANOTHER ")
     assert mirror.fetch(7)
@@ -125,17 +131,17 @@ def test_a_local_copy_of_the_same_sizes_is_not_taken_for_the_checkpoint(
 def test_a_local_copy_of_the_same_content_is_not_downloaded_again(
     memory: Memory, mirror: CheckpointMirror, tmp_path: Path
 ) -> None:
-    save(memory, tmp_path / "writer", b"weights")
+    save(tmp_path / "writer", b"weights")
     assert mirror.fetch(7)
-    memory.downloads.clear()
+    memory.read_parts.clear()
     assert mirror.fetch(7)
-    assert not memory.downloads
+    assert not memory.read_parts
 
 
 def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_not_used(
     memory: Memory, mirror: CheckpointMirror, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    save(memory, tmp_path / "writer", b"weights")
+    save(tmp_path / "writer", b"weights")
     (tmp_path / "cache" / INDEX).write_bytes(b"that of an earlier run")
     memory.write(f"run/{WEIGHTS}", b"changed")
     with caplog.at_level(logging.WARNING):
@@ -150,8 +156,8 @@ def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_not_used(
 def test_the_marker_of_an_older_version_names_no_digests_and_is_read(
     memory: Memory, mirror: CheckpointMirror, tmp_path: Path
 ) -> None:
-    save(memory, tmp_path / "writer", b"weights")
-    document = json.loads(memory.objects["run/ckpt-7.complete"])
+    save(tmp_path / "writer", b"weights")
+    document = json.loads(memory.read("run/ckpt-7.complete"))
     del document["digests"]
     memory.write("run/ckpt-7.complete", json.dumps(document).encode())
     assert mirror.fetch(7)

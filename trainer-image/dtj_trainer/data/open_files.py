@@ -26,7 +26,7 @@ from dtj_trainer.data.source import diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs
 from dtj_trainer.datasets import Dataset, Split
 from dtj_trainer.errors import UsageError
-from dtj_trainer.object_store.local_copies import fetch_data
+from dtj_trainer.object_store import data_cache
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def _brought(config: Config, where: str, option: str) -> str:
             f"{option}={without_credentials(where)}: the tf.data service cannot read s3://; mount the files in every "
             "pod, or leave the service out of the job"
         )
-    return fetch_data(where, option=option, store=config.store)
+    return data_cache.fetch(where, option=option, store=config.store)
 
 
 def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader:

@@ -3,47 +3,24 @@
 The error is `UsageError` if the remedy is with the user, `StoreFailed` if the store does not answer.
 """
 
-import os
-import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.errors import TrainerError, UsageError
-from dtj_trainer.object_store.client import NoCredentials, NotConfigured, open_client, repeated
+from dtj_trainer.object_store import gs, s3
+from dtj_trainer.object_store.backend import PIECE, Backend, Cause, Entry, RequestFailed
 
-_PIECE = 8 * 2**20
-"""Bytes of one request that reads, so that a slow network moves them in its time."""
-_PARTS_AT_ONCE = 6
-"""Parts of a file, of 5 MiB, that are uploaded at the same time."""
 _UPLOADS = 3
 """How often a file is uploaded that the store forgets in the middle."""
 _START_RETRY_SECONDS = 15
 _GUIDE = "see docs/object-stores.md"
-_NO_BUCKET = re.compile("NoSuchBucket|InvalidBucketName|bucket does not exist", re.IGNORECASE)
-_NO_CREDENTIALS = re.compile(
-    r"Missing AccessKeyId|Missing SecretAccessKey|MissingCredentials|169\.254\.169\.254|169\.254\.170\.2"
-    "|/latest/api/token|credential provider: RefreshError"
-)
-_LIMITS = re.compile(r", max_retries: \d+, retry_timeout: \S+")
-"""What the library adds of its configuration."""
 
 
 class StoreFailed(TrainerError):
     """The object store does not answer, or answers with errors, for longer than a request is repeated."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An object in a listing."""
-
-    key: str
-    size: int
-    version: str
-    """Another one each time that the object is written."""
 
 
 class Bucket:
@@ -55,21 +32,21 @@ class Bucket:
         retry_seconds: for how long a request that fails is repeated.
 
         Raises:
-            UsageError: a library is missing, or the environment has no credentials or other values that cannot be.
+            UsageError: the library is missing, or the environment configures it in a way that cannot be.
         """
         self.location = location
         self.retry_seconds = retry_seconds
         self._named = f"{option}={location}"
-        try:
-            import obstore.exceptions
+        with self._reported():
+            self._backend = self._open(retry_seconds)
 
-            self._library = obstore
-            with self._reported():
-                self._client = open_client(location, os.environ, retry_seconds)
+    def _open(self, retry_seconds: float) -> Backend:
+        module, kind = (gs, gs.GoogleStorage) if self.location.scheme == "gs" else (s3, s3.S3)
+        try:
+            return kind(self.location, retry_seconds=retry_seconds)
         except ImportError:
             raise UsageError(
-                f"{self._named}: the libraries of object stores are not installed; "
-                "run pip install 'dtj-trainer[stores]'"
+                f"{self._named}: the package {module.PACKAGE} is not installed; run pip install 'dtj-trainer[stores]'"
             ) from None
 
     @classmethod
@@ -90,58 +67,49 @@ class Bucket:
 
     def list(self, prefix: str) -> Iterator[Entry]:
         """The objects of the location's folder whose names, within it, begin with the prefix."""
-        wanted = (f"{self.location.key}/" if self.location.key else "") + prefix
-        # The library lists whole folders only.
-        folder = wanted.rpartition("/")[0] or None
+        folder = f"{self.location.key}/" if self.location.key else ""
         with self._reported():
-            for part in self._library.list(self._client, prefix=folder):
-                for one in part:
-                    if one["path"].startswith(wanted):
-                        yield Entry(one["path"], one["size"], str(one["e_tag"] or one["last_modified"]))
+            yield from self._backend.list(folder + prefix)
 
     def read(self, key: str) -> bytes | None:
         """A small object; None if there is none."""
-        try:
-            with self._reported():
-                return self._again(lambda: bytes(self._library.get(self._client, key).bytes()))
-        except FileNotFoundError:
-            return None
+        with self._reported():
+            try:
+                return self._backend.read(key)
+            except FileNotFoundError:
+                return None
 
     def write(self, key: str, content: bytes) -> None:
         """Writes a small object in one request."""
-        with self._reported(missing="NoSuchBucket"):
-            self._library.put(self._client, key, content, use_multipart=False)
+        with self._reported():
+            self._backend.write(key, content)
 
     def create(self, key: str, content: bytes) -> bool:
         """Writes a small object unless there is one of this name; returns whether it did.
 
         A store that does not know conditional requests writes it in any case.
         """
-        with self._reported(missing="NoSuchBucket"):
-            try:
-                self._library.put(self._client, key, content, use_multipart=False, mode="create")
-            except self._library.exceptions.AlreadyExistsError:
-                return False
-        return True
+        with self._reported():
+            return self._backend.create(key, content)
 
     def delete(self, *keys: str) -> None:
         """Removes objects; one that is not there is no error."""
-        for key in keys:
-            try:
-                with self._reported():
-                    self._library.delete(self._client, key)
-            except FileNotFoundError:
-                continue
+        with self._reported():
+            for key in keys:
+                try:
+                    self._backend.delete(key)
+                except FileNotFoundError:
+                    continue
 
     def upload(self, path: Path, key: str) -> None:
         """Writes a file; the object is there when all of it is."""
         with self._reported():
             for left in reversed(range(_UPLOADS)):
                 try:
-                    self._library.put(self._client, key, path, max_concurrency=_PARTS_AT_ONCE)
+                    self._backend.upload(path, key)
                     return
-                except FileNotFoundError as error:
-                    if not left or "NoSuchUpload" not in str(error):
+                except RequestFailed as failure:
+                    if not left or failure.cause is not Cause.LOST_UPLOAD:
                         raise
 
     def download(self, key: str, size: int, path: Path, *, start: int = 0) -> None:
@@ -155,71 +123,53 @@ class Bucket:
             OSError: the file cannot be written.
         """
         with self._reported(), path.open("ab" if start else "wb") as file:
-            for at in range(start, size, _PIECE):
-                file.write(self._piece(key, at, min(size, at + _PIECE)))
+            for at in range(start, size, PIECE):
+                file.write(self._piece(key, at, min(size, at + PIECE)))
 
     def _piece(self, key: str, start: int, end: int) -> bytes:
-        piece = self._again(lambda: bytes(self._library.get_range(self._client, key, start=start, end=end)))
+        piece = self._backend.read_part(key, start, end)
         if len(piece) != end - start:
             raise StoreFailed(f"{self._named}: {key} changed while it was read; start the job again")
         return piece
 
-    def _again(self, read: Callable[[], bytes]) -> bytes:
-        """What a request answers: the library does not repeat one whose answer stops in the middle."""
-        return repeated(read, after=self._library.exceptions.GenericError, seconds=self.retry_seconds)
-
     @contextmanager
-    def _reported(self, *, missing: str = "") -> Iterator[None]:
-        """Around requests: an error of the library becomes the end that it means.
-
-        Args:
-            missing: what is not there if something is not. Without it, an object that is missing is for the caller to
-                judge, by a FileNotFoundError.
-        """
+    def _reported(self) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError as error:
-            text = missing or str(error)
-            if not ("NoSuchUpload" in text or _NO_BUCKET.search(text)):
-                raise
-            raise error_of(self._named, self.location, text, "NotFoundError") from None
-        except (NotConfigured, NoCredentials, self._library.exceptions.BaseError) as error:
-            raise error_of(self._named, self.location, str(error), type(error).__name__) from None
+        except RequestFailed as failure:
+            raise error_of(self._named, self.location, failure) from None
 
 
-def error_of(named: str, location: Location, text: str, kind: str) -> TrainerError:
-    """The end that an error of a library means.
+def error_of(named: str, location: Location, failure: RequestFailed) -> TrainerError:
+    """The end that a failed request means.
 
     Args:
         named: the option and its value.
-        text: of the error, in several lines.
-        kind: the name of its class.
     """
-    lines = _LIMITS.sub("", text).strip().splitlines()
-    reason = lines[0].strip()[:200] if lines else "no reason given"
-    if _NO_BUCKET.search(text):
-        return UsageError(f"{named}: there is no bucket {location.bucket}; create it, or give another URL")
-    if kind == "NoCredentials" or _NO_CREDENTIALS.search(text):
-        return UsageError(
-            f"{named}: there are no credentials for {location.scheme}:// ({reason}); give them by the environment "
-            f"of the pod template or by its service account ({_GUIDE})"
-        )
-    # Without an answer of the server of tokens, nobody has refused anything.
-    refused = kind in ("PermissionDeniedError", "UnauthenticatedError") and "TransportError" not in text
-    if refused or "403 Forbidden" in text:
-        return UsageError(
-            f"{named}: access denied; the credentials of this task need the right to list, read, write and delete "
-            f"objects there ({_GUIDE})"
-        )
-    if "No CA certificates" in text:
-        return UsageError(
-            f"{named}: this machine has no CA certificates, which https:// needs; install the package "
-            "ca-certificates, or set SSL_CERT_FILE"
-        )
-    if kind in ("NotConfigured", "UnknownConfigurationKeyError", "InvalidPathError", "NotSupportedError"):
-        return UsageError(f"{named}: the object store cannot be used as configured ({reason}); {_GUIDE}")
-    if kind == "NotFoundError" and "NoSuchUpload" not in text:
-        return UsageError(f"{named}: not found ({reason}); check the bucket and the endpoint")
-    return StoreFailed(
-        f"{named}: the object store does not answer as it should ({reason}); check its endpoint and the network"
-    )
+    reason = failure.reason or "no reason given"
+    match failure.cause:
+        case Cause.NO_BUCKET:
+            return UsageError(f"{named}: there is no bucket {location.bucket}; create it, or give another URL")
+        case Cause.NO_CREDENTIALS:
+            return UsageError(
+                f"{named}: there are no credentials for {location.scheme}:// ({reason}); give them by the environment "
+                f"of the pod template or by its service account ({_GUIDE})"
+            )
+        case Cause.DENIED:
+            return UsageError(
+                f"{named}: access denied; the credentials of this task need the right to list, read, write and delete "
+                f"objects there ({_GUIDE})"
+            )
+        case Cause.NO_CERTIFICATES:
+            return UsageError(
+                f"{named}: this machine has no CA certificates, which https:// needs; install the package "
+                "ca-certificates, or set SSL_CERT_FILE"
+            )
+        case Cause.CONFIGURATION:
+            return UsageError(f"{named}: the object store cannot be used as configured ({reason}); {_GUIDE}")
+        case Cause.NOT_FOUND:
+            return UsageError(f"{named}: not found ({reason}); check the bucket and the endpoint")
+        case Cause.NO_ANSWER | Cause.LOST_UPLOAD:
+            return StoreFailed(
+                f"{named}: the object store does not answer as it should ({reason}); check its endpoint and the network"
+            )

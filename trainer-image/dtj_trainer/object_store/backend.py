@@ -1,0 +1,138 @@
+"""What each kind of object store does: `s3.py` and `gs.py`, of which `Bucket` opens one by the scheme of a URL."""
+
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Protocol
+
+PAUSES = (0.2, 5.0)
+"""Seconds between two requests: at first, and at most."""
+CONNECT_SECONDS = 5
+_ANSWER_SECONDS = 5.0, 30.0
+"""For how long a request may take until its whole answer is there: at least, and at most."""
+PIECE = 8 * 2**20
+"""Bytes of one request, so that a slow network moves them in that time: a multiple of 256 KiB."""
+
+
+def answer_seconds(retry_seconds: float) -> float:
+    """For how long one request may take, if requests are repeated for this time.
+
+    At most half of it, so that one that stalls is repeated.
+    """
+    least, most = _ANSWER_SECONDS
+    return min(most, max(least, retry_seconds / 2))
+
+
+def bundle_of_certificates(environ: Mapping[str, str], *names: str) -> Path | None:
+    """The file or directory of CA certificates that the first of these variables names; None if none is set.
+
+    Raises:
+        RequestFailed: it is not there, or holds no certificates.
+    """
+    name = next((name for name in names if environ.get(name)), None)
+    if name is None:
+        return None
+    path = Path(environ[name])
+    problem = ""
+    try:
+        if path.is_dir():
+            return path
+        ssl.create_default_context(cadata=path.read_text(encoding="ascii"))
+    except (ssl.SSLError, UnicodeDecodeError, ValueError):
+        problem = "no CA certificates in it"
+    except FileNotFoundError:
+        problem = "no such file"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise RequestFailed(Cause.CONFIGURATION, f"{name}={path}: {problem}")
+    return path
+
+
+class Cause(Enum):
+    """Why a request failed, by what has to be done about it."""
+
+    NO_BUCKET = auto()
+    NO_CREDENTIALS = auto()
+    DENIED = auto()
+    NO_CERTIFICATES = auto()
+    CONFIGURATION = auto()
+    NOT_FOUND = auto()
+    LOST_UPLOAD = auto()
+    """The store has forgotten an upload that was under way; it can be made from the beginning."""
+    NO_ANSWER = auto()
+    """No answer, or an error of the store, for longer than a request is repeated."""
+
+
+class RequestFailed(Exception):
+    """A request that cannot be repeated, or was repeated for long enough."""
+
+    def __init__(self, cause: Cause, reason: str = "") -> None:
+        """Args:
+        reason: what the library reports, in several lines.
+        """
+        super().__init__(reason)
+        self.cause = cause
+        lines = reason.strip().splitlines()
+        self.reason = lines[0].strip()[:200] if lines else ""
+        """Its first line."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An object in a listing."""
+
+    key: str
+    size: int
+    version: str
+    """Another one each time that the object is written."""
+
+
+class Backend(Protocol):
+    """The objects of one bucket, by the library for its kind of store.
+
+    Each method raises RequestFailed. A request that fails for a while (503, a cut connection, no answer) is repeated
+    before.
+    """
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        """The objects whose keys begin with the prefix."""
+        ...
+
+    def read(self, key: str) -> bytes:
+        """A small object.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def read_part(self, key: str, start: int, end: int) -> bytes:
+        """The bytes from `start` to before `end`, or fewer, if the object has become shorter.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        ...
+
+    def write(self, key: str, content: bytes) -> None:
+        """Writes a small object in one request."""
+        ...
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Writes a small object unless there is one of this name; returns whether it did."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Removes an object.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def upload(self, path: Path, key: str) -> None:
+        """Writes a file; the object is there when all of it is."""
+        ...

@@ -1,0 +1,188 @@
+"""Buckets of S3, by obstore, which is imported when the first one is opened: see docs/adr/0025."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from dtj_trainer.config.store_url import Location
+from dtj_trainer.object_store.backend import (
+    CONNECT_SECONDS,
+    PAUSES,
+    Cause,
+    Entry,
+    RequestFailed,
+    answer_seconds,
+    bundle_of_certificates,
+)
+
+PACKAGE = "obstore"
+_AT_ONCE = 6
+"""Parts of a file, of 5 MiB, that are uploaded at the same time."""
+_LIMITS = re.compile(r", max_retries: \d+, retry_timeout: \S+")
+"""What the library adds of its configuration."""
+_NO_CREDENTIALS = (
+    "Missing AccessKeyId",
+    "Missing SecretAccessKey",
+    "MissingCredentials",
+    "169.254.169.254",
+    "169.254.170.2",
+    "/latest/api/token",
+)
+
+
+class S3:
+    """A `Backend`."""
+
+    def __init__(self, location: Location, *, retry_seconds: float) -> None:
+        """Args:
+        retry_seconds: for how long a request that fails is repeated.
+
+        Raises:
+            ImportError: the library is missing.
+            RequestFailed: the environment configures it in a way that cannot be.
+        """
+        import obstore
+        from obstore import exceptions
+
+        self._library, self._errors = obstore, exceptions
+        self._retry_seconds = retry_seconds
+        with self._reported():
+            self._store = _open(location, os.environ, retry_seconds)
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        # The library lists whole folders only.
+        folder = prefix.rpartition("/")[0]
+        with self._reported():
+            for part in self._library.list(self._store, prefix=folder or None):
+                for one in part:
+                    if one["path"].startswith(prefix):
+                        yield Entry(one["path"], one["size"], str(one["e_tag"] or one["last_modified"]))
+
+    def read(self, key: str) -> bytes:
+        with self._reported():
+            return self._again(lambda: bytes(self._library.get(self._store, key).bytes()))
+
+    def read_part(self, key: str, start: int, end: int) -> bytes:
+        with self._reported():
+            return self._again(lambda: bytes(self._library.get_range(self._store, key, start=start, end=end)))
+
+    def write(self, key: str, content: bytes) -> None:
+        with self._reported():
+            try:
+                self._library.put(self._store, key, content, use_multipart=False)
+            except FileNotFoundError:
+                # Nothing else can be missing.
+                raise RequestFailed(Cause.NO_BUCKET) from None
+
+    def create(self, key: str, content: bytes) -> bool:
+        """A store that does not know conditional requests writes it in any case."""
+        with self._reported():
+            try:
+                self._library.put(self._store, key, content, use_multipart=False, mode="create")
+            except self._errors.AlreadyExistsError:
+                return False
+        return True
+
+    def delete(self, key: str) -> None:
+        with self._reported():
+            self._library.delete(self._store, key)
+
+    def upload(self, path: Path, key: str) -> None:
+        with self._reported():
+            try:
+                self._library.put(self._store, key, path, max_concurrency=_AT_ONCE)
+            except FileNotFoundError as error:
+                if "NoSuchUpload" not in str(error):
+                    raise
+                raise RequestFailed(Cause.LOST_UPLOAD, _without_limits(str(error))) from None
+
+    def _again(self, read: Callable[[], bytes]) -> bytes:
+        """What a request answers: the library does not repeat one whose answer stops in the middle."""
+        until, pause = time.monotonic() + self._retry_seconds, PAUSES[0]
+        while True:
+            try:
+                return read()
+            except self._errors.GenericError:
+                if time.monotonic() + pause > until:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSES[1])
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            # An object that is not there is for the caller to judge.
+            if "NoSuchBucket" not in str(error):
+                raise
+            raise RequestFailed(Cause.NO_BUCKET) from None
+        except self._errors.BaseError as error:
+            raise failure_of(str(error), type(error).__name__) from None
+
+
+def failure_of(text: str, kind: str) -> RequestFailed:
+    """What an error of the library means.
+
+    Args:
+        text: of the error, in several lines.
+        kind: the name of its class.
+    """
+    return RequestFailed(_cause(text, kind), _without_limits(text))
+
+
+def _without_limits(text: str) -> str:
+    return _LIMITS.sub("", text)
+
+
+def _cause(text: str, kind: str) -> Cause:
+    if "NoSuchBucket" in text or "bucket does not exist" in text.lower() or "InvalidBucketName" in text:
+        return Cause.NO_BUCKET
+    if any(word in text for word in _NO_CREDENTIALS):
+        return Cause.NO_CREDENTIALS
+    if kind in ("PermissionDeniedError", "UnauthenticatedError") or "403 Forbidden" in text:
+        return Cause.DENIED
+    if "No CA certificates" in text:
+        return Cause.NO_CERTIFICATES
+    if "BadScheme" in text or kind in ("UnknownConfigurationKeyError", "InvalidPathError", "NotSupportedError"):
+        return Cause.CONFIGURATION
+    return Cause.NOT_FOUND if kind == "NotFoundError" else Cause.NO_ANSWER
+
+
+def _pem_of(bundle: Path) -> str:
+    paths = sorted(path for path in bundle.iterdir() if path.is_file()) if bundle.is_dir() else [bundle]
+    return "\n".join(path.read_text(encoding="ascii") for path in paths)
+
+
+def _open(location: Location, environ: Mapping[str, str], retry_seconds: float) -> Any:
+    from obstore.store import S3Store
+
+    options: dict[str, Any] = {
+        "connect_timeout": f"{CONNECT_SECONDS}s",
+        "timeout": timedelta(seconds=answer_seconds(retry_seconds)),
+    }
+    retries: Any = {
+        # The time decides alone.
+        "max_retries": 10_000,
+        "retry_timeout": timedelta(seconds=retry_seconds),
+        "backoff": {
+            "init_backoff": timedelta(seconds=PAUSES[0]),
+            "max_backoff": timedelta(seconds=PAUSES[1]),
+            "base": 2,
+        },
+    }
+    # An endpoint without TLS, such as one of the cluster, is meant as it is written.
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+    given: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    if endpoint.startswith("http://"):
+        options["allow_http"] = True
+    elif bundle := bundle_of_certificates(environ, "AWS_CA_BUNDLE"):
+        options["root_certificate"] = _pem_of(bundle)
+    if not (environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")):
+        given["region"] = "us-east-1"
+    return S3Store(location.bucket, config=given, client_options=options, retry_config=retries)
