@@ -24,8 +24,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.data.choice import open_files
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.full_batches import FullBatches
+from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.sharding import Share
 from figures import print_machine, print_ratio
 
@@ -74,7 +74,7 @@ def write_pictures(folder: Path, pictures: int) -> Path:
     return folder
 
 
-def opened(folder: Path, cache: str = "none") -> Pipeline:
+def opened(folder: Path, cache: str = "none") -> FullBatches:
     """The trainer's own source over these files."""
     config = parse([f"--data-dir={folder}", f"--cache={cache}"], {"DTJ_JOB_NAME": "bench"})
     return open_files(config, numbers=False)
@@ -84,7 +84,7 @@ def comparisons(records: Path, pictures: Path) -> list[Comparison]:
     """Each optimisation against doing without it, all else being as the trainer has it."""
     numbers, images = opened(records), opened(pictures)
     paths = tf.data.Dataset.from_tensor_slices(sorted(map(str, records.iterdir()))).repeat()
-    raw, files = (source.records(seen=0, seed=0, share=Share()) for source in (numbers, images))
+    raw, files = (source.records(seen=0, seed=0) for source in (numbers, images))
     parse_batch, decode = numbers.decoder(), images.decoder()
     parsed = raw.batch(BATCH).map(parse_batch, num_parallel_calls=AUTOTUNE)
 

@@ -33,7 +33,7 @@ import tensorflow as tf
 import figures
 from dtj_launch.progress import Progress, ProgressStore
 from dtj_trainer.config.parsing import Config, parse
-from dtj_trainer.data.in_memory import Arrays
+from dtj_trainer.data.full_batches import Arrays
 from dtj_trainer.datasets import digits
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext

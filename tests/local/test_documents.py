@@ -119,7 +119,7 @@ def write_data(folder: Path) -> None:
         for number in range(40):
             (folder / "flowers" / kind / f"{number}.png").write_bytes(png(colour))
     for part in range(2):
-        rows = [f"{size},{colour},{size * 2}\n" for size in range(40) for colour in ("red", "blue")]
+        rows = [f"{size},{colour},{size * 2}\n" for size in range(40) for colour in range(2)]
         (folder / f"part-{part}.csv").write_text("size,colour,price\n" + "".join(rows))
 
 

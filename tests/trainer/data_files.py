@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.config.parsing import Config, parse
-from dtj_trainer.data.choice import open_files
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.full_batches import FullBatches
+from dtj_trainer.data.open_files import open_files
 
 FORMATS = ("tfrecord", "csv", "images", "text")
 CLASSES = ("even", "odd")
@@ -46,8 +46,8 @@ def _tfrecords(folder: Path, files: Sequence[Sequence[int]]) -> None:
 
 def _tables(folder: Path, files: Sequence[Sequence[int]]) -> None:
     for file, numbers in enumerate(files):
-        rows = (f"{number},{'red' if number % 3 else 'blue'},{CLASSES[number % 2]}\n" for number in numbers)
-        (folder / f"part-{file}.csv").write_text("x,colour,label\n" + "".join(rows))
+        rows = (f"{number},{number % 3},{CLASSES[number % 2]}\n" for number in numbers)
+        (folder / f"part-{file}.csv").write_text("x,third,label\n" + "".join(rows))
 
 
 def _images(folder: Path, files: Sequence[Sequence[int]]) -> None:
@@ -70,7 +70,7 @@ def configured(where: Path, *arguments: str) -> Config:
     return parse([f"--data-dir={where}", "--held-out=0.2", *arguments], {"DTJ_JOB_NAME": "job"})
 
 
-def opened(where: Path, *arguments: str, numbers: bool = False) -> Pipeline:
+def opened(where: Path, *arguments: str, numbers: bool = False) -> FullBatches:
     """The source over these files; not cached unless asked for."""
     cache = [] if any(argument.startswith("--cache") for argument in arguments) else ["--cache=none"]
     return open_files(configured(where, *cache, *arguments), numbers=numbers)

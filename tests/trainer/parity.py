@@ -88,14 +88,13 @@ class Harness:
             tf_keras.utils.set_random_seed(SEED)
         keras.utils.set_random_seed(SEED)
         model = getattr(parity_models, case.reference or case.name)()
-        more = getattr(parity_models, case.fit)() if case.fit else {}
         data = getattr(parity_models, case.data)()["training"]
         if case.batch == BATCH:
-            model.fit(data.batch(BATCH), epochs=EPOCHS, shuffle=False, verbose=0, **more)
+            model.fit(data.batch(BATCH), epochs=EPOCHS, shuffle=False, verbose=0)
         else:
             # It does not divide the examples: batches run on over the end of an epoch, as the trainer's do.
             steps = -(-EPOCHS * int(data.cardinality()) // case.batch)
-            model.fit(data.repeat().batch(case.batch).take(steps), shuffle=False, verbose=0, **more)
+            model.fit(data.repeat().batch(case.batch).take(steps), shuffle=False, verbose=0)
         return [weight.numpy() for weight in model.weights]
 
     def trainer(

@@ -37,7 +37,6 @@ class Case:
         data: of the function there that returns the data.
         arguments: of the trainer, next to those of all cases.
         reference: of the function that returns the model for plain Keras, where it is another one.
-        fit: of the function that returns more arguments for Keras' `fit`, such as `class_weight`.
         cells: where it is run.
         tolerance: largest absolute difference of any weight.
         refused: cell, or the beginning of its name -> pattern that the line of the refusal begins with.
@@ -48,7 +47,6 @@ class Case:
     data: str = "points"
     arguments: tuple[str, ...] = ()
     reference: str | None = None
-    fit: str | None = None
     batch: int = BATCH
     cells: tuple[str, ...] = ALL
     tolerance: float = 1e-6
@@ -60,7 +58,6 @@ class Case:
         return next((line for start, line in self.refused.items() if cell.startswith(start)), None)
 
 
-CLASS_WEIGHTS = ("--class-weights=0:1,1:2.5,2:0.25",)
 NO_PIPELINE = {PIPELINE: "--model=.*: strategy Pipeline takes the mean of one loss"}
 NO_SERVERS = {ONE_SERVER: "--model=.*: strategy ParameterServer takes the mean of one loss"}
 NO_SCALE = {ONE_SERVER: r"--model=.*raised ValueError: .* Strategy, e\.g\. a MirroredStrategy"}
@@ -99,14 +96,6 @@ CASES: tuple[Case, ...] = (
     Case(name="loss_weights", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="sample_weights", data="weighted", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="mean_by_weight", data="weighted"),
-    Case(
-        name="class_weights",
-        fit="class_weighted",
-        arguments=CLASS_WEIGHTS,
-        cells=(*ALL, *PIPED),
-        refused=NO_PIPELINE,
-    ),
-    Case(name="class_weights_one_hot", data="one_hot_points", fit="class_weighted", arguments=CLASS_WEIGHTS),
     Case(name="weights_not_reduced", refused={"": "--model=.*: its loss .* is compiled with reduction=None"}),
     Case(name="multi_label", data="multi_label_points", cells=(*ALL, *PIPED)),
     Case(name="own_loss", cells=(*ALL, *PIPED)),

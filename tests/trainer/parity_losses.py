@@ -39,22 +39,9 @@ def weighted() -> dict[str, Any]:
     return {"training": whole.take(EXAMPLES), "held_out": whole.skip(EXAMPLES)}
 
 
-def class_weighted() -> dict[str, Any]:
-    """What Keras' `fit` is given for it."""
-    return {"class_weight": {0: 1.0, 1: 2.5, 2: 0.25}}
-
-
-def class_weights() -> Any:
-    return dense(keras.optimizers.Adam(0.01, epsilon=1e-5))
-
-
 def one_hot_points() -> dict[str, Any]:
     """Vectors, and a row for each with a 1 for its class."""
     return {name: part.map(lambda x, label: (x, tf.one_hot(label, CLASSES))) for name, part in points().items()}
-
-
-def class_weights_one_hot() -> Any:
-    return _compiled(keras.losses.CategoricalCrossentropy(from_logits=True))
 
 
 def _columns(parts: dict[str, Any]) -> tuple[Any, Any]:

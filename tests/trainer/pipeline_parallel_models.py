@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from dtj_trainer.config.pipeline_layout import Layout
-from dtj_trainer.data.in_memory import Arrays
+from dtj_trainer.data.full_batches import Arrays
 from dtj_trainer.datasets import digits
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.pipeline_parallel.graph_cut import cut

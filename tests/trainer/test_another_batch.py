@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from dtj_trainer.config.execution import BatchSize
-from dtj_trainer.errors import UsageError
 from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course
 from trainer.cluster import Job
@@ -29,8 +28,8 @@ def seen(*, batch: int, step: int, examples: int) -> SeenExamples:
     return found
 
 
-def resume(found: SeenExamples, *, by_files: bool = False) -> Course:
-    found.course = found._resumed("/c/ckpt-200", by_files=by_files)
+def resume(found: SeenExamples) -> Course:
+    found.course = found._resumed()
     return found.course
 
 
@@ -74,10 +73,3 @@ def test_examples_seen_and_not_steps_say_where_a_run_is() -> None:
     assert (course.epoch_of(200), course.epoch_of(213)) == (9, 10)
     found._refresh()
     assert (int(found._examples), int(found._batch)) == (200 * 64, 128)
-
-
-def test_files_that_workers_divide_are_refused_another_batch() -> None:
-    found = seen(batch=128, step=200, examples=200 * 64)
-    with pytest.raises(UsageError, match=r"^--shard=file: .* has a global batch of 64, this run one of 128 \(--per-re"):
-        resume(found, by_files=True)
-    assert resume(seen(batch=64, step=9, examples=9 * 64), by_files=True).offset == 0

@@ -1,13 +1,11 @@
 """Files that cannot be used end the job before it trains: one line with the file or the option, and what to do."""
 
-import json
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.config.parsing import parse
-from dtj_trainer.data.choice import open_files
+from dtj_trainer.data.open_files import open_files
 from dtj_trainer.errors import UsageError
 from log_lines import log_lines
 from trainer.data_files import CLASSES, configured, example, opened, write
@@ -46,7 +44,7 @@ def test_files_of_no_format_or_of_several_ask_for_the_format(tmp_path: Path) -> 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     data = write(tmp_path / "data", "csv")
     assert refusal(data, "--label-column=price") == (
-        f"--label-column=price: no such column in {data}/part-0.csv; it has x, colour, label"
+        f"--label-column=price: no such column in {data}/part-0.csv; it has x, third, label"
     )
     assert refusal(data, "--columns=size").startswith("--columns=size: no such column in")
 
@@ -74,7 +72,9 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
         (30, "1,2", "it has 4 cells, and the header has 3"),
     ],
 )
-def test_one_cell_that_is_no_number_makes_no_column_of_words(tmp_path: Path, row: int, cell: str, printed: str) -> None:
+def test_a_cell_that_is_no_finite_number_is_named_with_its_column(
+    tmp_path: Path, row: int, cell: str, printed: str
+) -> None:
     rows = [f"{n},{n / 2},{n}" for n in range(400)]
     rows[row] = f"7,{cell},7"
     data = table(tmp_path, "size,width,label\n" + "\n".join(rows) + "\n")
@@ -93,21 +93,18 @@ def test_a_label_that_is_missing_is_named_with_its_record(tmp_path: Path) -> Non
         assert refusal(data, numbers=numbers).startswith(f"{data}: record 21: {printed}")
 
 
-def test_a_column_that_has_numbers_behind_the_first_rows_alone_is_refused(tmp_path: Path) -> None:
-    data = table(tmp_path, "x,late,label\n" + "".join(f"{n},{n if n > 300 else ''},{n % 2}\n" for n in range(400)))
-    assert refusal(data) == (
-        f"{data}: column late is empty in its first 200 rows, and has numbers in others; fill it in, or leave it out "
-        "with --columns"
+def test_a_column_of_words_is_refused_unless_it_is_left_out_and_columns_and_classes_are_shown(tmp_path: Path) -> None:
+    data = table(
+        tmp_path, "x,size,label\n" + "".join(f"{n},{'small' if n % 3 else 'big'},{n % 2}\n" for n in range(40))
     )
-
-
-def test_columns_of_words_and_classes_are_shown(tmp_path: Path) -> None:
-    kinds = ("1", "2", "NA", "big")
-    data = table(tmp_path, "x,size,label\n" + "".join(f"{n},{kinds[n % 4]},{n % 2}\n" for n in range(400)))
+    assert refusal(data) == (
+        f"{data}: record 1: column size is 'big', and not a number (leave out columns of words with --columns); "
+        "fix it, or remove it"
+    )
     with log_lines() as printed:
-        opened(data)
+        opened(data, "--columns=x")
     assert any(line.endswith("2 classes: 0, 1") for line in printed)
-    assert "data: inputs: numeric columns x; columns of words size (1, 2, NA, big)" in printed
+    assert "data: inputs: columns x" in printed
 
 
 @pytest.mark.parametrize(
@@ -127,7 +124,7 @@ def test_numbers_whose_differences_float32_cannot_hold_are_shown(tmp_path: Path)
     text = "x,time,label\n" + "".join(f"{n},{1_700_000_001 + n},{n / 3}\n" for n in range(40))
     with log_lines() as printed:
         opened(table(tmp_path, text), numbers=True)
-    assert "data: inputs: numeric columns x, time (rounded by up to 40)" in printed
+    assert "data: inputs: columns x, time (rounded by up to 40)" in printed
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
@@ -209,7 +206,7 @@ def test_files_of_another_task_are_refused_with_its_name(tmp_path: Path, form: s
 
 def test_files_with_different_headers_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "data", "csv")
-    (tmp_path / "data" / "part-9.csv").write_text("x,label,colour\n1,odd,red\n")
+    (tmp_path / "data" / "part-9.csv").write_text("x,label,third\n1,odd,1\n")
     assert refusal(tmp_path / "data").startswith(f"{tmp_path}/data/part-9.csv: its header is not that of")
 
 
@@ -223,7 +220,9 @@ def test_a_table_without_rows_is_refused(tmp_path: Path, text: str, printed: str
 
 
 def test_words_are_no_numbers_to_be_predicted(tmp_path: Path) -> None:
-    assert "column label (--label-column) holds words" in refusal(write(tmp_path / "data", "csv"), numbers=True)
+    assert refusal(write(tmp_path / "data", "csv"), numbers=True).startswith(
+        f"{tmp_path}/data/part-0.csv: record 1: column label (--label-column) is 'even', and not a number (this task"
+    )
     assert "directories of images are classes" in refusal(write(tmp_path / "images", "images"), numbers=True)
 
 
@@ -310,42 +309,3 @@ def test_held_out_files_must_be_others_and_of_known_classes(tmp_path: Path) -> N
     other = write(tmp_path / "other", "images")
     (other / CLASSES[0]).rename(other / "neither")
     assert "its directory is not a class of" in refusal(images, f"--held-out={other}")
-
-
-def test_files_that_workers_cannot_divide_are_refused_and_those_that_can_are_reported(tmp_path: Path) -> None:
-    data = write(tmp_path / "data", "csv", files=4)
-    assert _chosen(data, "file", workers=3) == (
-        "--shard=file: 4 files cannot be divided among 3 workers; give 3, 6, 9, … files, or --shard=data"
-    )
-    assert _chosen(data, "file", workers=2).startswith("data: sharding file: each worker reads 2 of 4 files")
-    assert _chosen(data, "auto", workers=4).startswith("data: sharding file: each worker reads 1 of 4 files")
-    assert _chosen(data, "auto", workers=3).startswith("data: sharding data: the workers share each batch")
-    assert "leave it out" in _chosen(write(tmp_path / "images", "images"), "file", workers=2)
-
-
-def test_a_worker_whose_files_hold_no_record_is_named(tmp_path: Path) -> None:
-    data = write(tmp_path / "data", "csv", files=1)
-    (data / "part-2.csv").write_text((data / "part-0.csv").read_text())
-    for part in (1, 3):
-        (data / f"part-{part}.csv").write_text("x,colour,label\n")
-    assert _chosen(data, "file", workers=2) == (
-        "--shard=file: the files of worker 1 hold no record to learn from; give each worker files with records, or "
-        "--shard=data"
-    )
-    assert _chosen(data, "auto", workers=2).startswith("data: sharding data: the workers share each batch")
-
-
-def _chosen(data: Path, shard: str, *, workers: int) -> str:
-    """What the leader of this many workers says of the sharding, or why it is refused."""
-    cluster = {"worker": [f"w{number}:2222" for number in range(workers)]}
-    environ = {
-        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
-        "DTJ_STRATEGY": "MultiWorkerMirrored",
-    }
-    try:
-        with log_lines() as printed:
-            open_files(parse([f"--data-dir={data}", f"--shard={shard}"], environ), numbers=False)
-    except UsageError as error:
-        return str(error)
-    (line,) = (line for line in printed if line.startswith("data: sharding"))
-    return line

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.sharding import Share
 from trainer.data_files import FORMATS, example, numbers_of, opened, picture, taken, write
 
@@ -17,7 +17,7 @@ SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", 
 
 
 @pytest.fixture(params=SOURCES, ids="-".join)
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> FullBatches:
     """60 examples of each format, cached in each way; 20 records are shuffled among each other."""
     form, cache = request.param
     found = opened(write(tmp_path / "data", form), f"--cache={cache}")
@@ -25,7 +25,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
     return found
 
 
-def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: Pipeline) -> None:
+def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: FullBatches) -> None:
     validation = [pair for batch in taken(source.validation(batch=5), -1) for pair in batch]
     learned = [pair for batch in taken(source.batches(batch=1, seed=1), source.examples) for pair in batch]
     assert len(validation) == source.validation_examples
@@ -37,7 +37,7 @@ def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: Pip
     assert source.validation(batch=5).element_spec[0].shape.is_compatible_with(source.input_spec.shape)
 
 
-def test_a_resumed_run_gets_exactly_the_batches_after_its_own(source: Pipeline) -> None:
+def test_a_resumed_run_gets_exactly_the_batches_after_its_own(source: FullBatches) -> None:
     for draw in range(2):
         drawn = random.Random(draw)
         batch, first = drawn.randint(1, 70), drawn.randint(1, 20)
@@ -46,14 +46,14 @@ def test_a_resumed_run_gets_exactly_the_batches_after_its_own(source: Pipeline) 
         assert {len(rows) for rows in whole} == {batch}
 
 
-def test_each_epoch_sees_every_example_once_in_an_order_of_its_own(source: Pipeline) -> None:
+def test_each_epoch_sees_every_example_once_in_an_order_of_its_own(source: FullBatches) -> None:
     stream = [pair for batch in taken(source.batches(batch=1, seed=5), 3 * source.examples) for pair in batch]
     epochs = [stream[start : start + source.examples] for start in range(0, len(stream), source.examples)]
     assert len({tuple(epoch) for epoch in epochs}) == 3
     assert len({tuple(sorted(epoch)) for epoch in epochs}) == 1
 
 
-def test_the_order_follows_from_the_seed_and_from_nothing_else(source: Pipeline) -> None:
+def test_the_order_follows_from_the_seed_and_from_nothing_else(source: FullBatches) -> None:
     first = taken(source.batches(batch=7, seed=3), 12)
     tf.random.set_seed(77)
     assert taken(source.batches(batch=7, seed=3), 12) == first
@@ -62,49 +62,29 @@ def test_the_order_follows_from_the_seed_and_from_nothing_else(source: Pipeline)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_the_shares_of_the_workers_put_together_are_the_global_batches(source: Pipeline, workers: int) -> None:
+def test_the_shares_of_the_workers_put_together_are_the_global_batches(source: FullBatches, workers: int) -> None:
     whole = taken(source.batches(batch=13, seed=9, first_step=2), 6)
     shares = [Share(worker=worker, workers=workers) for worker in range(workers)]
     parts = [taken(source.share_of_batches(batch=13, seed=9, first_step=2, share=share), 6) for share in shares]
     assert [[pair for part in parts for pair in part[step]] for step in range(6)] == whole
 
 
-def test_each_of_a_workers_replicas_gets_its_part_in_turn(source: Pipeline) -> None:
+def test_each_of_a_workers_replicas_gets_its_part_in_turn(source: FullBatches) -> None:
     whole = taken(source.batches(batch=12, seed=9), 3)
     share = Share(worker=1, workers=2, replicas=2)
     parts = taken(source.share_of_batches(batch=12, seed=9, first_step=0, share=share), 6)
     assert parts == [rows[start : start + 3] for rows in whole for start in (6, 9)]
 
 
-def test_no_worker_has_to_ask_the_others_whether_the_data_have_ended(source: Pipeline) -> None:
+def test_no_worker_has_to_ask_the_others_whether_the_data_have_ended(source: FullBatches) -> None:
     assert int(source.batches(batch=4, seed=0).cardinality()) == tf.data.INFINITE_CARDINALITY
 
 
-def test_what_the_data_service_serves_comes_to_every_example_soon(source: Pipeline) -> None:
+def test_what_the_data_service_serves_comes_to_every_example_soon(source: FullBatches) -> None:
     passes = 8
     seen = Counter(pair for batch in taken(source.unordered(rows=10), passes * source.examples // 10) for pair in batch)
     assert len(seen) == source.examples
     assert max(seen.values()) <= 3 * passes
-
-
-@pytest.mark.parametrize("workers", [2, 4])
-def test_workers_that_divide_the_files_see_different_examples_and_resume_among_them(
-    tmp_path: Path, workers: int
-) -> None:
-    source = opened(write(tmp_path / "data", "csv"))
-    source.by_files = True
-    seen: list[set[int]] = []
-    for worker in range(workers):
-        share = Share(worker=worker, workers=workers)
-        own = source.examples_of(share)
-        whole = taken(source.share_of_batches(batch=workers, seed=2, first_step=0, share=share), 2 * own)
-        assert (
-            taken(source.share_of_batches(batch=workers, seed=2, first_step=own + 1, share=share), 5)
-            == (whole[own + 1 : own + 6])
-        )
-        seen.append({number for batch in whole for number, _ in batch})
-        assert len(seen[-1]) == own
-    assert sum(map(len, seen)) == len(set.union(*seen)) == source.examples
 
 
 def test_inputs_that_are_encoded_are_shared_and_resumed_like_the_others(tmp_path: Path) -> None:
@@ -130,14 +110,6 @@ def test_held_out_files_of_their_own_are_not_learned_from(tmp_path: Path) -> Non
 def test_files_of_one_record_each_are_held_out_as_well(tmp_path: Path) -> None:
     source = opened(write(tmp_path / "data", "tfrecord", examples=40, files=40))
     assert (source.examples, source.validation_examples) == (32, 8)
-
-
-def test_columns_of_words_become_one_number_for_each_word(tmp_path: Path) -> None:
-    source = opened(write(tmp_path / "data", "csv"))
-    assert source.input_spec.shape.as_list() == [None, 3]
-    for inputs, _ in source.batches(batch=8, seed=0).take(4):
-        for number, blue, red in inputs.numpy().tolist():
-            assert (blue, red) == ((0.0, 1.0) if number % 3 else (1.0, 0.0))
 
 
 def test_columns_can_be_chosen_and_numbers_be_predicted(tmp_path: Path) -> None:
@@ -196,5 +168,5 @@ def test_what_was_seen_in_the_files_is_remembered_until_they_change(tmp_path: Pa
     seen.write_text(json.dumps(known))
     assert opened(tmp_path / "data", *keeps).examples == examples - 1
     with (tmp_path / "data" / "part-0.csv").open("a") as file:
-        file.write("60,red,even\n" * 20)
+        file.write("60,0,even\n" * 20)
     assert opened(tmp_path / "data", *keeps).examples > examples + 10

@@ -236,7 +236,7 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
     import numpy as np
     import tensorflow as tf
 
-    from dtj_trainer.data.in_memory import Arrays
+    from dtj_trainer.data.full_batches import Arrays
     from dtj_trainer.datasets import LOAD
     from dtj_trainer.export import tflite
     from dtj_trainer.export.saved_model import save

@@ -13,7 +13,7 @@ import pytest
 from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.config.store_url import Location, StorePolicy
 from dtj_trainer.errors import NotSaved, TrainerError, UsageError
-from dtj_trainer.object_store import data_cache, exports
+from dtj_trainer.object_store import data_cache, export_versions
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from dtj_trainer.object_store.tensorboard import FolderCopy, with_local_copies
 from support.faulty_store import READ, WRITE, Fault, FaultyProxy
@@ -261,8 +261,8 @@ def exported(directory: Path) -> Path:
 def test_an_export_is_a_new_version_with_a_marker(bucket: Bucket, tmp_path: Path) -> None:
     model = exported(tmp_path / "7")
     bucket.write("run/1/saved_model.pb", b"a part")
-    assert exports.upload(bucket, model, {"size": 10}) == f"{bucket.location}/2"
-    assert exports.upload(bucket, model, {"size": 10}) == f"{bucket.location}/3"
+    assert export_versions.upload(bucket, model, {"size": 10}) == f"{bucket.location}/2"
+    assert export_versions.upload(bucket, model, {"size": 10}) == f"{bucket.location}/3"
     document = json.loads(bucket.read("run/2.complete") or b"")
     assert document == {"size": 10, "path": f"{bucket.location}/2"}
     assert [entry.key for entry in bucket.list("2/")] == ["run/2/saved_model.pb", "run/2/variables/variables.index"]
@@ -273,7 +273,7 @@ def test_two_exports_at_once_get_a_version_each(bucket: Bucket, tmp_path: Path) 
     bucket.delete("run/1.writer")
     model = exported(tmp_path / "7")
     with ThreadPoolExecutor() as pool:
-        urls = list(pool.map(lambda _: exports.upload(bucket, model, {}), range(4)))
+        urls = list(pool.map(lambda _: export_versions.upload(bucket, model, {}), range(4)))
     assert sorted(urls) == [f"{bucket.location}/{version}" for version in range(1, 5)]
 
 
@@ -286,7 +286,7 @@ def test_an_export_that_cannot_be_uploaded_has_no_marker_and_ends_in_one_line(
 ) -> None:
     proxy.fail(WRITE, part, fault, times=10_000)
     with pytest.raises(NotSaved, match=f"{message}.*exports it again") as ended:
-        exports.upload(impatient, exported(tmp_path / "7"), {})
+        export_versions.upload(impatient, exported(tmp_path / "7"), {})
     assert "\n" not in str(ended.value)
     assert impatient.read("run/1.complete") is None
 
@@ -294,7 +294,7 @@ def test_an_export_that_cannot_be_uploaded_has_no_marker_and_ends_in_one_line(
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT_REQUEST])
 def test_a_fault_that_passes_delays_an_export(bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, fault: Fault) -> None:
     proxy.fail(WRITE, "1/saved_model.pb", fault, times=1)
-    exports.upload(bucket, exported(tmp_path / "7"), {})
+    export_versions.upload(bucket, exported(tmp_path / "7"), {})
     assert proxy.is_spent()
     assert bucket.read("run/1/saved_model.pb") == b"graph"
 

@@ -184,10 +184,10 @@ def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) ->
 
 
 BROKEN = """
-import dtj_trainer.metrics.step_timing
+import dtj_trainer.periodic
 
 def steps_until_due(*_):
     raise ZeroDivisionError("a broken loss")
 
-dtj_trainer.metrics.step_timing.EverySteps.steps_until_due = steps_until_due
+dtj_trainer.periodic.EverySteps.steps_until_due = steps_until_due
 """

@@ -49,7 +49,7 @@ def test_no_word_of_a_long_text_is_read_beyond_the_length() -> None:
 
 
 def test_the_vocabulary_is_of_the_training_examples_alone() -> None:
-    from dtj_trainer.data.in_memory import Arrays
+    from dtj_trainer.data.full_batches import Arrays
     from dtj_trainer.datasets import Dataset, Split
     from dtj_trainer.tasks.shipped import text_classification
 
@@ -65,7 +65,7 @@ def test_the_vocabulary_is_of_the_training_examples_alone() -> None:
 
 
 def test_moments_of_a_source_are_those_of_its_training_examples() -> None:
-    from dtj_trainer.data.in_memory import Arrays
+    from dtj_trainer.data.full_batches import Arrays
     from dtj_trainer.datasets import diabetes
     from dtj_trainer.tasks.statistics import MomentsOf, training_examples
 

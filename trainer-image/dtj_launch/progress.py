@@ -56,7 +56,7 @@ class Progress:
     """How often the launcher started this task again without a new pod."""
     warning: str | None = None
     export: Mapping[str, Any] | None = None
-    """The exported model, as `dtj_trainer.export.bundle.Bundle` reports it."""
+    """The exported model, as `dtj_trainer.export.versions.Bundle` reports it."""
 
     @property
     def percent(self) -> int | None:

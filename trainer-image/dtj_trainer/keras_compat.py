@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import keras3, optimizers, tf_keras
+from dtj_trainer.compat import keras3, optimizers
 
 REMEDY = "make it with `import keras`, or use strategy ParameterServer, which needs tf_keras"
 """What to do with a model of tf_keras under any other strategy."""
@@ -43,9 +43,7 @@ def sees_batches(callback: Any, library: ModuleType) -> bool:
 
 def given_losses(model: Any) -> tuple[Any, Any]:
     """The losses and their weights that a model was compiled with, as the user gave them; None where there are none."""
-    if is_of_tf_keras(model):
-        return (None, None) if model.compiled_loss is None else tf_keras.given_losses(model.compiled_loss)
-    losses = keras3.losses_of(model)
+    losses = model.compiled_loss if is_of_tf_keras(model) else keras3.losses_of(model)
     return (None, None) if losses is None else keras3.given_losses(losses)
 
 

@@ -9,9 +9,8 @@ import logging
 from dtj_trainer import datasets
 from dtj_trainer.config.cluster import EVALUATOR
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.data.choice import open_files
-from dtj_trainer.data.in_memory import Arrays
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.full_batches import Arrays, FullBatches
+from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs, check_labels
@@ -32,19 +31,11 @@ def prepare(config: Config) -> tuple[LearningTask, Source]:
         from dtj_trainer.process.user_function import load
         from dtj_trainer.user_code.model import OwnTask
 
-        served = _served(config, data)
-        if config.user_code.class_weights:
-            from dtj_trainer.training.class_weights import weighted
-
-            name = "--class-weights=" + ",".join(f"{one}:{w:g}" for one, w in enumerate(config.user_code.class_weights))
-            direct = served is data
-            data = weighted(data, config.user_code.class_weights, name)
-            served = data if direct else weighted(served, config.user_code.class_weights, name)
         task = OwnTask(
             config.user_code.model, load(config.user_code.model), data,
             loss=config.user_code.loss, strategy=config.strategy, log_level=config.cluster.common_log_level,
         )  # fmt: skip
-        return task, served
+        return task, _served(config, data)
     with diagnosing_data_errors(data):
         if config.user_code.data:
             check_inputs(config.task, data.input_spec, data.name)
@@ -77,7 +68,7 @@ def _served(config: Config, source: Source) -> Source:
     """The source by way of the job's tf.data service, where it has one; held-out examples are read here."""
     if config.data.service is None or config.cluster.task.role == EVALUATOR:
         return source
-    if isinstance(source, Pipeline):
+    if isinstance(source, FullBatches):
         log.log(
             config.cluster.common_log_level,
             f"data: batches come from the tf.data service at {config.data.service}, in no repeatable order",

@@ -26,7 +26,6 @@ from dtj_launch.progress import ProgressStore
 from dtj_trainer import keras_compat, keras_fit, problem
 from dtj_trainer.compat import google_storage, keras3, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.compat import tf_keras as tf_keras_names
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.config.store_url import Location
@@ -168,7 +167,7 @@ def _tf_keras() -> None:
     made = library.Sequential([library.Input((4,)), library.layers.Dense(1)])
     loss = library.losses.BinaryCrossentropy(from_logits=True)
     made.compile("adam", [loss], metrics=["mae"], weighted_metrics=["mse"], loss_weights=[2.0], **_PLAIN)
-    options = tf_keras_names.options_of_loss(loss)
+    options = keras3.options_of_loss(loss)
     require(options.get("from_logits") is True, "a loss does not keep from_logits", library="tf_keras")
     require(keras_compat.given_losses(made) == ([loss], [2.0]), "a model has other losses", library="tf_keras")
     require(keras_compat.given_metrics(made) == ["mae", "mse"], "a model has other metrics", library="tf_keras")

@@ -27,7 +27,7 @@ from dtj.local.run_directory import RunDirectory
 from dtj.local.run_record import NoManifest
 from dtj_launch.logs import JsonFormatter
 from dtj_launch.progress import Progress
-from dtj_trainer.metrics.formatting import progress_line
+from dtj_trainer.progress_line import progress_line
 from support.job_evidence import (
     HOSTILE,
     SECRET,

@@ -10,7 +10,7 @@ from builders import job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import JobStatus
-from dtj.core.actions import CreateGang, PatchStatus, ReadDefaultQueue
+from dtj.core.actions import CreateGang, ReadDefaultQueue
 from support.gang_worlds import KUEUE, VOLCANO, admit, evict
 from world import World
 

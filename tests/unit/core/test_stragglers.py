@@ -16,13 +16,12 @@ from dtj.core.observed import Phase, SeenProgress, Straggler
 from dtj.engine import progress, stragglers
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState, Reading
-from dtj.engine.child_store import ChildStore
 from dtj.engine.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, read_step_timing, slow
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff
 from dtj_launch.progress import ProgressStore
-from dtj_trainer.metrics.step_timing import ComputeTimer
+from dtj_trainer.periodic import ComputeTimer
 from support.virtual_time import virtual_time
 from world import World
 

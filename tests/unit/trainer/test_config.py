@@ -351,25 +351,3 @@ def test_the_name_of_a_metric_shows_which_value_is_better(text: str, metric: str
     assert best.is_better(0.5, None)
     assert best.is_better(0.5, 0.7) == (mode == "min")
     assert not best.is_better(float("nan"), None)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("0:1,2:3", "class 1 is missing; give each class from 0 on a weight"),
-        ("0:1,0:3", "class 0 is given twice"),
-        ("0:1,1:-3", "the weight of class 1 is -3; give a number from 0 on"),
-        ("0:nan", "the weight of class 0 is nan; give a number from 0 on"),
-        ("-1:1,0:1", "there is no class -1; classes begin with 0"),
-        ("0=1", "'0=1' is not a class and its weight, such as 0:1.5"),
-    ],
-)
-def test_class_weights_that_are_none_are_refused(text: str, problem: str) -> None:
-    assert refusal("--model=a:b", "--data=a:c", f"--class-weights={text}") == f"--class-weights={text}: {problem}"
-
-
-def test_class_weights_need_a_model_of_ones_own() -> None:
-    assert configured("--model=a:b", "--data=a:c", "--class-weights=1:2.5,0:1").user_code.class_weights == (1.0, 2.5)
-    assert refusal("--class-weights=0:1") == (
-        "--class-weights=0:1: the tasks that ship have none; give --model as well"
-    )

@@ -17,7 +17,7 @@ def test_a_shipped_data_set_needs_none_of_them() -> None:
     data = parse([], {}).data
     assert data.where is None
     assert data.service is None
-    assert (data.cache, data.shard) == ("auto", "data")
+    assert data.cache == "auto"
 
 
 def test_files_are_described_by_options() -> None:
@@ -41,10 +41,6 @@ def test_held_out_is_a_share_or_a_place() -> None:
 
 def test_files_need_no_data_set_of_the_task() -> None:
     assert parse([FILES], {}).data.where == "/data"
-
-
-def test_workers_that_divide_the_files_cache_nothing_unless_enabled() -> None:
-    assert parse([FILES, "--shard=file"], {}).data.cache == "none"
 
 
 def test_the_service_is_used_where_the_job_has_one() -> None:
@@ -83,16 +79,14 @@ def test_a_worker_is_no_part_of_the_service() -> None:
     [
         ([FILES, "--dataset=digits"], {}, "--data-dir=/data and --dataset=digits: give one of the two"),
         (["--data-format=csv"], {}, "--data-format=csv: it is about your own files; give --data-dir too, or leave it"),
-        (["--shard=file"], {}, "--shard=file: it is about your own files"),
+        (["--cache=none"], {}, "--cache=none: it is about your own files"),
         ([FILES, "--data-format=xml"], {}, "--data-format=xml: no such format; this trainer knows tfrecord"),
         ([FILES, "--held-out=0.8"], {}, "--held-out=0.8: give a share above 0 and at most 0.5, or the path"),
         ([FILES, "--held-out=0"], {}, "--held-out=0: give a share above 0"),
         ([FILES, "--image-size=32"], {}, "--image-size=32: give HEIGHTxWIDTH in pixels"),
         ([FILES, "--columns=a,,b"], {}, "--columns=a,,b: give names with commas between them"),
         ([FILES, "--cache=/scratch"], {}, "--cache=/scratch: give auto, memory or none; to keep decoded examples"),
-        ([FILES, "--shard=rows"], {}, "--shard=rows: no such way to share the data; this trainer knows data, file"),
-        ([FILES, "--shard=file", "--cache=memory"], {}, "--shard=file and --cache=memory: what is in memory"),
-        ([FILES, "--shard=file", "--data-format=images"], {}, "--shard=file: of images each worker reads"),
+        ([FILES, "--shard=file"], {}, "--shard=file: this option is gone; the workers share each batch; for files"),
         (["--data-service=off"], {}, "--data-service=off: this option is gone; a job that has data workers reads"),
         ([], {"TF_DATA_SERVICE_ADDRESS": "here"}, "TF_DATA_SERVICE_ADDRESS=here: not host:port"),
         ([], {"DTJ_ROLE": "dispatcher"}, "dispatcher: TF_DATA_SERVICE_ADDRESS is not set; give the"),

@@ -11,10 +11,9 @@ import pytest
 
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.config import export_formats
-from dtj_trainer.export import __main__ as converter
 from dtj_trainer.export import conversion
-from dtj_trainer.export.bundle import Bundle, measure, new_draft, publish
 from dtj_trainer.export.conversion import ConversionFailed
+from dtj_trainer.export.versions import Bundle, measure, new_draft, publish
 from dtj_trainer.process.ending import leave_report
 
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
@@ -233,14 +232,14 @@ def test_a_converter_does_not_outlive_its_trainer(tmp_path: Path) -> None:
 def test_the_converters_own_command_line_is_checked(
     arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert converter.main(arguments) == 2
+    assert conversion.main(arguments) == 2
     assert capsys.readouterr().out == printed + "\n"
 
 
 def test_a_missing_converter_is_named_by_the_command_line_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert converter.main(["TensorFlowJS", str(model(tmp_path))]) == 2
+    assert conversion.main(["TensorFlowJS", str(model(tmp_path))]) == 2
     assert (
         capsys.readouterr().out == "TensorFlowJS: the package tensorflowjs is not installed here; see docs/export.md\n"
     )

@@ -10,9 +10,9 @@ import pytest
 
 from dtj_launch.progress import Meter, Phase, Progress, ProgressStore
 from dtj_launch.status_server import serve_status
-from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
-from dtj_trainer.metrics.step_timing import ComputeTimer, Every, EverySteps
+from dtj_trainer.periodic import ComputeTimer, Every, EverySteps
 from dtj_trainer.process.environment import cpu_limit, set_threads
+from dtj_trainer.progress_line import progress_line, short_number, short_time
 from dtj_trainer.training.stepping import steps_within
 from log_lines import log_lines
 from loopback import free_ports

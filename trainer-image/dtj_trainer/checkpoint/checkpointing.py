@@ -18,7 +18,7 @@ from dtj_trainer.config.nonfinite import last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import KEY_VALUE_SECONDS, Vote, of_each_replica
 from dtj_trainer.errors import NotFinite, NotSaved, PeerLost, Preempted, TrainerError, WorkersDiffer
-from dtj_trainer.metrics.step_timing import Every, EverySteps
+from dtj_trainer.periodic import Every, EverySteps
 
 _SEEN_SECONDS = 60.0
 """What NFS may take, by its defaults, to show a new file to another machine."""

@@ -6,7 +6,7 @@ name and the library's version; nothing is left out silently. `python -m dtj_tra
 `dtj_trainer.keras_fit` replaces private functions of Keras 3 in the scripts of others.
 
 Importing this package imports no library. `lean` imports TensorFlow's servers without TensorFlow, `tensorflow` and
-`keras3` import the libraries of their names, `tf_keras` uses one that is already imported.
+`keras3` import the libraries of their names.
 """
 
 import sys

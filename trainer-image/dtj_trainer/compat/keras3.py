@@ -1,5 +1,9 @@
-"""Private names of Keras 3, and of its base classes that tf_keras has too. Imports Keras 3."""
+"""Private names of Keras 3, and what tf_keras has in their place. Imports Keras 3.
 
+tf_keras is imported for nobody: it costs 0.2 s. Who asks about a part of it has imported it.
+"""
+
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +22,7 @@ try:
     from keras.src.losses.losses import LossFunctionWrapper
     from keras.src.models.functional import Functional
     from keras.src.random import seed_generator
-    from keras.src.trainers.compile_utils import CompileMetrics
+    from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 except ImportError as error:
     raise incompatible(str(error), library="keras") from None
 
@@ -158,8 +162,9 @@ def losses_of(model: Any) -> Any:
 
 
 def given_losses(losses: Any) -> tuple[Any, Any]:
-    """The losses and their weights that made such an object, as the user gave them."""
-    return tuple(private(losses, name, library="keras") for name in ("_user_loss", "_user_loss_weights"))
+    """The losses and their weights that made such an object of either Keras, as the user gave them."""
+    library, name = ("keras", "_user_loss") if isinstance(losses, CompileLoss) else ("tf_keras", "_user_losses")
+    return private(losses, name, library=library), private(losses, "_user_loss_weights", library=library)
 
 
 def replace_losses(model: Any, losses: Any, weights: Any) -> None:
@@ -194,11 +199,20 @@ def given_metrics(metrics: Any) -> list[Any]:
 
 
 def options_of_loss(loss: Any) -> Mapping[str, Any]:
-    """What a Loss of Keras 3 hands to its function, such as `from_logits`; nothing for any other loss."""
-    if not isinstance(loss, LossFunctionWrapper):
+    """What a Loss of either Keras hands to its function, such as `from_logits`; nothing for any other loss."""
+    library = "keras" if isinstance(loss, LossFunctionWrapper) else "tf_keras"
+    if library == "tf_keras" and not (library in sys.modules and isinstance(loss, _wrapper_of_tf_keras())):
         return {}
-    options: Mapping[str, Any] = private(loss, "_fn_kwargs", library="keras")
+    options: Mapping[str, Any] = private(loss, "_fn_kwargs", library=library)
     return options
+
+
+def _wrapper_of_tf_keras() -> Any:
+    try:
+        losses = importlib.import_module("tf_keras.src.losses")
+    except ImportError as error:
+        raise incompatible(str(error), library="tf_keras") from None
+    return private(losses, "LossFunctionWrapper", library="tf_keras")
 
 
 _SCALERS = ("scale_loss_for_distribution", "unscale_loss_for_distribution")

@@ -17,8 +17,6 @@ TFRECORD, CSV, IMAGES, TEXT = "tfrecord", "csv", "images", "text"
 FORMATS = (TFRECORD, CSV, IMAGES, TEXT)
 AUTO, MEMORY, NONE = "auto", "memory", "none"
 CACHES = (AUTO, MEMORY, NONE)
-DATA, FILE = "data", "file"
-SHARDS = (DATA, FILE, AUTO)
 
 
 def _validation(text: str) -> str | float:
@@ -78,14 +76,9 @@ class DataConfig(Options):
         "--image-size", parse=_image_size, default=None, metavar="HxW",
         help="resize images to this size (default: the size of the first image)",
     )  # fmt: skip
-    given_cache: str = option(
+    cache: str = option(
         "--cache", parse=_cache, default=AUTO, metavar="WHERE",
         help="cache of decoded examples: memory, none, or auto (memory if they are few)",
-    )  # fmt: skip
-    shard: str = option(
-        "--shard", parse=one_of(SHARDS, "way to share the data"), default=DATA, metavar="HOW",
-        help="data: workers share each batch; file: each worker reads its own files; auto: file if the files divide "
-        "evenly",
     )  # fmt: skip
     service: str | None
     """host:port of the tf.data service's dispatcher; None: this process reads by itself."""
@@ -94,19 +87,6 @@ class DataConfig(Options):
         for source in self.given.values():
             if self.where is None:
                 raise UsageError(f"{source}: it is about your own files; give --data-dir too, or leave it out")
-        if self.shard == FILE and self.given_cache == MEMORY:
-            raise UsageError(
-                "--shard=file and --cache=memory: what is in memory is not read by file; give one of the two"
-            )
-        if self.shard == FILE and self.format == IMAGES:
-            raise UsageError(
-                "--shard=file: of images each worker reads only its share of each batch anyway; leave it out"
-            )
-
-    @property
-    def cache(self) -> str:
-        """Where decoded examples are kept. Files that each worker has to itself are read as they come."""
-        return NONE if self.shard == FILE and "given_cache" not in self.given else self.given_cache
 
 
 def data_config(args: Arguments, environ: Mapping[str, str]) -> DataConfig:

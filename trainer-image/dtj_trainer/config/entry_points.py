@@ -1,7 +1,6 @@
 """The names of a user's functions on the command line, and whether their modules are there. Imports none of them."""
 
 import importlib.machinery
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -34,31 +33,6 @@ def _name(flag: str) -> Callable[[str], Name]:
     return parse
 
 
-def _class_weights(text: str) -> tuple[float, ...]:
-    """The weights of the classes 0, 1, ... of text such as `0:1,1:2.5`; as in Keras no class may be missing.
-
-    Raises:
-        ValueError: it is not like that.
-    """
-    found: dict[int, float] = {}
-    for pair in text.split(","):
-        label, _, weight = pair.partition(":")
-        try:
-            number, value = int(label), float(weight)
-        except ValueError:
-            raise ValueError(f"{pair.strip()!r} is not a class and its weight, such as 0:1.5") from None
-        if number in found:
-            raise ValueError(f"class {number} is given twice")
-        if not 0 <= value < math.inf:
-            raise ValueError(f"the weight of class {number} is {weight.strip()}; give a number from 0 on")
-        found[number] = value
-    if missing := [str(number) for number in range(max(found) + 1) if number not in found]:
-        raise ValueError(f"class {', '.join(missing)} is missing; give each class from 0 on a weight")
-    if min(found) < 0:
-        raise ValueError(f"there is no class {min(found)}; classes begin with 0")
-    return tuple(found[number] for number in sorted(found))
-
-
 @dataclass(frozen=True, kw_only=True)
 class UserCode(Options):
     """What the user brings. Nothing: a task and a data set that ship."""
@@ -78,10 +52,6 @@ class UserCode(Options):
         "--loss", parse=some_text, default=None, metavar="NAME",
         help="the loss for --model, by its name in Keras (default: the loss with which the model is compiled)",
     )  # fmt: skip
-    class_weights: tuple[float, ...] = option(
-        "--class-weights", parse=_class_weights, default=(), metavar="LIST",
-        help="weight in the loss of each class of a --model, such as 0:1,1:2.5, as class_weight in Keras' fit",
-    )  # fmt: skip
     shuffle: bool = option(
         "--no-shuffle", parse=lambda _: False, default=True, metavar=None,
         help="keep the order of the examples of --data in each epoch",
@@ -94,8 +64,6 @@ class UserCode(Options):
     def __post_init__(self) -> None:
         if self.loss and not self.model:
             raise UsageError(f"{self.given['loss']}: a task has its own loss; give --model, or leave it out")
-        if self.class_weights and not self.model:
-            raise UsageError(f"{self.given['class_weights']}: the tasks that ship have none; give --model as well")
         if not self.shuffle and not self.data:
             raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
 

@@ -10,6 +10,7 @@ _OWN_SCHEDULE = "for another schedule, compile a model of your own with it, and 
 RETIRED: Mapping[str, str] = {
     "--balance": "stages have about as many parameters each; give --stages for others",
     "--callbacks": _FIT,
+    "--class-weights": "return (inputs, labels, weights) of each example in a function of --data",
     "--data-service": "a job that has data workers reads by them; leave it out",
     "--decay-steps": f"a schedule ends at the last step; {_OWN_SCHEDULE}",
     "--features": "the first record shows them; for others, or for shapes, parse the records in a function of --data",
@@ -24,6 +25,7 @@ RETIRED: Mapping[str, str] = {
     "--profile-input": _PROFILER,
     "--run-eagerly": "call tf.config.run_functions_eagerly(True) in the module of your --model",
     "--scale-learning-rate": "multiply the rate by the batch yourself, and give it as --learning-rate",
+    "--shard": "the workers share each batch; for files of its own for each worker, give --script and shard there",
     "--shuffle-window": "it is 10,000 examples; shuffle in a function of --data, and give --no-shuffle",
     "--step-time": _PROFILER,
     "--store-retry-seconds": "set DTJ_STORE_RETRY_SECONDS",

@@ -1,8 +1,8 @@
-"""Whether the held-out examples are the same, in the same order, each time they are read. Imports TensorFlow.
+"""Which examples are held out, and whether they are the same, in the same order, each time they are read.
 
 What is held out of the data is known by its place. So examples that come in another order would be trained on in one
 reading, and evaluated on in the next. Each example is hashed as it is read, in the graph of tf.data, and the digest of
-each complete reading is compared with that of the first one.
+each complete reading is compared with that of the first one. Imports TensorFlow.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,6 +19,26 @@ from dtj_trainer.errors import DataChanged
 BATCH = 512
 """Examples that are read at once where no model takes them."""
 _WRAP = 2**64
+_PARTS = 1000
+
+
+@dataclass(frozen=True)
+class ValidationShare:
+    """A share of the places 0, 1, 2, …: one of each run of 1/share places, so files sorted by class are no harm.
+
+    Which one of a run is drawn from the run's number, so that data with a rhythm of their own are no harm either.
+    """
+
+    share: float
+    """Above 0, at most 0.5; counted in thousandths."""
+
+    def mask(self, places: Any) -> Any:
+        """bool, of the shape of `places` (int64): whether each is held out."""
+        wanted = max(1, round(self.share * _PARTS))
+        run = places * wanted // _PARTS
+        start, end = ((number * _PARTS + wanted - 1) // wanted for number in (run, run + 1))
+        drawn = tf.strings.to_hash_bucket_fast(tf.strings.as_string(run), 2**31) % (end - start)
+        return tf.equal(places, start + drawn)
 
 
 @dataclass(frozen=True, kw_only=True)

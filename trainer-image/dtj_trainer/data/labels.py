@@ -52,17 +52,7 @@ def number_of(values: Any, names: Sequence[str]) -> Any:
     Raises:
         InvalidArgumentError: when it runs, for a value that is not among them.
     """
-    same = matches(values, names)
+    same = tf.equal(values[:, tf.newaxis], tf.constant(list(names), tf.string)[tf.newaxis, :])
     known = tf.debugging.assert_equal(tf.reduce_any(same, axis=1), True, message="a label that was not seen before")
     with tf.control_dependencies([known] if known is not None else []):
         return tf.argmax(tf.cast(same, tf.int32), axis=1)
-
-
-def one_hot(values: Any, names: Sequence[str]) -> Any:
-    """string [batch] -> float32 [batch, names]: zeros for a value that is not among them."""
-    return tf.cast(matches(values, names), tf.float32)
-
-
-def matches(values: Any, names: Sequence[str]) -> Any:
-    """string [batch] -> bool [batch, names]."""
-    return tf.equal(values[:, tf.newaxis], tf.constant(list(names), tf.string)[tf.newaxis, :])

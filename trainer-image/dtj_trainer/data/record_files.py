@@ -1,24 +1,40 @@
 """A source over files that are read record by record: TFRecord, CSV, text. Imports TensorFlow."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.config.data import DataConfig
-from dtj_trainer.data import labels as label_names
-from dtj_trainer.data.chunks import ValidationShare, chunks, selected
 from dtj_trainer.data.files import Found
-from dtj_trainer.data.formats.reader import Reader
-from dtj_trainer.data.pipeline import Pipeline, permutation
-from dtj_trainer.data.scan import Survey, find_fault
-from dtj_trainer.data.sharding import Share
+from dtj_trainer.data.formats.reader import Reader, find_fault
+from dtj_trainer.data.full_batches import FullBatches, permutation
+from dtj_trainer.data.held_out_examples import ValidationShare
+from dtj_trainer.data.labels import number_of
 from dtj_trainer.data.source import Stream
+
+FILES_AT_ONCE = 16
+"""Read in turn. Not left to AUTOTUNE, which would give each machine an order of its own."""
+CHUNK = 64
+"""Records taken from a file in its turn. What must be done to single records is done to a chunk at once: a call for
+each costs more than reading it (25 µs against 1)."""
 
 _SHUFFLE_SEED = 1_800_997
 
+Take = Callable[[Any, Any, Any], Any]
+"""(number of the file, place of the first record, records [some]) -> what is wanted of them."""
 
-class RecordFiles(Pipeline):
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What record files hold. Counts are of records, file by file."""
+
+    training: tuple[int, ...]
+    validation: tuple[int, ...]
+    classes: tuple[str, ...]
+
+
+class RecordFiles(FullBatches):
     """A source over record files, of which a survey was made.
 
     An epoch is the files in an order of its own, read in turn, and then each next record drawn from a window.
@@ -26,49 +42,32 @@ class RecordFiles(Pipeline):
 
     def __init__(
         self,
-        config: DataConfig,
         reader: Reader,
         found: Found,
         validation: Found | None,
+        share: ValidationShare | None,
         survey: Survey,
-        *,
-        by_files: bool,
     ) -> None:
         """Args:
-        held_out: the files to be judged by; None: a share of `found`.
-        by_files: whether workers divide the files among them.
+        validation: the files to evaluate on; None: this share of `found`.
         """
         self._reader = reader
         self._found, self._validation_files = found, validation
-        self._share = None if validation else ValidationShare(float(config.validation))
-        self._survey = survey
+        self._share = share
         self.decodes_batches = reader.decodes_batches
-        self.by_files = by_files
         self.name = found.where
         self.classes = survey.classes
         self.examples, self.validation_examples = sum(survey.training), sum(survey.validation)
-        words = sum(len(values) for values in survey.words.values())
-        dense = reader.examples_are
-        if words:
-            self.input_spec = tf.TensorSpec((None, words + (dense.shape[0] if dense is not None else 0)), tf.float32)
-        else:
-            self.input_spec = tf.TensorSpec((None, *dense.shape), dense.dtype)
+        self.input_spec = tf.TensorSpec((None, *reader.examples_are.shape), reader.examples_are.dtype)
 
-    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
+    def epoch(self, epoch: Any, seed: Any) -> Stream:
         """Records, shuffled."""
         # The seeds of this function alone: without this, the order would depend on the global seed as well.
         tf.random.set_seed(_SHUFFLE_SEED)
-        numbers = tf.range(len(self._found.paths), dtype=tf.int64)
-        if self.by_files:
-            numbers = numbers[share.worker :: share.workers]
-        numbers = tf.gather(numbers, permutation(tf.size(numbers), seed=seed, epoch=epoch))
+        numbers = permutation(len(self._found.paths), seed=seed, epoch=epoch)
         drawn = tf.random.stateless_uniform((), seed=[seed, epoch], minval=0, maxval=2**62, dtype=tf.int64)
         records = self.read_shards(tf.data.Dataset.from_tensor_slices(numbers))
         return records.shuffle(self.window, seed=drawn, reshuffle_each_iteration=False)
-
-    def examples_of(self, share: Share) -> int:
-        """See `Pipeline`."""
-        return sum(self._survey.training[share.worker :: share.workers]) if self.by_files else self.examples
 
     @property
     def file_bytes(self) -> int:
@@ -84,11 +83,11 @@ class RecordFiles(Pipeline):
         return len(self._found.paths)
 
     def read_shards(self, numbers: Stream) -> Stream:
-        """See `Pipeline`."""
+        """See `FullBatches`."""
         return self._read(self._found, numbers, for_validation=False)
 
     def validation_records(self) -> Stream:
-        """See `Pipeline`."""
+        """See `FullBatches`."""
         files = self._validation_files or self._found
         return self._read(files, tf.data.Dataset.range(len(files.paths)), for_validation=True)
 
@@ -102,16 +101,15 @@ class RecordFiles(Pipeline):
         return self._decode
 
     def _decode(self, records: Any) -> tuple[Any, Any]:
-        parsed = self._reader.parse(records)
-        labels = parsed.labels
-        if not self._reader.numbers:
-            shape = tf.shape(labels)
-            labels = tf.reshape(label_names.number_of(tf.reshape(labels, [-1]), self.classes), shape)
-            labels = tf.ensure_shape(labels, parsed.labels.shape)
-        if not parsed.words:
-            return parsed.dense, labels
-        coded = [label_names.one_hot(values, self._survey.words[name]) for name, values in parsed.words.items()]
-        return tf.concat([*([] if parsed.dense is None else [parsed.dense]), *coded], axis=1), labels
+        inputs, labels = self._reader.parse(records)
+        if self._reader.numbers:
+            return inputs, labels
+        numbers = tf.reshape(number_of(tf.reshape(labels, [-1]), self.classes), tf.shape(labels))
+        return inputs, tf.ensure_shape(numbers, labels.shape)
+
+    def describe(self) -> str:
+        """What the inputs are, for a person."""
+        return self._reader.describe()
 
     def diagnose(self) -> str | None:
         """The first record that cannot be read or decoded, and why; None where all can."""
@@ -119,3 +117,29 @@ class RecordFiles(Pipeline):
             if fault := find_fault(self._reader, files):
                 return fault
         return None
+
+
+def chunks(reader: Reader, files: Found, numbers: Stream, take: Take, *, size: int = CHUNK) -> Stream:
+    """What `take` makes of each chunk of the files of these numbers, in turn, always in the same order."""
+    paths = tf.constant(list(files.paths))
+
+    def of_file(number: Any) -> Stream:
+        parts = reader.records(paths[number]).batch(size).enumerate()
+        # Each file begins one place later, so that files of one record each are divided as well.
+        return parts.map(lambda part, records: take(number, number + part * size, records))
+
+    return numbers.interleave(
+        of_file, cycle_length=FILES_AT_ONCE, block_length=1, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+
+
+def selected(reader: Reader, share: ValidationShare | None, *, for_validation: bool) -> Take:
+    """Takes the records for training or, if `for_validation`, those for validation. Without a share it takes all."""
+
+    def take(number: Any, place: Any, records: Any) -> Any:
+        if share is not None:
+            validation = share.mask(place + tf.range(tf.size(records), dtype=tf.int64))
+            records = tf.boolean_mask(records, validation if for_validation else ~validation)
+        return reader.prepare(records, number)
+
+    return take

@@ -1,4 +1,4 @@
-"""What is in record files: how many records, which classes and words. Every record is read and parsed once for it.
+"""What is in record files: how many records, and which classes. Every record is read and parsed once for it.
 
 Therefore a damaged record, a cell that is not a number or a missing label ends the job at its start, not after hours.
 The result is kept next to the checkpoints, so that a restart, for which all replicas wait, does not scan again.
@@ -8,16 +8,17 @@ import hashlib
 import json
 import logging
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.chunks import Take, ValidationShare, chunks, selected
 from dtj_trainer.data.files import Found, first_line
-from dtj_trainer.data.formats.reader import Reader
+from dtj_trainer.data.formats.reader import Reader, find_fault
+from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.labels import MAX_CLASSES, check_alike, in_order
+from dtj_trainer.data.record_files import Survey, Take, chunks, selected
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.output_directories import write_atomically
 
@@ -25,17 +26,6 @@ log = logging.getLogger(__name__)
 
 _ROWS = 1024
 _SPOKEN_OF_SECONDS = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Survey:
-    """What record files hold. Counts are of records, file by file."""
-
-    training: tuple[int, ...]
-    validation: tuple[int, ...]
-    classes: tuple[str, ...]
-    words: dict[str, tuple[str, ...]]
-    """Name of a column -> the values in it, in order."""
 
 
 def survey(
@@ -50,7 +40,7 @@ def survey(
     """Looks at every record, or remembers what was found when these files were looked at before.
 
     Args:
-        held_out: files to be judged by; None: `share` of the records of `found` is.
+        validation: the files to evaluate on; None: `share` of the records of `found`.
         memory: directory in which it is remembered.
         writes: whether this task may write there.
 
@@ -74,25 +64,6 @@ def survey(
         except OSError as error:
             log.warning(f"{known}: not written ({error.strerror}); a restart will scan the files again")
     return made
-
-
-def find_fault(reader: Reader, files: Found) -> str | None:
-    """The first record that cannot be read or parsed, as a line; None where all can."""
-    for number, path in enumerate(files.paths):
-        row, record = 0, None
-        try:
-            for record in reader.records(path):
-                row += 1
-                prepared = reader.prepare(record[tf.newaxis], number)
-                if tf.size(prepared):
-                    reader.parse(prepared if reader.decodes_batches else prepared[0])
-        # A count that runs ahead where reading itself fails: the record after the last good one.
-        except tf.errors.InvalidArgumentError as error:
-            reason = (record is not None and reader.explain(record.numpy())) or first_line(error)
-            return f"{path}: record {max(1, row)}: {reason}; fix it, or remove it"
-        except tf.errors.OpError as error:
-            return f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it"
-    return None
 
 
 def _look(reader: Reader, found: Found, validation: Found | None, share: ValidationShare | None) -> Survey:
@@ -120,38 +91,30 @@ def _look(reader: Reader, found: Found, validation: Found | None, share: Validat
             f"--data-dir={found.where}: every label is {next(iter(tally.labels))}; there is nothing to distinguish"
         )
     check_alike(tally.labels, f"--data-dir={found.where}: labels")
-    for name, values in tally.words.items():
-        check_alike(values, f"--data-dir={found.where}: column {name}: values")
     return Survey(
         training=training,
         validation=validation_counts,
         classes=() if reader.numbers else in_order(tally.labels),
-        words={name: tuple(sorted(values)) for name, values in tally.words.items()},
     )
 
 
 class _Tally:
-    """Counts records, and collects what labels and columns of words hold."""
+    """Counts records, and collects their labels."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.labels: set[str] = set()
-        self.words: dict[str, set[str]] = {}
 
     def count(self, files: Found, share: ValidationShare | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """How many records of each file are to learn from, and how many are held out, in one go."""
         counts = [[0] * len(files.paths) for _ in range(2)]
         numbers = tf.data.Dataset.range(len(files.paths))
         parts = chunks(self._reader, files, numbers, self._look_at(share), size=_ROWS)
-        for number, training, validation, labels, words in parts.prefetch(tf.data.AUTOTUNE):
+        for number, training, validation, labels in parts.prefetch(tf.data.AUTOTUNE):
             counts[0][int(number)] += int(training)
             counts[1][int(number)] += int(validation)
             if not self._reader.numbers:
-                _collect(self.labels, labels, "labels; for numbers to be predicted choose another --task")
-            for name, values in words.items():
-                _collect(
-                    self.words.setdefault(name, set()), values, f"values in column {name}; leave it out with --columns"
-                )
+                self._collect(labels)
         return tuple(counts[0]), tuple(counts[1])
 
     def _look_at(self, share: ValidationShare | None) -> Take:
@@ -160,27 +123,27 @@ class _Tally:
         def take(number: Any, place: Any, records: Any) -> Any:
             used = self._reader.prepare(records, number)
             kept = tf.size(kept_of(number, place, records)) if share else 0
-            labels, words = self._labels(used)
-            return number, tf.size(used) - kept, kept, tf.unique(labels).y, words
+            return number, tf.size(used) - kept, kept, tf.unique(self._labels(used)).y
 
         return take
 
-    def _labels(self, records: Any) -> tuple[Any, dict[str, Any]]:
+    def _labels(self, records: Any) -> Any:
         if self._reader.decodes_batches:
-            parsed = self._reader.parse(records)
-            return parsed.labels, {name: tf.unique(values).y for name, values in parsed.words.items()}
+            return self._reader.parse(records)[1]
         kind = tf.float32 if self._reader.numbers else tf.string
-        return tf.map_fn(lambda one: self._reader.parse(one).labels, records, fn_output_signature=kind), {}
+        return tf.map_fn(lambda one: self._reader.parse(one)[1], records, fn_output_signature=kind)
 
-
-def _collect(known: set[str], values: Any, what: str) -> None:
-    for value in values.numpy():
-        try:
-            known.add(value.decode())
-        except UnicodeDecodeError:
-            raise UsageError(f"--data-dir: {value[:40]!r} is no UTF-8 text; save the files as UTF-8") from None
-    if len(known) > MAX_CLASSES:
-        raise UsageError(f"--data-dir: more than {MAX_CLASSES} different {what}")
+    def _collect(self, labels: Any) -> None:
+        for value in labels.numpy():
+            try:
+                self.labels.add(value.decode())
+            except UnicodeDecodeError:
+                raise UsageError(f"--data-dir: {value[:40]!r} is no UTF-8 text; save the files as UTF-8") from None
+        if len(self.labels) > MAX_CLASSES:
+            raise UsageError(
+                f"--data-dir: more than {MAX_CLASSES} different labels; for numbers to be predicted choose another "
+                "--task"
+            )
 
 
 def _digest(reader: Reader, found: Found, validation: Found | None, share: ValidationShare | None) -> str:
@@ -195,7 +158,6 @@ def _read(path: Path) -> Survey | None:
             training=tuple(values["training"]),
             validation=tuple(values["validation"]),
             classes=tuple(values["classes"]),
-            words={name: tuple(some) for name, some in values["words"].items()},
         )
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from dtj_trainer.config.parsing import Config
-    from dtj_trainer.data.pipeline import Pipeline
+    from dtj_trainer.data.full_batches import FullBatches
     from dtj_trainer.data.sharding import Share
     from dtj_trainer.data.source import Stream
 
@@ -101,9 +101,7 @@ class FromService:
     Also `dtj_trainer.data.sharding.Divisible`: each replica asks for batches of its own size.
     """
 
-    by_files = False
-
-    def __init__(self, source: Pipeline, config: Config) -> None:
+    def __init__(self, source: FullBatches, config: Config) -> None:
         """Args:
         source: what the data workers are to read; they must see its files at the same paths.
         """
@@ -132,7 +130,7 @@ class FromService:
         return self._source.validation(batch=batch)
 
     def diagnose(self) -> str | None:
-        """See `Pipeline`."""
+        """See `FullBatches`."""
         return self._source.diagnose()
 
     def _stream(self, rows: int) -> Stream:

@@ -6,7 +6,6 @@ from typing import Any, Protocol, runtime_checkable
 import tensorflow as tf
 
 from dtj_trainer.data.source import Source, Stream
-from dtj_trainer.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +29,6 @@ class Share:
 class Divisible(Protocol):
     """A source that can leave out what is other workers' before it costs anything."""
 
-    by_files: bool
-    """Whether workers divide the files among them, and not each batch."""
-
     def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
         """As `Source.batches`, but only the worker's part of each, cut into equal batches for its replicas."""
         ...
@@ -45,19 +41,11 @@ def distributed(source: Source, strategy: Any, *, batch: int, seed: int, first_s
     background thread to where it is already, which took a quarter of the time of a small model's step.
 
     TensorFlow's own DATA sharding has each worker read and decode every example, and then throws the others' away.
-
-    Raises:
-        UsageError: files are to be divided among the workers, and a batch cannot be divided evenly.
     """
     replicas = strategy.num_replicas_in_sync
     workers = replicas // len(strategy.extended.worker_devices)
     # Parts of different sizes for the replicas of one worker are left to TensorFlow, which can do that.
     uneven = workers < replicas and batch % replicas
-    if uneven and isinstance(source, Divisible) and source.by_files:
-        raise UsageError(
-            f"--shard=file: a batch of {batch} cannot be divided evenly among {replicas} replicas; "
-            "give a batch size that can, or --shard=data"
-        )
     if workers == 1 or uneven or not isinstance(source, Divisible):
         batches = source.batches(batch=batch, seed=seed, first_step=first_step, offset=offset)
         return batches if _is_one_cpu(strategy) else strategy.experimental_distribute_dataset(batches)

@@ -11,7 +11,7 @@ from dtj_trainer import rng_state
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
-from dtj_trainer.export.bundle import new_draft, publish
+from dtj_trainer.export.versions import new_draft, publish
 from dtj_trainer.tasks import LearningTask, Serving
 
 INPUT = "inputs"

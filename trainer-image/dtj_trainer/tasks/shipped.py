@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 import tensorflow as tf
 
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.source import Source, Stream
 from dtj_trainer.tasks import LearningTask, Serving, Tensor
 from dtj_trainer.tasks.heads import Head, head_for
@@ -157,7 +157,7 @@ def text_classification(data: Source) -> tuple[LearningTask, Source]:
         spec=tf.TensorSpec((None,), tf.string), encode=encode, files={"vocabulary.txt": vocabulary.text()}
     )
     task = ShippedTask(head=head, layers=layers, serving=serving, integers=True)
-    if isinstance(data, Pipeline):
+    if isinstance(data, FullBatches):
         # Stays one that workers and a tf.data service can divide.
         return task, data.map_inputs(encode, tf.TensorSpec((None, _LENGTH), tf.int32))
     return task, Encoded(data, encode)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
-from dtj_trainer.metrics.step_timing import EverySteps
+from dtj_trainer.periodic import EverySteps
 from dtj_trainer.process.user_function import guarded, load
 from dtj_trainer.tasks.aggregation import Measured
 

@@ -15,14 +15,14 @@ import keras
 from dtj_launch.progress import Phase
 from dtj_trainer.config.export_formats import SAVED_MODEL
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.export import bundle, conversion, saved_model
-from dtj_trainer.export.bundle import Bundle
+from dtj_trainer.export import conversion, saved_model
 from dtj_trainer.export.conversion import ConversionFailed
-from dtj_trainer.metrics.formatting import short_number, short_time
-from dtj_trainer.object_store import exports
+from dtj_trainer.export.versions import Bundle, measure
+from dtj_trainer.object_store import export_versions
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.output_directories import write_result
+from dtj_trainer.progress_line import short_number, short_time
 from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
 from dtj_trainer.training.reporting import Reporter, Run, Summaries
 
@@ -89,7 +89,7 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
     made, failures = [SAVED_MODEL], []
     uploads = run.config.export_location is not None
     # Safe, whatever becomes of the conversions. What is not in the bucket yet is no export.
-    _keep(run, result, None if uploads else bundle.measure(path, made))
+    _keep(run, result, None if uploads else measure(path, made))
     for name in run.config.export_formats:
         if name == SAVED_MODEL:
             continue
@@ -99,7 +99,7 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
             made.append(name)
         except ConversionFailed as failure:
             failures.append(str(failure))
-    exported = _uploaded(run.config, path, bundle.measure(path, made))
+    exported = _uploaded(run.config, path, measure(path, made))
     _keep(run, result, exported)
     run.progress_store.update(export=exported.document())
     log.info(f"exported: {exported.path}  {', '.join(made)}  {short_number(exported.size)} bytes  {exported.digest}")
@@ -113,7 +113,7 @@ def _uploaded(config: Config, path: Path, exported: Bundle) -> Bundle:
         return exported
     bucket = Bucket(config.export_location, option="--export-dir", retry_seconds=config.store.retry_seconds)
     try:
-        return replace(exported, path=exports.upload(bucket, path, exported.document()))
+        return replace(exported, path=export_versions.upload(bucket, path, exported.document()))
     finally:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -15,7 +15,6 @@ from dtj_trainer.checkpoint.checkpointing import restore_together
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.state import State
 from dtj_trainer.distribution.agreement import agree_on_held_out
-from dtj_trainer.errors import UsageError
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import Course
 
@@ -65,24 +64,22 @@ class SeenExamples:
         strategy: Any = None,
         *,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
-        by_files: bool = False,
     ) -> Course:
         """Restores the newest checkpoint, if there is one; returns the course from the example on that comes next.
 
         Args:
             strategy: of a collective, whose tasks restore together.
             waiting: entered while this task waits for the others.
-            by_files: whether workers divide the files among them.
 
         Raises:
-            UsageError: see `restore_together`; or the run cannot go on at that example.
+            UsageError: see `restore_together`.
             PeerLost: see `restore_together`.
             DataChanged: the held-out examples are not those of the checkpoint.
         """
         config, held_out = self._run.config, self._run.validation_data
         restore_together(config, strategy, store, waiting=waiting)
-        if path := store.path():
-            self.course = self._resumed(path, by_files=by_files)
+        if store.path():
+            self.course = self._resumed()
         self._total_steps.assign(self.course.total_steps)
         with waiting():
             agree_on_held_out(
@@ -92,17 +89,11 @@ class SeenExamples:
             )  # fmt: skip
         return self.course
 
-    def _resumed(self, path: str, *, by_files: bool) -> Course:
+    def _resumed(self) -> Course:
         step, seen, before = (int(each.numpy()) for each in (self._step, self._examples, self._batch))
         asked, batch = self._run.config.batch_size, self.course.batch
         option = f"--{'per-replica-' if asked.per_replica else ''}batch-size={asked.examples}"
         course = self.course.resumed(step, seen=seen)
-        if course.offset and by_files:
-            raise UsageError(
-                f"--shard=file: checkpoint {path} has a global batch of {before}, this run one of {batch} "
-                f"({option}), and no worker could go on at the same place of its own files; resume with a "
-                f"global batch of {before}, or with --shard=data, where the rest of the epoch comes in another order"
-            )
         if self._run.config.cluster.leads and before != batch:
             log.info(
                 f"the global batch was {before} and is {batch} ({option}): the run goes on after the {seen} "

@@ -159,7 +159,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     )
     store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
     course = seen.restore(
-        store, strategy, waiting=watch.waiting, by_files=bool(getattr(run.data, "by_files", False))
+        store, strategy, waiting=watch.waiting
     )  # fmt: skip
     made = made.over(course.total_steps)
     first_step = int(step.numpy())

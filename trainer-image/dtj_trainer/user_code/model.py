@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.autograph import rewritten
-from dtj_trainer.compat import keras3, tf_keras
+from dtj_trainer.compat import keras3
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
@@ -300,7 +300,7 @@ class _Loss:
             self._function = rewritten(getattr(loss, "call", loss))
         kind = getattr(getattr(loss, "fn", loss), "__name__", "")
         # A loss that is compiled says itself what it takes; for one of --loss, the model's last layer does.
-        logits = bool(_options(loss).get("from_logits"))
+        logits = bool(keras3.options_of_loss(loss).get("from_logits"))
         self._options: dict[str, bool] = {}
         if asked in _CLASSES:
             logits = _last_activation(model) not in _ACTIVATIONS
@@ -312,7 +312,7 @@ class _Loss:
 
     def more_than_a_mean(self, model: Any, data: Source) -> str | None:
         """What there is about the loss that its mean over single examples leaves out."""
-        loss, options = self._given, _options(self._given)
+        loss, options = self._given, keras3.options_of_loss(self._given)
         weights = keras_compat.given_losses(model)[1]
         outputs = getattr(model, "outputs", None) or []
         found = {
@@ -346,11 +346,6 @@ class _Loss:
                 "so that it can be divided by the global batch"
             )
         return _mean(losses)
-
-
-def _options(loss: Any) -> Mapping[str, Any]:
-    """What a Loss of either Keras hands to its function."""
-    return keras3.options_of_loss(loss) or tf_keras.options_of_loss(loss)
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:

@@ -33,16 +33,16 @@ from dtj_trainer.compat import LOSS
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.errors import TrainerError, UsageError
-from dtj_trainer.metrics.formatting import progress_fields, progress_line
-from dtj_trainer.metrics.step_timing import ComputeTimer, Every
-from dtj_trainer.object_store import exports
+from dtj_trainer.object_store import export_versions
 from dtj_trainer.object_store.bucket import Bucket
+from dtj_trainer.periodic import ComputeTimer, Every
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import end_with, leave, leave_report
 from dtj_trainer.process.output_directories import check_buckets, check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.start_gate import meet_peers, started_in_time
 from dtj_trainer.process.task_context import TaskContext
+from dtj_trainer.progress_line import progress_fields, progress_line
 from dtj_trainer.training.stepping import steps_within
 
 environment.prepare(os.environ)
@@ -395,7 +395,7 @@ class Session:
         config = self._context.config
         if self.is_leader and config.export_location and self.export_dir:
             bucket = Bucket(config.export_location, option="--export-dir", retry_seconds=config.store.retry_seconds)
-            exports.upload_all(bucket, self.export_dir)
+            export_versions.upload_all(bucket, self.export_dir)
 
 
 class _FitCallback(DTJCallback):

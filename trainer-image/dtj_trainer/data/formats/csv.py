@@ -1,11 +1,11 @@
-"""CSV files with a header. Lines are decoded in batches. Imports TensorFlow.
+"""CSV files with a header, of numbers. Lines are decoded in batches. Imports TensorFlow.
 
 A quoted cell may hold commas, but no line break: lines are what is shuffled and divided.
 """
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,18 @@ import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import Found
-from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, Parsed, check_utf8, lines, shortened
+from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, check_utf8, lines, shortened
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 
 _LOOKED_AT = 200
-_LISTED = 8
-"""As many words of a column are shown."""
-_MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-"))
-"""What tables have in place of a value that is not known, in lower case."""
 _LARGEST = float(tf.float32.max)
 _SEEN = 1e-3
 """The part of the range of a column by which rounding is spoken of."""
-_NEARLY = 0.9
-"""The share of numbers among the cells of a column above which the others are mistakes, and not words."""
 
 
 class Table:
-    """A `dtj_trainer.data.formats.reader.Reader` of CSV files: numeric columns; columns of words as one-hot vectors."""
+    """A `dtj_trainer.data.formats.reader.Reader` of CSV files: all columns but the label are numbers."""
 
     decodes_batches = True
 
@@ -65,18 +59,13 @@ class Table:
                     f"{f'the name {self._header[column]} of another' if self._header[column] else 'no name'}; "
                     "name each, or leave it out with --columns"
                 )
-        self._words = frozenset(i for i in self._inputs if _holds_words([row[i] for row in rows if i < len(row)]))
-        if numbers and _holds_words([row[self._label] for row in rows if self._label < len(row)]):
-            raise UsageError(
-                f"{self._first}: column {config.label} (--label-column) holds words; this task predicts numbers"
-            )
+        self._numeric = sorted({*self._inputs, self._label}) if numbers else self._inputs
         self._rounded = {
             i: f" (rounded by up to {error:g})"
-            for i in ({*self._inputs, self._label} if numbers else {*self._inputs}) - self._words
+            for i in self._numeric
             if (error := _rounding([row[i] for row in rows if i < len(row)]))
         }
-        dense = len(self._inputs) - len(self._words)
-        self.examples_are = tf.TensorSpec((dense,), tf.float32) if dense else None
+        self.examples_are = tf.TensorSpec((len(self._inputs),), tf.float32)
 
     def records(self, path: Any) -> Stream:
         """Lines behind the header."""
@@ -86,37 +75,19 @@ class Table:
         """Drops empty lines."""
         return tf.boolean_mask(records, tf.not_equal(tf.strings.length(records), 0))
 
-    def parse(self, records: Any) -> Parsed:
+    def parse(self, records: Any) -> tuple[Any, Any]:
         """Cells of the columns that are used."""
         # All are decoded: with `select_cols`, TensorFlow takes a row that has more cells than the header.
         cells = tf.io.decode_csv(records, [self._kind(column) for column in range(len(self._header))])
+        inputs = tf.stack([tf.debugging.check_numerics(cells[column], "no number") for column in self._inputs], axis=1)
         label = cells[self._label]
-        dense = [
-            tf.debugging.check_numerics(cells[column], "no number")
-            for column in self._inputs
-            if column not in self._words
-        ]
-        return Parsed(
-            labels=tf.debugging.check_numerics(label, "no number") if self.numbers else tf.strings.strip(label),
-            dense=tf.stack(dense, axis=1) if dense else None,
-            words={
-                self._header[column]: tf.strings.strip(cells[column])
-                for column in self._inputs
-                if column in self._words
-            },
-        )
+        return inputs, tf.debugging.check_numerics(label, "no number") if self.numbers else tf.strings.strip(label)
 
-    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
+    def describe(self) -> str:
         """See `Reader`."""
-        numeric = [self._header[i] + self._rounded.get(i, "") for i in self._inputs if i not in self._words]
-        listed = [
-            f"{name} ({', '.join(one or 'empty' for one in values[:_LISTED])}"
-            f"{f', ... {len(values)} in all' if len(values) > _LISTED else ''})"
-            for name, values in words.items()
-        ]
-        label = [self._header[self._label] + self._rounded[self._label]] if self._label in self._rounded else []
-        kinds = [("numeric columns", numeric), ("columns of words", listed), ("label", label)]
-        return "; ".join(f"{kind} {shortened(names)}" for kind, names in kinds if names)
+        names = [self._header[i] + self._rounded.get(i, "") for i in self._inputs]
+        label = self._rounded.get(self._label)
+        return f"columns {shortened(names)}" + (f"; label {self._header[self._label]}{label}" if label else "")
 
     def check(self, paths: Sequence[str]) -> None:
         """That all files have the header of the first."""
@@ -135,41 +106,26 @@ class Table:
         cells = _cells(record)
         if len(cells) != len(self._header):
             return f"it has {len(cells)} cells, and the header has {len(self._header)}"
-        for column in sorted({*self._inputs, self._label} - self._words):
-            cell = cells[column].strip()
-            name = f"column {self._header[column]}" + (" (--label-column)" if column == self._label else "")
+        for column in sorted({*self._inputs, self._label}):
+            cell, is_label = cells[column].strip(), column == self._label
+            name = f"column {self._header[column]}" + (" (--label-column)" if is_label else "")
             if not cell:
                 return f"{name} is empty"
-            if (self.numbers or column != self._label) and not _is_finite(cell):
-                return f"{name} is {cell[:40]!r}, and not a number as in the rows before"
+            if column in self._numeric and not _is_finite(cell):
+                remedy = "this task predicts numbers" if is_label else "leave out columns of words with --columns"
+                return f"{name} is {cell[:40]!r}, and not a number ({remedy})"
         return None
 
     def _kind(self, column: int) -> Any:
-        """What decode_csv wants: an empty tensor of the type, since no cell may be empty; but words may."""
-        if column == self._label:
-            return tf.constant([], tf.float32 if self.numbers else tf.string)
-        if column in self._words or column not in self._inputs:
-            return tf.constant([""])
-        return tf.constant([], tf.float32)
+        """What decode_csv wants: an empty tensor of the type, since no cell that is used may be empty."""
+        if column in self._numeric:
+            return tf.constant([], tf.float32)
+        return tf.constant([] if column == self._label else [""], tf.string)
 
     def _column(self, option: str, name: str) -> int:
         if name not in self._header:
             raise UsageError(f"{option}={name}: no such column in {self._first}; it has {shortened(self._header)}")
         return self._header.index(name)
-
-
-def check_words(words: Mapping[str, Sequence[str]], where: str) -> None:
-    """That no column of words, with the values that it has in all rows, is one of numbers.
-
-    Raises:
-        UsageError: one is, since the rows that were looked at first have no value in it.
-    """
-    for name, values in words.items():
-        if not _holds_words(values) and all(_is_number(value) or _is_missing(value) for value in values):
-            raise UsageError(
-                f"{where}: column {name} is empty in its first {_LOOKED_AT} rows, and has numbers in others; fill it "
-                "in, or leave it out with --columns"
-            )
 
 
 def _names(head: bytes) -> list[str]:
@@ -179,20 +135,6 @@ def _names(head: bytes) -> list[str]:
 
 def _cells(line: bytes) -> list[str]:
     return next(csv.reader([line.decode(errors="replace")]), [])
-
-
-def _is_missing(cell: str) -> bool:
-    return cell.strip().lower() in _MISSING
-
-
-def _holds_words(cells: Sequence[str]) -> bool:
-    """Whether a column with these cells is one of words: a few cells that are no numbers make no such column."""
-    given = [cell for cell in cells if not _is_missing(cell)]
-    return sum(map(_is_number, given)) < _NEARLY * len(given) if given else True
-
-
-def _is_number(cell: str) -> bool:
-    return _number(cell) is not None
 
 
 def _is_finite(cell: str) -> bool:

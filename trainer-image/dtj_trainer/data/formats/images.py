@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.config.data import DataConfig
-from dtj_trainer.data.chunks import ValidationShare
 from dtj_trainer.data.files import Found, class_folders, first_line
-from dtj_trainer.data.pipeline import Indexed
+from dtj_trainer.data.full_batches import Indexed
+from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.errors import UsageError
 
 CHANNELS = 3
@@ -43,9 +42,19 @@ class Images(Indexed):
 
     decodes_batches = False
 
-    def __init__(self, config: DataConfig, found: Found, validation: Found | None, *, option: str) -> None:
+    def __init__(
+        self,
+        found: Found,
+        validation: Found | None,
+        share: ValidationShare | None,
+        *,
+        size: tuple[int, int] | None,
+        option: str,
+    ) -> None:
         """Args:
-        held_out: the files to be judged by; None: a share of `found`.
+        validation: the files to evaluate on; None: this share of `found`.
+        size: height and width to which all pictures are brought; None: those of the first.
+        option: that gave the files, for errors.
 
         Raises:
             UsageError: directories that do not fit, a share that holds nothing, or a first picture that is damaged.
@@ -63,9 +72,8 @@ class Images(Indexed):
             labels += [self.classes.index(validation.class_of(path)) for path in validation.paths]
             is_validation = np.arange(len(labels)) >= len(found.paths)
         else:
-            is_validation = (
-                ValidationShare(float(config.validation)).mask(tf.range(len(labels), dtype=tf.int64)).numpy()
-            )
+            assert share is not None
+            is_validation = share.mask(tf.range(len(labels), dtype=tf.int64)).numpy()
         self._labels = np.asarray(labels, np.int64)
         self.training, self.validation_rows = (
             np.flatnonzero(which).astype(np.int64) for which in (~is_validation, is_validation)
@@ -73,13 +81,17 @@ class Images(Indexed):
         self.examples, self.validation_examples = len(self.training), len(self.validation_rows)
         first = self._paths[0]
         with tf.io.gfile.GFile(first, "rb") as file:
-            self._size = size_of(file.read(), config.image_size, first)
+            self._size = size_of(file.read(), size, first)
         self.input_spec = tf.TensorSpec((None, *self._size), tf.float32)
 
     def decoder(self) -> Callable[..., tuple[Any, Any]]:
         """Number of a file -> picture and class."""
         paths, labels = tf.constant(self._paths), tf.constant(self._labels)
         return lambda number: (decode_image(tf.io.read_file(paths[number]), self._size), labels[number])
+
+    def describe(self) -> str:
+        """What the inputs are, for a person."""
+        return f"images of {'x'.join(map(str, self._size))}"
 
     def diagnose(self) -> str | None:
         """The first picture that cannot be read or decoded, and why; None where all can."""

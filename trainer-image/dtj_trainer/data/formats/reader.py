@@ -1,29 +1,14 @@
 """What the record files have in common: a reader knows one format. Imports TensorFlow."""
 
 import codecs
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
 
+from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """A batch of records, taken apart.
-
-    Attributes:
-        labels: string [batch] of classes, or float32 [batch] of numbers.
-        dense: what becomes the input as it is; None where there is nothing of the kind.
-        words: name -> string [batch], to be made one-hot behind `dense`.
-    """
-
-    labels: Any
-    dense: Any = None
-    words: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Reader(Protocol):
@@ -33,7 +18,7 @@ class Reader(Protocol):
     numbers: bool
     """Whether labels are numbers to be predicted, and not names of classes."""
     examples_are: Any
-    """tf.TensorSpec of `Parsed.dense` for one example; None where there is none."""
+    """tf.TensorSpec of the inputs of one example."""
 
     def records(self, path: Any) -> Stream:
         """The records of one file, undecoded."""
@@ -43,20 +28,20 @@ class Reader(Protocol):
         """What has to be done to records [some] of file `number` while it is known whose they are; drops empty ones."""
         ...
 
-    def parse(self, records: Any) -> Parsed:
-        """Takes records apart: a batch, or one where `decodes_batches` is not set."""
+    def parse(self, records: Any) -> tuple[Any, Any]:
+        """Takes records apart: a batch, or one where `decodes_batches` is not set.
+
+        Returns:
+            The inputs; and the labels, string [batch] of classes, or float32 [batch] of numbers.
+        """
         ...
 
     def explain(self, record: bytes) -> str | None:
         """What is wrong with a record that `parse` refuses, in words for a person; None where that is not known."""
         ...
 
-    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
-        """What becomes the input, for a person.
-
-        Args:
-            words: name of a column -> the values in it.
-        """
+    def describe(self) -> str:
+        """What becomes the input, for a person."""
         ...
 
     def check(self, paths: Sequence[str]) -> None:
@@ -66,6 +51,25 @@ class Reader(Protocol):
             UsageError: a file does not fit the first.
         """
         ...
+
+
+def find_fault(reader: Reader, files: Found) -> str | None:
+    """The first record that cannot be read or parsed, as a line; None where all can."""
+    for number, path in enumerate(files.paths):
+        row, record = 0, None
+        try:
+            for record in reader.records(path):
+                row += 1
+                prepared = reader.prepare(record[tf.newaxis], number)
+                if tf.size(prepared):
+                    reader.parse(prepared if reader.decodes_batches else prepared[0])
+        # A count that runs ahead where reading itself fails: the record after the last good one.
+        except tf.errors.InvalidArgumentError as error:
+            reason = (record is not None and reader.explain(record.numpy())) or first_line(error)
+            return f"{path}: record {max(1, row)}: {reason}; fix it, or remove it"
+        except tf.errors.OpError as error:
+            return f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it"
+    return None
 
 
 _MOST = 20

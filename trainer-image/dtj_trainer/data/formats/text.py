@@ -1,12 +1,12 @@
 """Text, an example a line: `label<TAB>text`, or a directory for each class. Imports TensorFlow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from dtj_trainer.data.files import Found, class_folders
-from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, Parsed, check_utf8, lines
+from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, check_utf8, lines
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 
@@ -52,8 +52,8 @@ class Lines:
         label = tf.gather(tf.constant(self._labels), number)
         return tf.strings.join([label + _TAB, records])
 
-    def parse(self, records: Any) -> Parsed:
-        """What stands before the first tab, and what behind it."""
+    def parse(self, records: Any) -> tuple[Any, Any]:
+        """What stands behind the first tab, and what before it."""
         parts = tf.strings.split(records, _TAB, maxsplit=1)
         whole = tf.debugging.assert_equal(parts.row_lengths(), tf.constant(2, tf.int64), message="a line without a tab")
         with tf.control_dependencies([whole] if whole is not None else []):
@@ -61,7 +61,7 @@ class Lines:
         labels = tf.strings.strip(pairs[:, 0])
         if self.numbers:
             labels = tf.debugging.check_numerics(tf.strings.to_number(labels), "a label")
-        return Parsed(labels=labels, dense=pairs[:, 1])
+        return pairs[:, 1], labels
 
     def explain(self, record: bytes) -> str | None:
         """See `Reader`."""
@@ -72,7 +72,7 @@ class Lines:
             return f"its label is {label.strip()[:40]!r}, and this task predicts numbers"
         return None
 
-    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
+    def describe(self) -> str:
         """See `Reader`."""
         return "lines of text, " + (
             "of the class that is their directory" if self._labels else "behind a label and a tab"

@@ -1,6 +1,6 @@
 """TFRecord files of tf.train.Example with features of fixed length. Imports TensorFlow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.images import decode_image, size_of
-from dtj_trainer.data.formats.reader import Parsed, compression, shortened
+from dtj_trainer.data.formats.reader import compression, shortened
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 
@@ -60,13 +60,13 @@ class Examples:
         """Nothing: an example is whole."""
         return records
 
-    def parse(self, records: Any) -> Parsed:
+    def parse(self, records: Any) -> tuple[Any, Any]:
         """The features that are used."""
         used = {
             spec.name: tf.io.FixedLenFeature(spec.shape, _TYPES[spec.kind]) for spec in (*self._inputs, self._label)
         }
         features = tf.io.parse_example(records, used)
-        return Parsed(labels=self._labels(features[self._label.name]), dense=self._dense(features))
+        return self._dense(features), self._labels(features[self._label.name])
 
     def explain(self, record: bytes) -> str | None:
         """See `Reader`."""
@@ -89,7 +89,7 @@ class Examples:
                 return f"feature {spec.name} has a value that is NaN or infinite"
         return None
 
-    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
+    def describe(self) -> str:
         """See `Reader`."""
         named = [f"{one.name} ({one.kind}{f' {list(one.shape)}' if one.shape else ''})" for one in self._inputs]
         if self._picture_size:

@@ -1,4 +1,6 @@
-"""From records to batches: the part of the way that all formats have in common. Imports TensorFlow.
+"""From records to full batches, which run on over the end of an epoch: what all formats have in common.
+
+There is no last batch with fewer examples; `dtj_trainer.training.stepping` counts the steps. Imports TensorFlow.
 
 A record is what a format reads and has not decoded yet: an index, a line, a serialized example, the path of an image.
 Records are put in order, skipped, batched and divided among the workers; only what is left is decoded.
@@ -16,11 +18,12 @@ import tensorflow as tf
 from dtj_trainer.autograph import as_written
 from dtj_trainer.data.sharding import Share, options
 from dtj_trainer.data.source import Stream
+from dtj_trainer.datasets import Dataset
 
 _PART = 64
 
 
-class Pipeline(ABC):
+class FullBatches(ABC):
     """A `dtj_trainer.data.source.Source` over records; also `dtj_trainer.data.sharding.Divisible`.
 
     The order is a function of seed and epoch. Batches run on over the end of an epoch, so every batch is full; a run
@@ -34,8 +37,6 @@ class Pipeline(ABC):
     input_spec: Any
     decodes_batches = True
     """Whether the decoder takes a batch of records at once, or one record."""
-    by_files = False
-    """Whether workers divide the files among them, and not each batch."""
     window = 10_000
     """Records among which the next is drawn, where an epoch is no permutation."""
     _after: Callable[[Any], Any] | None = None
@@ -50,8 +51,8 @@ class Pipeline(ABC):
         """The records of the parts with these numbers, in an order that is always the same."""
 
     @abstractmethod
-    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
-        """The records of one epoch in their order; of the worker's own files alone, where these are divided.
+    def epoch(self, epoch: Any, seed: Any) -> Stream:
+        """The records of one epoch in their order.
 
         Args:
             epoch: int64 tensor, from 0.
@@ -69,10 +70,6 @@ class Pipeline(ABC):
     @abstractmethod
     def diagnose(self) -> str | None:
         """The first record that cannot be read or decoded, with its file, and what to do; None where all can."""
-
-    def examples_of(self, share: Share) -> int:
-        """How many records `epoch` has."""
-        return self.examples
 
     def map_inputs(self, encode: Callable[[Any], Any], input_spec: Any) -> Self:
         """This source with its batches of inputs encoded, by TensorFlow operations alone; can be shared as before.
@@ -94,19 +91,17 @@ class Pipeline(ABC):
     def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
         """See `dtj_trainer.data.sharding.Divisible`."""
         first, end = share.rows(batch)
-        assert not (offset and self.by_files)  # refused: see `dtj_trainer.training.seen_examples`
-        rows = end - first if self.by_files else batch
-        records = self.records(seen=first_step * rows + offset, seed=seed, share=share)
-        if not self.by_files and share.workers > 1:
+        records = self.records(seen=first_step * batch + offset, seed=seed)
+        if share.workers > 1:
             records = records.batch(batch, drop_remainder=True).map(lambda part: part[first:end]).unbatch()
         return self.finalized(self.batched(records, (end - first) // share.replicas))
 
-    def records(self, *, seen: int, seed: Any, share: Share) -> Stream:
+    def records(self, *, seen: int, seed: Any) -> Stream:
         """Endless records, after those that were seen."""
-        epoch, offset = divmod(seen, self.examples_of(share))
+        epoch, offset = divmod(seen, self.examples)
         # A range that ends is the only one with a start; nobody lives to see its end.
         epochs = tf.data.Dataset.range(epoch, tf.int64.max)
-        return epochs.flat_map(lambda epoch: self.epoch(epoch, seed, share)).skip(offset)
+        return epochs.flat_map(lambda epoch: self.epoch(epoch, seed)).skip(offset)
 
     def in_order(self) -> Stream:
         """The records to learn from, as they come, once."""
@@ -132,7 +127,7 @@ class Pipeline(ABC):
         return batches.map(lambda inputs, labels: (encode(inputs), labels), num_parallel_calls=tf.data.AUTOTUNE)
 
     def finalized(self, stream: Stream) -> Stream:
-        """The last words to every endless stream."""
+        """An endless stream with what each of them needs: its cardinality, prefetching and options."""
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return stream.prefetch(tf.data.AUTOTUNE).with_options(options())
@@ -144,7 +139,7 @@ class Pipeline(ABC):
         return stream.prefetch(tf.data.AUTOTUNE).with_options(options())
 
 
-class Indexed(Pipeline):
+class Indexed(FullBatches):
     """A pipeline whose records are numbers, by which examples can be taken in any order: an epoch is a permutation."""
 
     training: npt.NDArray[np.int64]
@@ -158,13 +153,13 @@ class Indexed(Pipeline):
         return -(-len(self.training) // _PART)
 
     def read_shards(self, numbers: Stream) -> Stream:
-        """See `Pipeline`."""
+        """See `FullBatches`."""
         training = tf.constant(self.training)
         return numbers.flat_map(
             lambda number: tf.data.Dataset.from_tensor_slices(training[number * _PART : (number + 1) * _PART])
         )
 
-    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
+    def epoch(self, epoch: Any, seed: Any) -> Stream:
         """All numbers, in an order of the epoch's own."""
         order = permutation(len(self.training), seed=seed, epoch=epoch)
         return tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(self.training), order))
@@ -172,6 +167,38 @@ class Indexed(Pipeline):
     def validation_records(self) -> Stream:
         """Numbers."""
         return tf.data.Dataset.from_tensor_slices(self.validation_rows)
+
+
+class Arrays(Indexed):
+    """A source over arrays. A record is an index, so that a batch is one gather and not one copy an example."""
+
+    def __init__(self, data: Dataset) -> None:
+        self._data = data
+        self.name = data.name
+        self.classes = data.classes
+        self.examples = len(data.training)
+        self.validation_examples = len(data.validation)
+        self.training = np.arange(self.examples)
+        inputs = data.training.inputs
+        self.input_spec = tf.TensorSpec((None, *inputs.shape[1:]), tf.as_dtype(inputs.dtype))
+
+    def decoder(self) -> Callable[..., tuple[Any, Any]]:
+        """Indices -> examples."""
+        inputs, labels = tf.constant(self._data.training.inputs), tf.constant(self._data.training.labels)
+        return lambda index: (tf.gather(inputs, index), tf.gather(labels, index))
+
+    def validation(self, *, batch: int) -> Stream:
+        """See `Source`."""
+        inputs, labels = self._data.validation.inputs, self._data.validation.labels
+        stream = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch)
+        if self._after is not None:
+            encode = self._after
+            stream = stream.map(lambda inputs, labels: (encode(inputs), labels))
+        return stream.with_options(options())
+
+    def diagnose(self) -> str | None:
+        """What is in memory can be read."""
+        return None
 
 
 def permutation(count: Any, *, seed: Any, epoch: Any) -> Any:

@@ -3,25 +3,23 @@
 import csv
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.config.data import AUTO, CSV, FILE, IMAGES, NONE, TEXT, TFRECORD
+from dtj_trainer.config.data import AUTO, CSV, IMAGES, NONE, TEXT, TFRECORD
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.store_url import is_url, without_credentials
 from dtj_trainer.data import files
-from dtj_trainer.data.chunks import ValidationShare
 from dtj_trainer.data.files import Found
-from dtj_trainer.data.formats.csv import Table, check_words
+from dtj_trainer.data.formats.csv import Table
 from dtj_trainer.data.formats.images import CHANNELS, Images
 from dtj_trainer.data.formats.reader import Reader, shortened
 from dtj_trainer.data.formats.text import Lines
 from dtj_trainer.data.formats.tfrecord import Examples
-from dtj_trainer.data.in_memory import Arrays
-from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.full_batches import Arrays, FullBatches
+from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
 from dtj_trainer.data.source import diagnosing_data_errors
@@ -44,11 +42,12 @@ _BATCHES = {
     TEXT: tf.TensorSpec((None,), tf.string),
 }
 """What the formats that are always of one kind hold."""
-_BY_EXAMPLES = "data: the workers share each batch, whose examples do not depend on how many they are"
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
+_Chosen = tuple[Found, Found | None, ValidationShare | None]
+"""The files, and what of the examples is held out: other files, or a share of them."""
 
 
-def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pipeline:
+def open_files(config: Config, *, numbers: bool, task: str | None = None) -> FullBatches:
     """The user's files; the leader says how they are read.
 
     Args:
@@ -56,7 +55,7 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
         task: that ships, which has to take the examples; None: a model of the user's own.
 
     Raises:
-        UsageError: files, columns or records that cannot be used, or a way of sharing that does not fit them.
+        UsageError: files, columns or records that cannot be used.
     """
     data = config.data
     assert data.where is not None  # a checked configuration
@@ -68,11 +67,9 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
         validation, _ = files.find(_brought(config, data.validation, _HELD_OUT), option=_HELD_OUT, form=form)
         if twice := set(found.paths) & set(validation.paths):
             raise UsageError(f"{_HELD_OUT}={data.validation}: {min(twice)} is among the files to learn from as well")
-    if form == IMAGES:
-        opened = _images(config, found, validation, numbers=numbers, task=task)
-    else:
-        opened = _records(config, form, found, validation, numbers=numbers, task=task)
-    source = opened.source
+    share = None if validation else ValidationShare(float(data.validation))
+    made = _images if form == IMAGES else _records
+    source = made(config, form, (found, validation, share), numbers=numbers, task=task)
     if not source.validation_examples:
         raise UsageError(f"{_WHERE}={data.where}: too few examples to hold some out; give a larger {_HELD_OUT}")
     level = config.cluster.common_log_level
@@ -81,66 +78,30 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
         f"data: {data.where}: {form}, {len(found.paths)} files, {source.examples} examples to learn from, "
         f"{source.validation_examples} held out{_named(source.classes)}",
     )
-    log.log(level, f"data: inputs: {opened.inputs}")
+    log.log(level, f"data: inputs: {source.describe()}")
     if left_out := found.left_out + (validation.left_out if validation else ()):
         log.log(level, f"data: {len(left_out)} files left out: {shortened(left_out)}")
-    if data.service is None:
-        log.log(level, f"data: sharding {opened.sharing}")
     with diagnosing_data_errors(source):
         return _cached(config, source)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Opened:
-    source: Images | RecordFiles
-    inputs: str
-    """What they are, for a person."""
-    sharing: str
-    """How workers divide them, for a person."""
-
-
-def _images(config: Config, found: Found, validation: Found | None, *, numbers: bool, task: str | None) -> _Opened:
-    data, given = config.data, f"{_WHERE}={config.data.where}"
+def _images(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task: str | None) -> Images:
+    given = f"{_WHERE}={config.data.where}"
     if numbers:
-        raise UsageError(f"{given}: directories of images are classes; this task predicts numbers")
-    if data.shard == FILE:
-        raise UsageError("--shard=file: of images each worker reads only its share of each batch anyway; leave it out")
-    source = Images(data, found, validation, option=_WHERE)
+        raise UsageError(f"{given}: directories of {form} are classes; this task predicts numbers")
+    source = Images(*chosen, size=config.data.image_size, option=_WHERE)
     if task:
         check_inputs(task, source.input_spec, given)
-    return _Opened(
-        source=source,
-        inputs=f"images of {'x'.join(map(str, source.input_spec.shape[1:]))}",
-        sharing="data: each worker decodes its part of each batch",
-    )
+    return source
 
 
-def _records(
-    config: Config, form: str, found: Found, validation: Found | None, *, numbers: bool, task: str | None
-) -> _Opened:
-    data, given = config.data, f"{_WHERE}={config.data.where}"
-    reader = _reader(config, form, found, numbers=numbers)
+def _records(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task: str | None) -> RecordFiles:
+    reader = _reader(config, form, chosen[0], numbers=numbers)
     if task and isinstance(reader, Examples):
         one = reader.examples_are
-        check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), given)
-    by_files, sharing = _sharing(config, found)
-    known = survey(
-        reader, found, validation, None if validation else ValidationShare(float(data.validation)),
-        memory=config.checkpoint.directory, writes=config.cluster.leads,
-    )  # fmt: skip
-    if by_files and (idle := _idle_workers(config, known.training)):
-        if data.shard == FILE:
-            raise UsageError(
-                f"--shard=file: the files of worker {idle[0]} hold no record to learn from; give each worker files "
-                "with records, or --shard=data"
-            )
-        by_files, sharing = False, _BY_EXAMPLES
-    check_words(known.words, str(data.where))
-    return _Opened(
-        source=RecordFiles(data, reader, found, validation, known, by_files=by_files),
-        inputs=reader.describe(known.words),
-        sharing=sharing,
-    )
+        check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), f"{_WHERE}={config.data.where}")
+    known = survey(reader, *chosen, memory=config.checkpoint.directory, writes=config.cluster.leads)
+    return RecordFiles(reader, *chosen, known)
 
 
 def _named(classes: Sequence[str]) -> str:
@@ -180,47 +141,10 @@ def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader
         ) from None
 
 
-def _sharing(config: Config, found: Found) -> tuple[bool, str]:
-    """Whether workers divide the files, and the message about it.
-
-    Raises:
-        UsageError: file sharding, and files that cannot be divided.
-    """
-    workers = _workers(config)
-    shared = config.strategy == "MultiWorkerMirrored" and workers > 1
-    count = len(found.paths)
-    if not shared or config.data.shard == "data" or (config.data.shard == AUTO and count % workers):
-        return False, _BY_EXAMPLES
-    if count % workers:
-        fitting = f"{workers}, {2 * workers}, {3 * workers}, …"
-        raise UsageError(
-            f"--shard=file: {count} files cannot be divided among {workers} workers; "
-            f"give {fitting} files, or --shard=data"
-        )
-    return (
-        True,
-        f"file: each worker reads {count // workers} of {count} files; the order depends on the number of workers",
-    )
-
-
-def _workers(config: Config) -> int:
-    return config.cluster.count("chief") + config.cluster.count("worker")
-
-
-def _idle_workers(config: Config, records: Sequence[int]) -> list[int]:
-    """The workers whose files hold no record to learn from.
-
-    Args:
-        records: of each file.
-    """
-    workers = _workers(config)
-    return [worker for worker in range(workers) if not sum(records[worker::workers])]
-
-
-def _cached(config: Config, source: Images | RecordFiles) -> Pipeline:
+def _cached(config: Config, source: Images | RecordFiles) -> FullBatches:
     wanted = config.data.cache
     size = _decoded_bytes(source)
-    if source.by_files or wanted == NONE or (wanted == AUTO and size > FEW_BYTES):
+    if wanted == NONE or (wanted == AUTO and size > FEW_BYTES):
         return source
     log.log(
         config.cluster.common_log_level,

@@ -1,4 +1,4 @@
-"""An exported model as files: published whole, measured, and described for those who ask. Standard library alone."""
+"""Numbered versions of an exported model: published whole, measured, described. Standard library alone."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Exported models in a bucket: `<version>/...`, and `<version>.complete`, which is written last. No TensorFlow.
+"""Numbered versions of an exported model in a bucket: `<version>/...`, and `<version>.complete`, written last.
 
 A version without a marker does not count: its upload goes on, or was cut off. `<version>.writer` claims a version, so
 that two jobs that export to one URL at once get one each.

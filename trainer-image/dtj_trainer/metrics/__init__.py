@@ -1,1 +1,0 @@
-"""The numbers of a run: how they are added up, and where they are shown."""
