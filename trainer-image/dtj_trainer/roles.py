@@ -199,9 +199,9 @@ def _run(context: TaskContext) -> Run:
     from dtj_trainer.training.reporting import Run
 
     config = context.config
-    task, data = problem.prepare(config)
+    model, data = problem.prepare(config)
     context.startup.lap("data")
-    return Run(context=context, task=task, data=data)
+    return Run(context=context, model=model, data=data)
 
 
 def _run_in_time(context: TaskContext) -> Run:

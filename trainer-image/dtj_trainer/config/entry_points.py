@@ -80,7 +80,7 @@ class UserCode(Options):
     )  # fmt: skip
     class_weights: tuple[float, ...] = option(
         "--class-weights", parse=_class_weights, default=(), metavar="LIST",
-        help="weight in the loss of each class of a --model, such as 0:1,1:2.5, as class_weight in Keras' fit",
+        help="weight in the loss of each class, such as 0:1,1:2.5, as class_weight in Keras' fit",
     )  # fmt: skip
     shuffle: bool = option(
         "--no-shuffle", parse=lambda _: False, default=True, metavar=None,
@@ -94,8 +94,6 @@ class UserCode(Options):
     def __post_init__(self) -> None:
         if self.loss and not self.model:
             raise UsageError(f"{self.given['loss']}: a task has its own loss; give --model, or leave it out")
-        if self.class_weights and not self.model:
-            raise UsageError(f"{self.given['class_weights']}: the tasks that ship have none; give --model as well")
         if not self.shuffle and not self.data:
             raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
 

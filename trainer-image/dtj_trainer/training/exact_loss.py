@@ -24,14 +24,14 @@ _BY_WEIGHT = "mean_with_sample_weight"
 class GlobalBatchLoss:
     """What one loss gives for a replica's share of a batch; `keras_loss` is the Loss to compile the model with."""
 
-    def __init__(self, name: str, loss: Any, *, batch: int | None) -> None:
+    def __init__(self, name: str, loss: Any, *, batch: Callable[[], int | None]) -> None:
         """Args:
         name: of the model, for a refusal.
         loss: a name, a function, a Loss; None for an output without one.
-        batch: global batch size; None: each replica has whole batches, of any size.
+        batch: gives the global batch size; None: each replica has whole batches, of any size.
         """
         self._name = name
-        self.batch = batch
+        self._batch = batch
         self.loss = loss
         self.keras_loss = _made(self)
         self._parts: Parts | None = None
@@ -117,10 +117,11 @@ class GlobalBatchLoss:
                 f"{self._name}: its loss gives one number for a whole batch; return one for each example, "
                 "so that weights, masks and replicas can divide it"
             )
-        if self.batch is None or self._parts is Parts.SUM or tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        batch = self._batch()
+        if batch is None or self._parts is Parts.SUM or tf.distribute.get_strategy().num_replicas_in_sync == 1:
             return value
         rows = tf.shape(tf.nest.flatten(outputs)[0])[0]
-        return value * tf.cast(rows, value.dtype) / tf.cast(self.batch, value.dtype)
+        return value * tf.cast(rows, value.dtype) / tf.cast(batch, value.dtype)
 
     def _reduced(self, values: Tensor, mask: Tensor, weights: Tensor, reduction: str) -> Tensor:
         count = tf.cast(tf.size(values), values.dtype)
@@ -143,16 +144,17 @@ class GlobalBatchLoss:
         if floats is not None:
             elements = tf.reduce_sum(floats) * count / tf.cast(tf.size(floats), values.dtype)
             return tf.math.divide_no_nan(total, self._over_replicas(elements))
-        if self.batch is None:
+        batch = self._batch()
+        if batch is None:
             return tf.math.divide_no_nan(total, count)
         # All examples are of one shape: what the global batch has needs no question to the other replicas.
         each = tf.math.divide_no_nan(count, tf.cast(tf.shape(values)[0], values.dtype))
-        return tf.math.divide_no_nan(total, each * self.batch)
+        return tf.math.divide_no_nan(total, each * batch)
 
     def _over_replicas(self, value: Tensor) -> Tensor:
         value = tf.stop_gradient(value)
         context = tf.distribute.get_replica_context()
-        if self.batch is None or context is None or context.num_replicas_in_sync == 1:
+        if self._batch() is None or context is None or context.num_replicas_in_sync == 1:
             return value
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 

@@ -115,9 +115,11 @@ def losses_that_grow(model: Any, inputs: Any) -> tuple[float, float] | None:
 
     A weight's penalty is the same for both. What draws random numbers may differ a little.
     """
-    more = tf.nest.map_structure(lambda one: tf.concat([one] * _TIMES, 0), inputs)
-    (few, many), draws = (_added(model, examples) for examples in (inputs, more)), _draws(model)
-    for one, other in zip(few, many, strict=False):
+    few = _added(model, inputs)
+    if not few:
+        return None
+    more, draws = tf.nest.map_structure(lambda one: tf.concat([one] * _TIMES, 0), inputs), _draws(model)
+    for one, other in zip(few, _added(model, more), strict=False):
         limit = (_TIMES / 2 - 1) * abs(one) + 1e-6 if draws else 1e-3 * abs(one) + 1e-6
         if abs(other - one) > limit:
             return one, other

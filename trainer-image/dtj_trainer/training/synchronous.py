@@ -33,7 +33,6 @@ from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.tasks.aggregation import ByExample, Objective
 from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
@@ -156,7 +155,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
-        model = run.task.build_model(keras, run.data)
+        model = run.model.build(run.data)
         if config.strategy == "CentralStorage":
             _check_for_central_storage(model)
         made = optimizers.make(model, config.learning, total_steps=course.total_steps)
@@ -198,10 +197,13 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
             differs=run.validation_data.differs_from_checkpoint(),
             error=lambda where: run.validation_data.not_those_of_checkpoint(store.path(), where),
         )  # fmt: skip
-    objective = _objective(run, strategy, model, optimizer, batch=batch)
+    with strategy.scope():
+        # Losses that Keras computes need the optimizer that it will have.
+        model.optimizer = optimizer
+        objective = run.model.objective(model, run.data, batch=batch)
     inner = SynchronousLoop(
-        strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        max_steps=config.steps_per_call, objective=objective, skips=config.on_nan == SKIP,
+        strategy=strategy, objective=objective, model=model, optimizer=optimizer, step=step,
+        max_steps=config.steps_per_call, skips=config.on_nan == SKIP,
     )  # fmt: skip
     actions = load_actions(config.user_code.actions, model, total_steps=course.total_steps)
     validations = None
@@ -245,17 +247,6 @@ def _store(state: State, config: Config) -> Store:
         mirror=mirror_of(config.checkpoint),
         writes=config.cluster.leads,
     )
-
-
-def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: int) -> Objective:
-    own = getattr(run.task, "objective", None)
-    with strategy.scope():
-        if own is None:
-            return ByExample(run.task, model, batch=batch)
-        # Losses that Keras computes need the optimizer that it will have.
-        model.optimizer = optimizer
-        objective: Objective = own(model, run.data, batch=batch)
-        return objective
 
 
 def _check_for_central_storage(model: Any) -> None:
