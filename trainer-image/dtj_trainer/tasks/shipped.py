@@ -54,13 +54,13 @@ class _Head:
     """The end of a model."""
 
     units: int
-    loss: Callable[[ModuleType], Any]
+    loss: Any
     answer: Callable[[Tensor], dict[str, Tensor]]
 
 
 def image_classification(data: Source, library: ModuleType) -> Shipped:
     """Two convolutions, one hidden layer: 151,306 weights for 8x8 images and 10 classes."""
-    head, layers = _of_classes(data), library.layers
+    head, layers = _of_classes(data, library), library.layers
 
     def stack() -> Sequence[Any]:
         return [
@@ -72,7 +72,7 @@ def image_classification(data: Source, library: ModuleType) -> Shipped:
             layers.Dense(head.units),
         ]
 
-    return Shipped(build=_builder(library, data, stack, head), data=data, serving=Serving(answer=head.answer))
+    return _fitted(library, data, stack, head)
 
 
 def tabular_classification(data: Source, library: ModuleType) -> Shipped:
@@ -80,7 +80,7 @@ def tabular_classification(data: Source, library: ModuleType) -> Shipped:
     columns = Moments()
     for inputs, _ in training_examples(data):
         columns.add(inputs)
-    return _tabular(data, library, _of_classes(data), inputs=columns)
+    return _tabular(data, library, _of_classes(data, library), inputs=columns)
 
 
 def tabular_regression(data: Source, library: ModuleType) -> Shipped:
@@ -89,11 +89,8 @@ def tabular_regression(data: Source, library: ModuleType) -> Shipped:
     for inputs, labels in training_examples(data):
         columns.add(inputs)
         numbers.add(labels.reshape(-1, 1))
-    head = _Head(
-        units=1,
-        loss=lambda library: library.losses.MeanSquaredError(),
-        answer=lambda outputs: {"value": outputs[:, 0]},
-    )
+    loss = library.losses.MeanSquaredError()
+    head = _Head(units=1, loss=loss, answer=lambda outputs: {"value": outputs[:, 0]})
     return _tabular(data, library, head, inputs=columns, labels=numbers)
 
 
@@ -119,7 +116,7 @@ def _tabular(
             found.append(_scaling(library, scale=labels.deviation, offset=labels.mean, name="in_units"))
         return found
 
-    return Shipped(build=_builder(library, data, stack, head), data=data, serving=Serving(answer=head.answer))
+    return _fitted(library, data, stack, head)
 
 
 def _scaling(library: ModuleType, *, scale: npt.NDArray[Any], offset: npt.NDArray[Any], name: str) -> Any:
@@ -155,7 +152,7 @@ def text_classification(data: Source, library: ModuleType) -> Shipped:
     trained model itself never sees a string, so it runs on devices and servers that know none.
     """
     vocabulary = Vocabulary(most_frequent((texts for texts, _ in training_examples(data)), most=_MAX_WORDS))
-    head, layers, encode = _of_classes(data), library.layers, partial(vocabulary.encode, length=_LENGTH)
+    head, layers, encode = _of_classes(data, library), library.layers, partial(vocabulary.encode, length=_LENGTH)
 
     def stack() -> Sequence[Any]:
         return [layers.Embedding(len(vocabulary), 32), layers.LSTM(32), layers.Dense(head.units)]
@@ -163,16 +160,8 @@ def text_classification(data: Source, library: ModuleType) -> Shipped:
     spec = tf.TensorSpec((None, _LENGTH), tf.int32)
     # A pipeline stays one that workers and a tf.data service can divide.
     encoded = data.map_inputs(encode, spec) if isinstance(data, Pipeline) else Encoded(data, encode, spec)
-    return Shipped(
-        build=_builder(library, encoded, stack, head, dtype="int32"),
-        data=encoded,
-        serving=Serving(
-            answer=head.answer,
-            spec=tf.TensorSpec((None,), tf.string),
-            encode=encode,
-            files={"vocabulary.txt": vocabulary.text()},
-        ),
-    )
+    served = {"spec": tf.TensorSpec((None,), tf.string), "files": {"vocabulary.txt": vocabulary.text()}}
+    return _fitted(library, encoded, stack, head, dtype="int32", encode=encode, **served)
 
 
 class Encoded:
@@ -204,28 +193,41 @@ class Encoded:
         return stream.map(encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
 
-def _builder(
-    library: ModuleType, data: Source, layers: Callable[[], Sequence[Any]], head: _Head, *, dtype: str = "float32"
-) -> Callable[[], Any]:
+def _fitted(
+    library: ModuleType,
+    data: Source,
+    layers: Callable[[], Sequence[Any]],
+    head: _Head,
+    *,
+    dtype: str = "float32",
+    **serving: Any,
+) -> Shipped:
+    """A task whose model is a stack of layers.
+
+    Args:
+        dtype: of the inputs.
+        serving: what of `Serving` is not as the model itself.
+    """
+
     def build() -> Any:
         model = library.Sequential([library.layers.Input(data.input_spec.shape[1:], dtype=dtype), *layers()])
-        model.compile(loss=head.loss(library))
+        model.compile(loss=head.loss)
         model.optimizer = None
         return model
 
-    return build
+    return Shipped(build=build, data=data, serving=Serving(answer=head.answer, **serving))
 
 
-def _of_classes(data: Source) -> _Head:
+def _of_classes(data: Source, library: ModuleType) -> _Head:
     label = data.validation(batch=1).element_spec[1].shape
     by_shares = label.rank == 2 and label[1] > 1
     classes = len(data.classes) or _count_classes(data)
     if classes == 2 and not by_shares:
-        return _Head(units=1, loss=_two_classes, answer=_answer_one_of_two)
+        return _Head(units=1, loss=_two_classes(library), answer=_answer_one_of_two)
     kind = "CategoricalCrossentropy" if by_shares else "SparseCategoricalCrossentropy"
     return _Head(
         units=classes,
-        loss=lambda library: getattr(library.losses, kind)(from_logits=True),
+        loss=getattr(library.losses, kind)(from_logits=True),
         answer=lambda outputs: {"probabilities": tf.nn.softmax(outputs), "class": tf.argmax(outputs, axis=-1)},
     )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -30,7 +31,6 @@ class Measured(Mapping[str, float]):
     def __init__(self, sums: Any, means: Callable[[Any], Mapping[str, float]]) -> None:
         self._sums = np.asarray(sums, np.float64)
         self._means = means
-        self._values: Mapping[str, float] | None = None
 
     def __add__(self, other: "Measured") -> "Measured":
         return Measured(self._sums + other._sums, self._means)
@@ -44,11 +44,9 @@ class Measured(Mapping[str, float]):
     def __len__(self) -> int:
         return len(self._found)
 
-    @property
+    @cached_property
     def _found(self) -> Mapping[str, float]:
-        if self._values is None:
-            self._values = self._means(self._sums)
-        return self._values
+        return self._means(self._sums)
 
 
 def flat(values: Iterable[Tensor]) -> list[Tensor]:

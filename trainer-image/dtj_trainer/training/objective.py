@@ -136,7 +136,7 @@ class CompiledObjective:
             self._exact.append(
                 GlobalBatchLoss(str(self._name), loss, batch=lambda: None if self._divides else self._batch)
             )
-            return self._exact[-1].keras_loss
+            return self._exact[-1]
 
         model = self._model
         before = keras3.losses_of(model)
