@@ -38,13 +38,16 @@ from dtj_trainer.datasets import digits
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks.shipped import image_classification
+from dtj_trainer.training.model import ModelFactory
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.synchronous import train
 
 BATCH = 64
 STEPS_PER_CALL = 20
 FIRST_GUESS = 200
-TASK, DATA = image_classification(Arrays(digits()))
+TASK = image_classification(Arrays(digits()), keras)
+DATA = TASK.data
+FACTORY = ModelFactory("--task=image-classification", TASK.build, DATA, loss=None)
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def train_with(progress_store: ProgressStore, steps: int, *, steps_per_call: int
     """A whole training of ours, of about this many steps."""
     config = configuration(steps, steps_per_call=steps_per_call)
     context = TaskContext(config=config, progress_store=progress_store, termination=Termination(leave=os._exit))
-    run = Run(context=context, task=TASK, data=DATA)
+    run = Run(context=context, model=FACTORY, data=DATA)
     train(run, tf.distribute.OneDeviceStrategy("CPU:0"))
 
 
@@ -145,7 +148,7 @@ def configuration(steps: int, *, steps_per_call: int) -> Config:
 
 def bare_loop(steps_per_call: int) -> tuple[Any, Callable[[Any], Any]]:
     """The batches, and a function that takes so many steps on them and does nothing else."""
-    model, optimizer = TASK.build_model(keras, DATA), keras.optimizers.Adam(0.003)
+    model, optimizer = TASK.build(), keras.optimizers.Adam(0.003)
     optimizer.build(model.trainable_variables)
 
     @tf.function(reduce_retracing=True)
@@ -177,7 +180,7 @@ def bare(steps: int, *, steps_per_call: int) -> Pace:
 
 def fit(steps: int, *, steps_per_call: int) -> Pace:
     """Keras' own loop, with as many steps an execution."""
-    model = TASK.build_model(keras, DATA)
+    model = TASK.build()
     model.compile(
         optimizer=keras.optimizers.Adam(0.003),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

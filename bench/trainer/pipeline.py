@@ -91,7 +91,7 @@ def pipeline(micro_batches: int, devices: list[str]) -> Any:
     layout = Layout(stages=STAGES, micro_batches=micro_batches, first_layers=(FIRST_OF_THE_LAST,))
     stages = make_stages(model, cut(model, layout), devices, lambda: keras.optimizers.SGD(0.01))
     step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    made = PipelineStep(layout=layout, task=task, stages=stages, step=step, batch=BATCH)
+    made = PipelineStep(layout=layout, model=task, stages=stages, step=step, batch=BATCH)
     iterator = iter(task.batches())
     made.run(iterator, 1)
 

@@ -118,9 +118,9 @@ class Harness:
         config = parse(argv, {"DTJ_JOB_NAME": "parity", **environ})
         entry_points.check(config.user_code)
         store = ProgressStore()
-        task, data = problem.prepare(config)
+        model, data = problem.prepare(config)
         context = TaskContext(config=config, progress_store=store, termination=Stop(store, stop))  # type: ignore[arg-type]
-        run = Run(context=context, task=task, data=data)
+        run = Run(context=context, model=model, data=data)
         others = {"Pipeline": "pipeline_parallel.leader", "ParameterServer": "training.parameter_server"}
         module = importlib.import_module(f"dtj_trainer.{others.get(config.strategy, 'training.synchronous')}")
         with _finishing(module) as found:

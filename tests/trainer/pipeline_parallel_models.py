@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import keras
@@ -25,6 +26,7 @@ from dtj_trainer.pipeline_parallel.graph_cut import cut
 from dtj_trainer.pipeline_parallel.stages import Stage, make_stages, weights_of
 from dtj_trainer.pipeline_parallel.step import PipelineStep
 from dtj_trainer.tasks.shipped import image_classification
+from dtj_trainer.training.model import ModelFactory
 from dtj_trainer.training.synchronous_step import SynchronousLoop
 
 BATCH = 48
@@ -34,7 +36,13 @@ RATE = 0.0005
 EPSILON = 1e-5
 """Adam's own 1e-7 makes whole steps of the rounding errors of gradients near zero: after a hundred steps, losses of one
 model differ by 2e-5 on some processors, which says nothing of the pipeline. With this they differ by 4e-7."""
-TASK, DATA = image_classification(Arrays(digits()))
+DATA = Arrays(digits())
+
+
+@cache
+def factory() -> ModelFactory:
+    """Of the model for digits. To make it runs TensorFlow, which has to know its devices before."""
+    return ModelFactory("--task=image-classification", image_classification(DATA, keras).build, DATA, loss=None)
 
 
 def adam() -> Any:
@@ -45,13 +53,13 @@ def adam() -> Any:
 class Harness:
     """A pipeline over logical devices."""
 
-    def __init__(self, model: Any, *, stages: int, micro_batches: int, task: Any = TASK) -> None:
+    def __init__(self, model: Any, *, stages: int, micro_batches: int) -> None:
         layout = Layout(stages=stages, micro_batches=micro_batches, first_layers=())
         devices = [f"/CPU:{stage}" for stage in range(stages)]
         parts = cut(model, layout)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.stages: tuple[Stage, ...] = make_stages(model, parts, devices, adam)
-        self.pipeline = PipelineStep(layout=layout, task=task, stages=self.stages, step=self.step, batch=BATCH)
+        self.pipeline = PipelineStep(layout=layout, model=factory(), stages=self.stages, step=self.step, batch=BATCH)
 
     def gradients(self, inputs: Any, labels: Any) -> list[Any]:
         """Of the trainable weights, in the model's order."""
@@ -65,13 +73,13 @@ class Harness:
 
 def cnn() -> Any:
     keras.utils.set_random_seed(1)
-    return TASK.build_model(keras, DATA)
+    return factory().build(DATA)
 
 
 def plain_gradients(model: Any, inputs: Any, labels: Any) -> list[Any]:
     """One tape over the whole model and the whole batch."""
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(TASK.compute_metrics(model(inputs, training=True), labels)["loss"])
+        loss = tf.reduce_mean(factory().compute_metrics(model(inputs, training=True), labels)["loss"])
     return [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
 
 
@@ -112,8 +120,10 @@ def _losses_of_one_device() -> Iterator[float]:
         optimizer = adam()
         optimizer.build(model.trainable_variables)
         step = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+        model.optimizer = optimizer
+        objective = factory().objective(model, DATA, batch=BATCH)
     loop = SynchronousLoop(
-        strategy=strategy, task=TASK, model=model, optimizer=optimizer, step=step, batch=BATCH, max_steps=1
+        strategy=strategy, objective=objective, model=model, optimizer=optimizer, step=step, max_steps=1
     )
     iterator = iter(strategy.experimental_distribute_dataset(DATA.batches(batch=BATCH, seed=3)))
     for _ in range(100):
@@ -190,7 +200,7 @@ def penalties() -> Mapping[str, float]:
     """The decay of weights counts once, however many micro-batches there are."""
     model, (inputs, labels) = penalised(), batch()
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(TASK.compute_metrics(model(inputs, training=True), labels)["loss"]) + tf.add_n(
+        loss = tf.reduce_mean(factory().compute_metrics(model(inputs, training=True), labels)["loss"]) + tf.add_n(
             model.losses
         )
     whole = [g.numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]

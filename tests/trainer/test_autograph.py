@@ -13,7 +13,7 @@ def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
     import tensorflow as tf
 
     from dtj_trainer.config.entry_points import Name
-    from dtj_trainer.user_code.model import OwnTask
+    from dtj_trainer.training.model import ModelFactory
 
     def loss(labels: Any, outputs: Any) -> Any:
         errors = tf.abs(outputs - labels)
@@ -26,10 +26,11 @@ def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
         model.compile(optimizer="sgd", loss=loss)
         return model
 
-    data: Any = SimpleNamespace(name="points", input_spec=tf.TensorSpec((None, 1), tf.float32))
-    task = OwnTask(Name(flag="--model", module="mine", function="model"), build, data, loss=None)
+    examples = tf.data.Dataset.from_tensors((tf.zeros((2, 1)), tf.zeros((2, 1))))
+    data: Any = SimpleNamespace(name="points", input_spec=examples.element_spec[0], validation=lambda batch: examples)
+    factory = ModelFactory(Name(flag="--model", module="mine", function="model"), build, data, loss=None)
     compute_metrics = tf.function(
-        lambda outputs: task.compute_metrics(outputs, tf.constant([0.0]))["loss"], autograph=False
+        lambda outputs: factory.compute_metrics(outputs, tf.constant([0.0]))["loss"], autograph=False
     )
     assert [compute_metrics(tf.constant([[output]])).numpy() for output in (0.5, 3.0)] == [[0.5], [1.0]]
 

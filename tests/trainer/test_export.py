@@ -240,17 +240,17 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
     from dtj_trainer.datasets import LOAD
     from dtj_trainer.export import tflite
     from dtj_trainer.export.saved_model import save
-    from dtj_trainer.tasks.shipped import PREPARE
+    from dtj_trainer.tasks.shipped import FIT
     from trainer import rest
 
     raw = Arrays(LOAD[dataset]())
-    fitted, data = PREPARE[task](raw)
-    model = fitted.build_model(keras, data)
-    path = save(fitted, model, data, tmp_path, job="any")
+    fitted = FIT[task](raw, keras)
+    model, data = fitted.build(), fitted.data
+    path = save(model, fitted.serving, data.input_spec, tmp_path, job="any")
     serve = signature(path)
     sent, _ = next(iter(raw.validation(batch=3)))
     prepared, _ = next(iter(data.validation(batch=3)))
-    wanted = fitted.serving_outputs(model(prepared, training=False))
+    wanted = fitted.serving.answer(model(prepared, training=False))
 
     instances = [item.decode() for item in sent.numpy()] if sent.dtype == tf.string else sent.numpy().tolist()
     columns = rest.predict(serve, {"inputs": instances})["outputs"]
@@ -294,18 +294,12 @@ def test_whole_numbers_that_a_model_is_trained_on_are_served_as_such(tmp_path: P
     import keras
     import tensorflow as tf
 
-    from dtj_trainer.export.saved_model import save
+    from dtj_trainer.export.saved_model import Serving, save
 
-    class Tokens:
-        serving = None
-        input_spec = tf.TensorSpec((None, 4), tf.int64)
-
-        def serving_outputs(self, outputs: Any) -> dict[str, Any]:
-            return {"score": outputs}
-
+    serving, given = Serving(answer=lambda outputs: {"score": outputs}), tf.TensorSpec((None, 4), tf.int64)
     layers = keras.layers
     model = keras.Sequential([layers.Input((4,), dtype="int64"), layers.Embedding(9, 2), layers.Flatten()])
-    spec = signature(save(Tokens(), model, Tokens(), tmp_path, job="tokens")).structured_input_signature[1]["inputs"]
+    spec = signature(save(model, serving, given, tmp_path, job="tokens")).structured_input_signature[1]["inputs"]
     assert (spec.dtype, spec.shape.as_list()) == (tf.int64, [None, 4])
 
 
@@ -314,17 +308,11 @@ def test_a_converted_model_that_answers_otherwise_is_refused(tmp_path: Path, mon
     import tensorflow as tf
 
     from dtj_trainer.export import tflite
-    from dtj_trainer.export.saved_model import save
+    from dtj_trainer.export.saved_model import Serving, save
 
-    class Numbers:
-        serving = None
-        input_spec = tf.TensorSpec((None, 2), tf.float32)
-
-        def serving_outputs(self, outputs: Any) -> dict[str, Any]:
-            return {"score": outputs}
-
+    serving, given = Serving(answer=lambda outputs: {"score": outputs}), tf.TensorSpec((None, 2), tf.float32)
     model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-    path = save(Numbers(), model, Numbers(), tmp_path, job="numbers")
+    path = save(model, serving, given, tmp_path, job="numbers")
     whole = tf.lite.TFLiteConverter.from_saved_model  # which loses the weights, as the module under test says
     monkeypatch.setattr(
         tf.lite.TFLiteConverter,

@@ -13,8 +13,8 @@ from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.held_out_examples import HeldOut
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.evaluation import Evaluation
+from dtj_trainer.training.model import ModelFactory
 from dtj_trainer.user_code.dataset import OwnData
-from dtj_trainer.user_code.model import OwnTask
 from dtj_trainer.user_code.session_state import check_keras
 
 FEATURES, CLASSES = 6, 3
@@ -60,8 +60,8 @@ def made(kind: Any = tf_keras.Model, **compiled: Any) -> Any:
 def evaluation(build: Callable[[], Any]) -> Evaluation:
     """Of a model that parameter servers have trained."""
     name = Name(flag="--model", module="mine", function="model")
-    task = OwnTask(name, build, DATA, loss=None, strategy="ParameterServer")
-    return Evaluation(task, task.build_model(tf_keras, DATA), HeldOut(DATA, "--data=mine:data"), batch=16)
+    factory = ModelFactory(name, build, DATA, loss=None, strategy="ParameterServer")
+    return Evaluation(factory, factory.build(DATA), HeldOut(DATA, "--data=mine:data"), batch=16)
 
 
 def metrics() -> Any:

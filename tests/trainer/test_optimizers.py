@@ -110,7 +110,7 @@ def test_a_compiled_model_scales_its_loss_only_if_it_was_compiled_so(scales: boo
 
     from dtj_trainer.config.entry_points import Name
     from dtj_trainer.training import optimizers
-    from dtj_trainer.user_code.model import OwnTask
+    from dtj_trainer.training.model import ModelFactory
 
     def build() -> Any:
         model = model_of(keras)
@@ -118,10 +118,11 @@ def test_a_compiled_model_scales_its_loss_only_if_it_was_compiled_so(scales: boo
         model.compile("sgd", "mse", auto_scale_loss=scales)
         return model
 
-    data: Any = SimpleNamespace(name="points", input_spec=tf.TensorSpec((None, 3), tf.float32))
-    task = OwnTask(Name(flag="--model", module="mine", function="build"), build, data, loss=loss)
+    examples = tf.data.Dataset.from_tensors((tf.zeros((2, 3)), tf.zeros((2, 1))))
+    data: Any = SimpleNamespace(name="points", input_spec=examples.element_spec[0], validation=lambda batch: examples)
+    factory = ModelFactory(Name(flag="--model", module="mine", function="build"), build, data, loss=loss)
     for argv in ([], ["--learning-rate=0.5"]):
-        made = optimizers.make(task.build_model(keras, data), asked(*argv), total_steps=STEPS)
+        made = optimizers.make(factory.build(data), asked(*argv), total_steps=STEPS)
         assert isinstance(made.optimizer, keras.optimizers.LossScaleOptimizer) == scales
 
 

@@ -1,7 +1,7 @@
 """Which examples of a user's own a built-in task learns from; all others end in one line."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -19,11 +19,11 @@ NUMBERS = np.arange(40) % 3
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    def prepare(task: str, *parts: Any) -> Any:
+    def prepare(task: str, *parts: Any, options: Sequence[str] = ()) -> Any:
         module = ModuleType("mine")
         module.data = lambda: tf.data.Dataset.from_tensor_slices(parts)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "mine", module)
-        return problem.prepare(parse([f"--task={task}", "--data=mine:data"], {}))[0]
+        return problem.prepare(parse([f"--task={task}", "--data=mine:data", *options], {}))
 
     return prepare
 
@@ -42,14 +42,15 @@ def refusal(prepared: Callable[..., Any], task: str, *parts: Any) -> str:
     [NUMBERS, NUMBERS[:, None], NUMBERS.astype("float32"), np.eye(3, dtype="int64")[NUMBERS], np.full((40, 3), 1 / 3)],
 )
 def test_each_way_to_say_one_of_three_classes_makes_three(prepared: Callable[..., Any], labels: Any) -> None:
-    task = prepared("tabular-classification", ROWS, labels)
-    assert task.serving_outputs(tf.zeros((2, 3)))["probabilities"].shape == (2, 3)
+    model, _ = prepared("tabular-classification", ROWS, labels)
+    assert model.serving.answer(tf.zeros((2, 3)))["probabilities"].shape == (2, 3)
 
 
 def test_a_class_of_held_out_examples_alone_counts(prepared: Callable[..., Any]) -> None:
     labels = NUMBERS % 2
     labels[4] = 2  # each fifth example is held out
-    assert prepared("tabular-classification", ROWS, labels).serving_outputs(tf.zeros((2, 3)))["class"].shape == (2,)
+    model, data = prepared("tabular-classification", ROWS, labels)
+    assert model.build(data).output_shape == (None, 3)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +70,23 @@ def test_labels_that_name_no_class_are_refused(prepared: Callable[..., Any], lab
     assert refusal(prepared, "tabular-classification", ROWS, labels).startswith(printed)
 
 
-def test_several_numbers_to_predict_and_weights_are_refused(prepared: Callable[..., Any]) -> None:
+def test_several_numbers_to_predict_are_refused(prepared: Callable[..., Any]) -> None:
     assert refusal(prepared, "tabular-regression", ROWS, ROWS[:, :2]) == (
         "gives labels of 2 numbers, and the task tabular-regression predicts one; choose one of them, or give a model "
         "of your own with --model"
     )
-    assert refusal(prepared, "tabular-classification", ROWS, NUMBERS, NUMBERS).startswith(
-        "gives examples with weights, which the task tabular-classification does not use"
-    )
+
+
+@pytest.mark.parametrize(("weights", "options"), [((NUMBERS,), ()), ((), ["--class-weights=0:0,1:1,2:2"])])
+def test_weights_of_examples_and_of_classes_count_in_the_loss(
+    prepared: Callable[..., Any], weights: Any, options: Sequence[str]
+) -> None:
+    model, data = prepared("tabular-classification", ROWS, NUMBERS, *weights, options=options)
+    built, (inputs, labels, counts) = model.build(data), next(iter(data.batches(batch=12, seed=0)))
+    assert counts.numpy().tolist() == labels.numpy().tolist()
+    loss, _ = model.objective(built, data, batch=12).loss(built(inputs), labels, counts, inputs)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, built(inputs))
+    assert float(loss) == pytest.approx(float(tf.reduce_sum(each * tf.cast(counts, tf.float32)) / 12), rel=1e-5)
 
 
 @pytest.mark.parametrize(

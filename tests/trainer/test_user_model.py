@@ -402,17 +402,15 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
 
 def learn_one_batch(*argv: str) -> None:
     """Loads the user's model and data in a process, and computes one batch."""
-    import keras
-
     from dtj_trainer import problem
     from dtj_trainer.config import entry_points
     from dtj_trainer.config.parsing import parse
 
     config = parse(argv, {})
     entry_points.check(config.user_code)
-    task, source = problem.prepare(config)
+    factory, source = problem.prepare(config)
     inputs, labels = next(iter(source.batches(batch=4, seed=0)))
-    task.compute_metrics(task.build_model(keras, source)(inputs), labels)
+    factory.compute_metrics(factory.build(source)(inputs), labels)
 
 
 def test_a_broken_model_ends_the_process_with_two_and_its_one_line(folder: Path) -> None:

@@ -284,10 +284,9 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(
     import tensorflow as tf
 
     from dtj_trainer.data.held_out_examples import HeldOut
-    from dtj_trainer.tasks.aggregation import ByExample
-    from dtj_trainer.tasks.heads import MultiClass
     from dtj_trainer.training import evaluation
     from dtj_trainer.training.evaluation import Validator
+    from dtj_trainer.training.objective import CompiledObjective
 
     class Few:
         validation_examples = 5
@@ -303,7 +302,7 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(
         strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         with strategy.scope():
             model = overfits.build()
-        objective = ByExample(MultiClass(2), model, batch=16)  # type: ignore[arg-type]
+            objective = CompiledObjective("few", model, Few(), batch=16, default=None)  # type: ignore[arg-type]
         validation_data = HeldOut(Few(), "few")  # type: ignore[arg-type]
         validator = Validator(strategy, model, objective, validation_data, batch=1, agree_on_data=[].append)
         found = validator(lambda: False, lambda: alive.append(True))

@@ -49,6 +49,8 @@ def test_no_word_of_a_long_text_is_read_beyond_the_length() -> None:
 
 
 def test_the_vocabulary_is_of_the_training_examples_alone() -> None:
+    import keras
+
     from dtj_trainer.data.full_batches import Arrays
     from dtj_trainer.datasets import Dataset, Split
     from dtj_trainer.tasks.shipped import text_classification
@@ -56,23 +58,22 @@ def test_the_vocabulary_is_of_the_training_examples_alone() -> None:
     training = Split(inputs=np.array([b"good one", b"bad one"], object), labels=np.array([1, 0]))
     validation = Split(inputs=np.array([b"excellent"], object), labels=np.array([1]))
     data = Arrays(Dataset(name="texts", training=training, validation=validation, classes=("bad", "good")))
-    task, source = text_classification(data)
-    ((numbers, labels),) = source.validation(batch=8)
+    task = text_classification(data, keras)
+    ((numbers, labels),) = task.data.validation(batch=8)
     assert set(numbers.numpy().ravel()) == {0, 1}
     assert labels.numpy().tolist() == [1]
-    assert task.serving is not None
     assert sorted(task.serving.encode(np.array(["good one"])).numpy()[0][-2:]) == [2, 4]
 
 
 def test_moments_of_a_source_are_those_of_its_training_examples() -> None:
     from dtj_trainer.data.full_batches import Arrays
     from dtj_trainer.datasets import diabetes
-    from dtj_trainer.tasks.statistics import MomentsOf, training_examples
+    from dtj_trainer.tasks.shipped import Moments, training_examples
 
     data = diabetes()
-    columns = MomentsOf()
+    columns = Moments()
     for inputs, _ in training_examples(Arrays(data)):
         columns.add(inputs)
     inputs = data.training.inputs.astype(np.float64)
-    np.testing.assert_allclose(columns.moments().mean, inputs.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(columns.moments().deviation, inputs.std(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(columns.mean, inputs.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(columns.deviation, inputs.std(axis=0), rtol=1e-9)

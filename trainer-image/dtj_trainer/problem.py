@@ -4,49 +4,63 @@ Made after the strategy, since measuring data runs TensorFlow, and MultiWorkerMi
 runs. It comes to the same in every task of a job.
 """
 
+import importlib
 import logging
+from types import ModuleType
+
+import keras
 
 from dtj_trainer import datasets
 from dtj_trainer.config.cluster import EVALUATOR
+from dtj_trainer.config.entry_points import Name
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.full_batches import Arrays, FullBatches
 from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs, check_labels
+from dtj_trainer.process.user_function import load
 from dtj_trainer.registry import TASKS
-from dtj_trainer.tasks import LearningTask, shipped
+from dtj_trainer.tasks import shipped
+from dtj_trainer.training.model import ModelFactory
 
 log = logging.getLogger(__name__)
 
 
-def prepare(config: Config) -> tuple[LearningTask, Source]:
-    """The task, and the source that feeds its model.
+def prepare(config: Config) -> tuple[ModelFactory, Source]:
+    """The model, and the source that feeds it.
 
     Raises:
         UsageError: the user's own model or data is not as it has to be.
     """
     data = _data(config)
-    if config.user_code.model:
-        from dtj_trainer.process.user_function import load
-        from dtj_trainer.user_code.model import OwnTask
-
-        task = OwnTask(
-            config.user_code.model, load(config.user_code.model), data,
-            loss=config.user_code.loss, strategy=config.strategy, log_level=config.cluster.common_log_level,
-        )  # fmt: skip
-        return task, _served(config, data)
     with diagnosing_data_errors(data):
-        if config.user_code.data:
-            check_inputs(config.task, data.input_spec, data.name)
-            check_labels(config.task, data)
-        fitted, source = shipped.PREPARE[config.task](data)
-    return fitted, _served(config, source)
+        if config.user_code.model:
+            name: Name | str = config.user_code.model
+            build, serving = load(config.user_code.model), None
+        else:
+            name = f"--task={config.task}"
+            if config.user_code.data:
+                check_inputs(config.task, data.input_spec, data.name)
+                check_labels(config.task, data)
+            fitted = shipped.FIT[config.task](data, _library(config))
+            build, data, serving = fitted.build, fitted.data, fitted.serving
+        data = _served(config, data)
+        model = ModelFactory(
+            name, build, data,
+            loss=config.user_code.loss, serving=serving, strategy=config.strategy,
+            log_level=config.cluster.common_log_level,
+        )  # fmt: skip
+    return model, data
+
+
+def _library(config: Config) -> ModuleType:
+    """The Keras of the models that ship."""
+    return importlib.import_module("tf_keras") if config.strategy == "ParameterServer" else keras
 
 
 def _data(config: Config) -> Source:
     if config.user_code.data:
-        from dtj_trainer.process.user_function import load
         from dtj_trainer.user_code.dataset import OwnData
 
         return OwnData(config.user_code.data, load(config.user_code.data), shuffle=config.user_code.shuffle)

@@ -50,4 +50,4 @@ TASKS: Mapping[str, TaskEntry] = MappingProxyType(
         ),
     }
 )
-"""Of `dtj_trainer.tasks.shipped.PREPARE`."""
+"""Of `dtj_trainer.tasks.shipped.FIT`."""

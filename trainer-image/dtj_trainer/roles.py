@@ -198,9 +198,9 @@ def _prepared(context: TaskContext, *, awaited: bool = True) -> Iterator[Run]:
 
     config = context.config
     with data_watch(config) if awaited else nullcontext():
-        task, data = problem.prepare(config)
+        model, data = problem.prepare(config)
         context.startup.lap("data")
     if awaited and config.data.service is not None:
         start_gate.wait_for_dispatcher(config, config.data.service)
     with diagnosing_data_errors(data):
-        yield Run(context=context, task=task, data=data)
+        yield Run(context=context, model=model, data=data)

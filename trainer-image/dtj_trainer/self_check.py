@@ -142,8 +142,8 @@ def _trainer() -> None:
     try:
         config = parse([*arguments, f"--checkpoint-dir={folder}"], {"DTJ_JOB_NAME": "self-check"})
         context = TaskContext(config=config, progress_store=ProgressStore(), termination=Termination(leave=os._exit))
-        task, source = problem.prepare(config)
-        synchronous.train(Run(context=context, task=task, data=source), _strategy())
+        factory, source = problem.prepare(config)
+        synchronous.train(Run(context=context, model=factory, data=source), _strategy())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

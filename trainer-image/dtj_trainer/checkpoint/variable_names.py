@@ -33,6 +33,12 @@ def of_model(model: Any, variables: Iterable[Any]) -> list[str]:
     return [found.get(id(one)) or _loose(_plain(one)) for one in variables]
 
 
+def of_layers(model: Any) -> Mapping[int, str]:
+    """Id of each layer next in a model -> its name in the paths of `of_model`."""
+    children = _layers(model)
+    return {id(child): name for child, name in zip(children, _names(model, children), strict=True)}
+
+
 def of_optimizer(optimizer: Any, state: Iterable[Any], weights: Iterable[tuple[Any, str]]) -> list[str]:
     """The names of the state of an optimizer of either Keras.
 

@@ -41,9 +41,7 @@ def check_labels(task: str, data: Source) -> None:
     Raises:
         UsageError: the labels are something else.
     """
-    _, spec, *weights = data.validation(batch=1).element_spec
-    if weights:
-        raise UsageError(f"{data.name}: gives examples with weights, which the task {task} does not use; {_OWN_MODEL}")
+    spec = data.validation(batch=1).element_spec[1]
     if not isinstance(spec, tf.TensorSpec) or spec.dtype == tf.string or spec.shape.rank not in (1, 2):
         raise UsageError(f"{data.name}: gives labels of {spec}, and the task {task} takes one number; {_OWN_MODEL}")
     columns = spec.shape[1] if spec.shape.rank == 2 else 1

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,7 @@ import tensorflow as tf
 from dtj_trainer import rng_state
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
-from dtj_trainer.data.source import Source
 from dtj_trainer.export.versions import new_draft, publish
-from dtj_trainer.tasks import LearningTask, Serving
 
 INPUT = "inputs"
 SIGNATURE = "serving_default"
@@ -21,6 +20,23 @@ ONE_EXAMPLE = "one_example"
 
 EXTRAS = "assets.extra"
 """Where a SavedModel holds files that are no part of its graph."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """How an exported model is called.
+
+    Attributes:
+        answer: from the model's outputs to what is answered, by name.
+        spec: tf.TensorSpec of a batch, where that is not what the model is trained on.
+        encode: from such a batch to one of the model's inputs, by TensorFlow operations alone.
+        files: name -> content of files to store next to the model, for clients that encode without TensorFlow.
+    """
+
+    answer: Callable[[Any], dict[str, Any]]
+    spec: Any = None
+    encode: Callable[[Any], Any] = lambda inputs: inputs
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> Any:
@@ -45,21 +61,23 @@ def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> An
     )
 
 
-def save(task: LearningTask, model: Any, data: Source, directory: Path, *, job: str) -> Path:
+def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) -> Path:
     """Writes `directory/<version>` whole or not at all, and returns it; the version is one above the highest.
 
     Its signature `serving_default` takes `inputs`, or each of several inputs by its name: a batch of what the model is
-    trained on, or of what the task serves instead. It answers what the task serves, by name. `one_example` answers the
-    same for one example of what the model is trained on.
+    trained on, or of what is served instead. `one_example` answers the same for one example of what the model is
+    trained on.
+
+    Args:
+        spec: of a batch that the model is trained on.
     """
-    serving = task.serving or Serving(spec=data.input_spec, encode=lambda inputs: inputs)
-
     forward, serves = rewritten(model), keras3.call_arguments(model, training=False)
-    serve = _signature(
-        serving.spec, None, lambda inputs: task.serving_outputs(forward(serving.encode(inputs), **serves))
-    )
-    serve_one = _signature(data.input_spec, 1, lambda inputs: task.serving_outputs(forward(inputs, **serves)))
 
+    def answer(inputs: Any) -> Any:
+        return serving.answer(forward(inputs, **serves))
+
+    serve = _signature(serving.spec or spec, None, lambda inputs: answer(serving.encode(inputs)))
+    serve_one = _signature(spec, 1, answer)
     module = tf.Module()
     module.model = model
     # Keras 3 reads them also where nothing is drawn, and leaves those of recurrent layers out of what is saved.

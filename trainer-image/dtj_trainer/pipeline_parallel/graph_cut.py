@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.compat import keras3
 from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
 from dtj_trainer.errors import UsageError
@@ -83,12 +84,12 @@ def segments(model: Any) -> tuple[Segment, ...]:
     for tensor, last in used.values():
         for place in range(made[id(tensor)] + 1, last + 1):
             crossing[place].append(tensor)
-    tied = _tied(nodes)
+    tied, names = _tied(nodes), variable_names.of_layers(model)
     # The first node is the input: what follows it belongs to the first link.
     begins = [1, *(place for place in range(2, len(nodes)) if place not in tied and _can_be_sent(crossing[place]))]
     return tuple(
         Segment(
-            name=nodes[begin].operation.name,
+            name=names.get(id(nodes[begin].operation), nodes[begin].operation.name),
             parameters=_parameters(nodes[begin:end]),
             enters=crossing[begin][0],
             leaves=crossing[end][0],

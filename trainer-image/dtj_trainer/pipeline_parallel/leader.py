@@ -100,7 +100,7 @@ class _Training:
         self.micro_batch = self.batch // self._layout.micro_batches
         course = Course(examples=run.data.examples, epochs=config.epochs, batch=self.batch)
         keras.utils.set_random_seed(config.seed)
-        model = run.task.build_model(keras, run.data)
+        model = run.model.build(run.data)
         self._parts = cut(model, self._layout)
         devices = _devices(self._layout)
         made = optimizers.make(model, config.learning, total_steps=course.total_steps)
@@ -125,7 +125,7 @@ class _Training:
             for stage in self.stages
         ]
         self._pipeline = PipelineStep(
-            layout=self._layout, task=run.task, stages=self.stages, step=self.counter,
+            layout=self._layout, model=run.model, stages=self.stages, step=self.counter,
             batch=self.batch, skips=config.on_nan == SKIP,
         )  # fmt: skip
 

@@ -16,8 +16,8 @@ import tensorflow as tf
 from dtj_trainer.config.cluster import Task
 from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.pipeline_parallel.stages import Stage
-from dtj_trainer.tasks import LearningTask
-from dtj_trainer.tasks.aggregation import Measured, means_by_example
+from dtj_trainer.training.metric_values import Measured, means_by_example
+from dtj_trainer.training.model import ModelFactory
 
 Tensor = Any
 
@@ -105,7 +105,7 @@ class PipelineStep:
     """Runs steps of one model over the stages of a layout."""
 
     def __init__(
-        self, *, layout: Layout, task: LearningTask, stages: Sequence[Stage], step: Any, batch: int,
+        self, *, layout: Layout, model: ModelFactory, stages: Sequence[Stage], step: Any, batch: int,
         skips: bool = False,
     ) -> None:  # fmt: skip
         """Args:
@@ -116,7 +116,7 @@ class PipelineStep:
         self._reading = _Work("/device:CPU:0")
         self._works = [_Work(stage.device) for stage in stages]
         self._layout = layout
-        self._task = task
+        self._model = model
         self._stages = stages
         self._step = step
         self._batch = batch
@@ -131,7 +131,7 @@ class PipelineStep:
         self._gradients_spoiled_by = int(spoiled_by)
         sums = [*found.numpy(), (steps - int(skipped)) * self._batch]
         return StepsTaken(
-            metrics=Measured(sums, partial(means_by_example, self._task.metrics)),
+            metrics=Measured(sums, partial(means_by_example, self._model.metrics)),
             not_finite_step=int(first) or None,
             not_finite_stage=self._name(int(place)),
             skipped=int(skipped),
@@ -160,7 +160,7 @@ class PipelineStep:
 
     @tf.function(reduce_retracing=True)
     def _run(self, iterator: Any, steps: Tensor, spoiled_by: Tensor) -> tuple[Tensor, ...]:
-        sums, not_finite = tf.zeros(len(self._task.metrics)), tf.constant(0, tf.int64)
+        sums, not_finite = tf.zeros(len(self._model.metrics)), tf.constant(0, tf.int64)
         place, skipped = tf.constant(-1, tf.int64), tf.constant(0, tf.int64)
         for number in tf.range(steps):
             self._reading.count()
@@ -324,11 +324,11 @@ class PipelineStep:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(sources)
                 output = stage_in_step.stage.call(stage_in_step.weights, stage_in_step.state, inputs, draw=draw)
-                metrics = self._task.compute_metrics(output.outputs, labels)
+                metrics = self._model.compute_metrics(output.outputs, labels)
                 loss = tf.reduce_sum(metrics["loss"]) / self._batch + output.penalty * stage_in_step.share
                 loss = loss if stage_in_step.scale is None else loss * stage_in_step.scale
             stage_in_step.state = output.state
-            sums = tf.stack([tf.reduce_sum(metrics[name]) for name in self._task.metrics])
+            sums = tf.stack([tf.reduce_sum(values) for values in metrics.values()])
             stage_in_step.finite.append(tf.math.is_finite(sums[0]))
             found = tape.gradient(loss, sources, unconnected_gradients=_ZERO)
             gradient = _settle(stage_in_step, found, inward=inward)

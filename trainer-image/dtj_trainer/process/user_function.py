@@ -36,7 +36,7 @@ def load(name: Name) -> Callable[[], Any]:
     return lambda: guarded(name, f"{name.function}()", function)
 
 
-def guarded(name: Name, what: str, call: Callable[[], Any]) -> Any:
+def guarded(name: Name | str, what: str, call: Callable[[], Any]) -> Any:
     """Calls what may run code of the user's.
 
     Raises:

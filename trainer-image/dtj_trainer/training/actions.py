@@ -11,7 +11,7 @@ from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
 from dtj_trainer.periodic import EverySteps
 from dtj_trainer.process.user_function import guarded, load
-from dtj_trainer.tasks.aggregation import Measured
+from dtj_trainer.training.metric_values import Measured
 
 
 @dataclass(frozen=True, kw_only=True)

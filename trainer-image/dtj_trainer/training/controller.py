@@ -16,9 +16,9 @@ from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.nonfinite import LIMIT, SKIP, on_which, workers_of
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.stall_watch import StallWatch
-from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Action, Pause
 from dtj_trainer.training.inner_loop import InnerLoop, StepResult
+from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.reporting import Reporter, Run, Summaries
 from dtj_trainer.training.stepping import Course, steps_within
 

@@ -17,8 +17,8 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.data.held_out_examples import HeldOut, Reading
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.errors import UsageError
-from dtj_trainer.tasks import LearningTask
-from dtj_trainer.tasks.aggregation import ByExample, Objective
+from dtj_trainer.training.model import ModelFactory
+from dtj_trainer.training.objective import CompiledObjective
 from dtj_trainer.training.stepping import steps_within
 
 BATCH = 512
@@ -30,12 +30,12 @@ _MAX_ROUNDS = 512
 class EvaluationStep:
     """What a batch of held-out examples adds to sums, and the metrics that follow from them."""
 
-    def __init__(self, model: Any, objective: Objective) -> None:
+    def __init__(self, model: Any, objective: CompiledObjective) -> None:
         """Args:
         objective: of the training, or one of whole batches.
         """
         self._objective = objective
-        self._own = getattr(objective, "test_step", None)
+        self._own = objective.test_step
         self._training = keras3.call_arguments(model, training=False)
         self._forward = rewritten(model)
         self.size: int = (self._own or objective).size
@@ -56,15 +56,18 @@ class EvaluationStep:
 class Evaluation:
     """Judges one model, as often as its weights have changed."""
 
-    def __init__(self, task: LearningTask, model: Any, validation_data: HeldOut, *, batch: int = BATCH) -> None:
+    def __init__(self, factory: ModelFactory, model: Any, validation_data: HeldOut, *, batch: int = BATCH) -> None:
         """Args:
         batch: examples that the model takes at once.
         """
         self._validation_data = validation_data
         self._batch = batch
-        own = getattr(task, "objective", None)
-        objective = ByExample(task, model, batch=None) if own is None else own(model, validation_data.data, batch=None)
-        self._evaluate = getattr(objective, "evaluate", None) or _by_sums(EvaluationStep(model, objective))
+        self._evaluate: Callable[[Iterable[Any]], dict[str, float]]
+        if keras_compat.is_of_tf_keras(model):
+            self._evaluate = factory.keras_evaluation(model).evaluate
+        else:
+            objective = factory.objective(model, validation_data.data, batch=None)
+            self._evaluate = _by_sums(EvaluationStep(model, objective))
 
     def __call__(self, *, batch_done: Callable[[], object] = lambda: None) -> dict[str, float]:
         """Judges every held-out example once, in batches, on this process's own devices.
@@ -93,11 +96,6 @@ def _by_sums(step: EvaluationStep) -> Callable[[Iterable[Any]], dict[str, float]
     return lambda batches: step.means(sum(sums(examples).numpy().astype("float64") for examples in batches))
 
 
-def evaluate(task: LearningTask, model: Any, validation_data: HeldOut, *, batch: int = BATCH) -> dict[str, float]:
-    """Judges every held-out example once; see `Evaluation`."""
-    return Evaluation(task, model, validation_data, batch=batch)()
-
-
 class Validator:
     """Evaluates the model that workers train, as often as its weights have changed. All have to call it together.
 
@@ -110,7 +108,7 @@ class Validator:
         self,
         strategy: Any,
         model: Any,
-        objective: Objective,
+        objective: CompiledObjective,
         validation_data: HeldOut,
         *,
         batch: int,

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 
 from dtj_launch.progress import Phase
@@ -36,7 +35,7 @@ def watch(run: Run) -> None:
     """Judges every checkpoint that comes, in the order of the steps, and returns after that of the last step."""
     directory = run.config.checkpoint.directory
     assert directory is not None  # a checked configuration
-    model = run.task.build_model(keras, run.data)
+    model = run.model.build(run.data)
     step, total, seen, batch = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(4))
     state = State(
         {"weights": variable_names.of_model(model, model.weights)},
@@ -51,7 +50,7 @@ def watch(run: Run) -> None:
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
     mirror = mirror_of(run.config.checkpoint)
     # The devices of the training are not known here: a global batch is more than each of them takes.
-    evaluate = Evaluation(run.task, model, run.validation_data, batch=min(BATCH, run.config.batch_size.examples))
+    evaluate = Evaluation(run.model, model, run.validation_data, batch=min(BATCH, run.config.batch_size.examples))
     log.info(f"evaluator: watching {mirror or directory}")
     run.progress_store.update(phase=Phase.EVALUATING)
     judged: set[int] = set()

@@ -21,19 +21,20 @@ Tensor = Any
 _BY_WEIGHT = "mean_with_sample_weight"
 
 
-class GlobalBatchLoss:
-    """What one loss gives for a replica's share of a batch; `keras_loss` is the Loss to compile the model with."""
+class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
+    """What one loss gives for a replica's share of a batch; a Loss to compile the model with."""
 
-    def __init__(self, name: str, loss: Any, *, batch: int | None) -> None:
+    def __init__(self, model: str, loss: Any, *, batch: Callable[[], int | None]) -> None:
         """Args:
-        name: of the model, for a refusal.
+        model: its name, for a refusal.
         loss: a name, a function, a Loss; None for an output without one.
-        batch: global batch size; None: each replica has whole batches, of any size.
+        batch: gives the global batch size; None: each replica has whole batches, of any size.
         """
-        self._name = name
-        self.batch = batch
-        self.loss = loss
-        self.keras_loss = _made(self)
+        name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", None)
+        super().__init__(name=name or type(loss).__name__, reduction="sum")
+        self._model = model
+        self._batch = batch
+        self._loss = loss
         self._parts: Parts | None = None
         # The replicas of a process are threads, which take turns wherever they meet.
         self._last = threading.local()
@@ -48,18 +49,19 @@ class GlobalBatchLoss:
         """What this loss was for them, before it is weighted."""
         return self._last.value
 
-    def __call__(self, labels: Tensor, outputs: Tensor, weights: Tensor = None) -> Tensor:
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
         """What these examples add to the loss over the global batch."""
-        loss = _object(self.loss, labels, outputs)
+        labels, outputs, weights = y_true, y_pred, sample_weight
+        loss = _object(self._loss, labels, outputs)
         reduction = getattr(loss, "reduction", "auto")
         if reduction in (None, "none"):
             raise UsageError(
-                f"{self._name}: its loss {loss.name} is compiled with reduction=None; use another reduction"
+                f"{self._model}: its loss {loss.name} is compiled with reduction=None; use another reduction"
             )
         if _overrides_call(loss):
             if tf.distribute.get_strategy().num_replicas_in_sync > 1:
                 raise UsageError(
-                    f"{self._name}: {type(loss).__name__}.__call__ reduces its loss by itself, which is not known to "
+                    f"{self._model}: {type(loss).__name__}.__call__ reduces its loss by itself, which is not known to "
                     "be right over several replicas; define call(y_true, y_pred) instead, one loss for each example"
                 )
             self._last.value = tf.cast(loss(labels, outputs, weights), tf.float32)
@@ -88,7 +90,7 @@ class GlobalBatchLoss:
             ranks = (labels.shape.rank, outputs.shape.rank, outputs.shape[-1])
             if ranks == (1, 2, 1) and values.shape[-1] != 1:
                 raise UsageError(
-                    f"{self._name}: its loss combines labels of shape [batch] with outputs of shape [batch, 1], which "
+                    f"{self._model}: its loss combines labels of shape [batch] with outputs of shape [batch, 1], which "
                     "gives [batch, batch]; return labels of shape [1] for each example"
                 )
 
@@ -100,7 +102,7 @@ class GlobalBatchLoss:
         found = loss_of_parts(call, labels, outputs)
         if found is Parts.NONE:
             raise UsageError(
-                f"{self._name}: its loss is neither the mean nor the sum of what the examples give each by itself, so "
+                f"{self._model}: its loss is neither the mean nor the sum of what the examples give each by itself, so "
                 f"{replicas} replicas cannot divide it; return one value for each example, such as "
                 "Dice(axis=(1, 2, 3)), or use strategy OneDevice"
             )
@@ -114,13 +116,14 @@ class GlobalBatchLoss:
         """
         if not counted or self._parts is Parts.EACH:
             raise UsageError(
-                f"{self._name}: its loss gives one number for a whole batch; return one for each example, "
+                f"{self._model}: its loss gives one number for a whole batch; return one for each example, "
                 "so that weights, masks and replicas can divide it"
             )
-        if self.batch is None or self._parts is Parts.SUM or tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        batch = self._batch()
+        if batch is None or self._parts is Parts.SUM or tf.distribute.get_strategy().num_replicas_in_sync == 1:
             return value
         rows = tf.shape(tf.nest.flatten(outputs)[0])[0]
-        return value * tf.cast(rows, value.dtype) / tf.cast(self.batch, value.dtype)
+        return value * tf.cast(rows, value.dtype) / tf.cast(batch, value.dtype)
 
     def _reduced(self, values: Tensor, mask: Tensor, weights: Tensor, reduction: str) -> Tensor:
         count = tf.cast(tf.size(values), values.dtype)
@@ -143,33 +146,19 @@ class GlobalBatchLoss:
         if floats is not None:
             elements = tf.reduce_sum(floats) * count / tf.cast(tf.size(floats), values.dtype)
             return tf.math.divide_no_nan(total, self._over_replicas(elements))
-        if self.batch is None:
+        batch = self._batch()
+        if batch is None:
             return tf.math.divide_no_nan(total, count)
         # All examples are of one shape: what the global batch has needs no question to the other replicas.
         each = tf.math.divide_no_nan(count, tf.cast(tf.shape(values)[0], values.dtype))
-        return tf.math.divide_no_nan(total, each * self.batch)
+        return tf.math.divide_no_nan(total, each * batch)
 
     def _over_replicas(self, value: Tensor) -> Tensor:
         value = tf.stop_gradient(value)
         context = tf.distribute.get_replica_context()
-        if self.batch is None or context is None or context.num_replicas_in_sync == 1:
+        if self._batch() is None or context is None or context.num_replicas_in_sync == 1:
             return value
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
-
-
-def _made(exact: GlobalBatchLoss) -> Any:
-    class GlobalLoss(keras.losses.Loss):  # type: ignore[misc]
-        """A Loss of Keras that asks `GlobalBatchLoss`."""
-
-        def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
-            return exact(y_true, y_pred, sample_weight)
-
-        def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-            raise NotImplementedError
-
-    loss = exact.loss
-    name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", None)
-    return GlobalLoss(name=name or type(loss).__name__, reduction="sum")
 
 
 def _object(loss: Any, labels: Tensor, outputs: Tensor) -> Any:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.distribution.agreement import Vote
-from dtj_trainer.tasks.aggregation import Measured
+from dtj_trainer.training.metric_values import Measured
 
 
 @dataclass(frozen=True, kw_only=True)

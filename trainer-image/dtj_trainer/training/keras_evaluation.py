@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class KerasEvaluation:
     """Gives the model one batch after the other, and shows what its metrics say at the end."""
 
-    def __init__(self, name: Name, model: Any, *, default: DefaultMetric | None, log_level: int) -> None:
+    def __init__(self, name: Name | str, model: Any, *, default: DefaultMetric | None, log_level: int) -> None:
         """Args:
         model: of tf_keras, built and compiled.
         default: what is shown of a model that was compiled without metrics.

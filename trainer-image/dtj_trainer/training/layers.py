@@ -1,7 +1,8 @@
 """What the layers of a model of Keras 3 need where several replicas of a process share them. Imports TensorFlow."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import UserList
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -21,47 +22,13 @@ def separate_losses(model: Any) -> None:
         keras3.separate_losses(layer, _List(), _Set())
 
 
-class _List(threading.local):
-    def __init__(self) -> None:
-        self._items: list[Any] = []
-
-    def append(self, item: Any) -> None:
-        self._items.append(item)
-
-    def extend(self, items: Iterable[Any]) -> None:
-        self._items.extend(items)
-
-    def clear(self) -> None:
-        self._items.clear()
-
+class _List(threading.local, UserList[Any]):
     def __getitem__(self, place: Any) -> Any:
-        return self._items[place]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
+        return self.data[place]
 
 
-class _Set(threading.local):
-    def __init__(self) -> None:
-        self._items: set[Any] = set()
-
-    def add(self, item: Any) -> None:
-        self._items.add(item)
-
-    def clear(self) -> None:
-        self._items.clear()
-
-    def __contains__(self, item: Any) -> bool:
-        return item in self._items
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
+class _Set(_List):
+    add = _List.append
 
 
 def changed_by_data(model: Any, inputs: Any) -> list[str]:
@@ -115,9 +82,11 @@ def losses_that_grow(model: Any, inputs: Any) -> tuple[float, float] | None:
 
     A weight's penalty is the same for both. What draws random numbers may differ a little.
     """
-    more = tf.nest.map_structure(lambda one: tf.concat([one] * _TIMES, 0), inputs)
-    (few, many), draws = (_added(model, examples) for examples in (inputs, more)), _draws(model)
-    for one, other in zip(few, many, strict=False):
+    few = _added(model, inputs)
+    if not few:
+        return None
+    more, draws = tf.nest.map_structure(lambda one: tf.concat([one] * _TIMES, 0), inputs), _draws(model)
+    for one, other in zip(few, _added(model, more), strict=False):
         limit = (_TIMES / 2 - 1) * abs(one) + 1e-6 if draws else 1e-3 * abs(one) + 1e-6
         if abs(other - one) > limit:
             return one, other

@@ -1,6 +1,8 @@
-"""The variables of metrics as numbers that can be added up, and results as numbers. Imports TensorFlow."""
+"""Metrics as sums that replicas and workers add up, and the values that follow from them. Imports TensorFlow."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -11,6 +13,40 @@ from dtj_trainer import keras_compat
 from dtj_trainer.errors import UsageError
 
 Tensor = Any
+
+
+def means_by_example(metrics: Sequence[str], sums: Any) -> Mapping[str, float]:
+    """The mean of each metric over the examples.
+
+    Args:
+        sums: of each metric, and the number of examples.
+    """
+    *values, examples = (float(value) for value in sums)
+    return {name: value / examples if examples else math.nan for name, value in zip(metrics, values, strict=True)}
+
+
+class Measured(Mapping[str, float]):
+    """Metrics by name that can be added up over calls, which their values alone cannot."""
+
+    def __init__(self, sums: Any, means: Callable[[Any], Mapping[str, float]]) -> None:
+        self._sums = np.asarray(sums, np.float64)
+        self._means = means
+
+    def __add__(self, other: "Measured") -> "Measured":
+        return Measured(self._sums + other._sums, self._means)
+
+    def __getitem__(self, name: str) -> float:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @cached_property
+    def _found(self) -> Mapping[str, float]:
+        return self._means(self._sums)
 
 
 def flat(values: Iterable[Tensor]) -> list[Tensor]:

@@ -20,7 +20,6 @@ from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.user_function import guarded
-from dtj_trainer.tasks.heads import right
 from dtj_trainer.training.exact_loss import GlobalBatchLoss
 from dtj_trainer.training.loss_division import EXAMPLES, Division, division
 from dtj_trainer.training.metric_values import (
@@ -37,9 +36,9 @@ Tensor = Any
 
 
 class CompiledObjective:
-    """See `dtj_trainer.tasks.aggregation.Objective`."""
+    """Loss and metrics of one model under one strategy. All that it counts is in sums, which the caller keeps."""
 
-    def __init__(self, name: Name, model: Any, data: Source, *, batch: int | None, default: Any) -> None:
+    def __init__(self, name: Name | str, model: Any, data: Source, *, batch: int | None, default: Any) -> None:
         """To be called in the strategy's scope, with the model's optimizer in place.
 
         Args:
@@ -76,9 +75,10 @@ class CompiledObjective:
             with self.by_batch():
                 self.test_step = guarded(name, "calling its test_step", lambda: OwnTestStep(name, model, sample))
         self.size = 2 + len(self._outputs) + (2 if self._default else 0) + size_of(self._variables)
+        """How many sums there are."""
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """See `dtj_trainer.tasks.aggregation.Objective`."""
+        """What one replica's share of a batch adds to the loss of the global batch, and to the sums: [size]."""
         total = tf.cast(self._total(outputs, labels, weights, inputs), tf.float32)
         rows = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], tf.float32)
         batch = rows if self._batch is None else tf.constant(self._batch, tf.float32)
@@ -92,20 +92,15 @@ class CompiledObjective:
 
     @contextmanager
     def by_batch(self) -> Iterator[None]:
-        """See `dtj_trainer.tasks.aggregation.Objective`."""
+        """While a graph is made in here, `loss` evaluates: each replica has whole batches, of any size."""
         batch, self._batch = self._batch, None
-        batches = [exact.batch for exact in self._exact]
-        for exact in self._exact:
-            exact.batch = None
         try:
             yield
         finally:
             self._batch = batch
-            for exact, before in zip(self._exact, batches, strict=True):
-                exact.batch = before
 
     def means(self, sums: Any) -> Mapping[str, float]:
-        """See `dtj_trainer.tasks.aggregation.Objective`."""
+        """The metrics by name, `loss` first, of sums over all replicas and any number of steps."""
         sums = np.asarray(sums, np.float64)
         examples = float(sums[1]) or math.nan
         found = {"loss": float(sums[0]) / examples}
@@ -138,9 +133,10 @@ class CompiledObjective:
         def exact(loss: Any) -> Any:
             if loss is None:
                 return None
-            batch = None if self._divides else self._batch
-            self._exact.append(GlobalBatchLoss(str(self._name), loss, batch=batch))
-            return self._exact[-1].keras_loss
+            self._exact.append(
+                GlobalBatchLoss(str(self._name), loss, batch=lambda: None if self._divides else self._batch)
+            )
+            return self._exact[-1]
 
         model = self._model
         before = keras3.losses_of(model)
@@ -281,6 +277,30 @@ class DefaultMetric:
             counts = counts[..., tf.newaxis]
         counts *= tf.ones_like(values)
         return [tf.reduce_sum(values * counts), tf.reduce_sum(counts)]
+
+
+def right(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5, binary: bool = False) -> Tensor:
+    """1.0 where the class is right, 0.0 where it is not, float32, by position where there are positions.
+
+    Args:
+        outputs: [batch, ..., units].
+        labels: [batch, ...] or [batch, ..., 1] as numbers of classes, or [batch, ..., units].
+        threshold: above which a unit says yes, where each stands for itself.
+        binary: whether each unit stands for itself.
+    """
+    if binary or outputs.shape[-1] == 1:
+        if labels.shape.rank == outputs.shape.rank - 1:
+            labels = labels[..., tf.newaxis]
+        found = tf.equal(tf.cast(outputs, tf.float32) > threshold, tf.cast(labels, tf.float32) > 0.5)
+    else:
+        if labels.shape.rank < outputs.shape.rank:
+            classes = labels
+        elif labels.shape[-1] == 1:
+            classes = tf.squeeze(labels, -1)
+        else:
+            classes = tf.argmax(labels, axis=-1)
+        found = tf.equal(tf.argmax(outputs, axis=-1), tf.cast(classes, tf.int64))
+    return tf.cast(found, tf.float32)
 
 
 def unpacked(examples: Any) -> tuple[Any, Any, Any]:

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from dtj_launch.progress import Phase
 from dtj_trainer.config.export_formats import SAVED_MODEL
 from dtj_trainer.config.parsing import Config
@@ -23,7 +21,7 @@ from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.output_directories import write_result
 from dtj_trainer.progress_line import short_number, short_time
-from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
+from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Reporter, Run, Summaries
 
 log = logging.getLogger(__name__)
@@ -53,11 +51,11 @@ def finish(
         ConversionFailed: the model could not be exported in each form that was asked for. SavedModel, the other forms
             and the result are there.
     """
-    model = run.task.build_model(keras, run.data)
+    model = run.model.build(run.data)
     model.set_weights(weights)
 
     run.progress_store.update(phase=Phase.EVALUATING, eta_seconds=None)
-    score = evaluate(run.task, model, run.validation_data, batch=min(batch, BATCH))
+    score = Evaluation(run.model, model, run.validation_data, batch=min(batch, BATCH))()
     summaries.write(step, for_result(score))
     log.info(f"held-out: {format_metrics(score)}  ({run.data.validation_examples} examples that were not trained on)")
     rate, seconds = reporter.meter.overall_examples_per_second, reporter.seconds
@@ -85,7 +83,7 @@ def finish(
 def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object]) -> None:
     """Exports the model in each form, reports it, and keeps the result; then raises what failed, if anything did."""
     run.progress_store.update(phase=Phase.EXPORTING)
-    path = saved_model.save(run.task, model, run.data, directory, job=run.config.job)
+    path = saved_model.save(model, run.model.serving, run.data.input_spec, directory, job=run.config.job)
     made, failures = [SAVED_MODEL], []
     uploads = run.config.export_location is not None
     # Safe, whatever becomes of the conversions. What is not in the bucket yet is no export.

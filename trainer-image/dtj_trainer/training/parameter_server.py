@@ -24,11 +24,11 @@ from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Task
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, find_silent
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.tasks.aggregation import Measured, means_by_example
 from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import load_actions
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.inner_loop import StepResult
+from dtj_trainer.training.metric_values import Measured, means_by_example
 from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
@@ -106,14 +106,14 @@ class _Training:
         course = Course(examples=run.data.examples, epochs=config.epochs, batch=self.batch)
         tf_keras.utils.set_random_seed(config.seed)
         with strategy.scope():
-            self.model = run.task.build_model(tf_keras, run.data)
+            self.model = run.model.build(run.data)
             made = optimizers.make(self.model, config.learning, total_steps=course.total_steps)
             self._optimizer = made.optimizer
             self._optimizer.build(self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
             # Sums since the start of each metric, and examples. The coordinator reads how they grow.
-            self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
+            self._sums = tf.Variable(tf.zeros(len(run.model.metrics) + 1, tf.float64), trainable=False)
             # Index of the worker that had the first loss that is not finite; -1 while there is none.
             self._not_finite = tf.Variable(-1, dtype=tf.int64, trainable=False)
             # Of each worker, whether it is in a call of steps.
@@ -204,7 +204,7 @@ class _Training:
 
     def _means(self, sums: Any) -> Mapping[str, float]:
         """The mean of each metric; nothing without an example."""
-        return means_by_example(self._run.task.metrics, sums) if sums[-1] else {}
+        return means_by_example(self._run.model.metrics, sums) if sums[-1] else {}
 
     def stream(self, first_step: int) -> Any:
         """The streams of all workers. Each has an order of its own; together they see as much as one would."""
@@ -265,9 +265,8 @@ class _Training:
 
     def _loss(self, outputs: Any, labels: Any) -> Any:
         """The mean over a worker's batch, with the penalties of the layers; notes the metrics on the way."""
-        task = self._run.task
-        metrics = task.compute_metrics(outputs, labels)
-        counted = [*(metrics[name] for name in task.metrics), tf.ones_like(metrics["loss"])]
+        metrics = self._run.model.compute_metrics(outputs, labels)
+        counted = [*metrics.values(), tf.ones_like(metrics["loss"])]
         sums = tf.stack([tf.reduce_sum(values) for values in counted])
         self._sums.assign_add(tf.cast(sums, tf.float64))
         return tf.add_n([tf.reduce_sum(metrics["loss"]) / self.batch, *self.model.losses])

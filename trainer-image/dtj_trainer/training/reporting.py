@@ -22,7 +22,7 @@ from dtj_trainer.periodic import ComputeTimer, Every
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.progress_line import progress_fields, progress_line
-from dtj_trainer.tasks import LearningTask
+from dtj_trainer.training.model import ModelFactory
 from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Run:
     """What every part of a run needs to know."""
 
     context: TaskContext
-    task: LearningTask
+    model: ModelFactory
     data: Source
 
     @property

@@ -27,7 +27,6 @@ from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.tasks.aggregation import ByExample, Objective
 from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
@@ -142,7 +141,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
-        model = run.task.build_model(keras, run.data)
+        model = run.model.build(run.data)
         if config.strategy == "CentralStorage":
             _check_for_central_storage(model)
         made = optimizers.make(model, config.learning, total_steps=course.total_steps)
@@ -163,10 +162,13 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     )  # fmt: skip
     made = made.over(course.total_steps)
     first_step = int(step.numpy())
-    objective = _objective(run, strategy, model, optimizer, batch=batch)
+    with strategy.scope():
+        # Losses that Keras computes need the optimizer that it will have.
+        model.optimizer = optimizer
+        objective = run.model.objective(model, run.data, batch=batch)
     inner = SynchronousLoop(
-        strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        max_steps=config.steps_per_call, objective=objective, skips=config.on_nan == SKIP,
+        strategy=strategy, objective=objective, model=model, optimizer=optimizer, step=step,
+        max_steps=config.steps_per_call, skips=config.on_nan == SKIP,
     )  # fmt: skip
     actions = load_actions(config.user_code.actions, model, total_steps=course.total_steps)
     validations = None
@@ -190,17 +192,6 @@ def _agree_on_data(run: Run, strategy: Any) -> None:
     late = PeerLost(f"the data of another task are not ready after {limit:g} s (--stall-timeout)")
     with Watchdog(limit, late):
         agree_on_data(config, strategy, run.data)
-
-
-def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: int) -> Objective:
-    own = getattr(run.task, "objective", None)
-    with strategy.scope():
-        if own is None:
-            return ByExample(run.task, model, batch=batch)
-        # Losses that Keras computes need the optimizer that it will have.
-        model.optimizer = optimizer
-        objective: Objective = own(model, run.data, batch=batch)
-        return objective
 
 
 def _check_for_central_storage(model: Any) -> None:

@@ -19,9 +19,9 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.rng_state import RngState
-from dtj_trainer.tasks import LearningTask
-from dtj_trainer.tasks.aggregation import ByExample, Measured, Objective
 from dtj_trainer.training.inner_loop import StepResult
+from dtj_trainer.training.metric_values import Measured
+from dtj_trainer.training.objective import CompiledObjective
 
 
 class SynchronousLoop:
@@ -31,24 +31,20 @@ class SynchronousLoop:
         self,
         *,
         strategy: Any,
-        task: LearningTask,
+        objective: CompiledObjective,
         model: Any,
         optimizer: Any,
         step: Any,
-        batch: int,
         max_steps: int,
         skips: bool = False,
-        objective: Objective | None = None,
     ) -> None:
         """Args:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
-        batch: global batch size.
         max_steps: that one call may take.
         skips: whether an update is left out on all replicas where a loss or a gradient is not finite.
-        objective: the loss and the metrics, where they are not the means of what the task judges by example.
         """
         self._strategy = strategy
-        self._objective = objective or ByExample(task, model, batch=batch)
+        self._objective = objective
         self._model = model
         self._optimizer = optimizer
         self._step = step

@@ -23,9 +23,9 @@ from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.periodic import EverySteps
 from dtj_trainer.process.output_directories import as_json, write_atomically
 from dtj_trainer.progress_line import short_time
-from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Pause
 from dtj_trainer.training.evaluation import BATCH, Validator, format_metrics
+from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.reporting import Run, Summaries
 from dtj_trainer.training.stepping import Course
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.spec import Gang

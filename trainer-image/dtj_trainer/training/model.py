@@ -1,9 +1,7 @@
-"""A user's model as a task: its own loss, and the metric that goes with it. Imports TensorFlow."""
+"""The model of a run, a user's or one that ships: how it is built, its loss, its metrics. Imports TensorFlow."""
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
-from types import ModuleType
 from typing import Any
 
 import keras
@@ -15,9 +13,8 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
+from dtj_trainer.export.saved_model import Serving
 from dtj_trainer.process.user_function import guarded
-from dtj_trainer.tasks import Serving, Tensor
-from dtj_trainer.tasks.heads import right
 from dtj_trainer.training.keras_evaluation import KerasEvaluation
 from dtj_trainer.training.layers import (
     adds_losses,
@@ -31,7 +28,8 @@ from dtj_trainer.training.objective import CompiledObjective, DefaultMetric, ove
 
 log = logging.getLogger(__name__)
 
-_ACCURACY, _ERROR = "accuracy", "mean_absolute_error"
+Tensor = Any
+
 _CLASSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "binary_crossentropy")
 _NUMBERS = (
     "mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error",
@@ -42,27 +40,31 @@ LOSSES = _CLASSES + _NUMBERS
 _ACTIVATIONS = ("softmax", "sigmoid")
 _MEANS = ("sum_over_batch_size", "mean", "auto")
 BY_EXAMPLE = ("ParameterServer", "Pipeline")
-"""Strategies whose loss is the mean of `OwnTask.compute_metrics` over the examples."""
+"""Strategies whose loss is the mean of `ModelFactory.compute_metrics` over the examples."""
 
 
-class OwnTask:
-    """See `dtj_trainer.tasks.LearningTask`. The exported model answers `outputs`, what the model itself gives."""
-
-    serving: Serving | None = None
+class ModelFactory:
+    """Builds the model of a run, with its loss and metrics. The same factory serves every strategy."""
 
     def __init__(
         self,
-        name: Name,
+        name: Name | str,
         build: Callable[[], Any],
         data: Source,
         *,
         loss: str | None,
+        serving: Serving | None = None,
         strategy: str = "OneDevice",
         log_level: int = logging.INFO,
     ) -> None:
         """Builds the model once, to see what it is.
 
         Args:
+            name: the option that says which model it is, for messages.
+            build: makes a new model each time; it may be compiled.
+            data: what it learns from.
+            loss: a name in LOSSES, in place of the compiled one.
+            serving: how the exported model is called; None: as the model, and it answers `outputs`.
             log_level: of lines that all tasks of a job have in common.
             strategy: its name; those of BY_EXAMPLE take the mean of what `compute_metrics` says of single examples.
 
@@ -84,25 +86,27 @@ class OwnTask:
         self._changed: list[str] = []
         self._grows: tuple[float, float] | None = None
         self._has_another_loss = False
-        if hasattr(data, "validation") and isinstance(model, keras.Model):
+        if isinstance(model, keras.Model):
             inputs = next(iter(data.validation(batch=2)))[0]
             guarded(name, "calling the model", lambda: self._look_at_layers(model, inputs))
         self._loss = _Loss(name, model, loss, has_another=self._has_another_loss)
-        self.metrics = ("loss", *([self._loss.metric] if self._loss.metric else []))
+        self.metrics = ("loss", *([self._loss.default.name] if self._loss.default else []))
+        """What `compute_metrics` gives, in the order of the output."""
+        self.serving = serving or Serving(answer=self._answer)
         self._output_names: list[str] = list(getattr(model, "output_names", None) or [])
         if strategy in BY_EXAMPLE:
             self._check_by_example(model, data, strategy)
             if overrides(model, "test_step"):
                 # The training itself does not call it; the evaluation at the end does.
                 self._compile(model)
-                found = self.objective(model, data, batch=None)
-                if isinstance(found, KerasEvaluation):
-                    sample = [next(iter(data.validation(batch=2)))]
-                    guarded(name, "calling its test_step", lambda: found.evaluate(sample))
+                if keras_compat.is_of_tf_keras(model):
+                    evaluation, sample = self.keras_evaluation(model), [next(iter(data.validation(batch=2)))]
+                    guarded(name, "calling its test_step", lambda: evaluation.evaluate(sample))
+                else:
+                    self.objective(model, data, batch=None)
 
-    def build_model(self, keras: ModuleType, data: Source) -> Any:
-        """The user's model; of the Keras that it was made with."""
-        del keras
+    def build(self, data: Source) -> Any:
+        """A new model; of the Keras that it was made with."""
         model = self._new(data)
         self._compile(model)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -138,20 +142,15 @@ class OwnTask:
                 f"{self._name}: statistics of {count} BatchNormalization are made over all {replicas} replicas",
             )
 
-    def objective(self, model: Any, data: Source, *, batch: int | None) -> CompiledObjective | KerasEvaluation:
-        """The loss and the metrics that the model was compiled with; of one of tf_keras, only its evaluation.
+    def objective(self, model: Any, data: Source, *, batch: int | None) -> CompiledObjective:
+        """The loss and the metrics that a model of Keras 3 was compiled with.
 
         Args:
-            model: of `build_model`, with its optimizer; in the strategy's scope.
+            model: of `build`, with its optimizer; in the strategy's scope.
             data: that it learns from.
             batch: global batch size; None: whatever each batch has, on one replica.
         """
-        default = None
-        if self._loss.metric:
-            default = DefaultMetric(self._loss.metric, threshold=self._loss.threshold, binary=self._loss.binary)
-        if keras_compat.is_of_tf_keras(model):
-            return KerasEvaluation(self._name, model, default=default, log_level=self.log_level)
-        objective = CompiledObjective(self._name, model, data, batch=batch, default=default)
+        objective = CompiledObjective(self._name, model, data, batch=batch, default=self._loss.default)
         if batch is not None and (names := objective.not_shown()):
             log.log(
                 self.log_level,
@@ -168,17 +167,18 @@ class OwnTask:
             self._reported = True
         return objective
 
+    def keras_evaluation(self, model: Any) -> KerasEvaluation:
+        """Evaluates a model of tf_keras."""
+        return KerasEvaluation(self._name, model, default=self._loss.default, log_level=self.log_level)
+
     def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
-        """The model's own loss, and its metric."""
+        """The loss and the metric of each example, float32 [batch]: for strategies that take means of these."""
         measured = {"loss": self._loss.each(outputs, labels)}
-        if self._loss.metric == _ACCURACY:
-            values = right(outputs, labels, threshold=self._loss.threshold, binary=self._loss.binary)
-            measured[_ACCURACY] = _mean(values)
-        elif self._loss.metric == _ERROR:
-            measured[_ERROR] = _mean(tf.abs(outputs - tf.cast(_like(labels, outputs), outputs.dtype)))
+        if default := self._loss.default:
+            measured[default.name] = _mean(default.values(labels, outputs))
         return measured
 
-    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
+    def _answer(self, outputs: Tensor) -> dict[str, Tensor]:
         """`outputs`; of several outputs each by its name."""
         if tf.is_tensor(outputs):
             return {"outputs": outputs}
@@ -231,7 +231,7 @@ class OwnTask:
         if model.non_trainable_weights:
             self._changed = changed_by_data(model, inputs)
         self._grows = losses_that_grow(model, inputs)
-        if model.compiled:
+        if model.compiled and not model.loss:
             self._has_another_loss = overrides(model, "compute_loss") or adds_losses(model, inputs)
         if unsaved := unsaved_state(model, inputs):
             raise UsageError(
@@ -261,7 +261,7 @@ class OwnTask:
         optimizer = getattr(model, "optimizer", None)
         # One of Keras 3 scales the loss already, if it is to. tf_keras has no such argument, and always scales.
         kept = {"auto_scale_loss": False} if optimizer and library is keras else {}
-        library.Model.compile(model, optimizer=optimizer or "sgd", loss=self._loss.made(library), **kept)
+        library.Model.compile(model, optimizer=optimizer or "sgd", loss=self._loss.given, **kept)
         if optimizer is None:
             model.optimizer = None
 
@@ -280,39 +280,33 @@ def _call_on_zeros(model: Any, spec: Any) -> None:
 
 
 class _Loss:
-    """The loss of a user's model by example, and which metric is shown next to it."""
+    """The loss of a model by example, and which metric is shown next to it."""
 
-    def __init__(self, name: Name, model: Any, asked: str | None, *, has_another: bool) -> None:
+    def __init__(self, name: Name | str, model: Any, asked: str | None, *, has_another: bool) -> None:
         """Args:
         has_another: whether a model that is compiled without a loss has one by `add_loss` or its own `compute_loss`.
         """
         self._name = name
-        self._given = asked or getattr(model, "loss", None) or None
-        if asked is not None and asked not in LOSSES:
-            raise UsageError(f"--loss={asked}: no such loss; this trainer knows {', '.join(LOSSES)}")
-        if self._given is None and not has_another:
+        self.given = _named(asked, model) if asked else getattr(model, "loss", None) or None
+        """A name, a function, a Loss, or several."""
+        if self.given is None and not has_another:
             how = "compiled without a loss" if getattr(model, "compiled", False) else "not compiled"
             raise UsageError(f"{name}: the model is {how}; compile it with a loss, or give --loss")
-        loss = keras_compat.keras_of(model).losses.get(self._given) if isinstance(self._given, str) else self._given
+        loss = keras_compat.keras_of(model).losses.get(self.given) if isinstance(self.given, str) else self.given
         # A Loss of Keras' reduces what its `call` gives by example. Several losses are not for `each`.
         self._function: Callable[..., Any] | None = None
         if loss is not None and callable(loss):
             self._function = rewritten(getattr(loss, "call", loss))
         kind = getattr(getattr(loss, "fn", loss), "__name__", "")
-        # A loss that is compiled says itself what it takes; for one of --loss, the model's last layer does.
-        logits = bool(keras3.options_of_loss(loss).get("from_logits"))
-        self._options: dict[str, bool] = {}
-        if asked in _CLASSES:
-            logits = _last_activation(model) not in _ACTIVATIONS
-            self._options = {"from_logits": logits}
-            self._function = partial(keras_compat.keras_of(model).losses.get(asked), **self._options)
-        self.threshold = 0.0 if logits else 0.5
-        self.binary = kind == "binary_crossentropy"
-        self.metric = _ACCURACY if kind in _CLASSES else _ERROR if kind in _NUMBERS else None
+        metric = "accuracy" if kind in _CLASSES else "mean_absolute_error" if kind in _NUMBERS else None
+        threshold = 0.0 if keras3.options_of_loss(loss).get("from_logits") else 0.5
+        binary = kind == "binary_crossentropy"
+        self.default = DefaultMetric(metric, threshold=threshold, binary=binary) if metric else None
+        """What is shown of a model that was compiled without metrics."""
 
     def more_than_a_mean(self, model: Any, data: Source) -> str | None:
         """What there is about the loss that its mean over single examples leaves out."""
-        loss, options = self._given, keras3.options_of_loss(self._given)
+        loss, options = self.given, keras3.options_of_loss(self.given)
         weights = keras_compat.given_losses(model)[1]
         outputs = getattr(model, "outputs", None) or []
         found = {
@@ -328,17 +322,12 @@ class _Loss:
         }
         return next((what for what, is_so in found.items() if is_so), None)
 
-    def made(self, library: ModuleType) -> Any:
-        """A Loss of this Keras; of one that the command line names."""
-        words = "".join(word.title() for word in str(self._given).split("_"))
-        return getattr(library.losses, words.replace("Logcosh", "LogCosh"))(**self._options)
-
     def each(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """float32 [batch]."""
         assert self._function is not None  # of one output
         labels = _like(labels, outputs)
-        if isinstance(self._given, keras.losses.Loss):
-            labels, outputs = tf.cast(labels, self._given.dtype), tf.cast(outputs, self._given.dtype)
+        if isinstance(self.given, keras.losses.Loss):
+            labels, outputs = tf.cast(labels, self.given.dtype), tf.cast(outputs, self.given.dtype)
         losses = tf.cast(self._function(labels, outputs), tf.float32)
         if losses.shape.rank == 0:
             raise UsageError(
@@ -346,6 +335,19 @@ class _Loss:
                 "so that it can be divided by the global batch"
             )
         return _mean(losses)
+
+
+def _named(name: str, model: Any) -> Any:
+    """The Loss of --loss, of the model's Keras; of classes, the last layer says whether it gives logits.
+
+    Raises:
+        UsageError: there is no such loss.
+    """
+    if name not in LOSSES:
+        raise UsageError(f"--loss={name}: no such loss; this trainer knows {', '.join(LOSSES)}")
+    kind = "".join(word.title() for word in name.split("_")).replace("Logcosh", "LogCosh")
+    options = {"from_logits": _last_activation(model) not in _ACTIVATIONS} if name in _CLASSES else {}
+    return getattr(keras_compat.keras_of(model).losses, kind)(**options)
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:
