@@ -164,8 +164,8 @@ class GangApi:
 
 @dataclass(frozen=True, slots=True)
 class GangsFound:
-    """Which of these APIs the cluster serves, newest versions first, and when that was asked; ``denied`` are those that
-    the operator has no right to."""
+    """Which of the known APIs the cluster serves, and when that was asked; ``denied`` are those that the operator has
+    no right to."""
 
     apis: tuple[GangApi, ...]
     at: datetime

@@ -47,8 +47,8 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
             f"runPolicy.scheduling: this cluster has {denied}, but the operator has no permission to use it: add "
             f"{denied} to gangSchedulers of its chart, or set another gang",
         )
-    there = ", ".join(dict.fromkeys(str(api.gang) for api in found.apis)) or "none"
-    known = ", ".join(dict.fromkeys(api.api_version for api in APIS if api.gang in wanted))
+    there = ", ".join(str(api.gang) for api in found.apis) or "none"
+    known = ", ".join(api.api_version for api in APIS if api.gang in wanted)
     remedy = _UPGRADE if wanted == (Gang.NATIVE,) else "install a version that has one, or set another gang"
     return Problem(
         Reason.GANG_UNAVAILABLE,
