@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import click
 import pytest
-import yaml
 
 from builders import NOW, ended, job, manifest, pod, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RestartCounts, RootCause
-from dtj.cli.common.formatting import dumped
 from dtj.cli.common.options import Duration
 from dtj.cli.list import job_rows, padded
 from dtj.cli.run.on_cluster import cluster_view, news
-from dtj.cli.run.summary import end_of_job, next_commands
+from dtj.cli.run.summary import end_of_job
 from dtj.core.observed import Blocker, Phase, Pod
 from dtj.local.view import RunView
 
@@ -185,16 +181,6 @@ def test_an_invalid_job_says_what_to_fix() -> None:
     )
 
 
-def test_a_job_that_goes_on_can_be_looked_at_again_and_stopped() -> None:
-    lines = [line.plain for line in next_commands(job(), again=again)]
-    assert [line.split("#")[0].strip() for line in lines[1:]] == [
-        "dtj logs digits -f -n team",
-        "dtj status digits --watch -n team",
-        "dtj wait digits -n team",
-        "dtj suspend digits -n team",
-    ]
-
-
 # -- lists ----------------------------------------------------------------------------------------------------
 
 
@@ -225,20 +211,6 @@ def test_a_job_on_its_way_out_is_deleting() -> None:
     body = listed(state="Running")
     going = {**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-02T03:09:05Z"}}  # type: ignore[dict-item]
     assert job_rows([going], now=LATER, namespaced=False, wide=False)[1][1] == "Deleting"
-
-
-@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_whole_objects_come_as_a_list_without_who_owns_which_field(form: str, load: Callable[[str], object]) -> None:
-    body = stored(manifest("a"))
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
-    noisy: JsonObject = {**body, "metadata": {**metadata, "managedFields": [{"manager": "x"}]}}
-    assert load(dumped([noisy], form)) == {
-        "apiVersion": "v1",
-        "kind": "List",
-        "metadata": {"resourceVersion": ""},
-        "items": [body],
-    }
 
 
 # -- times ----------------------------------------------------------------------------------------------------

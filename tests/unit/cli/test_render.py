@@ -218,14 +218,6 @@ def test_the_next_commands_on_the_latest_run_name_its_job_and_fit_into_80_column
     assert "  dtj report --run dtj-runs/digits/20260102-030405 --html\n" in words
 
 
-def test_success_of_a_resumed_run_names_the_step_that_it_began_at(place: RunPlace) -> None:
-    result = Result(steps=225, first_step=64, examples_per_second=2543.4, duration_seconds=4.0)
-    assert (
-        "  speed        2.5k examples/s on average  "
-        "(225 steps, resumed at step 64; 4s with compilation and checkpoints)\n"
-    ) in end_text(ended(End.SUCCEEDED, result=result), place)
-
-
 @pytest.mark.parametrize(
     ("needs", "line"),
     [
@@ -298,12 +290,6 @@ def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: RunPlace) 
 def test_what_the_logs_warn_of_stands_below_how_the_run_ended(place: RunPlace) -> None:
     lines = end_lines(ended(End.SUCCEEDED), place, warnings=["train.py trains alone"])
     assert [line.plain for line in lines][:2] == ["digits succeeded after 14s", "  warning      train.py trains alone"]
-
-
-def test_a_stopped_run_says_how_to_go_on(place: RunPlace) -> None:
-    assert end_text(ended(End.STOPPED), place).endswith(
-        "Next\n  dtj run --resume 'my digits.yaml'  # continue from the last checkpoint"
-    )
 
 
 def test_what_this_machine_cannot_run_is_reported_as_the_condition_says_it(place: RunPlace) -> None:
