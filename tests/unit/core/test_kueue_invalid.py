@@ -9,6 +9,7 @@ import pytest
 
 from builders import manifest, stored
 from dtj.api.job import Job
+from dtj.api.json import object_at
 from dtj.api.names import Condition, Reason
 from support.gang_worlds import KUEUE_BETA_2, admit, evict
 from world import World, live
@@ -22,16 +23,14 @@ LABELS = {
 
 def made(labels: Mapping[str, str] = {}, **spec: object) -> Job:  # it is only read
     body = stored(manifest(roles={"worker": 3}, **spec))  # type: ignore[arg-type]
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(body, "metadata")
     metadata["labels"] = dict(labels)
     return Job.from_object(body)
 
 
 def admitted(job: Job) -> World:
     """The job as it runs after Kueue has admitted it."""
-    there = World(job, installed=(KUEUE_BETA_2,))
-    there.settle()
+    there = World(job, installed=(KUEUE_BETA_2,)).settle()
     admit(there)
     there.start()
     assert there.is_true(Condition.PODS_READY)
@@ -89,7 +88,6 @@ def test_a_job_whose_accelerator_profile_was_removed_is_evicted() -> None:
 
 
 def test_a_job_that_has_not_begun_is_not_queued_by_labels_that_cannot_be_followed() -> None:
-    world = World(made(LABELS["another queue"], runPolicy=QUEUE), installed=(KUEUE_BETA_2,))
-    world.settle()
+    world = World(made(LABELS["another queue"], runPolicy=QUEUE), installed=(KUEUE_BETA_2,)).settle()
     assert world.is_true(Condition.INVALID)
     assert world.gang is None

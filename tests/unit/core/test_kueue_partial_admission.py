@@ -25,9 +25,7 @@ def wanted(**more: object) -> Job:
 
 
 def queued(**more: object) -> World:
-    story = World(wanted(**more), installed=(KUEUE_BETA_2,))
-    story.settle()
-    return story
+    return World(wanted(**more), installed=(KUEUE_BETA_2,)).settle()
 
 
 def admit(story: World, workers: int) -> None:
