@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from dtj.api import names
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.core.observed import GangsFound, Observed, Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.engine.job_store import JobRecord
@@ -41,8 +41,7 @@ def manifest(
 
 def stored(body: JsonObject, *, namespace: str = "default", uid: str = UID, generation: int = 1) -> JsonObject:
     """``body`` as an API server would give it back."""
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(body, "metadata")
     return {
         **body,
         "metadata": {

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from builders import NOW, UID, manifest, stored
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Label
 from dtj.client.overview import Event, Overview, Part
 from dtj.client.pods import JobPod, owned
@@ -33,8 +33,7 @@ def condition(kind: Condition, status: str, reason: str, message: str = "", *, a
 def body(*conditions: JsonObject, roles: dict[str, int] | None = None, **status: object) -> JsonObject:
     """A job with a status, created two minutes before NOW."""
     found = stored(manifest(roles=roles))
-    metadata = found["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(found, "metadata")
     metadata["creationTimestamp"] = moment(120)
     status = {"startTime": moment(110), **status}
     return {**found, "status": {**status, **({"conditions": [*conditions]} if conditions else {})}}  # type: ignore[dict-item]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Self
 
 from builders import NOW, ended, job, stored
 from dtj.api.job import Job
@@ -154,11 +154,11 @@ class World:
         """What the planner wants now."""
         return plan(self.observed(), self.now)
 
-    def settle(self, *, passes: int = 20) -> None:
+    def settle(self, *, passes: int = 20) -> Self:
         """Plan until there is nothing left to do; fails where that does not come."""
         for _ in range(passes):
             if all(isinstance(action, RequeueAfter) for action in self.step()):
-                return
+                return self
         raise AssertionError(f"no steady state after {passes} passes; last plan: {self.step()}")
 
     def settle_deletions(self) -> None:
@@ -167,11 +167,14 @@ class World:
         self.finish_deletions()
         self.settle()
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Settle, have all pods run, and settle again."""
-        self.settle()
+        return self.settle().all_run()
+
+    def all_run(self) -> Self:
+        """All pods that can be scheduled run, and the operator does what that asks for."""
         self.run_all()
-        self.settle()
+        return self.settle()
 
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

@@ -9,9 +9,9 @@ from builders import CLAIM_TEMPLATE, manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.core.planner import plan
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES
+from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES
 from support.engine_harness import Harness
-from support.fake_gateway import Call, FakeGateway
+from support.fake_gateway import FakeGateway
 
 WORKERS = 3
 
@@ -86,7 +86,3 @@ _COMPLETED: JsonObject = {
         {"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-02T03:04:05Z"}}}
     ],
 }
-
-
-def is_work(call: Call) -> bool:
-    return call.verb in ("create", "patch", "delete") and call.plural != EVENTS.plural

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from builders import manifest
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Label
 from dtj.core.actions import CreatePod, CreateService, Plan
 from dtj.core.observed import Observed, TemplateVerdict
@@ -132,8 +132,7 @@ def pod_manifest(job: Job, index: int = 0, *, role: str = "worker") -> JsonObjec
 def service_manifest(job: Job) -> JsonObject:
     """A Service as a planner would ask for."""
     body = pod_manifest(job)
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(body, "metadata")
     return {"metadata": {**metadata, "name": job.name}, "spec": {"selector": {Label.JOB_UID: job.uid}}}
 
 

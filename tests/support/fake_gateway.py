@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from dtj.api.json import JsonObject, apply_merge_patch, dig, text
+from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
 from dtj.kube.gateway import Discovery, Listing, Resource, WatchEvent, one_page
 from dtj.kube.records import Key
@@ -126,8 +126,7 @@ class FakeGateway:
 
     def put(self, resource: Resource, body: JsonObject) -> JsonObject:
         """Create or replace an object, as somebody else would; its watch event follows."""
-        metadata = body["metadata"]
-        assert isinstance(metadata, dict)
+        metadata = object_at(body, "metadata")
         key = (text(metadata.get("namespace"), "default"), text(metadata.get("name")))
         known = self._of(resource).get(key)
         uid = text(metadata.get("uid")) or text(dig(known, "metadata", "uid")) or f"uid-{next(self._versions)}"
@@ -332,8 +331,7 @@ class FakeGateway:
 
     def _announce(self, resource: Resource, event: EventType, body: JsonObject) -> JsonObject:
         self._version = next(self._versions)
-        metadata = body["metadata"]
-        assert isinstance(metadata, dict)
+        metadata = object_at(body, "metadata")
         current: JsonObject = {**body, "metadata": {**metadata, "resourceVersion": str(self._version)}}
         self._log.append(Line(self._version, resource.plural, event, current))
         self._tell()

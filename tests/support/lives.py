@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from builders import job, manifest, stored
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.core.observed import Phase
 from support.gang_worlds import KUEUE, admit
 from support.gang_worlds import world as queued_world
@@ -53,14 +53,12 @@ def _body(world: World) -> JsonObject:
 
 def _succeeds() -> Iterator[tuple[str, JsonObject]]:
     yield "nobody has seen it", {**stored(manifest()), "status": {"observedGeneration": -1}}
-    world = World(job(runPolicy={"stallTimeoutSeconds": 60}))
-    world.settle()
+    world = World(job(runPolicy={"stallTimeoutSeconds": 60})).settle()
     yield "its pods are created", _body(world)
     world.set_pod("worker-0", Phase.RUNNING)
     world.wait(60)
     yield "one of two pods is ready", _body(world)
-    world.run_all()
-    world.settle()
+    world.all_run()
     yield "all pods are ready", _body(world)
     world.report("worker-0", step=1)
     for _ in range(4):
@@ -79,14 +77,12 @@ def _succeeds() -> Iterator[tuple[str, JsonObject]]:
     world.settle()
     yield "it is complete and its pods are deleted", _body(world)
     body = _body(world)
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(body, "metadata")
     yield "it is being deleted", {**body, "metadata": {**metadata, "deletionTimestamp": "2026-01-02T04:00:00Z"}}
 
 
 def _fails() -> Iterator[tuple[str, JsonObject]]:
-    world = World(job(runPolicy={"backoffLimit": 0}))
-    world.start()
+    world = World(job(runPolicy={"backoffLimit": 0})).start()
     world.sees("worker-0", Phase.FAILED, exit_code=1)
     yield "it will fail, and pods stop", _body(world)
     world.finish_deletions()
@@ -95,8 +91,7 @@ def _fails() -> Iterator[tuple[str, JsonObject]]:
 
 
 def _restarts() -> Iterator[tuple[str, JsonObject]]:
-    world = World(job())
-    world.start()
+    world = World(job()).start()
     world.sees("worker-1", Phase.FAILED, exit_code=1)
     yield "a pod was lost", _body(world)
     world.finish_deletions()
@@ -104,14 +99,12 @@ def _restarts() -> Iterator[tuple[str, JsonObject]]:
         world.wait(30)
         world.finish_deletions()
     yield "its second attempt starts", _body(world)
-    world.run_all()
-    world.settle()
+    world.all_run()
     yield "its second attempt runs", _body(world)
 
 
 def _is_suspended() -> Iterator[tuple[str, JsonObject]]:
-    world = World(job())
-    world.start()
+    world = World(job()).start()
     _set_suspend(world, suspend=True)
     world.settle()
     yield "it is being suspended", _body(world)
@@ -133,8 +126,7 @@ def _is_queued() -> Iterator[tuple[str, JsonObject]]:
 
 
 def _others() -> Iterator[tuple[str, JsonObject]]:
-    world = World(job(accelerator={"profile": "unheard-of"}))
-    world.settle()
+    world = World(job(accelerator={"profile": "unheard-of"})).settle()
     yield "it is invalid", _body(world)
 
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dtj.app import run
 from dtj.app.settings import OperatorSettings
 from dtj.app.shard_leases import shard_leases
-from dtj.kube.gateway import Gateway
 from dtj.kube.lease import Lease
 from support.fake_gateway import FakeGateway
 
@@ -26,31 +25,24 @@ class SharingOperators:
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.leases: dict[str, list[Lease]] = {}
 
-    def connection(self, name: str) -> Gateway:
-        """What this operator has in place of a connection to the API server."""
-        return self.gateway
-
     def start(self, name: str, *, shards: int | None = None) -> None:
         self.stops[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._run(name, shards or self.shards))
 
     async def _run(self, name: str, shards: int) -> None:
         settings = OperatorSettings(leader_elect=True, lease_namespace="here", shards=shards)
-        leases = self.leases[name] = shard_leases(self.connection(name), settings, identity=name)
+        leases = self.leases[name] = shard_leases(self.gateway, settings, identity=name)
 
         async def operate(shard: int, leave: asyncio.Event) -> None:
             assert shard not in self.running, f"{name} runs shard {shard}, which {self.running[shard]} runs"
             self.running[shard] = name
             self.taken.append((shard, name))
             try:
-                await self.work(name, shard, leave)
+                await leave.wait()
             finally:
                 del self.running[shard]
 
         await run._keep_shards(leases, operate, self.stops[name])
-
-    async def work(self, name: str, shard: int, leave: asyncio.Event) -> None:
-        await leave.wait()
 
     async def kill(self, name: str) -> None:
         """SIGKILL: the leases stay as they are."""

@@ -54,26 +54,6 @@ spec:
     Worker: {<<: *role, replicas: 3}
     Evaluator: *role
 """,
-    "Keras on two workers with GPUs": """
-apiVersion: kubeflow.org/v1
-kind: TFJob
-metadata: {name: multi-worker}
-spec:
-  runPolicy: {cleanPodPolicy: None}
-  tfReplicaSpecs:
-    Worker:
-      replicas: 2
-      restartPolicy: Never
-      template:
-        spec:
-          containers:
-          - name: tensorflow
-            image: example/keras:1
-            volumeMounts: [{mountPath: /train, name: training}]
-            resources: {limits: {nvidia.com/gpu: 1}}
-          volumes:
-          - {name: training, persistentVolumeClaim: {claimName: strategy}}
-""",
     "one worker with several GPUs": """
 apiVersion: kubeflow.org/v1
 kind: TFJob

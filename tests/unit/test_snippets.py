@@ -19,7 +19,7 @@ import yaml
 
 from builders import manifest
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.api.spec import JobSpec
 from dtj.api.validation import validate
 from dtj.cli.main import cli
@@ -98,8 +98,7 @@ def test_manifests_are_valid_and_parts_of_them_too(block: Block) -> None:
 
 def check_job(body: JsonObject) -> None:
     assert validate(body) == ()
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(body, "metadata")
     job = Job.from_object({**body, "metadata": {**metadata, "uid": "u"}})
     assert problems(job, Platform()) == ()
 

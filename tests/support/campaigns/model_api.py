@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from dtj.api.json import JsonObject, apply_merge_patch, dig, text
+from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.kube.errors import Gone
 from dtj.kube.gateway import EVENTS, JOBS, PODS, Listing, Resource, WatchEvent
 from dtj.kube.records import Key
@@ -190,8 +190,7 @@ class ModelApi(FakeGateway):
     # -- within ------------------------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: JsonObject) -> JsonObject:
-        metadata = body["metadata"]
-        assert isinstance(metadata, dict)
+        metadata = object_at(body, "metadata")
         created = {"creationTimestamp": time_text(loop_time()), **metadata}
         return super().put(resource, {**body, "metadata": created})
 

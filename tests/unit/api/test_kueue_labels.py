@@ -6,6 +6,7 @@ import pytest
 
 from builders import manifest, stored
 from dtj.api.job import Job
+from dtj.api.json import object_at
 from dtj.api.kueue import MAX_EXECUTION_SECONDS, QUEUE, max_execution_seconds
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
@@ -13,8 +14,7 @@ from dtj.core.validity import problems
 
 def labelled(labels: dict[str, str], **scheduling: object) -> Job:
     body = stored(manifest(runPolicy={"scheduling": scheduling} if scheduling else {}))
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(body, "metadata")
     return Job.from_object({**body, "metadata": {**metadata, "labels": {**labels}}})
 
 

@@ -8,22 +8,13 @@ from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
 from builders import job, manifest
 from dtj.api import rules
 from dtj.api.job import Job
-from dtj.api.json import dig, objects
+from dtj.api.json import dig
 from dtj.api.spec import Role
 from dtj.api.validation import validate
 from dtj.client.checks import check_documents
 from dtj.client.manifest_files import Document
-from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import ClusterNetwork, Platform
-from dtj.core.replicas import Replica
 from dtj.core.validity import problems
-
-
-def environment(owner: Job, replica: Replica) -> dict[str, str]:
-    """The variables of the only container of a replica."""
-    assert owner.spec is not None
-    made = PodRenderer(owner, owner.spec, Platform()).render(replica)
-    return {str(v["name"]): str(v["value"]) for v in objects(dig(made, "spec", "containers", 0, "env"))}
 
 
 @pytest.mark.parametrize("case", RULE_BREAKERS)

@@ -143,11 +143,7 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["wait", "digits", "--timeout", "soon"], '"soon" is not a duration: write 30s, 5m or 1h30m'),
-        (["wait"], "Missing argument 'NAME'"),
-        (["scale", "digits"], "Missing option '--replicas'"),
         (["scale", "digits", "--replicas", "0"], '"0" is not a whole number of at least 1'),
-        (["scale", "digits", "--replicas", "many"], '"many" is not a whole number'),
         (["delete"], "Missing argument 'NAME...'"),
         (["delete", "pod/digits"], '"pod/digits" is of another kind: write NAME or dtj/NAME'),
         (["delete", "digits", "--timeout", "5s"], "--timeout limits --wait: give both"),

@@ -28,6 +28,15 @@ def file_of(folder: Path, text: str) -> Path:
     return file
 
 
+def changed(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+CLAIM, DYNAMIC = "one worker with a claim", "dynamic workers beside a sidecar"
+GANG = "a gang in a queue of Volcano"
+
+
 class Converted:
     """What became of a TFJob: the one job, its comment, and what was reported."""
 
@@ -48,7 +57,6 @@ STRATEGIES = {
     "servers and workers": "ParameterServer",
     "one worker with a claim": "OneDevice",
     "an estimator with a chief and an evaluator": "MultiWorkerMirrored",
-    "Keras on two workers with GPUs": "MultiWorkerMirrored",
     "one worker with several GPUs": "Mirrored",
     "workers alone": "MultiWorkerMirrored",
     "a chief alone, its restart policy in the template": "OneDevice",
@@ -177,24 +185,57 @@ def test_a_restart_policy_in_the_template_counts_for_nothing_as_in_a_tfjob(tmp_p
     assert "not set, which means Never in a TFJob" in made.printed
 
 
-def test_unlimited_restarts_are_named(tmp_path: Path, capsys: Caught) -> None:
-    assert "backoffLimit: not set, which means no limit" in Converted(tmp_path, capsys, SHAPES["workers alone"]).printed
-    assert "backoffLimit" not in Converted(tmp_path, capsys, SHAPES["servers and workers"]).printed
+NOTES = {
+    "no limit of restarts": ("workers alone", "", "", "backoffLimit: not set, which means no limit"),
+    "pods that stay": ("workers alone", "", "", "cleanPodPolicy: not set, which means None in a TFJob; here Running"),
+    "evictions": (CLAIM, "", "", "worker.restartPolicy: Never: a pod that is evicted or drained fails a TFJob"),
+    "TF_CONFIG of one replica": (CLAIM, "", "", "TF_CONFIG is set for one replica too"),
+    "GPUs": ("one worker with several GPUs", "", "", "the limits for GPUs were kept; spec.accelerator would also set"),
+    "a TPU as a resource": ("an old TPU", "", "", "cloud-tpus.google.com/v2 stays as it is"),
+    "the strategy": (DYNAMIC, "", "", "spec.strategy: ParameterServer was chosen for 3 workers and 1 ps"),
+    "the port of our own progress": (DYNAMIC, "3333", "2223", "spec.port: 2223 serves the progress"),
+    "a field that nobody knows": (
+        "workers alone",
+        "spec:\n  tfReplica",
+        "spec:\n  paused: true\n  tfReplica",
+        "spec.paused: has no counterpart and was left out",
+    ),
+    "more pods at once than there are": (
+        GANG,
+        "minAvailable: 3",
+        "minAvailable: 4",
+        "minAvailable: 4 is more than the job's 3 pods",
+    ),
+    "a part of a job in a queue of Kueue": (
+        GANG,
+        "{name: gang}",
+        "{name: gang, labels: {kueue.x-k8s.io/queue-name: q}}",
+        "schedulingPolicy.minAvailable: left out: Kueue admits whole jobs only",
+    ),
+    "the network of the nodes": (
+        CLAIM,
+        "          containers:\n",
+        "          hostNetwork: true\n          containers:\n",
+        "hostNetwork: each pod takes ports 2222 and 2223 of its node",
+    ),
+    "a restart policy of the container, which Kubernetes 1.35 knows": (
+        CLAIM,
+        "- name: tensorflow",
+        "- name: tensorflow\n            restartPolicy: Always",
+        "restartPolicy left out: the operator restarts pods",
+    ),
+}
+"""Of what becomes otherwise: a shape, what is changed in it into what, and what is reported."""
 
 
-@pytest.mark.parametrize(
-    ("shape", "note"),
-    [
-        ("workers alone", "runPolicy.cleanPodPolicy: not set, which means None in a TFJob; here Running"),
-        ("one worker with a claim", "worker.restartPolicy: Never: a pod that is evicted or drained fails a TFJob"),
-        ("one worker with a claim", "TF_CONFIG is set for one replica too"),
-        ("one worker with several GPUs", "the limits for GPUs were kept; spec.accelerator would also set"),
-    ],
-)
-def test_what_looks_the_same_and_behaves_otherwise_is_named(
-    tmp_path: Path, capsys: Caught, shape: str, note: str
-) -> None:
-    assert note in Converted(tmp_path, capsys, SHAPES[shape]).printed
+@pytest.mark.parametrize("what", NOTES)
+def test_what_becomes_otherwise_or_behaves_otherwise_is_named(tmp_path: Path, capsys: Caught, what: str) -> None:
+    shape, old, new, note = NOTES[what]
+    made = Converted(tmp_path, capsys, changed(SHAPES[shape], old, new) if old else SHAPES[shape])
+    assert note in made.printed
+    assert "restartPolicy" not in made.main
+    assert made.spec.get("port") == (3333 if shape == DYNAMIC and not new else None)
+    assert shape != GANG or "minAvailable" not in made.spec["runPolicy"]["scheduling"]
 
 
 def test_what_does_not_change_is_not_named(tmp_path: Path, capsys: Caught) -> None:
@@ -202,43 +243,6 @@ def test_what_does_not_change_is_not_named(tmp_path: Path, capsys: Caught) -> No
     assert not any(words in printed for words in ("Never:", "TF_CONFIG is set", "GPUs"))
     claimed = Converted(tmp_path, capsys, SHAPES["one worker with a claim"]).printed
     assert "cleanPodPolicy" not in claimed
-
-
-def test_a_part_of_a_job_is_not_admitted_by_kueue(tmp_path: Path, capsys: Caught) -> None:
-    text = SHAPES["a gang in a queue of Volcano"].replace(
-        "{name: gang}", "{name: gang, labels: {kueue.x-k8s.io/queue-name: q}}"
-    )
-    made = Converted(tmp_path, capsys, text)
-    assert "minAvailable" not in made.spec["runPolicy"]["scheduling"]
-    assert "schedulingPolicy.minAvailable: left out: Kueue admits whole jobs only" in made.printed
-
-
-def test_a_field_that_nobody_knows_is_left_out_aloud(tmp_path: Path, capsys: Caught) -> None:
-    text = SHAPES["workers alone"].replace("spec:\n  tfReplica", "spec:\n  paused: true\n  tfReplica", 1)
-    assert "spec.paused: has no counterpart and was left out" in Converted(tmp_path, capsys, text).printed
-
-
-def test_more_pods_wanted_at_once_than_there_are_is_corrected(tmp_path: Path, capsys: Caught) -> None:
-    text = SHAPES["a gang in a queue of Volcano"].replace("minAvailable: 3", "minAvailable: 4")
-    made = Converted(tmp_path, capsys, text)
-    assert "minAvailable" not in made.spec["runPolicy"]["scheduling"]
-    assert "minAvailable: 4 is more than the job's 3 pods" in made.printed
-
-
-def test_the_port_of_our_own_progress_is_not_taken(tmp_path: Path, capsys: Caught) -> None:
-    text = SHAPES["dynamic workers beside a sidecar"].replace("3333", "2223")
-    made = Converted(tmp_path, capsys, text)
-    assert "port" not in made.spec
-    assert "spec.port: 2223 serves the progress" in made.printed
-
-
-def test_a_tpu_that_is_asked_for_as_a_resource_is_named(tmp_path: Path, capsys: Caught) -> None:
-    assert "cloud-tpus.google.com/v2 stays as it is" in Converted(tmp_path, capsys, SHAPES["an old TPU"]).printed
-
-
-def test_the_choice_of_the_strategy_is_reported_first(tmp_path: Path, capsys: Caught) -> None:
-    first = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"]).printed.splitlines()[0]
-    assert "spec.strategy: ParameterServer was chosen for 3 workers and 1 ps" in first
 
 
 def test_the_strategy_can_be_set(tmp_path: Path, capsys: Caught) -> None:
@@ -264,11 +268,6 @@ def test_other_objects_of_a_file_are_printed_as_they_are(tmp_path: Path, capsys:
     kinds = [body["kind"] for body in yaml.safe_load_all(output.out)]
     assert kinds == ["PersistentVolumeClaim", "DistributedTrainingJob"]
     assert "PersistentVolumeClaim: printed unchanged" in output.err
-
-
-def changed(text: str, old: str, new: str) -> str:
-    assert old in text
-    return text.replace(old, new)
 
 
 SIMPLE = SHAPES["workers alone"]
@@ -316,6 +315,10 @@ SIMPLE = SHAPES["workers alone"]
             changed(SHAPES["dynamic workers beside a sidecar"], "name: tensorflow\n", "name: trains\n"),
             "spec.containers: none is named tensorflow: name the one that trains so",
         ),
+        (
+            changed(SHAPES["an estimator with a chief and an evaluator"], "Evaluator:", "Master:"),
+            "there is a chief already",
+        ),
     ],
 )
 def test_what_is_no_tfjob_is_one_line_and_code_2(tmp_path: Path, capsys: Caught, text: str, complaint: str) -> None:
@@ -324,12 +327,6 @@ def test_what_is_no_tfjob_is_one_line_and_code_2(tmp_path: Path, capsys: Caught,
     assert output.out == ""
     assert complaint in output.err
     assert output.err.count("\n") == 1
-
-
-def test_a_chief_and_a_master_are_one_too_many(tmp_path: Path, capsys: Caught) -> None:
-    text = changed(SHAPES["an estimator with a chief and an evaluator"], "Evaluator:", "Master:")
-    assert run("convert", file_of(tmp_path, text)) == 2
-    assert "there is a chief already" in capsys.readouterr().err
 
 
 # -- whatever is in the file ---------------------------------------------------------------------------------
@@ -362,22 +359,3 @@ def test_whatever_stands_anywhere_is_converted_or_refused_in_one_line(shape: str
             except NotConvertible as error:
                 printed = (str(error),)
             assert not any("\n" in line for line in printed), place
-
-
-def test_the_ports_of_pods_in_the_network_of_their_nodes_are_noted(tmp_path: Path, capsys: Caught) -> None:
-    given = SHAPES["one worker with a claim"].replace(
-        "          containers:\n", "          hostNetwork: true\n          containers:\n"
-    )
-    made = Converted(tmp_path, capsys, given)
-    assert made.spec["template"]["spec"]["hostNetwork"] is True
-    assert "hostNetwork: each pod takes ports 2222 and 2223 of its node" in made.printed
-
-
-def test_a_restart_policy_of_the_container_that_trains_is_left_out(tmp_path: Path, capsys: Caught) -> None:
-    """Kubernetes 1.35 knows it; here the operator restarts pods."""
-    given = SHAPES["one worker with a claim"].replace(
-        "- name: tensorflow", "- name: tensorflow\n            restartPolicy: Always"
-    )
-    made = Converted(tmp_path, capsys, given)
-    assert "restartPolicy" not in made.main
-    assert "restartPolicy left out: the operator restarts pods" in made.printed

@@ -15,7 +15,6 @@ from builders import CLAIM_TEMPLATE, manifest, stored
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
-from dtj.api.spec import Strategy
 from dtj.cli.explain.render import explanation
 from dtj.cli.explain.simulation import UID, simulate
 from dtj.cli.main import cli
@@ -320,20 +319,6 @@ def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, capsys: Caught)
     file = write(tmp_path, manifest())
     assert run("explain", file, "--role", "ps") == 2
     assert capsys.readouterr().err == f"{file}: digits: --role: the job has no ps; it has worker\n"
-
-
-@pytest.mark.parametrize("strategy", Strategy)
-def test_every_strategy_is_explained_in_words(tmp_path: Path, capsys: Caught, strategy: Strategy) -> None:
-    roles = {"worker": 1}
-    accelerator = None
-    if strategy is Strategy.PARAMETER_SERVER:
-        roles = {"chief": 1, "worker": 1, "ps": 1}
-    elif strategy is Strategy.PIPELINE:
-        roles = {"worker": 2}
-    elif strategy is Strategy.TPU:
-        accelerator = {"profile": "tpu-v5e", "topology": "2x2"}
-    body = manifest(strategy=str(strategy), roles=roles, accelerator=accelerator)
-    assert f"digits: {strategy} with " in explained(capsys, write(tmp_path, body))
 
 
 def test_an_option_that_is_gone_names_what_remains() -> None:

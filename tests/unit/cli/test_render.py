@@ -282,12 +282,6 @@ def test_what_the_logs_warn_of_stands_below_how_the_run_ended(place: RunPlace) -
     assert [line.plain for line in lines][:2] == ["digits succeeded after 14s", "  warning      train.py trains alone"]
 
 
-def test_a_stopped_run_says_how_to_go_on(place: RunPlace) -> None:
-    assert end_text(ended(End.STOPPED), place).endswith(
-        "Next\n  dtj run --resume 'my digits.yaml'  # continue from the last checkpoint"
-    )
-
-
 def test_what_this_machine_cannot_run_is_reported_as_the_condition_says_it(place: RunPlace) -> None:
     condition = ConditionStatus(type="Invalid", status="True", message="worker: spec.x: no")
     assert end_text(ended(End.INVALID, status=JobStatus(conditions=(condition,))), place) == (

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from builders import NOW
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import columns
@@ -122,8 +122,7 @@ def test_words_of_any_length_take_a_bounded_part_of_the_screen() -> None:
 @pytest.mark.parametrize(("admitted", "words"), [(2, " Kueue\n"), (1, "Kueue, which has admitted 1 of 2 workers")])
 def test_a_job_that_runs_with_fewer_workers_than_it_asks_for_says_so(admitted: int, words: str) -> None:
     job = body(READY, gang="Kueue", state="Running", replicaStatuses={"worker": {"desired": admitted}})
-    spec = job["spec"]
-    assert isinstance(spec, dict)
+    spec = object_at(job, "spec")
     spec["elastic"] = {"maxReplicas": 2}
     assert words in shown(overview(job), 80)
 
@@ -355,8 +354,7 @@ def test_a_job_of_another_controller_is_left_to_it() -> None:
 
 def test_a_suspended_job_names_who_suspended_it_and_when() -> None:
     found = body(condition(Condition.SUSPENDED, "True", Reason.SUSPENDED), state="Suspended")
-    metadata = found["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(found, "metadata")
     field: JsonObject = {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}
     metadata["managedFields"] = [
         {"manager": "kubectl-create", "time": moment(100), "fieldsV1": field},

@@ -16,23 +16,9 @@ from dtj.api.validation import validate
 from dtj.cli.main import cli
 from support.local_runs import write
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
-
 
 def run(*arguments: object) -> object:
     return cli.main([str(argument) for argument in arguments], standalone_mode=False)
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_each_example_is_valid(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("validate", example) == 0
-    assert capsys.readouterr().out.endswith(": valid\n")
-
-
-def test_each_good_document_is_reported_as_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path, manifest("a"), manifest("b"))
-    assert run("validate", file) == 0
-    assert capsys.readouterr().out == f"{file}: a: valid\n{file}: b: valid\n"
 
 
 def test_a_broken_rule_has_the_words_of_the_rule_before_it_the_document(

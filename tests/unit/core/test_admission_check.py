@@ -30,8 +30,7 @@ def test_what_keeps_the_template_from_being_checked_is_shown_once() -> None:
 
 
 def test_a_rejected_template_is_asked_about_again() -> None:
-    world = World(job(), template_errors=("worker: a policy refuses it",))
-    world.settle()
+    world = World(job(), template_errors=("worker: a policy refuses it",)).settle()
     assert world.planned() == (RequeueAfter(60.0),)
     world.template_errors = ()
     world.advance(30)
@@ -42,8 +41,7 @@ def test_a_rejected_template_is_asked_about_again() -> None:
 
 
 def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid() -> None:
-    world = World(job(roles={"worker": 2}))
-    world.settle()
+    world = World(job(roles={"worker": 2})).settle()
     world.verdict = None
     world.template_errors = ("worker: the server's mind has changed",)
     world.remove("worker-1")
@@ -53,8 +51,9 @@ def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid(
 
 
 def test_a_slice_with_the_wrong_number_of_hosts_is_invalid_and_says_the_right_one() -> None:
-    world = World(job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"}))
-    world.settle()
+    world = World(
+        job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"})
+    ).settle()
     assert world.condition(Condition.INVALID).message == (
         "spec.accelerator.topology: 4x4 has 16 chips, 4 per host: it needs 4 training replicas "
         "(chief and workers), not 3; set replicaSpecs.worker.replicas to 4"

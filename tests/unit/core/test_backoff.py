@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
-
 from builders import job
 from dtj.core.observed import Phase
-from dtj.core.status import format_time
 from world import World, running
 
 
@@ -21,8 +17,7 @@ def test_errors_are_retried_after_a_time_that_doubles() -> None:
         assert world.job.status.state == "Restarting"
         world.wait(0.5)
         assert world.job.status.attempt == number + 1
-        world.run_all()
-        world.settle()
+        world.all_run()
 
 
 def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
@@ -36,8 +31,7 @@ def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
 
 
 def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
-    world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}))
-    world.start()
+    world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})).start()
     world.advance(3600)
     for number, seconds in enumerate((1, 2, 4)):
         world.sees(f"worker-0-r{number}" if number else "worker-0", Phase.FAILED, exit_code=3)
@@ -46,13 +40,3 @@ def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
         world.wait(0.5)
         assert f"digits-worker-0-r{number + 1}" in world.pods
         world.run_all()
-
-
-def test_a_restart_recorded_by_a_clock_that_was_ahead_delays_no_next_one() -> None:
-    world = running()
-    world.loses("worker-1")
-    world.finish_deletions()
-    ahead = {"last_restart_time": format_time(world.now + timedelta(hours=1))}
-    world.job = replace(world.job, status=world.job.status.model_copy(update=ahead))
-    world.loses("worker-0-r1")
-    assert world.job.status.attempt == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import Emit, PatchStatus, RequeueAfter
@@ -68,22 +66,13 @@ class TestBlockers:
         assert len(world.events) == events
 
     def test_what_passes_within_moments_is_not_reported(self) -> None:
-        world = World(job(roles={"worker": 2}))
-        world.settle()
+        world = World(job(roles={"worker": 2})).settle()
         writes = len(world.taken(PatchStatus))
         world.advance(1)
         world.block("worker-0", Reason.UNSCHEDULABLE, "pod has unbound immediate PersistentVolumeClaims")
         assert world.step() == (RequeueAfter(9.0),)
         world.advance(1)
-        world.run_all()
-        world.settle()
+        world.all_run()
         assert world.job.status.state == "Running"
         assert len(world.taken(PatchStatus)) == writes + 1
         assert len(world.events) == 1
-
-    def test_a_pod_that_is_on_its_way_out_blocks_nothing(self) -> None:
-        world = waiting_for_pods(roles={"worker": 2})
-        world.block("worker-0", Reason.UNSCHEDULABLE, NO_NODE)
-        world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], terminating=True)
-        world.settle()
-        assert ready_condition(world)[0] != Reason.UNSCHEDULABLE

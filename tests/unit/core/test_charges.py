@@ -92,17 +92,6 @@ class TestALostPeer:
         counts = world.job.status.restarts
         assert (counts.user, counts.disruption) == (1, 0)
 
-    @pytest.mark.parametrize("hours", [2, -2])
-    def test_is_not_waited_for_by_the_clock_of_another(self, hours: int) -> None:
-        world = running(roles={"worker": 2})
-        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-        found = world.pods["digits-worker-0"]
-        assert found.termination is not None
-        end = replace(found.termination, finished_at=world.now + timedelta(hours=hours))
-        world.pods["digits-worker-0"] = replace(found, termination=end)
-        world.settle()
-        assert world.job.status.attempt == 2
-
 
 class TestClocks:
     def test_a_new_job_complains_of_its_names_though_it_was_created_in_the_future(self) -> None:

@@ -42,14 +42,7 @@ class TestPodsOfTheDead:
             for name in there:
                 world.set_pod(name.removeprefix("digits-"), Phase.FAILED, exit_code=42)
             world.settle_deletions()
-            world.run_all()
-            world.settle()
-
-    def test_do_not_pile_up_when_they_saved_and_left(self) -> None:
-        world = running(roles={"worker": 8})
-        self.spot_preemptions(world, 12)
-        assert world.job.status.attempt == 13
-        assert len(world.pods) <= 16, "this attempt's, and the one's before"
+            world.all_run()
 
     def test_are_kept_where_they_failed_by_themselves_up_to_a_number(self) -> None:
         world = running(roles={"worker": 2}, backoffLimit=1)
@@ -68,8 +61,7 @@ class TestPodsOfTheDead:
             world.settle()
             world.wait(61)
             world.finish_deletions()
-            world.run_all()
-            world.settle()
+            world.all_run()
         assert world.job.status.attempt == 13
         assert len(world.pods) == 4 + 4 + 16
 

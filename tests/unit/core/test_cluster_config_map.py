@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
-from builders import NOW, job, manifest
-from dtj.api.job import Job
+from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import (
     Action,
     CreateConfigMap,
-    CreatePod,
     CreateService,
     DeleteConfigMap,
     DeleteService,
-    Plan,
     UpdateService,
 )
-from dtj.core.observed import Blocker, Observed, Phase
-from dtj.core.planner import plan
-from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import CONFIG_MAPS, JOBS, PODS, SERVICES
-from support.engine_harness import Harness, harnessed
-from support.fake_gateway import FakeGateway
-from support.virtual_time import virtual_time
+from dtj.core.observed import Blocker, Phase
 from world import World, running
 
 MANY = 60
@@ -38,15 +28,6 @@ def large(workers: int = MANY, **arguments: object) -> World:
 
 def kinds(world: World) -> list[type[Action]]:
     return [type(action) for action in world.history]
-
-
-def test_it_is_created_before_the_service_that_names_it_and_the_pods_that_refer_to_it() -> None:
-    world = large()
-    (name,) = world.config_maps
-    assert world.service is not None
-    assert world.service.config_map == name
-    order = kinds(world)
-    assert order.index(CreateConfigMap) < order.index(CreateService) < order.index(CreatePod)
 
 
 def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -> None:
@@ -99,35 +80,3 @@ def test_one_that_somebody_deleted_is_created_again_when_a_pod_waits_for_it() ->
     world.pods["digits-worker-3"] = replace(world.pods["digits-worker-3"], phase=Phase.PENDING, blocker=blocker)
     world.step()
     assert list(world.config_maps) == [name]
-
-
-REFUSED = Forbidden("exceeded quota: count/configmaps", status=403, reason="Forbidden")
-
-
-def planner(observed: Observed) -> Plan:
-    return plan(observed, NOW)
-
-
-def submit(harness: Harness) -> Job:
-    body = harness.gateway.put(JOBS, {**manifest("digits", roles={"worker": MANY})})
-    harness.engine.feed.put(body)
-    return Job.from_object(body)
-
-
-@virtual_time
-async def test_no_pod_is_created_while_it_is_refused_and_the_status_reports_that() -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", CONFIG_MAPS, REFUSED, times=1000)
-    async with harnessed(planner, gateway=gateway) as harness:
-        submitted = submit(harness)
-        await asyncio.sleep(100.0)
-        assert (gateway.names(PODS), gateway.names(SERVICES)) == ([], [])
-        stored = harness.engine.state.jobs.get(submitted.key)
-        assert stored is not None
-        ready = stored.job().status.condition(Condition.PODS_READY)
-        assert ready is not None
-        assert ready.reason == Reason.POD_CREATION_FAILED
-        assert "exceeded quota: count/configmaps" in ready.message
-        gateway.heal()
-        await asyncio.sleep(100.0)
-        assert len(gateway.names(PODS)) == MANY

@@ -49,8 +49,7 @@ class TestWhatPodsAreTold:
     def test_a_job_without_one_keeps_the_address_that_the_user_gave(self) -> None:
         variables = [{"name": "TF_DATA_SERVICE_ADDRESS", "value": "elsewhere:5050"}]
         trainer = {"name": "trainer", "image": "x", "env": variables}
-        world = World(job(template={"spec": {"containers": [trainer]}}))
-        world.settle()
+        world = World(job(template={"spec": {"containers": [trainer]}})).settle()
         assert environment(world.manifests["digits-worker-0"])["TF_DATA_SERVICE_ADDRESS"] == "elsewhere:5050"
 
 
@@ -84,8 +83,7 @@ class TestItsLife:
         assert "data-worker-0" in world.condition(Condition.FAILED).message
 
     def test_the_jobs_accelerator_is_for_those_that_train(self) -> None:
-        world = World(job(roles=ROLES, accelerator={"profile": "nvidia-l4"}))
-        world.settle()
+        world = World(job(roles=ROLES, accelerator={"profile": "nvidia-l4"})).settle()
         limits = {
             str(dig(made, "metadata", "labels", "training.dtj.dev/role")): dig(
                 made, "spec", "containers", 0, "resources", "limits"

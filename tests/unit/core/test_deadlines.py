@@ -9,14 +9,11 @@ from world import World
 
 
 def world_of(**policy: object) -> World:
-    world = World(job(runPolicy=policy))
-    world.settle()
-    return world
+    return World(job(runPolicy=policy)).settle()
 
 
 def ready(world: World) -> World:
-    world.run_all()
-    world.settle()
+    world.all_run()
     return world
 
 
@@ -60,8 +57,7 @@ def test_the_start_deadline_is_over_once_all_pods_were_ready() -> None:
 
 
 def test_an_invalid_job_fails_at_its_start_deadline() -> None:
-    world = World(job(accelerator={"profile": "nvidia-l5"}, runPolicy={"startDeadlineSeconds": 60}))
-    world.settle()
+    world = World(job(accelerator={"profile": "nvidia-l5"}, runPolicy={"startDeadlineSeconds": 60})).settle()
     assert world.is_true(Condition.INVALID)
     world.advance(60)
     assert failed_for(world) == Reason.START_DEADLINE_EXCEEDED
@@ -69,8 +65,9 @@ def test_an_invalid_job_fails_at_its_start_deadline() -> None:
 
 
 def test_a_template_that_is_refused_is_what_kept_it() -> None:
-    world = World(job(runPolicy={"startDeadlineSeconds": 60}), template_errors=("worker: spec.containers[0].imge",))
-    world.settle()
+    world = World(
+        job(runPolicy={"startDeadlineSeconds": 60}), template_errors=("worker: spec.containers[0].imge",)
+    ).settle()
     world.advance(60)
     assert failed_for(world) == Reason.START_DEADLINE_EXCEEDED
     assert "worker: spec.containers[0].imge" in world.events[-1].message

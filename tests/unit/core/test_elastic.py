@@ -55,17 +55,8 @@ def test_pods_that_end_because_of_it_are_no_failure() -> None:
         world.set_pod(name, Phase.FAILED, exit_code=1)
     world.settle()
     world.finish_deletions()
-    world.run_all()
-    world.settle()
+    world.all_run()
     assert (world.job.status.attempt, world.job.status.state) == (2, "Running")
-
-
-def test_a_job_that_has_not_begun_begins_with_the_new_number() -> None:
-    world = World(elastic(2))
-    scale(world, elastic(3))
-    world.settle()
-    assert world.job.status.attempt == 1
-    assert living(world) == {"worker-0", "worker-1", "worker-2"}
 
 
 def test_a_job_that_was_scaled_while_its_first_pods_were_made_has_no_two_lists() -> None:

@@ -31,8 +31,7 @@ def lose_each_other(world: World, code: int = 75) -> None:
     world.settle()
     for seconds in (6.0, 11.0, 61.0):
         world.wait(seconds)
-    world.run_all()
-    world.settle()
+    world.all_run()
 
 
 @pytest.mark.parametrize("code", [75, 42, 143])
@@ -84,8 +83,7 @@ def test_pods_that_are_taken_away_are_evidence() -> None:
         for seconds in (6.0, 11.0):
             world.finish_deletions()
             world.wait(seconds)
-        world.run_all()
-        world.settle()
+        world.all_run()
     assert world.job.status.restarts.disruption == 6
     assert not world.is_true(Condition.FAILURE_TARGET)
 

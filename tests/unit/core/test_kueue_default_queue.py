@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from builders import job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import CreateGang, ReadDefaultQueue
@@ -29,8 +29,7 @@ def world(*, default: bool = True, runs: bool = True, **more: object) -> World:
 
 
 def queue_of_workload(story: World) -> object:
-    spec = story.gang_manifests[-1]["spec"]
-    assert isinstance(spec, dict)
+    spec = object_at(story.gang_manifests[-1], "spec")
     return spec["queueName"]
 
 

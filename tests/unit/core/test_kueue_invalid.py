@@ -9,6 +9,7 @@ import pytest
 
 from builders import manifest, stored
 from dtj.api.job import Job
+from dtj.api.json import object_at
 from dtj.api.names import Condition, Reason
 from support.gang_worlds import KUEUE, admit, evict
 from world import World, live
@@ -22,8 +23,7 @@ LABELS = {
 
 def made(labels: Mapping[str, str] = {}, **spec: object) -> Job:  # it is only read
     body = stored(manifest(roles={"worker": 3}, **spec))  # type: ignore[arg-type]
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(body, "metadata")
     metadata["labels"] = dict(labels)
     return Job.from_object(body)
 

@@ -21,11 +21,9 @@ SIZE = "worker=3;min=3"
 
 def manager(**policy: object) -> World:
     """A job in the manager cluster, in its queue."""
-    story = World(
+    return World(
         job(managedBy=kueue.MULTIKUEUE, roles={"worker": 3}, runPolicy={**QUEUED, **policy}), installed=(KUEUE,)
-    )
-    story.settle()
-    return story
+    ).settle()
 
 
 def running() -> World:
@@ -39,8 +37,7 @@ def running() -> World:
 
 def copied(story: World) -> None:
     """What MultiKueue does: the status is that of the copy."""
-    copy = World(job(roles={"worker": 3}, runPolicy=QUEUED), installed=(KUEUE,))
-    copy.settle()
+    copy = World(job(roles={"worker": 3}, runPolicy=QUEUED), installed=(KUEUE,)).settle()
     admit(copy)
     copy.start()
     assert copy.job.status.start_time is not None
@@ -99,14 +96,6 @@ class TestManager:
         assert story.job.status.start_time is None
         assert story.job.status.reason == "Queued"
 
-    def test_a_job_of_another_size_gets_another_workload(self) -> None:
-        story = running()
-        assert story.gang is not None
-        story.gang = replace(story.gang, size="worker=2;min=2")
-        story.settle()
-        assert len(story.taken(DeleteGang)) == 1
-        assert len(story.taken(CreateGang)) == 2
-
     def test_the_end_is_reported_by_multikueue_and_the_time_to_live_counts_here(self) -> None:
         story = running()
         ended = story.job.status.model_copy(
@@ -139,8 +128,7 @@ class TestWorker:
         assert story.gang.owner_uid == story.job.uid
         assert not story.taken(CreateGang)
         assert len(story.pods) == 3
-        story.run_all()
-        story.settle()
+        story.all_run()
         assert workload_conditions(story)["PodsReady"] == "True/Started"
 
     def test_it_waits_for_a_workload_that_is_not_seen_yet(self) -> None:
@@ -199,8 +187,7 @@ class TestWorker:
         assert not story.taken(DeleteJob)
 
     def test_a_workload_of_another_name_is_refused(self) -> None:
-        story = World(replace(copy_of(), prebuilt_workload="other"), installed=(KUEUE,))
-        story.settle()
+        story = World(replace(copy_of(), prebuilt_workload="other"), installed=(KUEUE,)).settle()
         assert story.condition(Condition.INVALID).message.endswith("remove it, or set it to digits")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from builders import job
 from dtj.api.job import Job
-from dtj.api.json import dig
+from dtj.api.json import dig, object_at
 from dtj.api.kueue import PRIORITY_CLASS
 from dtj.api.names import Condition
 from dtj.core.actions import UpdateGang
@@ -102,8 +102,7 @@ def test_without_its_label_a_job_that_waits_gets_the_priority_of_its_pods() -> N
     story = waiting(high=100)
     story.job = labelled(story.job, None)
     story.settle()
-    spec = story.gang_manifests[-1]["spec"]
-    assert isinstance(spec, dict)
+    spec = object_at(story.gang_manifests[-1], "spec")
     assert spec["priority"] == 7
     assert "priorityClassRef" not in spec
 

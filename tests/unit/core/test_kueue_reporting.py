@@ -15,14 +15,12 @@ class TestDuties:
     """What the owner of a Workload writes to it."""
 
     def test_pods_that_are_ready_are_reported(self) -> None:
-        story = world(KUEUE, gang="Kueue", queue="team-a")
-        story.settle()
+        story = world(KUEUE, gang="Kueue", queue="team-a").settle()
         assert workload_conditions(story) == {}, "a job that waits costs no write"
         admit(story)
         story.settle()
         assert workload_conditions(story)["PodsReady"] == "False/WaitForStart"
-        story.run_all()
-        story.settle()
+        story.all_run()
         assert workload_conditions(story)["PodsReady"] == "True/Started"
 
     def test_a_lost_pod_is_a_recovery_to_wait_for(self) -> None:

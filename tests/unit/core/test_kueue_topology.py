@@ -34,9 +34,9 @@ def template(annotations: JsonObject) -> JsonObject:
 
 
 def queued(annotations: JsonObject) -> World:
-    story = World(job(roles={"worker": 2}, runPolicy=QUEUED, template=template(annotations)), installed=(KUEUE,))
-    story.settle()
-    return story
+    return World(
+        job(roles={"worker": 2}, runPolicy=QUEUED, template=template(annotations)), installed=(KUEUE,)
+    ).settle()
 
 
 def admit(story: World, *, placed: bool) -> None:
@@ -137,8 +137,7 @@ def test_outside_of_kueue_they_mean_nothing() -> None:
 def test_a_restart_waits_until_the_nodes_are_free() -> None:
     story = queued({})
     admit(story, placed=True)
-    story.run_all()
-    story.settle()
+    story.all_run()
     story.sees("worker-1", Phase.FAILED, exit_code=137)
     story.advance(60)  # the backoff of the restart
     story.settle()
@@ -152,8 +151,7 @@ def test_a_restart_waits_until_the_nodes_are_free() -> None:
 def test_a_restart_does_not_wait_for_a_pod_whose_grace_period_is_over() -> None:
     story = queued({})
     admit(story, placed=True)
-    story.run_all()
-    story.settle()
+    story.all_run()
     story.set_pod("worker-1", Phase.FAILED, exit_code=137)
     for _ in range(3):
         story.settle()

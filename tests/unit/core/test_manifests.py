@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import CLAIM_TEMPLATE, job
+from builders import job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Env, Label
@@ -243,16 +243,6 @@ class TestCheckpoints:
     ) -> None:
         policy = {"onNaN": on_nan} if on_nan else {}
         assert environment(pod(job(runPolicy=policy))).get("DTJ_ON_NAN") == value
-
-    def test_a_claim_is_mounted_at_the_default_path(self) -> None:
-        made = pod(job(checkpoint={"claimTemplate": CLAIM_TEMPLATE}))
-        assert dig(made, "spec", "volumes", 0, "persistentVolumeClaim", "claimName") == "digits-checkpoint"
-        assert environment(made)["DTJ_CHECKPOINT_DIR"] == "/dtj/checkpoint"
-
-    def test_a_bucket_is_not_mounted(self) -> None:
-        made = pod(job(checkpoint={"path": "gs://bucket/x"}))
-        assert dig(made, "spec", "volumes") is None
-        assert environment(made)["DTJ_CHECKPOINT_DIR"] == "gs://bucket/x"
 
 
 class TestExport:

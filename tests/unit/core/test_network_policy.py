@@ -36,8 +36,7 @@ def world(*, platform: Platform = ON, **spec: object) -> World:
 def all_running(**spec: object) -> World:
     """A job whose replicas run, and TensorBoard where it has one."""
     there = running(world(**spec), seconds=0)  # type: ignore[arg-type]
-    there.run_all()
-    there.settle()
+    there.all_run()
     return there
 
 
@@ -54,11 +53,6 @@ class TestWhatItLetsIn:
             ],
         }
         assert dig(policy, "metadata", "ownerReferences", 0, "uid") == digits.uid
-
-    def test_who_is_named_for_tensorboard_reaches_its_port_alone(self) -> None:
-        ingress = dig(network_policy(job(), JobAccess(tensorboard=(OPERATOR,))), "spec", "ingress")
-        assert isinstance(ingress, list)
-        assert ingress[1:] == [{"from": [OPERATOR], "ports": [{"protocol": "TCP", "port": 6006}]}]
 
     def test_nobody_named_is_nobody_let_in(self) -> None:
         """An empty list in a NetworkPolicy stands for everybody."""

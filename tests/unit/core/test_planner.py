@@ -29,8 +29,7 @@ class TestStarting:
 
 class TestStatusWrites:
     def test_a_start_of_many_pods_costs_two_status_writes(self) -> None:
-        world = World(job(roles={"worker": 50}))
-        world.settle()
+        world = World(job(roles={"worker": 50})).settle()
         for index in range(50):
             world.set_pod(f"worker-{index}", Phase.RUNNING)
             world.wait(0.1)
@@ -41,21 +40,17 @@ class TestStatusWrites:
     def test_conditions_of_others_are_left_alone(self) -> None:
         body = job()
         foreign = body.status.from_object({"conditions": [{"type": "QuotaReserved", "status": "True"}]})
-        world = World(replace(body, status=foreign))
-        world.settle()
+        world = World(replace(body, status=foreign)).settle()
         assert world.job.status.conditions[0].type == "QuotaReserved"
 
     def test_every_condition_is_there_from_the_first_write(self) -> None:
-        world = World(job())
-        world.settle()
+        world = World(job()).settle()
         assert {condition.type for condition in world.job.status.conditions} == set(Condition)
 
     def test_a_transition_time_moves_only_with_the_status_of_its_condition(self) -> None:
-        world = World(job())
-        world.settle()
+        world = World(job()).settle()
         world.advance(60)
-        world.run_all()
-        world.settle()
+        world.all_run()
         times = {c.type: c.last_transition_time for c in world.job.status.conditions}
         assert times[Condition.PODS_READY] != times[Condition.COMPLETE]
 

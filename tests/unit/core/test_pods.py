@@ -29,8 +29,7 @@ def test_a_plan_of_many_pods_holds_none_of_their_manifests() -> None:
 
 
 def test_exactly_the_missing_pods_are_created() -> None:
-    world = World(job(roles={"worker": 4}))
-    world.settle()
+    world = World(job(roles={"worker": 4})).settle()
     world.remove("worker-1")
     world.remove("worker-3")
     created = [action for action in world.step() if isinstance(action, CreatePod)]

@@ -6,7 +6,7 @@ import pytest
 
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreatePod, DeletePod, PatchStatus, RequeueAfter, UpdateService
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus, UpdateService
 from dtj.core.observed import Phase
 from world import live, running
 
@@ -21,8 +21,7 @@ class TestCollectives:
             dig(world.manifests[name], "metadata", "labels", "training.dtj.dev/attempt") for name in live(world)
         } == {"2"}
         world.finish_deletions()
-        world.run_all()
-        world.settle()
+        world.all_run()
         assert world.job.status.state == "Running"
         assert world.job.status.ready == "2/2"
 
@@ -65,14 +64,6 @@ class TestCollectives:
         world.loses("worker-1")
         assert world.is_true(Condition.FAILURE_TARGET)
 
-    def test_a_lost_peer_waits_for_its_cause_before_all_start_again(self) -> None:
-        world = running()
-        world.sees("worker-0", Phase.FAILED, exit_code=75)
-        assert world.job.status.attempt == 1
-        assert any(isinstance(action, RequeueAfter) for action in world.step())
-        world.wait(5)
-        assert world.job.status.attempt == 2
-
     def test_a_lost_peer_is_not_the_cause_where_a_replica_failed(self) -> None:
         world = running(backoffLimit=0)
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
@@ -105,14 +96,6 @@ class TestParameterServers:
         assert "digits-worker-1-r1" in live(world)
         assert dig(world.manifests["digits-worker-1-r1"], "spec", "hostname") == "worker-1"
 
-    def test_names_of_later_attempts_do_not_meet_those_of_single_replacements(self) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.set_pod("worker-0", Phase.FAILED, exit_code=1)
-        world.advance(2)
-        world.start()
-        world.loses("ps-0")
-        assert live(world) >= {"digits-worker-0-r2", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r1"}
-
     def test_a_chief_comes_back_alone_to_servers_that_live_on(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         servers = {name: pod.uid for name, pod in world.pods.items() if name != "digits-chief-0"}
@@ -139,13 +122,6 @@ class TestParameterServers:
         world.loses("chief-0" if first == "ps-0" else "ps-0")
         assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
         assert len(live(world)) == 4
-
-    def test_all_start_again_when_the_chief_says_that_it_lost_a_peer_and_no_cause_is_found(self) -> None:
-        world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.sees("chief-0", Phase.FAILED, exit_code=75)
-        assert world.job.status.attempt == 1
-        world.wait(5)
-        assert world.job.status.attempt == 2
 
     def test_a_ps_that_failed_pays_where_the_chief_lost_it_as_a_peer(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)

@@ -53,8 +53,7 @@ def test_a_running_job_with_its_status_goes_on_as_a_new_attempt_that_no_error_pa
 
 
 def test_a_claim_that_came_back_is_used_as_a_volume_but_not_as_the_jobs_own_claim() -> None:
-    own = World(job(checkpoint={"claimTemplate": CLAIM_TEMPLATE}))
-    own.settle()
+    own = World(job(checkpoint={"claimTemplate": CLAIM_TEMPLATE})).settle()
     assert own.claim is not None
     orphan = replace(own.claim, owner_uid="")
 
@@ -63,7 +62,6 @@ def test_a_claim_that_came_back_is_used_as_a_volume_but_not_as_the_jobs_own_clai
     assert template.job.status.reason == Reason.NAME_TAKEN
 
     volume = {"volume": {"persistentVolumeClaim": {"claimName": orphan.name}}, "path": "/dtj/checkpoint"}
-    as_volume = World(job(checkpoint=volume), claim=orphan)
-    as_volume.settle()
+    as_volume = World(job(checkpoint=volume), claim=orphan).settle()
     assert as_volume.taken(CreatePod)
     assert as_volume.taken(CreateClaim) == []

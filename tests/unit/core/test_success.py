@@ -92,11 +92,3 @@ class TestSuccess:
         world.sees("worker-1", Phase.FAILED, exit_code=143)
         assert world.job.status.state == "Succeeded"
         assert world.job.status.replica_statuses["worker"] == gone
-
-    def test_a_worker_that_fails_after_the_chief_completed_is_no_failure(self) -> None:
-        world = running(roles={"chief": 1, "worker": 1})
-        world.set_pod("chief-0", Phase.SUCCEEDED)
-        world.advance(3)
-        world.sees("worker-0", Phase.FAILED, exit_code=75)
-        assert world.is_true(Condition.COMPLETE)
-        assert "digits-worker-0 failed after that" in world.events[-1].message

@@ -28,8 +28,7 @@ def suspended() -> World:
 
 
 def test_a_job_that_is_created_suspended_creates_nothing_and_says_so() -> None:
-    world = World(job(runPolicy={"suspend": True}))
-    world.settle()
+    world = World(job(runPolicy={"suspend": True})).settle()
     assert world.pods == {}
     assert world.service is None
     assert (world.job.status.state, world.job.status.start_time) == ("Suspended", None)
@@ -68,8 +67,7 @@ def test_resuming_begins_an_attempt_and_counts_no_restart() -> None:
         "digits-worker-1-r1",
     ]
     world.finish_deletions()
-    world.run_all()
-    world.settle()
+    world.all_run()
     assert (world.job.status.state, world.job.status.attempt) == ("Running", 2)
     assert world.job.status.start_time is not None
     assert world.job.status.restarts.total == 0
@@ -133,8 +131,7 @@ THEIRS, OURS = "kueue.x-k8s.io/multikueue", "training.dtj.dev/dtj-operator"
 
 @pytest.mark.parametrize(("manager", "is_ours"), [(None, True), (OURS, True), (THEIRS, False)])
 def test_a_job_that_another_controller_runs_is_left_alone(manager: str | None, is_ours: bool) -> None:
-    world = World(job(managedBy=manager))
-    world.settle()
+    world = World(job(managedBy=manager)).settle()
     assert len(world.taken(CreatePod)) == (2 if is_ours else 0)
     if not is_ours:
         assert world.step() == ()

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from builders import CLAIM_TEMPLATE, NOW, edited, job
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Condition, Label, Reason
+from dtj.api.names import Condition, Label
 from dtj.api.spec import Role, TensorBoard
 from dtj.core.actions import BestEffort, CreatePod, PatchStatus
 from dtj.core.observed import CreationRefusal, Phase
@@ -30,19 +30,16 @@ def world(*, platform: Platform | None = None, checkpoint: JsonObject = CLAIM, *
 def all_running(**spec: object) -> World:
     """A job whose replicas run, and its TensorBoard too."""
     there = running(world(**spec), seconds=0)  # type: ignore[arg-type]
-    there.run_all()
-    there.settle()
+    there.all_run()
     return there
 
 
 class TestWhenItIsThere:
     def test_it_comes_when_all_replicas_run(self) -> None:
-        there = world()
-        there.settle()
+        there = world().settle()
         there.sees("worker-0", Phase.RUNNING)
         assert POD not in there.pods
-        there.run_all()
-        there.settle()
+        there.all_run()
         assert POD in there.pods
         assert there.tensorboard is not None
 
@@ -96,8 +93,7 @@ class TestWhenItIsThere:
         assert POD in there.pods
 
     def test_of_a_job_that_never_ran_there_is_none_after_the_end(self) -> None:
-        there = world(runPolicy={"startDeadlineSeconds": 5})
-        there.settle()
+        there = world(runPolicy={"startDeadlineSeconds": 5}).settle()
         there.advance(6)
         there.settle_deletions()
         assert there.is_true(Condition.FAILED)
@@ -111,8 +107,7 @@ class TestWhenItIsThere:
         there.job = edited(there.job, suspend=False)
         there.settle()
         assert POD not in there.pods
-        there.run_all()
-        there.settle()
+        there.all_run()
         assert POD in there.pods
 
 
@@ -123,12 +118,6 @@ class TestThatItIsInNobodysWay:
         assert there.job.status.state == "Running"
         there.loses("tensorboard")
         assert there.job.status.state == "Running"
-
-    def test_its_blocker_is_no_blocker_of_the_jobs(self) -> None:
-        there = all_running()
-        there.block("tensorboard", Reason.IMAGE_PULL_FAILED, "no such image")
-        there.wait(60)
-        assert there.is_true(Condition.PODS_READY)
 
     def test_it_makes_room_for_a_replica_that_cannot_start(self) -> None:
         there = all_running()
@@ -148,8 +137,7 @@ class TestThatItIsInNobodysWay:
         assert there.pods[POD].terminating
 
     def test_what_is_done_about_it_comes_last_and_never_fails_the_rest(self) -> None:
-        there = world()
-        there.settle()
+        there = world().settle()
         there.run_all()
         plan = there.step()
         kinds = [type(action) for action in plan]
@@ -250,8 +238,7 @@ class TestWhatItIsMadeOf:
     @pytest.mark.parametrize(("roles", "longest"), [({"worker": 1}, 46), ({"chief": 1}, 50)])
     def test_its_name_fits_where_the_jobs_does(self, roles: dict[str, int], longest: int) -> None:
         name = "d" * longest
-        there = World(job(name, roles=roles, tensorBoard={}, checkpoint=CLAIM))
-        there.start()
+        there = World(job(name, roles=roles, tensorBoard={}, checkpoint=CLAIM)).start()
         made = {action.action.name for action in there.taken(BestEffort) if creates(action)}  # type: ignore[union-attr]
         assert made == {f"{name}-tensorboard"}
         assert all(len(str(given)) <= names.MAX_NAME_LENGTH for given in made)

@@ -23,8 +23,7 @@ def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
 
 
 def test_a_suspended_job_is_kept_however_long() -> None:
-    world = World(job(runPolicy={"suspend": True, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 1}))
-    world.settle()
+    world = World(job(runPolicy={"suspend": True, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 1})).settle()
     world.wait(1_000_000)
     assert world.job.status.state == "Suspended"
     assert not world.job.deleting

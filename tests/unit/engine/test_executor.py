@@ -58,25 +58,6 @@ async def test_a_plan_is_carried_out_in_its_order_and_events_come_last() -> None
 
 
 @virtual_time
-async def test_a_plan_that_is_empty_makes_no_call() -> None:
-    async with harnessed(once()) as harness:
-        harness.submit()
-        await asyncio.sleep(600.0)
-        assert harness.gateway.calls == []
-        assert len(harness.seen) == 1
-
-
-@virtual_time
-async def test_pods_are_created_in_parallel_with_a_slow_start() -> None:
-    async with harnessed(wants_pods(200)) as harness:
-        harness.gateway.latency = 0.01
-        harness.submit()
-        await asyncio.sleep(5.0)
-        assert len(harness.gateway.names(PODS)) == 200
-        assert harness.gateway.most_in_flight == 50
-
-
-@virtual_time
 async def test_a_job_is_planned_again_when_its_plan_asks_for_it() -> None:
     async with harnessed(once((RequeueAfter(30.0), RequeueAfter(10.0)))) as harness:
         harness.submit()
@@ -183,21 +164,6 @@ async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_
 
 
 @virtual_time
-async def test_refused_creations_are_tried_again_ever_more_rarely_until_they_succeed() -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", PODS, QUOTA, times=10**6)
-    async with harnessed(wants_pods(1), gateway=gateway) as harness:
-        harness.submit()
-        await asyncio.sleep(600.0)
-        attempts = [call for call in harness.gateway.calls if str(call) == "create pods digits-worker-0"]
-        assert 10 <= len(attempts) <= 35
-        gateway.heal()
-        await asyncio.sleep(61.0)
-        assert harness.gateway.names(PODS) == ["digits-worker-0"]
-        assert harness.seen[-1].refusal is None, "what was refused is there: nothing is left to report"
-
-
-@virtual_time
 async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken() -> None:
     gateway = FakeGateway()
     gateway.put(PODS, {"metadata": {"name": "digits-worker-1"}})
@@ -271,15 +237,6 @@ def checks_once(observed: Observed) -> Plan:
         return ()
     roles = ("chief", "worker")
     return (CheckPods(observed.job.generation, tuple(pod_manifest(observed.job, role=role) for role in roles)),)
-
-
-@virtual_time
-async def test_a_template_that_the_server_takes_gets_a_verdict_without_errors_and_nothing_is_created() -> None:
-    async with harnessed(checks_once) as harness:
-        await harness.take()
-        assert harness.verdict.errors == ()
-        assert harness.writes() == []
-        assert harness.gateway.names(PODS) == []
 
 
 @virtual_time
@@ -368,21 +325,6 @@ async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out
 
 def deletes(uid: str) -> Plan:
     return (DeletePod("digits-worker-0", uid),)
-
-
-@virtual_time
-async def test_a_pod_is_deleted_by_name_and_uid() -> None:
-    def planner(observed: Observed) -> Plan:
-        return tuple(DeletePod(pod.name, pod.uid) for pod in observed.pods)
-
-    gateway = FakeGateway()
-    async with harnessed(once(), gateway=gateway) as harness:
-        job = harness.submit()
-        gateway.put(PODS, pod_manifest(job))
-        harness.planner = planner
-        await settled()
-        assert gateway.names(PODS) == []
-        assert harness.writes() == ["delete pods digits-worker-0"]
 
 
 @virtual_time

@@ -8,16 +8,17 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from builders import manifest
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.status import JobStatus
 from dtj.core.actions import CreatePod, DeleteJob, DeletePod, PatchStatus, Plan, UpdateService
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
+from dtj.core.platform import Platform
 from dtj.engine import progress
-from dtj.engine.engine import EngineSettings
+from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.job_store import JobRecord
 from dtj.kube.gateway import JOBS, PODS, SERVICES
-from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
+from support.engine_harness import EPOCH, Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
@@ -27,6 +28,20 @@ KEY = ("default", "digits")
 def known(harness: Harness) -> str | None:
     record = harness.engine.state.jobs.get(KEY)
     return record.uid if record is not None else None
+
+
+@virtual_time
+async def test_jobs_of_namespaces_of_another_shard_are_not_kept() -> None:
+    gateway = FakeGateway()
+    engine = Engine(
+        gateway, plan=plan, platform=Platform(), instance="test", now=lambda: EPOCH, keep=lambda place: place == "ours"
+    )
+    for namespace in ("ours", "theirs"):
+        body = manifest()
+        engine.feed.put(gateway.put(JOBS, {**body, "metadata": {"name": "digits", "namespace": namespace}}))
+    assert [record.job().namespace for record in engine.state.jobs] == ["ours"]
+    await engine.feed.relist(gateway, None)
+    assert [record.job().namespace for record in engine.state.jobs] == ["ours"]
 
 
 # -- lists that are late ----------------------------------------------------------------------------------------
@@ -191,17 +206,6 @@ async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_started_ag
 
 
 @virtual_time
-async def test_a_finished_job_is_not_deleted_by_a_ttl_that_its_user_has_changed_meanwhile() -> None:
-    async with harnessed(once((DeleteJob(),))) as harness:
-        job = harness.submit()
-        harness.gateway.put(JOBS, {**harness.gateway.body(JOBS, "digits"), "spec": {"later": "edited"}})
-        await asyncio.sleep(60.0)
-        assert harness.gateway.names(JOBS) == ["digits"]
-        harness.gateway.remove(JOBS, "digits")
-        harness.engine.feed.remove({"metadata": {"name": "digits", "namespace": "default", "uid": job.uid}})
-
-
-@virtual_time
 async def test_a_service_that_somebody_else_put_in_place_of_ours_is_not_changed() -> None:
     async with harnessed(once((UpdateService("digits", "ours", {"attempt": "2"}),))) as harness:
         harness.gateway.put(
@@ -233,8 +237,7 @@ async def vanishes(harness: Harness) -> None:
 
 async def is_asked_to_go(harness: Harness) -> None:
     body = harness.gateway.body(PODS, "digits-worker-0")
-    metadata = body["metadata"]
-    assert isinstance(metadata, dict)
+    metadata = object_at(body, "metadata")
     harness.gateway.terminates_slowly = True
     harness.gateway.put(PODS, {**body, "metadata": {**metadata, "deletionTimestamp": "2026-01-02T03:04:35Z"}})
 

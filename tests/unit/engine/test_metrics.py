@@ -47,8 +47,7 @@ def running(**spec: object) -> Counted:
     world = Counted(**spec)
     world.wait(2)
     world.advance(30)
-    world.run_all()
-    world.settle()
+    world.all_run()
     return world
 
 
@@ -66,8 +65,7 @@ def test_or_from_resumption() -> None:
         world.advance(100)
         world.settle_deletions()
     world.advance(7)
-    world.run_all()
-    world.settle()
+    world.all_run()
     assert world.value("dtj_launch_seconds_count", until="AllReady") == 2
     assert world.value("dtj_launch_seconds_sum", until="AllReady") == 32.0 + 7.0
     assert world.value("dtj_recovery_seconds_count") == 0
@@ -80,8 +78,7 @@ def test_a_restart_is_counted_by_its_class_and_its_recovery_is_timed_with_its_ba
     assert world.value("dtj_restarts_total", **{"class": "user"}) == 1
     assert world.value("dtj_recovery_seconds_count") == 0
     world.advance(9)
-    world.run_all()
-    world.settle()
+    world.all_run()
     assert world.value("dtj_recovery_seconds_count") == 1
     assert world.value("dtj_recovery_seconds_sum") == 10.0
 
@@ -92,8 +89,7 @@ def test_readiness_that_flaps_is_no_recovery() -> None:
     world.settle()
     assert not world.is_true(Condition.PODS_READY)
     world.advance(60)
-    world.run_all()
-    world.settle()
+    world.all_run()
     assert world.is_true(Condition.PODS_READY)
     assert world.value("dtj_recovery_seconds_count") == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from builders import manifest
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus
 from dtj.core.planner import plan
@@ -37,8 +37,7 @@ async def starting(gateway: FakeGateway, **run_policy: object) -> AsyncIterator[
         for index, phase in enumerate(("Running", "Pending")):
             pod = gateway.body(PODS, f"digits-worker-{index}")
             ready: JsonObject = {"type": "Ready", "status": str(phase == "Running")}
-            spec = pod["spec"]
-            assert isinstance(spec, dict)
+            spec = object_at(pod, "spec")
             status: JsonObject = {"phase": phase, "conditions": [ready]}
             gateway.put(PODS, {**pod, "spec": {**spec, "nodeName": "n1"}, "status": status})
         yield harness

@@ -96,29 +96,6 @@ class TestWhatIsNoStall:
             assert (story.status.state, story.status.attempt, story.status.restarts.total) == ("Running", 1, 0)
         assert story.asked
 
-    @pytest.mark.parametrize("seconds", [30, 600])
-    @pytest.mark.parametrize("on_stall", ["Fail", "Restart"])
-    @virtual_time
-    async def test_pods_that_cannot_be_reached_for_a_while(
-        self, monkeypatch: pytest.MonkeyPatch, on_stall: str, seconds: float
-    ) -> None:
-        story = Story(monkeypatch, moves, on_stall=on_stall)
-        await story.begin()
-        dark = loop_time() + 100
-        story.answer = lambda: None if dark <= loop_time() < dark + seconds else moves()
-        await story.operator(seconds=100 + seconds + 2 * TIMEOUT)
-        assert (story.status.state, story.status.restarts.total, story.stalled()) == ("Running", 0, "False")
-
-    @virtual_time
-    async def test_an_image_that_publishes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        story = Story(monkeypatch, lambda: None)
-        await story.begin()
-        await story.operator(seconds=600)
-        assert (story.status.state, story.stalled()) == ("Running", "Unknown")
-        story.answer = moves
-        await story.operator(seconds=60)
-        assert story.stalled() == "False"
-
 
 class TestWhatIsOne:
     @virtual_time
