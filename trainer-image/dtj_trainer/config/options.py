@@ -87,7 +87,10 @@ def options_of(owner: type[Options]) -> dict[str, Option]:
 class Arguments:
     """What this process was started with."""
 
-    by_flag: Mapping[str, str]
+    texts: Mapping[str, str]
+    """Flag -> its text, of the flag or else of its variable; others are not given. An empty variable is none."""
+    sources: Mapping[str, str]
+    """Flag -> what decides it, as a message shows it: `--flag=text` or `VARIABLE=text`."""
     environ: Mapping[str, str]
     rest: tuple[str, ...] | None = None
     """What follows `--`: a script's arguments."""
@@ -98,34 +101,18 @@ class Arguments:
         Raises:
             UsageError: the text given for an option cannot be parsed.
         """
-        found: dict[str, Any] = {"given": self.sources(owner)}
-        for name, one in options_of(owner).items():
-            text = self._text(one)
+        declared = options_of(owner)
+        given = {name: self.sources[one.flag] for name, one in declared.items() if one.flag in self.sources}
+        found: dict[str, Any] = {"given": given}
+        for name, one in declared.items():
             try:
-                found[name] = one.default if text is None else one.parse(text)
+                found[name] = one.parse(self.texts[one.flag]) if name in given else one.default
             except ValueError as wanted:
-                raise UsageError(f"{found['given'][name]}: {wanted}") from None
+                raise UsageError(f"{given[name]}: {wanted}") from None
         return found
 
-    def sources(self, owner: type[Options]) -> dict[str, str]:
-        """The options of a group that are given, as `Options.given`."""
-        sources = {name: self.source(one) for name, one in options_of(owner).items()}
-        return {name: source for name, source in sources.items() if source}
 
-    def source(self, one: Option) -> str | None:
-        """What decides an option, as a message shows it: `--flag=text` or `VARIABLE=text`; None: it is not given."""
-        text = self._text(one)
-        flag = one.flag if one.flag in self.by_flag else one.variable
-        return None if text is None else f"{flag}={without_credentials(text)}"
-
-    def _text(self, one: Option) -> str | None:
-        """Of the flag or else of the variable; an empty variable is none."""
-        if one.flag in self.by_flag:
-            return self.by_flag[one.flag]
-        return (one.variable and self.environ.get(one.variable)) or None
-
-
-def read(argv: Sequence[str], environ: Mapping[str, str], owners: Iterable[type[Options]]) -> Arguments:
+def read(argv: Sequence[str], environ: Mapping[str, str], owners: Sequence[type[Options]]) -> Arguments:
     """Takes the command line apart; `--help` and `--version` print and exit 0.
 
     Raises:
@@ -136,8 +123,15 @@ def read(argv: Sequence[str], environ: Mapping[str, str], owners: Iterable[type[
     given, unknown = _parser(owners).parse_known_args(own)
     if unknown:
         raise UsageError(f"unrecognized arguments: {named(unknown)}; see --help")
-    by_flag = {flag: text for flag, text in vars(given).items() if text is not None}
-    return Arguments(by_flag, environ, tuple(rest) if dashes else None)
+    texts: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for one in (one for owner in owners for one in options_of(owner).values()):
+        text, source = getattr(given, one.flag), one.flag
+        if text is None and one.variable:
+            text, source = environ.get(one.variable) or None, one.variable
+        if text is not None:
+            texts[one.flag], sources[one.flag] = text, f"{source}={without_credentials(text)}"
+    return Arguments(texts, sources, environ, tuple(rest) if dashes else None)
 
 
 def _at_dashes(argv: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]]:

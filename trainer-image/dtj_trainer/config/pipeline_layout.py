@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Cluster, Task
-from dtj_trainer.config.options import Arguments, Options, names, option, whole
+from dtj_trainer.config.options import Arguments, Options, names, option, options_of, whole
 from dtj_trainer.errors import UsageError
 
 PIPELINE = "Pipeline"
@@ -49,8 +49,8 @@ def read(args: Arguments, strategy: str, here: Cluster) -> Layout | None:
         UsageError: they contradict each other.
     """
     if strategy != PIPELINE:
-        for source in args.sources(Layout).values():
-            raise UsageError(f"{source}: strategy {strategy} has no stages; leave it out, or use {PIPELINE}")
+        if given := [args.sources[one.flag] for one in options_of(Layout).values() if one.flag in args.sources]:
+            raise UsageError(f"{given[0]}: strategy {strategy} has no stages; leave it out, or use {PIPELINE}")
         return None
     stages = here.count(WORKER)
     if stages < 2:

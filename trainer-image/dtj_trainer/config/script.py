@@ -71,13 +71,13 @@ def find(args: Arguments, here: Cluster, options: Iterable[Option], *, seed: int
         raise UsageError("--script=: empty; give a Python file or the dotted name of a module")
     environ = {}
     for each in options:
-        if each.flag not in args.by_flag:
+        if each.flag not in args.texts:
             continue
         if each.variable is not None:
-            environ[each.variable] = args.by_flag[each.flag]
+            environ[each.variable] = args.texts[each.flag]
         elif not each.for_scripts:
             raise UsageError(
-                f"{args.source(each)}: only the trainer's own loop reads this, and --script={name} is run "
+                f"{args.sources[each.flag]}: only the trainer's own loop reads this, and --script={name} is run "
                 f"in its place; leave it out, or give it to the script, after --"
             )
     return Script(name=name, arguments=args.rest or (), environ=environ, seed=_common_seed(args, here, seed))
