@@ -35,7 +35,7 @@ from dtj_launch.progress import Progress, ProgressStore
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.data.full_batches import Arrays
 from dtj_trainer.datasets import digits
-from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.sigterm import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks.shipped import image_classification
 from dtj_trainer.training.model import ModelFactory

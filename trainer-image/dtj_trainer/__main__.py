@@ -11,7 +11,7 @@ from dtj_trainer.config.parsing import parse
 from dtj_trainer.errors import TrainerError
 from dtj_trainer.process import logs
 from dtj_trainer.process.ending import ProcessEnd, end_with, leave
-from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.sigterm import Termination
 from dtj_trainer.roles import launch
 
 

@@ -23,7 +23,7 @@ from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.config.script import Script
 from dtj_trainer.process import environment, logs, start_gate
 from dtj_trainer.process.output_directories import check_outputs, copied_logs
-from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.sigterm import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import unattended
 

@@ -32,7 +32,7 @@ from dtj_trainer.config.store_url import Location
 from dtj_trainer.keras_fit import override
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.pipeline_parallel import graph_cut
-from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.sigterm import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.training import synchronous
 from dtj_trainer.training.reporting import Run

@@ -112,7 +112,7 @@ def test_coming_to_the_end_is_success(tmp_path: Path) -> None:
 LISTENING = """
     import time
     from dtj_trainer.process.ending import leave
-    from dtj_trainer.process.signals import Termination
+    from dtj_trainer.process.sigterm import Termination
     termination = Termination(leave=leave)
     termination.listen()
     termination.saves = {saves}
@@ -160,7 +160,7 @@ LEAVING = "SIGTERM: leaving at once\n"
 OPEN = """
     import multiprocessing, os, signal, subprocess, sys, time
     from dtj_trainer.process.ending import leave
-    from dtj_trainer.process.signals import Termination
+    from dtj_trainer.process.sigterm import Termination
     termination = Termination(leave=leave)
     termination.listen()
     termination.listen_openly()

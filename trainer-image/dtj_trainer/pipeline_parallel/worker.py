@@ -15,7 +15,7 @@ from dtj_trainer.config.cluster import Address, Cluster
 from dtj_trainer.distribution import tf_server
 from dtj_trainer.errors import Terminated, UsageError
 from dtj_trainer.own_directory import make_own
-from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.sigterm import Termination
 
 LONGEST_STAY_SECONDS = 20.0
 """Less than the 30 s that Kubernetes gives by default."""

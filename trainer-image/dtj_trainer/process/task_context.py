@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.sigterm import Termination
 
 _CLOCK = time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC
 

@@ -19,7 +19,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.held_out_examples import HeldOut
 from dtj_trainer.data.source import Source
 from dtj_trainer.periodic import ComputeTimer, Every
-from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.sigterm import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.progress_line import progress_fields, progress_line
 from dtj_trainer.training.model import ModelFactory

@@ -39,7 +39,7 @@ from dtj_trainer.periodic import ComputeTimer, Every
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import end_with, leave, leave_report
 from dtj_trainer.process.output_directories import check_buckets, check_outputs, copied_logs
-from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.sigterm import Termination
 from dtj_trainer.process.start_gate import meet_peers, started_in_time
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.progress_line import progress_fields, progress_line
