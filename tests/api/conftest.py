@@ -58,7 +58,7 @@ def log_reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterato
 
 @pytest.fixture(scope="session")
 def tools() -> Mapping[str, Path]:
-    """helm, kubeconform and kube-score, which are built where they are missing."""
+    """helm and kube-score, which are built where they are missing."""
     return binaries.ensure(binaries.CHART_TOOLS)
 
 

@@ -10,7 +10,7 @@ import pytest
 from builders import CLAIM_TEMPLATE, manifest
 from dtj.api import names
 from dtj.api.crd import custom_resource_definition
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, object_at
 from testbed import ApiError, ControlPlane, KubectlError
 
 JOBS = "/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs"
@@ -76,8 +76,7 @@ def test_an_integer_of_more_than_32_bits_is_kept(cluster: ControlPlane, namespac
 
 def _in_another_group(group: str) -> JsonObject:
     definition = copy.deepcopy(custom_resource_definition())
-    spec = definition["spec"]
-    assert isinstance(spec, dict)
+    spec = object_at(definition, "spec")
     assert isinstance(spec["names"], dict)
     del spec["names"]["shortNames"], spec["names"]["categories"]
     spec["group"] = group

@@ -59,10 +59,7 @@ def test_objects_without_owners_are_reported_and_the_job_begins_when_they_are_de
     before = {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()}
     operator.start()
 
-    def is_reported() -> None:
-        assert world.job().status.reason == Reason.NAME_TAKEN
-
-    world.eventually(is_reported)
+    world.await_reason(Reason.NAME_TAKEN)
     assert {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()} == before
 
     operator.stop()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from builders import manifest
-from dtj.api.json import dig, objects
+from dtj.api.json import dig, object_at, objects
 from dtj.api.names import Condition
 from dtj.client import (
     AlreadyExists,
@@ -126,8 +126,7 @@ def test_what_cannot_be_done_is_reported_by_typed_errors_and_changes_nothing(wor
 def test_a_field_that_the_clusters_crd_does_not_know_is_an_error(world: JobWorld, client: Client) -> None:
     """The offline rules are this program's; the CRD may be of another version."""
     (checked,) = manifests_of(manifest())
-    spec = checked.body["spec"]
-    assert isinstance(spec, dict)
+    spec = object_at(checked.body, "spec")
     newer = replace(checked, body={**checked.body, "spec": {**spec, "fromTheFuture": 1}})
 
     async def create() -> None:

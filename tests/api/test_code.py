@@ -26,6 +26,7 @@ from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.local_runs import write
 from support.operator_process import OperatorProcess
+from support.waiting import eventually_true
 
 KIND = "distributedtrainingjob.training.dtj.dev"
 
@@ -72,7 +73,7 @@ def test_a_job_is_submitted_with_its_code_which_goes_with_it(world: JobWorld, dt
     volumes = objects(dig(world.body("a"), "spec", "template", "spec", "volumes"))
     assert name in [dig(volume, "configMap", "name") for volume in volumes]
     world.delete_job("a")
-    world.eventually(lambda: _assert_equal(config_maps(world), {}))
+    eventually_true(lambda: not config_maps(world))
 
 
 def test_a_job_that_is_followed_has_its_code_too(world: JobWorld, dtj: CommandLine) -> None:
@@ -213,7 +214,7 @@ def test_a_function_is_trained_from_a_notebook(
         assert run.wait(timeout=PATIENCE_SECONDS).status.is_true(Condition.COMPLETE)
         assert run.job().uid
         run.delete()
-    world.eventually(lambda: _assert_equal(config_maps(world), {}))
+    eventually_true(lambda: not config_maps(world))
 
 
 def _digest(pod: JsonObject) -> str:
@@ -221,7 +222,3 @@ def _digest(pod: JsonObject) -> str:
     volumes = objects(dig(pod, "spec", "volumes"))
     (name,) = filter(None, (text(dig(volume, "configMap", "name")) for volume in volumes))
     return name.rpartition("-")[2]
-
-
-def _assert_equal(found: object, expected: object) -> None:
-    assert found == expected

@@ -9,7 +9,7 @@ import pytest
 from dtj.api.json import dig, objects
 from dtj.api.names import Label, Reason
 from support.job_world import JobWorld
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -67,55 +67,18 @@ def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld)
     eventually(counted)
 
 
-def creations(world: JobWorld, mark: int) -> list[str]:
-    writes = world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace)
-    return [record.name for record in writes if record.verb == "create" and record.resource == "pods"]
-
-
 class TestSuspending:
     def test_a_suspended_job_has_no_pods_and_no_service_and_resumes_as_a_new_attempt(self, world: JobWorld) -> None:
         world.run()
-        self.suspend(world, True)
+        world.change_spec({"runPolicy": {"suspend": True}})
         world.await_state("Suspended")
         world.await_pods([])
-        eventually(lambda: self.assert_none(world))
-        self.suspend(world, False)
+        eventually_true(lambda: not world.services())
+        world.change_spec({"runPolicy": {"suspend": False}})
         world.await_running("worker-0-r1", "worker-1-r1")
         assert world.job().status.restarts.total == 0
-
-    def test_templates_may_change_while_a_job_is_suspended_and_not_while_it_runs(self, world: JobWorld) -> None:
-        """As a queueing system does that gives a job its nodes."""
-        world.submit(runPolicy={"suspend": True})
-        world.await_state("Suspended")
-        selector = {
-            "spec": {"replicaSpecs": {"worker": {"nodeSelector": {"pool": "a"}}}, "runPolicy": {"suspend": False}}
-        }
-        assert self.patch(world, selector) == ""
-        world.await_pods(["worker-0", "worker-1"])
-        assert dig(world.pods()["digits-worker-0"], "spec", "nodeSelector") == {"pool": "a"}
-        selector["spec"]["replicaSpecs"]["worker"]["nodeSelector"] = {"pool": "b"}  # type: ignore[index]
-        assert "nodeSelector of a role cannot be changed while the job runs" in self.patch(world, selector)
 
     def test_a_finished_job_is_deleted_when_its_time_has_come(self, world: JobWorld) -> None:
         world.run(roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0})
         world.end_pod("digits-worker-0", exit_code=0)
-        eventually(lambda: self.assert_gone(world))
-
-    @classmethod
-    def suspend(cls, world: JobWorld, suspend: bool) -> None:
-        assert cls.patch(world, {"spec": {"runPolicy": {"suspend": suspend}}}) == ""
-
-    @staticmethod
-    def patch(world: JobWorld, patch: object) -> str:
-        command = ("patch", "dtj/digits", "-n", world.namespace, "--type=merge", "--patch", json.dumps(patch))
-        done = world.plane.kubectl(*command, check=False)
-        return "" if done.returncode == 0 else done.stderr
-
-    @staticmethod
-    def assert_none(world: JobWorld) -> None:
-        assert world.services() == {}
-
-    @staticmethod
-    def assert_gone(world: JobWorld) -> None:
-        found = world.plane.kubectl("get", "dtj", "-n", world.namespace, "-o", "name")
-        assert found.stdout == ""
+        eventually_true(lambda: not world.jobs())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.job_world import JobWorld
-from support.operator_process import USER, OperatorProcess
+from support.operator_process import OperatorProcess
 
 
 @pytest.fixture
@@ -24,21 +24,6 @@ def candidates(world: JobWorld, tmp_path: Path) -> Iterator[tuple[OperatorProces
         with second:
             second.await_line("stands by")
             yield first, second
-
-
-def test_when_the_leader_is_killed_another_takes_over_and_nothing_is_created_twice(
-    world: JobWorld, candidates: tuple[OperatorProcess, OperatorProcess]
-) -> None:
-    leader, standby = candidates
-    mark = world.plane.audit.mark()
-    world.begin()
-    leader.kill()
-    world.run_pods()
-    standby.await_line("leads now")
-    world.await_state("Running")
-    writes = world.plane.audit.writes(since=mark, user=USER, namespace=world.namespace)
-    created = [record.name for record in writes if record.verb == "create" and record.resource in ("pods", "services")]
-    assert len(created) == 3
 
 
 def test_a_leader_that_is_asked_to_stop_hands_over_at_once(

@@ -15,7 +15,7 @@ from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
 from support.operator_process import GRACE_SECONDS, OperatorProcess, grant
 from support.programs import SOURCES
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 from testbed import ControlPlane
 
 
@@ -47,8 +47,8 @@ def test_it_is_healthy_and_ready_and_counts_what_it_does(world: JobWorld, tmp_pa
     health, numbers = free_ports(2)
     ports = (f"--health-port={health}", f"--metrics-port={numbers}")
     with OperatorProcess.serving(world.plane, [world.namespace], *ports, log=tmp_path / "log"):
-        eventually(lambda: _is(http_status(health, "/healthz"), 200))
-        eventually(lambda: _is(http_status(health, "/readyz"), 200))
+        eventually_true(lambda: http_status(health, "/healthz") == 200)
+        eventually_true(lambda: http_status(health, "/readyz") == 200)
         world.run()
 
         def counted() -> dict[str, float]:
@@ -73,7 +73,7 @@ def test_it_is_alive_but_not_ready_while_it_waits_for_the_api_server(tmp_path: P
     kubeconfig.write_text(KUBECONFIG.format(port=dead))
     with OperatorProcess(kubeconfig, f"--health-port={health}", log=tmp_path / "log") as operator:
         operator.await_line("the API server does not answer")
-        eventually(lambda: _is(http_status(health, "/healthz"), 200))
+        eventually_true(lambda: http_status(health, "/healthz") == 200)
         assert http_status(health, "/readyz") == 503
         code, _ = operator.stop()
         assert code == 0
@@ -135,10 +135,6 @@ def test_a_setting_that_cannot_be_used_ends_it_with_one_line(
         line = operator.lines()[-1]
         assert len(operator.lines()) == 2, "a greeting, and why it ends"
         assert complaint in line
-
-
-def _is(found: int, wanted: int) -> None:
-    assert found == wanted
 
 
 KUBECONFIG = """

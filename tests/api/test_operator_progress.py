@@ -9,7 +9,7 @@ import pytest
 from dtj.api.names import Condition
 from support.job_world import JobWorld
 from support.status_port import StatusPort
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -38,13 +38,7 @@ def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: Status
     stalled = world.condition(Condition.PROGRESS_STALLED)
     assert "step 120 since" in stalled.message
 
-    def asked_for_stacks() -> None:
-        assert trainer.received == ["/stacks"]
-
-    eventually(asked_for_stacks)
+    eventually_true(lambda: trainer.received == ["/stacks"])
     trainer.says["step"] = 121
 
-    def moved() -> None:
-        assert not world.job().status.is_true(Condition.PROGRESS_STALLED)
-
-    eventually(moved)
+    eventually_true(lambda: not world.job().status.is_true(Condition.PROGRESS_STALLED))

@@ -57,22 +57,3 @@ def test_the_shard_of_an_operator_that_is_killed_is_taken_over_and_nothing_is_cr
     writes = world.plane.audit.writes(since=mark, user=USER, namespace=world.namespace)
     created = [record.name for record in writes if record.verb == "create" and record.resource in ("pods", "services")]
     assert len(created) == 3
-
-
-def test_an_operator_with_another_number_of_shards_ends_with_exit_code_2_and_one_line(
-    world: JobWorld, tmp_path: Path
-) -> None:
-    election = ("--leader-elect", f"--lease-namespace={world.namespace}")
-    first = OperatorProcess.serving(world.plane, [world.namespace], *election, log=tmp_path / "first")
-    # The number of namespaces allows two shards. The second one need not exist: the operator ends before it watches.
-    both = [world.namespace, "no-such-namespace"]
-    second = OperatorProcess.serving(world.plane, both, *election, "--shards=2", log=tmp_path / "second")
-    with first:
-        first.await_line("leads now")
-        with second:
-            assert second.wait() == 2
-    errors = [line for line in second.lines() if "ERROR" in line]
-    assert len(errors) == 1
-    assert "--shards=1" in errors[0]
-    assert "--shards is 2 here" in errors[0]
-    assert not [line for line in second.lines() if "Traceback" in line]

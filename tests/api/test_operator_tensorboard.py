@@ -10,6 +10,7 @@ from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Reason
 from support.job_world import JobWorld
+from support.waiting import eventually_true
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -22,14 +23,6 @@ def submit(world: JobWorld, **spec: object) -> None:
     world.submit(roles={"worker": 1}, checkpoint=SHARED, **{"tensorBoard": {}, **spec})  # type: ignore[arg-type]
     world.await_pods(["worker-0"])
     world.run_pod("digits-worker-0")
-
-
-def gone(world: JobWorld) -> None:
-    def checked() -> None:
-        assert POD not in world.pods()
-        assert POD not in world.services()
-
-    world.eventually(checked)
 
 
 def note_of(world: JobWorld, reason: Reason) -> Callable[[], str]:
@@ -65,10 +58,7 @@ def test_it_comes_when_the_job_runs_belongs_to_it_and_is_no_replica(world: JobWo
     world.end_pod(POD, exit_code=1)
     world.delete("pods", POD)
 
-    def is_there_again() -> None:
-        assert dig(world.pods().get(POD) or {}, "status", "phase") == "Pending"
-
-    world.eventually(is_there_again)
+    eventually_true(lambda: dig(world.pods().get(POD) or {}, "status", "phase") == "Pending")
     assert world.job().status.restarts.total == 0
 
 

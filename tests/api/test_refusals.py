@@ -7,7 +7,6 @@ each pod created once.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -179,31 +178,3 @@ def test_a_namespace_that_ends_is_not_filled_again_and_ends(
 def is_gone(cluster: ControlPlane, namespace: str) -> None:
     found = cluster.kubectl("get", "namespace", namespace, "-o", "name", "--ignore-not-found")
     assert found.stdout == ""
-
-
-def test_somebody_who_changes_the_job_all_the_time_does_not_keep_it_from_its_end(
-    world: JobWorld, operator: OperatorProcess, record_property: Callable[[str, object], None]
-) -> None:
-    """Each change makes a conflict of a status that is on its way."""
-    over = threading.Event()
-    mark = world.plane.audit.mark()
-
-    def meddle() -> None:
-        while not over.is_set():
-            world.annotate({"example.com/at": str(time.monotonic())})
-
-    submit(world)
-    with ThreadPoolExecutor() as pool:
-        meddling = pool.submit(meddle)
-        try:
-            world.await_running("worker-0", "worker-1")
-            world.end_pod("digits-worker-0", exit_code=0)
-            world.await_condition(Condition.COMPLETE)
-        finally:
-            over.set()
-        meddling.result()
-    writes = world.plane.audit.writes(since=mark, user=USER, namespace=world.namespace)
-    conflicts = [one for one in writes if one.code == 409]
-    record_property("report", f"job that changes all the time: {len(conflicts)} conflicts in {len(writes)} writes")
-    assert set(creations(world, mark).values()) == {1}
-    assert len(writes) <= 10 + 3 * len(conflicts)

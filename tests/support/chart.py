@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,6 @@ from patience import PATIENCE_SECONDS
 
 CHART = Path(__file__).parents[2] / "charts" / "dtj"
 RELEASE = "dtj"
-
-
-SCHEMA_LOCATION = "{{.ResourceKind}}{{.KindSuffix}}.json"
-"""How :func:`write_schemas` names its files, in kubeconform's words."""
 
 
 class HelmError(Exception):
@@ -105,38 +101,6 @@ def granted(rules: Iterable[JsonObject]) -> set[Granted]:
 def listed(*tables: Iterable[PolicyRule]) -> set[Granted]:
     """Each single right of the operator's own tables."""
     return {Granted(right.group, right.path, verb) for table in tables for right in table for verb in right.verbs}
-
-
-def write_schemas(openapi: JsonObject, crd: JsonObject, folder: Path) -> None:
-    """Write JSON schemas for kubeconform: of all kinds that an API server knows (its /openapi/v2), and of a CRD.
-
-    They are strict: a field that is not in the schema is an error.
-    """
-    definitions = openapi["definitions"]
-    assert isinstance(definitions, dict)
-    for name, definition in definitions.items():
-        assert isinstance(definition, dict)
-        if name.endswith((".IntOrString", ".Quantity")):
-            del definition["type"]  # says string, means number or string
-        if "properties" in definition and not definition.get("x-kubernetes-preserve-unknown-fields"):
-            definition["additionalProperties"] = False
-    (folder / "definitions.json").write_text(json.dumps({"definitions": definitions}))
-    for name, definition in definitions.items():
-        assert isinstance(definition, dict)
-        for kind in objects(definition.get("x-kubernetes-group-version-kind")):
-            _write_schema(folder, kind, {"$ref": f"definitions.json#/definitions/{name}"})
-    spec = crd["spec"]
-    for version in objects(dig(spec, "versions")):
-        kind = {"kind": dig(spec, "names", "kind"), "group": dig(spec, "group"), "version": version["name"]}
-        schema = dig(version, "schema", "openAPIV3Schema")
-        assert isinstance(schema, dict)
-        _write_schema(folder, kind, schema)
-
-
-def _write_schema(folder: Path, kind: Mapping[str, object], schema: JsonObject) -> None:
-    group = str(kind["group"]).partition(".")[0]
-    parts = (str(kind["kind"]).lower(), group, str(kind["version"]))
-    (folder / f"{'-'.join(filter(None, parts))}.json").write_text(json.dumps(schema))
 
 
 def is_hook(body: JsonObject) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -15,7 +15,7 @@ from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
 from support.job_world import JobWorld
 from support.slots import Slots
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 
 STORAGE: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 
@@ -61,11 +61,10 @@ def _is_suspended_twice(world: JobWorld) -> None:
     for times in (1, 2):
         # A ConfigMap lists the addresses of 40 replicas.
         world.apply(manifest("paused", roles={"worker": 40}, runPolicy={"suspend": False}))
-        eventually(lambda: _is_there(world.pods("paused"), 40))
+        eventually_true(lambda: len(world.pods("paused")) == 40)
         world.apply(manifest("paused", roles={"worker": 40}, runPolicy={"suspend": True}))
         eventually(partial(_counted, world, "Suspended", times))
-        eventually(lambda: _is_there(world.pods("paused"), 0))
-        eventually(lambda: _is_there(world.services("paused"), 0))
+        eventually_true(lambda: not world.pods("paused") and not world.services("paused"))
 
 
 def _is_not_kept(world: JobWorld) -> None:
@@ -73,7 +72,7 @@ def _is_not_kept(world: JobWorld) -> None:
     world.apply(manifest("brief", roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0}))
     world.await_pods(["worker-0"], "brief")
     world.end_pod("brief-worker-0", exit_code=0)
-    eventually(lambda: _is_gone(world, "brief"))
+    eventually_true(lambda: "brief" not in [dig(job, "metadata", "name") for job in world.jobs()])
 
 
 def _finds_its_name_taken(world: JobWorld) -> None:
@@ -98,7 +97,7 @@ def _finds_its_name_taken(world: JobWorld) -> None:
         world.apply(manifest(name, roles={"worker": 1}))
     world.apply(manifest("d", roles={"worker": 1}, checkpoint=STORAGE))
     for name in ("b", "c", "d"):
-        eventually(partial(_has_reason, world, name, "NameTaken"))
+        world.await_reason("NameTaken", name)
 
 
 def waits_for_a_volume(world: JobWorld) -> None:
@@ -144,20 +143,21 @@ def live_through_network_policies(world: JobWorld) -> None:
     }
     world.apply(policy)
     world.apply(manifest("closed", roles={"worker": 1}))
-    eventually(partial(_has_reason, world, "closed", "NameTaken"))
+    world.await_reason("NameTaken", "closed")
     assert _policy(world, "closed", "{.metadata.ownerReferences}") == ""
     world.plane.kubectl("delete", "networkpolicy", "closed", "-n", world.namespace)
     world.await_pods(["worker-0"], "closed")
     uid = str(dig(world.pods("closed")["closed-worker-0"], "metadata", "labels", Label.JOB_UID))
     assert _policy(world, "closed", "{.spec.podSelector.matchLabels}") == f'{{"{Label.JOB_UID}":"{uid}"}}'
     digest = _policy(world, "closed", _DIGEST)
+    assert digest
     world.plane.kubectl(
         "annotate", "networkpolicy", "closed", "-n", world.namespace, f"{Annotation.POLICY_DIGEST}=x", "--overwrite"
     )
-    eventually(partial(_has_digest, world, "closed", digest))
+    eventually_true(lambda: _policy(world, "closed", _DIGEST) == digest)
     world.end_pod("closed-worker-0", exit_code=0)
     world.await_state("Succeeded", "closed")
-    eventually(partial(_has_no_policy, world, "closed"))
+    eventually_true(lambda: _policy(world, "closed", "{.metadata.name}") == "")
 
 
 def _is_in_gang(world: JobWorld, *, gang: str) -> None:
@@ -177,16 +177,16 @@ def _is_in_kueue(world: JobWorld, *, flavors: bool) -> None:
     _finds_the_gangs_name_taken(world, groups, _queued(name, "team-a", has_priority=flavors), kind="Workload")
     # Another queue needs another Workload: the first one is deleted.
     world.apply(_queued(name, "team-b", has_priority=flavors))
-    eventually(partial(_is_in_queue, groups, name, "team-b"))
+    eventually_true(lambda: dig(groups.get(name) or {}, "spec", "queueName") == "team-b")
     groups.admit(name, flavor=flavor)
     world.await_pods(["worker-0"], name)
     groups.evict(name, message="preempted")
-    eventually(partial(_gave_back, groups, name))
+    eventually_true(lambda: dig(groups.get(name) or {}, "status", "admission") is None)
     groups.admit(name, flavor=flavor)
     world.await_pods(["worker-0-r1"], name)
     world.end_pod(f"{name}-worker-0-r1", exit_code=0)
     world.await_state("Succeeded", name)
-    eventually(partial(_is_finished, groups, name))
+    eventually_true(lambda: _is_finished(groups, name))
 
 
 def _is_a_copy_of_another_cluster(world: JobWorld) -> None:
@@ -200,7 +200,7 @@ def _is_a_copy_of_another_cluster(world: JobWorld) -> None:
     body = manifest(name, roles={"worker": 1}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
     object_at(body, "metadata")["annotations"] = {PREBUILT_WORKLOAD: name}
     world.apply(body)
-    eventually(partial(_is_ours, groups, name))
+    eventually_true(lambda: dig(groups.get(name) or {}, "metadata", "ownerReferences", 0, "name") == name)
     world.await_pods(["worker-0"], name)
 
 
@@ -209,9 +209,9 @@ def _finds_the_gangs_name_taken(world: JobWorld, groups: Groups, job: JsonObject
     name = str(dig(job, "metadata", "name"))
     groups.create({"apiVersion": groups.version, "kind": kind, "metadata": {"name": name}, "spec": {}})
     world.apply(job)
-    eventually(partial(_has_reason, world, name, "NameTaken"))
+    world.await_reason("NameTaken", name)
     groups.delete(name)
-    eventually(partial(_is_ours, groups, name))
+    eventually_true(lambda: dig(groups.get(name) or {}, "metadata", "ownerReferences", 0, "name") == name)
 
 
 def _in_gang(name: str, gang: str) -> JsonObject:
@@ -233,45 +233,11 @@ def _policy(world: JobWorld, name: str, path: str) -> str:
     return world.plane.kubectl(*asked).stdout
 
 
-def _has_digest(world: JobWorld, name: str, digest: str) -> None:
-    assert digest
-    assert _policy(world, name, _DIGEST) == digest
-
-
-def _has_no_policy(world: JobWorld, name: str) -> None:
-    assert _policy(world, name, "{.metadata.name}") == ""
-
-
-def _is_ours(groups: Groups, name: str) -> None:
-    assert dig(groups.get(name) or {}, "metadata", "ownerReferences", 0, "name") == name
-
-
-def _is_in_queue(groups: Groups, name: str, queue: str) -> None:
-    assert dig(groups.get(name) or {}, "spec", "queueName") == queue
-
-
-def _is_finished(groups: Groups, name: str) -> None:
+def _is_finished(groups: Groups, name: str) -> bool:
     conditions = objects(dig(groups.get(name) or {}, "status", "conditions"))
-    assert ("Finished", "True") in [(each["type"], each["status"]) for each in conditions]
-
-
-def _gave_back(groups: Groups, name: str) -> None:
-    assert dig(groups.get(name) or {}, "status", "admission") is None
+    return ("Finished", "True") in [(each["type"], each["status"]) for each in conditions]
 
 
 def _counted(world: JobWorld, reason: str, times: int) -> None:
     counts = [dig(event, "series", "count") or 1 for event in world.events(reason)]
     assert counts == [times]
-
-
-def _has_reason(world: JobWorld, name: str, reason: str) -> None:
-    assert world.job(name).status.reason == reason
-
-
-def _is_there(found: Mapping[str, JsonObject], number: int) -> None:
-    assert len(found) == number
-
-
-def _is_gone(world: JobWorld, name: str) -> None:
-    found = world.plane.kubectl("get", "dtj", name, "-n", world.namespace, "--ignore-not-found", "-o", "name")
-    assert found.stdout == ""

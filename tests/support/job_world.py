@@ -133,6 +133,14 @@ class JobWorld:
 
         return self.eventually(reached)
 
+    def await_reason(self, reason: str, name: str = "digits") -> None:
+        """Wait until the state of the job has this reason."""
+
+        def reached() -> None:
+            assert self.job(name).status.reason == reason
+
+        self.eventually(reached)
+
     def condition(self, kind: Condition, name: str = "digits") -> ConditionStatus:
         """The job's condition of that kind, which must be there."""
         found = self.job(name).status.condition(kind)

@@ -77,7 +77,6 @@ KWOK = Module(folder=_GO / "kwok", upstream="sigs.k8s.io/kwok", cold_minutes=2)
 HELM = Module(folder=_GO / "helm", upstream="helm.sh/helm/v4", cold_minutes=2)
 KUEUE = Module(folder=_GO / "kueue", upstream="sigs.k8s.io/kueue", cold_minutes=6, assets="config/components/crd/bases")
 WAITERS = Module(folder=_GO / "waiters", upstream="sigs.k8s.io/cli-utils", cold_minutes=1)
-KUBECONFORM = Module(folder=_GO / "kubeconform", upstream="github.com/yannh/kubeconform", cold_minutes=1)
 KUBE_SCORE = Module(folder=_GO / "kube-score", upstream="github.com/zegl/kube-score", cold_minutes=1)
 
 SCHEDULER_PLUGINS = Module(
@@ -122,7 +121,6 @@ PROGRAMS: Mapping[str, Program] = {
     "helm": Program(HELM, "helm.sh/helm/v4/cmd/helm"),
     "kueue": Program(KUEUE, "sigs.k8s.io/kueue/cmd/kueue"),
     "waiters": Program(WAITERS, "dtj/tests/testbed/waiters"),
-    "kubeconform": Program(KUBECONFORM, "github.com/yannh/kubeconform/cmd/kubeconform"),
     "kube-score": Program(KUBE_SCORE, "github.com/zegl/kube-score/cmd/kube-score"),
     "scheduler-plugins": Program(SCHEDULER_PLUGINS, "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
     **dict(_other_versions()),
@@ -140,7 +138,7 @@ NEIGHBOURS = (
 )
 # Minutes each: the matrix of versions runs the oldest and the newest unless it is asked for more.
 ON_DEMAND = tuple(name for name, program in PROGRAMS.items() if program.module in OTHER_VERSIONS.values())
-CHART_TOOLS = ("helm", "kubeconform", "kube-score")
+CHART_TOOLS = ("helm", "kube-score")
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 _ASSETS = ("etcd", "kube-apiserver")
