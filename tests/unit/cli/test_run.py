@@ -215,15 +215,6 @@ def test_a_second_ctrl_c_kills_processes_that_do_not_end(dtj: CommandLine) -> No
     assert marked_processes(dtj.mark) == []
 
 
-def test_the_end_of_the_session_stops_the_processes_too(dtj: CommandLine) -> None:
-    running = dtj.start(write(dtj.folder, dtj.job(WAITS)))
-    dtj.wait_until_up()
-    running.terminate()
-    running.communicate(timeout=PATIENCE_SECONDS)
-    assert running.returncode == 143
-    assert marked_processes(dtj.mark) == []
-
-
 def test_a_runner_that_is_killed_leaves_no_process_behind(dtj: CommandLine) -> None:
     running = dtj.start(write(dtj.folder, dtj.job(DEAF)))
     dtj.wait_until_up()
@@ -294,27 +285,6 @@ def test_resume_goes_on_in_the_latest_runs_folder(dtj: CommandLine) -> None:
     assert dtj.run(file).returncode == 0
     assert (dtj.run_folder() / "logs/worker-0.log").read_text().split() == ["0"]
     assert len(list((dtj.folder / "dtj-runs/tiny").iterdir())) == 3, "two runs and the link"
-
-
-def test_of_two_resumes_at_the_same_time_one_runs_and_the_other_is_one_line(dtj: CommandLine) -> None:
-    file = write(dtj.folder, dtj.job("pass", roles={"worker": 1}))
-    assert dtj.run(file).returncode == 0
-    write(dtj.folder, dtj.job(WAITS, roles={"worker": 1}))
-    both = [dtj.start(file, "--resume") for _ in range(2)]
-    (refused,) = eventually(lambda: _one([each for each in both if each.poll() is not None]))
-    output, errors = refused.communicate(timeout=PATIENCE_SECONDS)
-    assert (refused.returncode, output) == (2, "")
-    assert re.fullmatch(r"--resume: \S+ is still running: wait for its end, or stop it with Ctrl-C\n", errors)
-    dtj.wait_until_up(replicas=1)
-    (running,) = (each for each in both if each is not refused)
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=PATIENCE_SECONDS)
-    assert running.returncode == 130
-
-
-def _one(found: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
-    assert len(found) == 1
-    return found
 
 
 def test_a_resume_that_another_process_was_ahead_of_changes_nothing_in_the_folder(
