@@ -85,6 +85,15 @@ SCHEDULER_PLUGINS = Module(
     cold_minutes=6,
     assets="config/crd/bases",
 )
+TRAINING_OPERATOR = Module(
+    folder=_GO / "training-operator",
+    upstream="github.com/kubeflow/training-operator",
+    cold_minutes=2,
+    assets="manifests/base/crds",
+)
+JOBSET = Module(
+    folder=_GO / "jobset", upstream="sigs.k8s.io/jobset", cold_minutes=2, assets="config/components/crd/bases"
+)
 OTHER_VERSIONS: Mapping[str, Module] = {
     minor: Module(folder=_GO / f"kubernetes-{minor}", upstream="k8s.io/kubernetes", cold_minutes=8)
     for minor in ("1.30", "1.32", "1.34", "1.36", "1.37")
@@ -123,6 +132,10 @@ PROGRAMS: Mapping[str, Program] = {
     "waiters": Program(WAITERS, "dtj/tests/testbed/waiters"),
     "kube-score": Program(KUBE_SCORE, "github.com/zegl/kube-score/cmd/kube-score"),
     "scheduler-plugins": Program(SCHEDULER_PLUGINS, "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
+    "training-operator.v1": Program(
+        TRAINING_OPERATOR, "github.com/kubeflow/training-operator/cmd/training-operator.v1"
+    ),
+    "jobset": Program(JOBSET, "sigs.k8s.io/jobset"),
     **dict(_other_versions()),
 }
 

@@ -1,0 +1,212 @@
+"""How fast do TFJob 1.9.4, JobSet 0.12 and this operator create the pods of the same jobs, next to each other?
+
+    PYTHONPATH=operator:tests:trainer-image python bench/peers.py --jobs 100 --workers 4
+
+All of them, and a bare parallel loop that makes the pods of this operator, run one after the other in each round, on
+one control plane without nodes. TFJob runs at its defaults (--only tfjob) or with its limits removed (tuned); JobSet
+with its limits removed. The first use builds both from their modules. Webhooks are off: theirs cost more time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import common
+import figures
+from builders import manifest
+from dtj.api.json import JsonObject
+from support.operator_process import USER, OperatorProcess, grant
+from testbed import ControlPlane
+from testbed.peers import JOBSETS, TFJOBS, JobSetManager, TrainingOperator
+
+SYSTEMS: Final = ("loop", "dtj", "tfjob-tuned", "jobset", "tfjob")
+TUNED: Final = ("--kube-api-qps=5000", "--kube-api-burst=5000", "--controller-threads=20")
+CONTAINER: Final[JsonObject] = {"name": "tensorflow", "image": "example/trainer:1", "command": ["python", "train.py"]}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """From the first job's creation to the last pod's; the operator's own writes until then, and its CPU time."""
+
+    seconds: float
+    writes: int = 0
+    cpu_seconds: float = 0.0
+    peak_mib: float = 0.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """An operator that runs: its processes, who it is to the API server, and its jobs: path, bodies of a number."""
+
+    pids: list[int]
+    user: str
+    path: str
+    kind: str
+
+    def bodies(self, names: list[str], workers: int) -> list[JsonObject]:
+        """The jobs of these names."""
+        if self.kind == "dtj":
+            return [manifest(name, roles={"worker": workers}) for name in names]
+        return [(_tfjob if self.kind == "TFJob" else _jobset)(name, workers) for name in names]
+
+
+Rounds: TypeAlias = dict[str, list[Measured]]
+
+
+def main() -> None:
+    """Measure, and print one table."""
+    options = _options()
+    rounds: Rounds = {system: [] for system in options.only}
+    with common.control_plane() as (plane, directory):
+        TrainingOperator(plane).install()
+        JobSetManager(plane).install()
+        for number in range(options.rounds):
+            for system in options.only:
+                log = directory / f"{system}-{number}.log"
+                rounds[system].append(_measure(plane, system, log, jobs=options.jobs, workers=options.workers))
+    figures.print_machine()
+    figures.print_figure("made", f"{options.jobs} jobs of {options.workers} workers, {options.rounds} rounds")
+    for system, measured in rounds.items():
+        _print(system, measured, pods=options.jobs * options.workers)
+    ours = rounds.get("dtj", [])
+    for system in rounds:
+        if ours and system != "dtj":
+            others = [one.seconds for one in rounds[system]]
+            figures.print_ratio(f"dtj to {system}", [one.seconds for one in ours], others, target=None)
+
+
+def _print(system: str, measured: list[Measured], *, pods: int) -> None:
+    common.print_times(system, [one.seconds for one in measured], pods=pods)
+    if system != "loop":
+        cpu, writes = (
+            statistics.median(values) for values in zip(*((m.cpu_seconds, m.writes) for m in measured), strict=True)
+        )
+        peak = max(one.peak_mib for one in measured)
+        figures.print_figure("", f"{writes:.0f} writes, {cpu:.2f} s CPU (medians), peak {peak:.0f} MiB")
+
+
+def _measure(plane: ControlPlane, system: str, log: Path, *, jobs: int, workers: int) -> Measured:
+    namespace = plane.new_namespace("bench")
+    grant(plane, namespace)
+    names = [f"job-{number}" for number in range(jobs)]
+    if system == "loop":
+        measured = _measure_loop(plane, names, workers, log)
+    else:
+        with _running(plane, system, namespace, log) as running:
+            measured = _measure_operator(plane, running, namespace, names, workers)
+            plane.api.request("DELETE", f"{running.path}?propagationPolicy=Background")
+            common.await_quiet(plane)
+    common.remove(plane, namespace)
+    return measured
+
+
+def _measure_operator(
+    plane: ControlPlane, running: Running, namespace: str, names: list[str], workers: int
+) -> Measured:
+    pods = common.pods_path(namespace)
+    # A first small job: what is measured is not the start of the process.
+    common.create(plane, running.path, running.bodies(["warm-up"], 1))
+    common.await_true(lambda: common.count(plane, pods) == 1, seconds=60.0, what="the first pod")
+    common.await_quiet(plane)
+    before, mark = sum(map(common.cpu_seconds, running.pids)), plane.audit.mark()
+    began = common.create(plane, running.path, running.bodies(names, workers))
+    total = len(names) * workers
+    common.await_true(lambda: common.count(plane, pods) > total, seconds=900.0, what="the pods", every=0.5)
+    cpu = sum(map(common.cpu_seconds, running.pids)) - before
+    common.await_quiet(plane)
+    created = common.written(plane, since=mark, verb="create", resource="pods", namespace=namespace)
+    return Measured(
+        seconds=(created[-1] - began).total_seconds(),
+        writes=len(plane.audit.writes(since=mark, user=running.user, namespace=namespace)),
+        cpu_seconds=cpu,
+        peak_mib=sum(common.memory(pid, peak=True) for pid in running.pids),
+    )
+
+
+def _measure_loop(plane: ControlPlane, names: list[str], workers: int, log: Path) -> Measured:
+    """The pods that the operator makes of a job, once for each job, made by nobody but the loop."""
+    with common.new_world(plane) as world, OperatorProcess.serving(plane, [world.namespace], log=log):
+        world.submit("job", roles={"worker": workers})
+        world.await_pods([f"worker-{number}" for number in range(workers)], "job")
+        owner = common.new_owner(plane)
+        bodies = []
+        for name in names:
+            for pod in common.pods_of(world, "job", owner=owner):
+                metadata = pod["metadata"]
+                assert isinstance(metadata, dict)
+                metadata["name"] = f"{name}-{metadata['name']}"
+                bodies.append(pod)
+    namespace = common.namespace_of(owner)
+    mark = plane.audit.mark()
+    began = common.create(plane, common.pods_path(namespace), bodies)
+    common.await_quiet(plane)
+    created = common.written(plane, since=mark, verb="create", resource="pods", namespace=namespace)
+    common.remove(plane, namespace)
+    return Measured(seconds=(created[-1] - began).total_seconds())
+
+
+@contextmanager
+def _running(plane: ControlPlane, system: str, namespace: str, log: Path) -> Iterator[Running]:
+    """One operator at a time: the others' processes would watch."""
+    with ExitStack() as stack:
+        if system == "dtj":
+            operator = stack.enter_context(OperatorProcess.serving(plane, [namespace], log=log))
+            operator.await_serving()
+            yield Running([operator.pid], USER, common.jobs_path(namespace), "dtj")
+        elif system == "jobset":
+            manager = JobSetManager(plane)
+            stack.callback(manager.stop)
+            manager.start({"qps": 5000, "burst": 5000}, user="jobset-manager")
+            yield Running(manager.pids, "jobset-manager", f"{JOBSETS}/namespaces/{namespace}/jobsets", "JobSet")
+        else:
+            training = TrainingOperator(plane)
+            stack.callback(training.stop)
+            training.start(*(TUNED if system == "tfjob-tuned" else ()), user="tfjob-manager")
+            yield Running(training.pids, "tfjob-manager", f"{TFJOBS}/namespaces/{namespace}/tfjobs", "TFJob")
+
+
+def _tfjob(name: str, workers: int) -> JsonObject:
+    worker: JsonObject = {
+        "replicas": workers,
+        "restartPolicy": "Never",
+        "template": {"spec": {"containers": [CONTAINER]}},
+    }
+    spec: JsonObject = {"tfReplicaSpecs": {"Worker": worker}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+
+
+def _jobset(name: str, workers: int) -> JsonObject:
+    pod: JsonObject = {"spec": {"restartPolicy": "Never", "subdomain": name, "containers": [CONTAINER]}}
+    job: JsonObject = {
+        "completionMode": "Indexed",
+        "parallelism": workers,
+        "completions": workers,
+        "backoffLimit": 0,
+        "template": pod,
+    }
+    spec: JsonObject = {
+        "network": {"enableDNSHostnames": True, "subdomain": name, "publishNotReadyAddresses": True},
+        "replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": job}}],
+    }
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}, "spec": spec}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=100, help="number of jobs (default 100)")
+    parser.add_argument("--workers", type=int, default=4, help="replicas of each (default 4)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often all are measured (default 5)")
+    parser.add_argument(
+        "--only", nargs="+", choices=SYSTEMS, default=SYSTEMS[:-1], help="these alone; TFJob's defaults need minutes"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
