@@ -35,11 +35,12 @@ def test_the_outcome_is_recorded_before_a_pod_is_touched() -> None:
     assert world.is_true(Condition.COMPLETE)
 
 
-@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
-def test_an_end_is_final(phase: Phase) -> None:
+@pytest.mark.parametrize(("phase", "event"), [(Phase.SUCCEEDED, "Normal"), (Phase.FAILED, "Warning")])
+def test_an_end_is_final(phase: Phase, event: str) -> None:
     world = running(backoffLimit=0)
     world.set_pod("worker-0", phase)
     world.settle_deletions()
+    assert world.events[-1].type == event
     world.pods.clear()
     world.service = None
     assert world.step() == ()
