@@ -1,7 +1,7 @@
 """Which examples of a user's own a built-in task learns from; all others end in one line."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -19,11 +19,11 @@ NUMBERS = np.arange(40) % 3
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    def prepare(task: str, *parts: Any, options: Sequence[str] = ()) -> Any:
+    def prepare(task: str, *parts: Any) -> Any:
         module = ModuleType("mine")
         module.data = lambda: tf.data.Dataset.from_tensor_slices(parts)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "mine", module)
-        return problem.prepare(parse([f"--task={task}", "--data=mine:data", *options], {}))
+        return problem.prepare(parse([f"--task={task}", "--data=mine:data"], {}))
 
     return prepare
 
@@ -77,11 +77,8 @@ def test_several_numbers_to_predict_are_refused(prepared: Callable[..., Any]) ->
     )
 
 
-@pytest.mark.parametrize(("weights", "options"), [((NUMBERS,), ()), ((), ["--class-weights=0:0,1:1,2:2"])])
-def test_weights_of_examples_and_of_classes_count_in_the_loss(
-    prepared: Callable[..., Any], weights: Any, options: Sequence[str]
-) -> None:
-    model, data = prepared("tabular-classification", ROWS, NUMBERS, *weights, options=options)
+def test_weights_of_examples_count_in_the_loss(prepared: Callable[..., Any]) -> None:
+    model, data = prepared("tabular-classification", ROWS, NUMBERS, NUMBERS)
     built, (inputs, labels, counts) = model.build(data), next(iter(data.batches(batch=12, seed=0)))
     assert counts.numpy().tolist() == labels.numpy().tolist()
     loss, _ = model.objective(built, data, batch=12).loss(built(inputs), labels, counts, inputs)
