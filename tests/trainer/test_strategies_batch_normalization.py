@@ -33,7 +33,8 @@ from dtj_trainer.checkpoint.manager import Store
 save = Store.save
 
 def noted(store, step):
-    weights = [weight.numpy() for weight in store._state._parts["weights"]]
+    kept = store._state._variables
+    weights = [variable.numpy() for name, variable in kept.items() if name.startswith("weights/")]
     numpy.savez(f"{os.environ['DTJ_ROLE']}-{os.environ['DTJ_INDEX']}-{step}.npz", *weights)
     save(store, step)
 
