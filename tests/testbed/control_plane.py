@@ -18,7 +18,7 @@ from loopback import free_ports
 from testbed import audit, kubeconfig, runs
 from testbed.audit import AuditLog
 from testbed.cluster import Cluster, Image
-from testbed.errors import ApiError, StartError
+from testbed.errors import StartError
 from testbed.etcd import Etcd
 from testbed.pki import Authority, KeyPair, new_key, write_key
 from testbed.processes import Process
@@ -144,12 +144,12 @@ class ControlPlane(Cluster):
 
     def running(self) -> bool:
         """Whether all processes run and the API server is ready."""
-        return all(process.pids for process in self.processes) and self._apiserver_ready()
+        return all(process.pids for process in self.processes) and self.api.is_ready()
 
     def start_apiserver(self) -> None:
         """Start the API server, on the same port with the same data as before; return when it is ready."""
         self._apiserver.start(self._apiserver_command(), owner=runs.owner_of(self.run))
-        self._apiserver.await_ready(self._apiserver_ready)
+        self._apiserver.await_ready(self.api.is_ready)
 
     def kill_apiserver(self) -> None:
         """Kill the API server (SIGKILL): every connection breaks, data stays."""
@@ -311,11 +311,3 @@ class ControlPlane(Cluster):
             secure_port=0,
             feature_gates=self.version.feature_gates,
         )
-
-    # -- conditions -----------------------------------------------------------------------------------------------
-
-    def _apiserver_ready(self) -> bool:
-        try:
-            return self.api.text("GET", "/readyz") == "ok"
-        except (ApiError, OSError):
-            return False

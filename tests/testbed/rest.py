@@ -65,6 +65,13 @@ class RestClient:
             raise _error(response.status, text)
         return text
 
+    def is_ready(self) -> bool:
+        """Whether the server answers, and says that it is ready (`/readyz`)."""
+        try:
+            return self.text("GET", "/readyz") == "ok"
+        except (ApiError, OSError):
+            return False
+
     def _connect(self) -> http.client.HTTPConnection:
         if self._tls is None:
             return http.client.HTTPConnection(*self._server, timeout=PATIENCE_SECONDS)
