@@ -21,7 +21,7 @@ import common
 import figures
 from builders import manifest
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import dig
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.policies.service import service
@@ -54,7 +54,7 @@ def compare(*, jobs: int, workers: int, rounds: int, target: float) -> None:
                 owner = common.new_owner(plane)
                 bodies = [pod for job in _names(jobs) for pod in common.pods_of(world, job, owner=owner)]
                 status = dig(world.body(_names(jobs)[0]), "status")
-            by_loop.append(_measure_loop(plane, owner, bodies))
+            by_loop.append(common.measure_loop(plane, owner, bodies))
             same_writes.append(_measure_same_writes(plane, jobs=jobs, workers=workers, status=status))
     pods = jobs * workers
     figures.print_machine()
@@ -100,20 +100,6 @@ def _measure_operator(world: JobWorld, *, jobs: int, workers: int, log: Path) ->
             cpu_seconds=cpu,
             peak_mib=common.memory(operator.pid, peak=True),
         )
-
-
-def _measure_loop(plane: ControlPlane, owner: JsonObject, bodies: list[JsonObject]) -> float:
-    namespace = common.namespace_of(owner)
-    mark = plane.audit.mark()
-    began = common.create(plane, common.pods_path(namespace), bodies)
-    ended = datetime.now(UTC)
-    common.await_quiet(plane)
-    answered = common.written(plane, since=mark, verb="create", resource="pods", namespace=namespace)
-    assert len(answered) == len(bodies)
-    assert answered[-1] <= ended, "the API server's clock is another one"
-    common.remove(plane, namespace)
-    seconds: float = (answered[-1] - began).total_seconds()
-    return seconds
 
 
 def _measure_same_writes(plane: ControlPlane, *, jobs: int, workers: int, status: JsonValue) -> float:

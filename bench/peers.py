@@ -142,13 +142,7 @@ def _measure_loop(plane: ControlPlane, names: list[str], workers: int, log: Path
                 assert isinstance(metadata, dict)
                 metadata["name"] = f"{name}-{metadata['name']}"
                 bodies.append(pod)
-    namespace = common.namespace_of(owner)
-    mark = plane.audit.mark()
-    began = common.create(plane, common.pods_path(namespace), bodies)
-    common.await_quiet(plane)
-    created = common.written(plane, since=mark, verb="create", resource="pods", namespace=namespace)
-    common.remove(plane, namespace)
-    return Measured(seconds=(created[-1] - began).total_seconds())
+    return Measured(seconds=common.measure_loop(plane, owner, bodies))
 
 
 @contextmanager
