@@ -157,9 +157,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         optimizer=remembered,
     )
     store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
-    course = seen.restore(
-        store, strategy, waiting=watch.waiting
-    )  # fmt: skip
+    course = seen.restore(store, strategy, waiting=watch.waiting)
     made = made.over(course.total_steps)
     first_step = int(step.numpy())
     with strategy.scope():

@@ -1,6 +1,6 @@
 """What was found out about a job, what the log of its leader tells, and what could not be found out. Pure.
 
-All that is made of a report, the page and the bundle, is made of this: of a job on a cluster and of a run here alike.
+The page of a report is made of this alone: of a job on a cluster and of a run here alike.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.names import Condition, State
 from dtj.cli.common.formatting import as_yaml, short_time
-from dtj.cli.common.job_view import CauseView, job_view, step_words
+from dtj.cli.common.job_view import CauseView, JobView, job_view, step_words
 from dtj.cli.report.drawing import Curve, curves, plot, safe, short_value, timeline
 from dtj.cli.report.evidence import AT_THE_END, VALIDATION, Evidence, Unread
 from dtj.cli.report.timeline import History, Look, history
@@ -47,11 +47,12 @@ _LEGEND: Final = {
 def render_page(evidence: Evidence) -> str:
     """The whole document; sections that would be empty are left out."""
     job, known = Job.from_object(evidence.job), history(evidence)
+    view = job_view(job)
     state, look = job.status.state or "not known", _LOOKS.get(job.status.state, Look.WAITING)
-    facts = _definitions(_facts(evidence, job, known))
+    facts = _definitions(_facts(evidence, job, view, known))
     sections = "".join(
         f"<section><h2>{heading}</h2>{content}</section>"
-        for heading, content in _sections(evidence, job, known)
+        for heading, content in _sections(evidence, job, view, known)
         if content
     )
     style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
@@ -70,12 +71,11 @@ def clock(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} {moment.tzname() or ''}".rstrip()
 
 
-def _facts(evidence: Evidence, job: Job, known: History | None) -> Iterator[tuple[str, str]]:
+def _facts(evidence: Evidence, job: Job, view: JobView, known: History | None) -> Iterator[tuple[str, str]]:
     """Those of ``dtj status``, when it ran, how far it came, and what was measured at the end."""
     status, progress = job.status, job.status.progress
     # A run on this machine has no namespace, and pulls no image.
     elsewhere = {"namespace", "attempt"} | ({"image"} if evidence.on_this_machine else set())
-    view = job_view(job)
     facts = {name: words for name, words in view.facts.items() if name not in elsewhere}
     model = facts.pop("model", "")
     yield from facts.items()
@@ -96,8 +96,8 @@ def _facts(evidence: Evidence, job: Job, known: History | None) -> Iterator[tupl
         yield "model", model
 
 
-def _sections(evidence: Evidence, job: Job, known: History | None) -> Iterator[tuple[str, str]]:
-    why = "" if job.status.is_true(Condition.COMPLETE) else job_view(job).why
+def _sections(evidence: Evidence, job: Job, view: JobView, known: History | None) -> Iterator[tuple[str, str]]:
+    why = "" if job.status.is_true(Condition.COMPLETE) else view.why
     cause = CauseView.of(job.status.root_cause) if job.status.root_cause is not None else None
     wrong = job.status.state == State.FAILED or cause is not None
     yield "What went wrong" if wrong else "Why it does not run", _cause(why, cause)

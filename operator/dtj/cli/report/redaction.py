@@ -31,7 +31,7 @@ _MAPS: Final = frozenset(
 """Fields whose keys people choose, and whose values are left out."""
 
 _NOISE: Final = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
-_WORDS: Final = frozenset({"args", "command"})
+_COMMANDS: Final = frozenset({"args", "command"})
 _OURS: Final = frozenset(value for names in (Env, Annotation) for name, value in vars(names).items() if name.isupper())
 """Variables and annotations that the operator sets: addresses, names and numbers."""
 
@@ -62,7 +62,7 @@ def without_secrets(evidence: Evidence) -> Evidence:
 
     def clean(value: Any, within: str = "") -> Any:
         """``within`` is the field that holds ``value``."""
-        if within in _WORDS:
+        if within in _COMMANDS:
             return list(_arguments([value] if isinstance(value, str) else value))
         if isinstance(value, str):
             return text(value)
@@ -109,7 +109,7 @@ def _is_public(option: str, value: Any) -> bool:
 def _secrets(value: Any, within: str = "") -> Iterator[str]:
     """The values that are secrets for their names' sake: ``--token=…``, ``--token …``, variables and annotations."""
     if isinstance(value, (list, tuple)):
-        words = [word for word in value if isinstance(word, str)] if within in _WORDS else []
+        words = [word for word in value if isinstance(word, str)] if within in _COMMANDS else []
         for before, word in zip(["", *words], words, strict=False):
             name, equals, given = word.partition("=")
             if equals and is_telling(name):

@@ -104,7 +104,9 @@ def history(evidence: Evidence) -> History | None:
     """The job's life, a run that was resumed as one; None if the job has not begun, as far as is known."""
     jobs = [Job.from_object(body) for body in (*evidence.earlier, evidence.job)]
     spans = [span for job in jobs if (span := _span(job, evidence)) is not None]
-    found = _replicas(evidence, spans) if evidence.on_this_machine else (*_pods(evidence), *_gone_pods(evidence))
+    found = (
+        _replicas(evidence, spans) if evidence.on_this_machine else (*_pods(evidence), *_gone_pods(evidence, jobs[-1]))
+    )
     rows = sorted(found, key=lambda row: (row.bars[0].start, _natural(row.name)))
     times = [*(time for span in spans for time in span), *(t for row in rows for bar in row.bars for t in bar[:2])]
     if not times:
@@ -204,9 +206,9 @@ def _bars(body: JsonObject, pod: Pod, created: datetime, end: Look, *, now: date
             yield Bar(ready, now, Look.RUNNING, "running")
 
 
-def _gone_pods(evidence: Evidence) -> Iterator[Row]:
+def _gone_pods(evidence: Evidence, job: Job) -> Iterator[Row]:
     """Pods of which only events are left."""
-    cause = Job.from_object(evidence.job).status.root_cause
+    cause = job.status.root_cause
     known = {dig(pod, "metadata", "name") for pod in evidence.pods}
     moments: dict[str, list[datetime]] = {}
     for event in evidence.events:
