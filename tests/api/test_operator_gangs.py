@@ -18,7 +18,7 @@ from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
 from support.job_world import JobWorld
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 
 def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(world: JobWorld) -> None:

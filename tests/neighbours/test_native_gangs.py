@@ -14,7 +14,7 @@ from support.slots import Slots, await_bound, bound, submit_eight_for_six_slots
 from support.waiting import eventually
 from testbed import ControlPlane
 
-pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.usefixtures("operator")
 
 NATIVE: JsonObject = {"gang": "Native"}
 

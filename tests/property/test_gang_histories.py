@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,8 +11,6 @@ from dtj.core.gang.discovery import APIS
 from dtj.core.observed import CreationRefusal, GangApi, Phase
 from dtj.core.replicas import replicas
 from world import World
-
-pytestmark = pytest.mark.property
 
 _JOBS = (
     ("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}),

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtj.api.json import JsonObject
 from dtj.engine.job_store import JobRecord, JobStore
-
-pytestmark = pytest.mark.property
 
 NAMES = ("a", "b")
 STEPS = ("create", "change", "delete", "event", "write", "answer", "begin list", "take list", "end list")

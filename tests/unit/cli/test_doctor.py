@@ -23,8 +23,6 @@ from dtj.client.overview import Part
 from dtj.core.gang.discovery import APIS
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
 
-pytestmark = pytest.mark.unit
-
 CHART = Path(__file__).resolve().parents[3] / "charts" / "dtj" / "Chart.yaml"
 
 

@@ -16,8 +16,6 @@ from dtj.client.overview import Overview
 from dtj.kube.errors import NotFound, Unavailable
 from overviews import body, overview
 
-pytestmark = pytest.mark.unit
-
 FIRST = overview(body(state="Starting"))
 OTHER = overview({**body(), "metadata": {**cast("dict[str, Any]", body()["metadata"]), "uid": "other"}})
 DONE = overview(body(state="Succeeded"))

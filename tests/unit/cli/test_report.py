@@ -41,8 +41,6 @@ from support.job_evidence import (
     runs,
 )
 
-pytestmark = pytest.mark.unit
-
 
 def evidence(**known: object) -> Evidence:
     """A job that runs, and what is known of it."""

@@ -12,8 +12,6 @@ from dtj.cli.report.evidence import Evidence, Log, Scalar, scalars_of
 from dtj.cli.report.page import render_page
 from support.job_evidence import job, moment
 
-pytestmark = pytest.mark.unit
-
 
 def scalars(name: str, *values: float, first: int = 1, begin: float = 0) -> tuple[Scalar, ...]:
     """One point a step and a second."""

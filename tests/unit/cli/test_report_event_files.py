@@ -6,11 +6,7 @@ import struct
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from dtj.cli.report.run import read_scalars
-
-pytestmark = pytest.mark.unit
 
 
 def message(*fields: tuple[int, int, bytes]) -> bytes:

@@ -20,8 +20,6 @@ from dtj.kube.pod_logs import LogQuery
 from support.fake_gateway import FakeGateway
 from support.job_evidence import at, job, moment, pod, runs
 
-pytestmark = pytest.mark.unit
-
 UID = "uid-of-digits"
 
 

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from dtj import __version__
@@ -32,8 +31,6 @@ from dtj.local.trainer import Trainer
 from dtj.local.view import ReplicaView, RunView
 from support.job_evidence import at
 from support.local_runs import python_job, run_locally
-
-pytestmark = pytest.mark.unit
 
 
 async def run(body: JsonObject, runs: Path, **more: Any) -> RunDirectory:

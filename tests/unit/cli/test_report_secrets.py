@@ -14,8 +14,6 @@ from dtj.cli.report.redaction import REDACTED, WORDS, is_telling, without_secret
 from dtj_trainer.config.options import options_of
 from dtj_trainer.config.parsing import OWNERS
 
-pytestmark = pytest.mark.unit
-
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJib2IifQ.s1GnaturE-of_jwt"
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqPEMPEMPEM\n-----END PRIVATE KEY-----"
 

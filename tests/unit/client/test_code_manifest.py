@@ -16,8 +16,6 @@ from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 
-pytestmark = pytest.mark.unit
-
 
 def coded(packed: CodePack, **spec: object) -> Manifest:
     (found,) = manifests_of(manifest(**spec))  # type: ignore[arg-type]

@@ -17,8 +17,6 @@ from dtj.kube.client import KubeGateway
 from dtj.kube.errors import AlreadyExists, ApiError, Forbidden
 from dtj.kube.gateway import CONFIG_MAPS, JOBS, Resource
 
-pytestmark = pytest.mark.unit
-
 
 class Server:
     """An API server that keeps jobs and ConfigMaps by name, and refuses some verbs on ConfigMaps."""

@@ -19,8 +19,6 @@ from dtj.client.code_pack import (
     pack,
 )
 
-pytestmark = pytest.mark.unit
-
 
 def folder(root: Path, *files: str, ignore: str | None = None) -> Path:
     """A directory with these files, each of which holds its own path."""

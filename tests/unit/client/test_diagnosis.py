@@ -12,8 +12,6 @@ from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
 from dtj.client.diagnosis import explaining_condition, how_job_ended
 
-pytestmark = pytest.mark.unit
-
 
 def with_conditions(**statuses: str) -> Job:
     """A job with these conditions; the message of each is its name."""

@@ -21,8 +21,6 @@ from dtj.kube.pod_logs import LogQuery
 from overviews import body, condition, pod_body
 from support.fake_gateway import FakeGateway
 
-pytestmark = pytest.mark.unit
-
 RUNNING = Job.from_object(body(state="Running"))
 FAILED = Job.from_object(body(condition(Condition.FAILED, "True", Reason.JOB_FINISHED, "it broke"), state="Failed"))
 ENDED: JsonObject = {"terminated": {"exitCode": 0}}

@@ -16,8 +16,6 @@ import pytest
 from dtj.client import CodeError
 from dtj.client.function_script import script_of
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:

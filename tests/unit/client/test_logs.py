@@ -33,8 +33,6 @@ from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES, LogQuery, split_lines
 from overviews import body, job_pod
 
-pytestmark = pytest.mark.unit
-
 
 def stamped(second: float, text: str) -> bytes:
     return f"2026-01-02T03:04:{second:013.10f}Z {text}".encode()

@@ -10,8 +10,6 @@ import pytest
 
 from dtj.client.manifest_files import UnreadableFile, read
 
-pytestmark = pytest.mark.unit
-
 
 def body_of(tmp_path: Path, text: str) -> object:
     file = tmp_path / "a.yaml"

@@ -14,8 +14,6 @@ from dtj.client import InvalidManifest
 from dtj.client.checks import Source, manifests_of, placed
 from support.local_runs import write
 
-pytestmark = pytest.mark.unit
-
 
 def problems(source: Source) -> tuple[str, ...]:
     with pytest.raises(InvalidManifest) as refused:

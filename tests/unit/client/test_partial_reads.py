@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dtj.client.overview import Part, all_of, one, part
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import Listing
-
-pytestmark = pytest.mark.unit
 
 
 async def refused() -> tuple[int, ...]:

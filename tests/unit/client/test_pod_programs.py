@@ -12,9 +12,6 @@ import pytest
 from dtj.client.code_manifest import UNPACK_CODE
 from dtj.client.code_pack import CodePack
 
-pytestmark = pytest.mark.unit
-
-
 # -- unpacking --------------------------------------------------------------------------------------------------
 
 

@@ -15,8 +15,6 @@ from dtj.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, Unavail
 from dtj.kube.gateway import CLAIMS, JOBS, PODS, Resource
 from support.fake_gateway import FakeGateway
 
-pytestmark = pytest.mark.unit
-
 WORKER, CHIEF = "digits-worker-0", "digits-chief-0"
 
 

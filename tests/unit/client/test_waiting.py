@@ -17,8 +17,6 @@ from dtj.api.status import ConditionStatus, JobStatus
 from dtj.client import AsyncClient, ConditionUnreachable, InvalidRequest, WaitTimeout
 from dtj.client.watching import WaitCondition, where_it_is
 
-pytestmark = pytest.mark.unit
-
 
 def with_conditions(*kinds: Condition, generation: int = 1, observed: int = 1) -> Job:
     conditions = tuple(ConditionStatus(type=kind, status="True", observed_generation=observed) for kind in kinds)

@@ -17,8 +17,6 @@ from support.gang_manifests import gang_of
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE, VOLCANO, admit, world
 from world import World
 
-pytestmark = pytest.mark.unit
-
 
 def spec_of(world: World) -> JsonObject:
     """What the newest PodGroup or Workload says."""

@@ -15,8 +15,6 @@ from dtj.core.status import format_time
 from support.gang_worlds import NATIVE, VOLCANO, world
 from world import World
 
-pytestmark = pytest.mark.unit
-
 
 def spec_of(story: World) -> JsonObject:
     """What the newest PodGroup says."""

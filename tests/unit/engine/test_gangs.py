@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
@@ -19,8 +17,6 @@ from dtj.kube.observed import resource_of
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
-
-pytestmark = pytest.mark.unit
 
 
 def looks_for_gangs(observed: Observed) -> Plan:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from builders import manifest
 from dtj.engine.job_store import JobRecord, JobStore
-
-pytestmark = pytest.mark.unit
 
 KEY = ("default", "digits")
 

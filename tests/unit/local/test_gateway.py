@@ -19,8 +19,6 @@ from dtj.local.view import RunView
 from patience import PATIENCE_SECONDS
 from support.local_runs import marked_processes, new_mark, python_job, run_locally
 
-pytestmark = pytest.mark.unit
-
 KEY = (PODS, "default", "a")
 BODY: JsonObject = {"metadata": {"name": "a", "labels": {"app": "x"}}, "spec": {"n": 1}}
 

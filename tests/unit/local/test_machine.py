@@ -19,8 +19,6 @@ from dtj.local.run_directory import RunDirectory
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
 from support.local_runs import fake_trainer
 
-pytestmark = pytest.mark.unit
-
 CORES = len(os.sched_getaffinity(0))
 
 

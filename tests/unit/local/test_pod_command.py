@@ -11,8 +11,6 @@ from dtj.api.json import JsonObject
 from dtj.local.pod_command import Command, command_of, image_of, omissions_of, problems_of
 from dtj.local.trainer import Trainer
 
-pytestmark = pytest.mark.unit
-
 TRAINER = Trainer(Path("/venv/bin/python"), source=Path("/checkout/trainer-image"))
 
 

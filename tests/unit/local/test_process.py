@@ -15,8 +15,6 @@ from dtj.local.process import Process, tail
 from support.local_runs import MARK, marked_processes, new_mark
 from support.waiting import eventually
 
-pytestmark = pytest.mark.unit
-
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 HAS_CHILDREN = (

@@ -16,8 +16,6 @@ from dtj.local.process import Process
 from dtj.local.run_directory import RunIsActive, append_privately, write_privately
 from dtj.local.runner import keep_objects
 
-pytestmark = pytest.mark.unit
-
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 

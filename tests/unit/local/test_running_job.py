@@ -7,8 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
-import pytest
-
 from builders import job, pod
 from dtj.api.status import JobStatus
 from dtj.core.observed import Pod
@@ -16,8 +14,6 @@ from dtj.engine.engine import Engine
 from dtj.local.kubelet import Kubelet
 from dtj.local.platform import LocalNetwork
 from dtj.local.runner import RunningJob
-
-pytestmark = pytest.mark.unit
 
 
 def test_only_a_replica_that_was_started_has_stopped() -> None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from dtj.local.replica_logs import ReplicaLog, warnings_of
-
-pytestmark = pytest.mark.unit
 
 
 def log(folder: Path, index: int, *lines: str) -> ReplicaLog:
