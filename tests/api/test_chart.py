@@ -271,7 +271,7 @@ class TestRights:
         self, helm: Helm, cluster: ControlPlane, namespace: str
     ) -> None:
         roles = [body for body in of_kind(helm.objects(namespace=namespace), "ClusterRole") if _is_for_users(body)]
-        cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": roles}))
+        cluster.apply(*roles)
         try:
             expected = {
                 "view": {"get": True, "list": True, "create": False, "delete": False},

@@ -65,7 +65,7 @@ class TestKueue:
             "metadata": {"name": "urgent"},
             "value": 1000,
         }
-        world.apply(priority)
+        world.plane.apply(priority)
         scheduling = {"gang": "Kueue", "queue": "team-a", "priorityClassName": "urgent"}
         world.apply(manifest(roles={"worker": 1}, runPolicy={"scheduling": scheduling}))
         workloads = Groups(world, KUEUE, "workloads")

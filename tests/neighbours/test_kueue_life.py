@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import pytest
 
@@ -67,7 +66,7 @@ class TestQuota:
             "metadata": {"name": "neighbours-urgent"},
             "value": 1000,
         }
-        world.plane.kubectl("apply", "-f", "-", stdin=json.dumps(urgent))
+        world.plane.apply(urgent)
         queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
         queues.submit("old")
         queues.run("old")

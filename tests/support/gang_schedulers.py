@@ -5,7 +5,6 @@ Their programs are not to be had here, so the CRDs are minimal: they hold what i
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from dtj.api.json import JsonObject
@@ -29,8 +28,7 @@ _KINDS = (
 
 def install(plane: ControlPlane) -> None:
     """Have the API server serve them. That they are there already is no error."""
-    crds = [_crd(*kind) for kind in _KINDS]
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": crds}))
+    plane.apply(*(_crd(*kind) for kind in _KINDS))
 
     def served() -> None:
         try:
@@ -146,7 +144,7 @@ def flavor(plane: ControlPlane, name: str, *, node_labels: JsonObject) -> None:
         "metadata": {"name": name},
         "spec": {"nodeLabels": node_labels},
     }
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    plane.apply(body)
 
 
 def priority_class(plane: ControlPlane, name: str, value: int) -> None:
@@ -157,7 +155,7 @@ def priority_class(plane: ControlPlane, name: str, value: int) -> None:
         "metadata": {"name": name},
         "value": value,
     }
-    plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    plane.apply(body)
 
 
 def _condition(kind: str, status: str, reason: str = "Because", message: str = "") -> JsonObject:

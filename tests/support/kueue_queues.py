@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -57,7 +56,7 @@ class Queues:
     def make_priority_class(self, name: str, value: int) -> None:
         """A WorkloadPriorityClass, which stays for other tests."""
         body: JsonObject = {"apiVersion": VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
-        self.world.plane.kubectl("apply", "-f", "-", stdin=json.dumps({**body, "value": value}))
+        self.world.plane.apply({**body, "value": value})
 
     def point(self, queue: str, *, at: str) -> None:
         """A LocalQueue in front of a ClusterQueue."""
@@ -117,7 +116,7 @@ class Queues:
         """Create an object of Kueue's that belongs to no namespace; its full name."""
         full = f"{self.prefix}-{name}"
         body: JsonObject = {"apiVersion": VERSION, "kind": kind, "metadata": {"name": full}, "spec": spec}
-        self.world.plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        self.world.plane.apply(body)
         if (kind, full) not in self._made:
             self._made.append((kind, full))
         return full

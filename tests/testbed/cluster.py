@@ -1,5 +1,6 @@
 """What a test may ask of a cluster, whichever it is: the testbed's own, kind's, or the one at hand."""
 
+import json
 import os
 import subprocess
 import uuid
@@ -74,6 +75,14 @@ class Cluster(ABC):
         how = ("--server-side",) if server_side else ()
         self.kubectl("apply", *how, "--filename", str(directory))
         wait_until(lambda: self._are_established(directory), what="the custom resources to be served")
+
+    def apply(self, *bodies: Json) -> None:
+        """Make or change objects that several tests may make at the same time, such as those of no namespace.
+
+        A plain `kubectl apply` reads first and then creates: of two at the same time, one is refused.
+        """
+        everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
+        self.kubectl("apply", "--server-side", "--filename", "-", stdin=everything)
 
     def new_namespace(self, prefix: str = "test") -> str:
         """Make a namespace with a unique name, in which pods can be made: its default service account exists."""
