@@ -97,10 +97,9 @@ def _default(schema: JsonObject, key: str) -> JsonValue:
 def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violation]:
     allowed = schema.get("enum")
     if isinstance(allowed, list) and value not in allowed:
-        yield Violation(
-            path,
-            f"Unsupported value: {_show(value)}: supported values: {', '.join(_show(v) for v in allowed)}",
-        )
+        words = f"Unsupported value: {_show(value)}: supported values: {', '.join(_show(v) for v in allowed)}"
+        remedy = _GONE.get(f"{path}={value}")
+        yield Violation(path, f"{words}; {remedy}" if remedy else words)
     pattern = schema.get("pattern")
     hint = f"; {_PATTERN_HINTS[pattern]}" if pattern in _PATTERN_HINTS else ""
     for keyword, size, broken in _limits(value):
@@ -125,6 +124,14 @@ _PATTERN_HINTS: Final = {
     pod_limits.VARIABLE_PATTERN: "use printable ASCII characters other than '='",
 }
 """What the server does not say: nobody should have to read a pattern."""
+
+
+_GONE: Final = {
+    "spec.runPolicy.scheduling.topologyKey": "it is gone: set the annotation kueue.x-k8s.io/podset-required-topology "
+    "of the template, or a podAffinity in it",
+    "spec.runPolicy.onNaN=Rollback": "Rollback is gone: Skip leaves out each update that is not finite",
+}
+"""What remains in place of a field, or of a value, that is gone."""
 
 
 def _type_hint(value: JsonValue, kinds: list[str]) -> str:
@@ -202,7 +209,8 @@ def _check_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[
                 yield from _check(item, inner, _below(path, key))
         elif not schema.get("x-kubernetes-preserve-unknown-fields"):
             field = _below(path, key)
-            yield Violation(field, f'unknown field "{field}"{suggestion(key, schema)}')
+            remedy = f"; {_GONE[field]}" if field in _GONE else suggestion(key, schema)
+            yield Violation(field, f'unknown field "{field}"{remedy}')
 
 
 def _below(path: str, key: str) -> str:

@@ -83,6 +83,13 @@ def test_an_unknown_format_of_a_model_is_named_with_those_that_are_known() -> No
     )
 
 
+def test_a_field_or_a_value_that_is_gone_names_what_remains() -> None:
+    policy = {"onNaN": "Rollback", "scheduling": {"gang": "Volcano", "topologyKey": "zone"}}
+    on_nan, topology = map(str, validate(manifest(runPolicy=policy)))
+    assert on_nan.endswith("; Rollback is gone: Skip leaves out each update that is not finite")
+    assert 'unknown field "spec.runPolicy.scheduling.topologyKey"; it is gone: set the annotation' in topology
+
+
 def test_another_kind_is_refused_before_anything_else() -> None:
     violations = validate({**manifest(), "kind": "TFJob"})
     assert [str(violation) for violation in violations] == ['kind: must be "DistributedTrainingJob", not "TFJob"']

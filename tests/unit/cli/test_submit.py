@@ -100,9 +100,10 @@ def test_a_command_that_names_files_of_the_directory_is_noted_without_code(
     assert "the command names" not in capsys.readouterr().err
 
 
-def test_an_option_that_is_gone_names_what_remains(tmp_path: Path) -> None:
-    with pytest.raises(click.UsageError, match="into an image, or onto a volume"):
-        run("submit", "--code", ".", "--code-claim", "shared", write(tmp_path, manifest("a")))
+@pytest.mark.parametrize("given", [["--code-claim", "shared"], ["--copy-only"]], ids=" ".join)
+def test_an_option_that_is_gone_names_what_remains(given: list[str], tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match=r"is gone: .* into an image, or onto a volume"):
+        run("submit", "--code", ".", *given, write(tmp_path, manifest("a")))
 
 
 def test_code_for_a_run_on_this_machine_is_refused(tmp_path: Path, code: Path, capsys: Caught) -> None:

@@ -133,9 +133,8 @@ def _platform(context: click.Context, parameter: click.Parameter, value: Path | 
 
 def code_option(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command ``--code DIR`` as ``code``."""
-    command = gone("--code-claim", instead="put code that a ConfigMap cannot hold into an image, or onto a volume")(
-        command
-    )
+    remedy = "put code that a ConfigMap cannot hold into an image, or onto a volume"
+    command = gone("--code-claim", instead=remedy)(gone("--copy-only", is_flag=True, instead=remedy)(command))
     return click.option(
         CODE,
         metavar="DIR",
