@@ -26,6 +26,11 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _REMEDY = "give the arguments of the run that wrote it, or an empty --checkpoint-dir"
 
 
+def new_counter() -> Any:
+    """A number of steps: int64, 0; the replicas of a strategy count it together."""
+    return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+
+
 class Damaged(Exception):
     """A checkpoint cannot be read in full; the message says why, in a few words."""
 

@@ -27,8 +27,7 @@ from dtj_trainer.pipeline_parallel.step import PipelineStep
 from dtj_trainer.pipeline_parallel.worker import leaving_mark
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.training import optimizers
-from dtj_trainer.training.controller import Controller
-from dtj_trainer.training.inner_loop import StepResult
+from dtj_trainer.training.controller import Controller, StepResult
 from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples

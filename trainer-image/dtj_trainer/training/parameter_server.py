@@ -26,8 +26,7 @@ from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, find_si
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import load_actions
-from dtj_trainer.training.controller import Controller
-from dtj_trainer.training.inner_loop import StepResult
+from dtj_trainer.training.controller import Controller, StepResult
 from dtj_trainer.training.metric_values import Measured, means_by_example
 from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run

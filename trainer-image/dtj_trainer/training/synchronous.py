@@ -1,8 +1,7 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -12,9 +11,9 @@ from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat, rng_state
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.state import new_counter
 from dtj_trainer.compat import keras3
 from dtj_trainer.config.nonfinite import SKIP
-from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.distribution.agreement import (
     agree_on_data,
@@ -30,7 +29,6 @@ from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
-from dtj_trainer.training.inner_loop import new_counter
 from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
@@ -39,29 +37,6 @@ from dtj_trainer.training.synchronous_step import SynchronousLoop
 from dtj_trainer.training.validation import Validations
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Training:
-    """What is built before the first step."""
-
-    model: Any
-    optimizer: Any
-    inner: SynchronousLoop
-    store: Store
-    validations: Validations | None
-    actions: Sequence[Action]
-    """All of them: the user's, and the validations."""
-    learning: str
-    """How the optimizer is described to a person."""
-    step: Any
-    """int64 tf.Variable; counts the steps done."""
-    course: Course
-
-    @property
-    def best_step(self) -> int | None:
-        """Whose weights are exported, if it is not the last."""
-        return self.validations.best_step if self.validations else None
 
 
 def train(run: Run, strategy: Any) -> None:
@@ -84,7 +59,7 @@ def train(run: Run, strategy: Any) -> None:
     ):
         _agree_on_data(run, strategy)
         with BuildWatch(config) as watch, watch.building():
-            training = _build(run, strategy, watch)
+            training = _Training(run, strategy, watch)
         controller = Controller(
             run, training.inner, training.store,
             strategy=strategy,
@@ -95,8 +70,12 @@ def train(run: Run, strategy: Any) -> None:
             ),
             actions=training.actions,
         )  # fmt: skip
-        _introduce(run, training, controller, strategy.num_replicas_in_sync)
-        _train(run, strategy, training, controller)
+        if config.cluster.leads:
+            log.info(training.describe())
+            controller.introduce()
+        else:
+            log.info(f"{config.cluster.task}: training; {config.cluster.leader} reports the progress")
+        controller.train(training.stream, finalize=training.finalize)
         # All tasks read: what replicas keep each by itself is reduced over all of them.
         weights = [weight.numpy() for weight in training.model.weights]
         if config.cluster.leads:
@@ -135,52 +114,102 @@ def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
     return replace(run, context=replace(run.context, config=replace(run.config, steps_per_call=1)))
 
 
-def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
-    config = run.config
-    batch = config.batch_size.over(strategy.num_replicas_in_sync)
-    course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch)
-    keras.utils.set_random_seed(config.seed)
-    with strategy.scope():
-        model = run.model.build(run.data)
-        if config.strategy == "CentralStorage":
-            _check_for_central_storage(model)
-        made = optimizers.make(model, config.learning, total_steps=course.total_steps)
-        optimizer = made.optimizer
-        optimizer.build(model.trainable_variables)
-        weight_update.sum_first(optimizer)
-        step, total = new_counter(), new_counter()
-    remembered = keras_compat.state(optimizer)
-    seen = SeenExamples(run, course, step=step, total_steps=total)
-    state = seen.state(
-        variable_names.of_training(model, optimizer, remembered),
-        weights=keras_compat.variables(model.weights),
-        optimizer=remembered,
-    )
-    store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
-    course = seen.restore(store, strategy, waiting=watch.waiting)
-    made = made.over(course.total_steps)
-    first_step = int(step.numpy())
-    with strategy.scope():
-        # Losses that Keras computes need the optimizer that it will have.
-        model.optimizer = optimizer
-        objective = run.model.objective(model, run.data, batch=batch)
-    inner = SynchronousLoop(
-        strategy=strategy, objective=objective, model=model, optimizer=optimizer, step=step,
-        max_steps=config.steps_per_call, skips=config.on_nan == SKIP,
-    )  # fmt: skip
-    actions = load_actions(config.user_code.actions, model, total_steps=course.total_steps)
-    validations = None
-    if config.validation.every:
-        validations = Validations(
-            run, strategy, store, model=model, objective=objective, course=course, first_step=first_step,
+class _Training:
+    """The model and all that it is trained by, as of the newest checkpoint."""
+
+    def __init__(self, run: Run, strategy: Any, watch: BuildWatch) -> None:
+        config = run.config
+        self._run = run
+        self._strategy = strategy
+        batch = config.batch_size.over(strategy.num_replicas_in_sync)
+        course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch)
+        keras.utils.set_random_seed(config.seed)
+        with strategy.scope():
+            self.model = model = run.model.build(run.data)
+            if config.strategy == "CentralStorage":
+                _check_for_central_storage(model)
+            made = optimizers.make(model, config.learning, total_steps=course.total_steps)
+            self._optimizer = optimizer = made.optimizer
+            optimizer.build(model.trainable_variables)
+            weight_update.sum_first(optimizer)
+            self.step, total = new_counter(), new_counter()
+        remembered = keras_compat.state(optimizer)
+        seen = SeenExamples(run, course, step=self.step, total_steps=total)
+        state = seen.state(
+            variable_names.of_training(model, optimizer, remembered),
+            weights=keras_compat.variables(model.weights),
+            optimizer=remembered,
+        )
+        self.store = Store.of(state, config.checkpoint, writes=config.cluster.leads)
+        self.course = seen.restore(self.store, strategy, waiting=watch.waiting)
+        self._learning = made.over(self.course.total_steps).description
+        with strategy.scope():
+            # Losses that Keras computes need the optimizer that it will have.
+            model.optimizer = optimizer
+            objective = run.model.objective(model, run.data, batch=batch)
+        self.inner = SynchronousLoop(
+            strategy=strategy, objective=objective, model=model, optimizer=optimizer, step=self.step,
+            max_steps=config.steps_per_call, skips=config.on_nan == SKIP,
         )  # fmt: skip
-    return _Training(
-        model=model, optimizer=optimizer, inner=inner, store=store,
-        validations=validations,
-        actions=[*actions, *([validations] if validations else [])],
-        learning=made.description,
-        step=step, course=course,
-    )  # fmt: skip
+        self.actions: list[Action] = [
+            *load_actions(config.user_code.actions, model, total_steps=self.course.total_steps)
+        ]
+        self._validations: Validations | None = None
+        if config.validation.every:
+            self._validations = Validations(
+                run, strategy, self.store,
+                model=model, objective=objective, course=self.course, first_step=int(self.step.numpy()),
+            )  # fmt: skip
+            self.actions.append(self._validations)
+
+    @property
+    def best_step(self) -> int | None:
+        """Whose weights are exported, if it is not the last."""
+        return self._validations.best_step if self._validations else None
+
+    def describe(self) -> str:
+        """What is trained how."""
+        course, replicas = self.course, self._strategy.num_replicas_in_sync
+        least, rest = divmod(course.batch, replicas)
+        share = f"{least} or {least + 1}" if rest else f"{least}"
+        return (
+            f"batch {course.batch} global, {share} per replica  replicas {replicas}  "
+            f"{self._learning}  {course.total_steps} steps: {course.epochs} epochs of {course.examples} examples"
+        )
+
+    def stream(self, first_step: int) -> Any:
+        """The batches from this step on."""
+        course, seed = self.course, self._run.config.seed
+        return distributed(
+            self._run.data, self._strategy, batch=course.batch, seed=seed, first_step=first_step, offset=course.offset
+        )
+
+    def finalize(self) -> None:
+        """What the last step leaves to do with the weights."""
+        config = self._run.config
+        best, kept = self.best_step, config.validation.keep_best
+        if best and kept and self._restore_best(best) and config.cluster.leads:
+            log.info(f"the weights are those of step {best}, the best one by --keep-best={kept.metric} ({kept.mode})")
+        weight_update.finalize(self._optimizer, self.model.trainable_variables, self._strategy)
+
+    def _restore_best(self, best: int) -> bool:
+        """Restores the best step on all tasks, or on none: one of them may not be able to read it any more."""
+        config = self._run.config
+        problem = self.store.problem_of(best)
+        readable = problem is None
+        if config.strategy == "MultiWorkerMirrored":
+            readable = all(of_each_replica(self._strategy, int(readable)))
+        if readable:
+            self.store.restore(best)
+            return True
+        assert self._validations is not None  # there is a best step
+        self._validations.give_up_best()
+        if problem or config.cluster.leads:
+            log.warning(
+                f"the best checkpoint, of step {best}, cannot be read any more ({problem or 'by another task'}); the "
+                "weights are those of the last step"
+            )
+        return False
 
 
 def _agree_on_data(run: Run, strategy: Any) -> None:
@@ -204,55 +233,3 @@ def _check_for_central_storage(model: Any) -> None:
             "strategy CentralStorage: the model draws random numbers, as for dropout, and TensorFlow lets no replica "
             "count them there; leave these layers out, or use strategy Mirrored"
         )
-
-
-def _introduce(run: Run, training: _Training, controller: Controller, replicas: int) -> None:
-    config = run.config
-    if not config.cluster.leads:
-        log.info(f"{config.cluster.task}: training; {config.cluster.leader} reports the progress")
-        return
-    course = training.course
-    least, rest = divmod(course.batch, replicas)
-    share = f"{least} or {least + 1}" if rest else f"{least}"
-    log.info(
-        f"batch {course.batch} global, {share} per replica  replicas {replicas}  "
-        f"{training.learning}  {course.total_steps} steps: "
-        f"{config.epochs} epochs of {run.data.examples} examples"
-    )
-    controller.introduce()
-
-
-def _train(run: Run, strategy: Any, training: _Training, controller: Controller) -> None:
-    config, course = run.config, training.course
-
-    def stream(first_step: int) -> Any:
-        return distributed(
-            run.data, strategy, batch=course.batch, seed=config.seed, first_step=first_step, offset=course.offset
-        )
-
-    def finalize() -> None:
-        best, kept = training.best_step, config.validation.keep_best
-        if best and kept and _restored_best(config, strategy, training, best) and config.cluster.leads:
-            log.info(f"the weights are those of step {best}, the best one by --keep-best={kept.metric} ({kept.mode})")
-        weight_update.finalize(training.optimizer, training.model.trainable_variables, strategy)
-
-    controller.train(stream, finalize=finalize)
-
-
-def _restored_best(config: Config, strategy: Any, training: _Training, best: int) -> bool:
-    """Restores the best step on all tasks, or on none: one of them may not be able to read it any more."""
-    problem = training.store.problem_of(best)
-    readable = problem is None
-    if config.strategy == "MultiWorkerMirrored":
-        readable = all(of_each_replica(strategy, int(readable)))
-    if readable:
-        training.store.restore(best)
-        return True
-    assert training.validations is not None  # there is a best step
-    training.validations.give_up_best()
-    if problem or config.cluster.leads:
-        log.warning(
-            f"the best checkpoint, of step {best}, cannot be read any more ({problem or 'by another task'}); the "
-            "weights are those of the last step"
-        )
-    return False

@@ -19,7 +19,7 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.rng_state import RngState
-from dtj_trainer.training.inner_loop import StepResult
+from dtj_trainer.training.controller import StepResult
 from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.objective import CompiledObjective
 
@@ -144,7 +144,8 @@ class SynchronousLoop:
 
     def _replica_step(self, examples: tuple[Any, Any], taken: Any) -> None:
         self._begin_step(taken)
-        self._apply(self._gradients(examples)[1])
+        _, gradients = self._gradients(examples)
+        self._optimizer.apply_gradients(zip(gradients, self._model.trainable_variables, strict=True))
 
     def _step_or_skip(self, examples: Any, taken: Any) -> Any:
         """One step, unless it is not finite on some replica: then all is as before it. Returns 1 if so, else 0.
@@ -161,7 +162,7 @@ class SynchronousLoop:
             return gradients, before, tf.cast(tf.logical_not(finite), tf.float32)
 
         def apply(gradients: Any) -> None:
-            self._apply(gradients)
+            self._optimizer.apply_gradients(zip(gradients, self._model.trainable_variables, strict=True))
 
         def undo(before: Any) -> None:
             for variable, value in zip(self._moved_by_forward(), before, strict=True):
@@ -200,28 +201,20 @@ class SynchronousLoop:
         places = tf.range(self._losses_by_step.shape[0], dtype=tf.int64)
         self._losses_by_step.assign_add(tf.where(tf.equal(places, self._place), tf.cast(loss, tf.float32), 0.0))
 
-    def _loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
-        """What one replica's share of a batch adds to the global mean, penalties of the layers included.
-
-        Notes the metrics on the way. The optimizer sums the gradients over the replicas, and so divides nothing.
-        """
-        loss, sums = self._objective.loss(outputs, labels, weights, inputs)
-        self._sums.assign_add(sums)
-        if not self._skips:
-            self._note(loss)
-        return loss
-
     def _gradients(self, examples: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-        """The loss of a replica's share of a batch, and the gradient of each trainable weight."""
+        """What one replica's share of a batch adds to the global mean, and the gradient of each trainable weight.
+
+        Notes loss and metrics on the way. The optimizer sums the gradients over the replicas, and so divides nothing.
+        """
         inputs, labels, *weights = examples
         with tf.GradientTape() as tape:
             outputs = self._forward(inputs, **self._training)
-            loss = self._loss(outputs, labels, weights[0] if weights else None, inputs)
+            loss, sums = self._objective.loss(outputs, labels, weights[0] if weights else None, inputs)
+            self._sums.assign_add(sums)
+            if not self._skips:
+                self._note(loss)
             scaled = self._optimizer.scale_loss(loss)
         return loss, tape.gradient(scaled, self._model.trainable_variables)
-
-    def _apply(self, gradients: Sequence[Any]) -> None:
-        self._optimizer.apply_gradients(zip(gradients, self._model.trainable_variables, strict=True))
 
     def _collect_and_reset(self, vote: Any) -> Any:
         """A replica's sums, its share of the task's wishes, and where it was not finite; the sums start from zero."""

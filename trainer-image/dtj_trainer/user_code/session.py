@@ -51,7 +51,7 @@ environment.prepare(os.environ)
 from dtj_trainer.checkpoint.checkpointing import Checkpointing, restore_together  # noqa: E402
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights  # noqa: E402
 from dtj_trainer.checkpoint.manager import Store  # noqa: E402
-from dtj_trainer.checkpoint.state import HEADER  # noqa: E402
+from dtj_trainer.checkpoint.state import HEADER, new_counter  # noqa: E402
 from dtj_trainer.checkpoint.state import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
 from dtj_trainer.distribution.agreement import LoopAgreement, Vote, ending_together, exit_barrier  # noqa: E402
@@ -61,7 +61,6 @@ from dtj_trainer.distribution.stall_watch import (  # noqa: E402
     sums_begun,
 )
 from dtj_trainer.keras_fit.losses import ReportedLosses  # noqa: E402
-from dtj_trainer.training.inner_loop import new_counter  # noqa: E402
 from dtj_trainer.user_code.session_state import (  # noqa: E402
     adopt_parts,
     build_optimizers,
