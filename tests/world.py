@@ -445,6 +445,7 @@ class World:
             queue=read.queue,
             priority_class=read.priority_class,
             gated_by=read.gated_by,
+            max_seconds=read.max_seconds,
         )
 
     def _stored(self, body: JsonObject) -> JsonObject:

@@ -62,6 +62,7 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         queue=record.spec.queue_name,
         priority_class=record.workload_priority_class,
         gated_by=_note(metadata, ADMISSION_GATE),
+        max_seconds=record.spec.maximum_execution_time_seconds,
         active=record.spec.active is not False,
         terminating=metadata.deletion_timestamp is not None,
         status=_bounded(_status(record.status or {})),

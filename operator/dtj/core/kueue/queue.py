@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.json import JsonObject
-from dtj.api.kueue import ADMISSION_GATE
+from dtj.api.kueue import ADMISSION_GATE, max_execution_seconds
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Action, Decision, DeleteGang, ReadFlavors, UpdateGang
@@ -86,17 +86,25 @@ def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
     if workload.terminating or made_by_others:
         return ()
     if fits(context, workload) and workload.queue == workloads.queue_of(context.spec):
-        return (*_follow_gate(context, workload), *priorities.follow_label(context, workload))
+        return (*_follow_job(context, workload), *priorities.follow_label(context, workload))
     return (DeleteGang(workload.api, workload.name, workload.uid),)
 
 
-def _follow_gate(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
-    """Kueue admits no Workload that has the annotation; others add it to a job, and take it off."""
-    wanted = context.job.annotations.get(ADMISSION_GATE, "")
-    if cut(wanted, MAX_NOTE) == workload.gated_by:
+def _follow_job(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
+    """Give the Workload the admission gate of the job, which others add and take off, and its limit of time.
+
+    The API server refuses another limit until the quota of an admitted job is given back.
+    """
+    metadata: JsonObject = {}
+    gate, seconds = context.job.annotations.get(ADMISSION_GATE, ""), max_execution_seconds(context.job.labels)
+    if cut(gate, MAX_NOTE) != workload.gated_by:
+        metadata = {"annotations": {ADMISSION_GATE: gate or None}}
+    free = seconds != workload.max_seconds and not workloads.is_true(workload, "Admitted")
+    spec: JsonObject = {"maximumExecutionTimeSeconds": seconds} if free else {}
+    if not metadata and not spec:
         return ()
-    changed: JsonObject = {"uid": workload.uid, "annotations": {ADMISSION_GATE: wanted or None}}
-    return (UpdateGang(workload.api, workload.name, {"metadata": changed}),)
+    patch: JsonObject = {"metadata": {"uid": workload.uid, **metadata}, "spec": spec}
+    return (UpdateGang(workload.api, workload.name, patch),)
 
 
 def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:
