@@ -442,6 +442,7 @@ class World:
         return replace(
             gang,
             size=read.size,
+            pods=read.pods,
             queue=read.queue,
             priority_class=read.priority_class,
             gated_by=read.gated_by,

@@ -174,7 +174,8 @@ class GangsFound:
 
 @dataclass(frozen=True, slots=True)
 class GangObject:
-    """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
+    """The PodGroup or Workload that has a job's name. ``size`` and ``pods`` are what we noted of the job
+    and of its pods when we made it.
 
     ``status`` is what the scheduler or the queue says, as far as it is read; ``active`` is Kueue's word for a Workload
     that may be admitted. ``queue`` is the LocalQueue, ``priority_class`` the WorkloadPriorityClass, ``gated_by`` the
@@ -188,6 +189,7 @@ class GangObject:
     api: GangApi
     version: str = ""
     size: str = ""
+    pods: str = ""
     queue: str = ""
     priority_class: str = ""
     gated_by: str = ""

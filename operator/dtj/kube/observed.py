@@ -59,6 +59,7 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         api=api,
         version=metadata.resource_version,
         size=_note(metadata, Annotation.GANG_SIZE),
+        pods=_note(metadata, Annotation.GANG_PODS),
         queue=record.spec.queue_name,
         priority_class=record.workload_priority_class,
         gated_by=_note(metadata, ADMISSION_GATE),

@@ -65,7 +65,7 @@ def _queue(context: JobContext) -> Decision:
         if held is not None:
             return held
     why = queued_because(context, found if same else None)
-    return hold(context, context.job.status, why).then(*into_queue(context, api))
+    return hold(context, context.job.status, why).then(*into_queue(context, api, same=same))
 
 
 def adopt(context: JobContext) -> Decision | None:

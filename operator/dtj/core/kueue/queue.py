@@ -42,7 +42,7 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
             return held
     why = queued_because(context, workload if same else None)
     stopping = stop_all(context, why)
-    return stopping if context.has_something_to_stop else stopping.then(*into_queue(context, api))
+    return stopping if context.has_something_to_stop else stopping.then(*into_queue(context, api, same=same))
 
 
 def take_back(context: JobContext) -> Decision | None:
@@ -74,8 +74,9 @@ def queued_because(context: JobContext, workload: GangObject | None) -> DesiredC
     return DesiredCondition("True", Reason.QUEUED, priorities.refused(context) or workloads.words(workload))
 
 
-def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
-    """With no pod left: make the Workload, or replace one that does not fit. Its quota is given back next to that.
+def into_queue(context: JobContext, api: GangApi, *, same: bool) -> tuple[Action, ...]:
+    """With no pod left: make the Workload, or replace one that does not fit (``same`` is whether it does). Its quota is
+    given back next to that.
 
     A Workload that others made is theirs to make and to delete.
     """
@@ -85,7 +86,7 @@ def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
         return () if made_by_others else (priorities.unread(context, api) or new_gang(context, api),)
     if workload.terminating or made_by_others:
         return ()
-    if fits(context, workload) and workload.queue == workloads.queue_of(context.spec):
+    if same and workload.queue == workloads.queue_of(context.spec):
         return (*_follow_job(context, workload), *priorities.follow_label(context, workload))
     return (DeleteGang(workload.api, workload.name, workload.uid),)
 
