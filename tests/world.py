@@ -442,9 +442,11 @@ class World:
         return replace(
             gang,
             size=read.size,
+            pods=read.pods,
             queue=read.queue,
             priority_class=read.priority_class,
             gated_by=read.gated_by,
+            max_seconds=read.max_seconds,
         )
 
     def _stored(self, body: JsonObject) -> JsonObject:

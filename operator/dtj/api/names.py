@@ -73,6 +73,8 @@ class Annotation:
     """Annotation keys of what a job owns."""
 
     GANG_SIZE: Final = f"{GROUP}/gang-size"
+    GANG_PODS: Final = f"{GROUP}/gang-pods"
+    """On a Workload of Kueue: a digest of what Kueue reads of the job's pods."""
     POLICY_DIGEST: Final = f"{GROUP}/policy-digest"
     CLUSTER: Final = f"{GROUP}/cluster"
     """On a job's Service: the name of the ConfigMap with the addresses of its replicas. It is there if this is set."""

@@ -174,11 +174,12 @@ class GangsFound:
 
 @dataclass(frozen=True, slots=True)
 class GangObject:
-    """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
+    """The PodGroup or Workload that has a job's name. ``size`` and ``pods`` are what we noted of the job
+    and of its pods when we made it.
 
     ``status`` is what the scheduler or the queue says, as far as it is read; ``active`` is Kueue's word for a Workload
-    that may be admitted. ``queue`` is the LocalQueue, ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the
-    admission gate in a Workload.
+    that may be admitted. ``queue`` is the LocalQueue, ``priority_class`` the WorkloadPriorityClass, ``gated_by`` the
+    admission gate and ``max_seconds`` the limit of time in all of a Workload.
     """
 
     namespace: str
@@ -188,9 +189,11 @@ class GangObject:
     api: GangApi
     version: str = ""
     size: str = ""
+    pods: str = ""
     queue: str = ""
     priority_class: str = ""
     gated_by: str = ""
+    max_seconds: int | None = None
     active: bool = True
     terminating: bool = False
     status: JsonObject = field(default_factory=dict)

@@ -15,14 +15,14 @@ from dtj.core.gang import schedulers
 from dtj.core.gang.group import Group
 from dtj.core.kueue import workloads
 from dtj.core.manifests.pod import PodRenderer
-from dtj.core.observed import GangApi
+from dtj.core.observed import GangApi, GangObject
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 
 
 def creations(context: JobContext, wanted: Iterable[Replica]) -> Iterator[CreatePod]:
     """What creates the pods of these replicas."""
-    render = _renderer(context, context.platform)
+    render = _renderer(context, context.platform, context.gang_object)
     return (CreatePod(context.name_of(replica), partial(render, replica)) for replica in wanted)
 
 
@@ -31,6 +31,7 @@ class FirstPods:
     """The manifest of the first pod of each role, in TF_CONFIG's order; each is made when it is asked for.
 
     They fit the Pod Security Standard "restricted" if the namespace was found to enforce it, or if ``restricted``.
+    Kueue has not chosen their nodes.
     """
 
     context: JobContext
@@ -39,7 +40,7 @@ class FirstPods:
     def __iter__(self) -> Iterator[JsonObject]:
         context = self.context
         platform = replace(context.platform, restricted=True) if self.restricted else context.platform
-        render = _renderer(context, platform)
+        render = _renderer(context, platform, None)
         return (render(Replica(role, 0)) for role in context.spec.roles())
 
 
@@ -56,13 +57,13 @@ def resize_gang(context: JobContext, api: GangApi) -> JsonObject | None:
     return schedulers.resize(_group(context, api))
 
 
-def _renderer(context: JobContext, platform: Platform) -> Callable[[Replica], JsonObject]:
-    """What makes a replica's manifest, its place in the gang included.
+def _renderer(context: JobContext, platform: Platform, workload: GangObject | None) -> Callable[[Replica], JsonObject]:
+    """What makes a replica's manifest, its place in the gang included. ``workload`` says where Kueue admitted it to.
 
     A pod that comes back alone joins no group: the gang has started, and some members may have completed.
     """
     pods = PodRenderer(context.job, context.spec, platform)
-    group, workload = _group(context, context.gang) if context.gang is not None else None, context.gang_object
+    group = _group(context, context.gang) if context.gang is not None else None
 
     def render(replica: Replica) -> JsonObject:
         pod = pods.render(replica)

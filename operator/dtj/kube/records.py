@@ -90,6 +90,7 @@ class _PriorityClassRef(_Partial):
 class _GangSpec(_Partial):
     queue_name: str = ""
     priority_class_ref: _PriorityClassRef | None = None
+    maximum_execution_time_seconds: int | None = None
     active: bool | None = True
 
 

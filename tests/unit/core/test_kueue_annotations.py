@@ -10,11 +10,12 @@ from builders import job
 from dtj.api import kueue
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
-from dtj.core.actions import UpdateGang
-from support.gang_worlds import KUEUE, admit
+from dtj.core.actions import UpdateGang, UpdateWorkloadStatus
+from support.gang_worlds import KUEUE, admit, evict
 from world import World
 
 GATE = kueue.ADMISSION_GATE
+LIMIT = kueue.MAX_EXECUTION_SECONDS
 RUN_SECONDS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 
@@ -45,6 +46,31 @@ def test_a_gate_that_is_changed_on_a_job_that_waits_is_changed_on_its_workload(b
     (update,) = story.taken(UpdateGang)
     assert isinstance(update, UpdateGang)
     assert dig(update.patch, "metadata", "annotations") == {GATE: after or None}
+
+
+@pytest.mark.parametrize(("limit", "written"), [("60", 60), ("", None)])
+def test_a_limit_of_time_that_is_changed_on_a_job_that_waits_is_changed_on_its_workload(
+    limit: str, written: int | None
+) -> None:
+    story = queued()
+    for given in "3600", limit:
+        story.job = replace(story.job, labels={LIMIT: given} if given else {})
+        story.settle()
+    assert dig(story.gang_manifests[-1], "spec", "maximumExecutionTimeSeconds") == written
+
+
+def test_the_limit_of_a_job_that_was_admitted_is_changed_when_its_quota_is_given_back() -> None:
+    story = queued()
+    admit(story)
+    story.start()
+    story.job = replace(story.job, labels={LIMIT: "60"})
+    story.settle()
+    evict(story, "Preempted")
+    (update,) = story.taken(UpdateGang)
+    assert isinstance(update, UpdateGang)
+    assert dig(update.patch, "spec") == {"maximumExecutionTimeSeconds": 60}
+    kinds = [type(action) for action in story.history]
+    assert UpdateWorkloadStatus in kinds[: kinds.index(UpdateGang)]
 
 
 def test_pods_have_the_names_of_the_queues_that_admitted_them() -> None:

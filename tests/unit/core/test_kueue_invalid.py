@@ -50,8 +50,7 @@ def test_a_job_whose_labels_cannot_be_followed_is_evicted_all_the_same(labels: d
     become(world, made(labels, runPolicy=QUEUE))
     evict(world, "Preempted")
     assert live(world) == set()
-    assert world.gang is not None
-    assert "admission" not in world.gang.status, "the quota is given back"
+    assert world.gang is None, "the quota is given back, and no more is asked for"
     assert world.is_true(Condition.INVALID)
 
 
@@ -93,3 +92,21 @@ def test_a_job_that_has_not_begun_is_not_queued_by_labels_that_cannot_be_followe
     world.settle()
     assert world.is_true(Condition.INVALID)
     assert world.gang is None
+
+
+@pytest.mark.parametrize("phase", ["queued", "admitted"])
+def test_a_job_that_waits_and_becomes_invalid_leaves_the_queue_until_it_is_valid_again(phase: str) -> None:
+    world = World(made(runPolicy=QUEUE, accelerator={"profile": "nvidia", "count": 1}), installed=(KUEUE,))
+    world.settle()
+    profiles = world.platform.profiles
+    world.platform = replace(world.platform, profiles={})
+    if phase == "admitted":
+        admit(world)
+    world.settle()
+    assert world.is_true(Condition.INVALID)
+    assert world.gang is None, "it would hold quota without a pod"
+    world.platform = replace(world.platform, profiles=profiles)
+    world.settle()
+    admit(world)
+    world.start()
+    assert world.is_true(Condition.PODS_READY)

@@ -111,6 +111,13 @@ class TestManager:
         story.job = edited(story.job, ttl_seconds_after_finished=0)
         assert story.step() == (DeleteJob(),)
 
+    def test_a_job_that_becomes_invalid_while_it_waits_leaves_the_queue(self) -> None:
+        story = manager()
+        story.job = replace(story.job, labels={kueue.MAX_EXECUTION_SECONDS: "soon"})
+        story.settle()
+        assert story.is_true(Condition.INVALID)
+        assert story.gang is None
+
     @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])
     def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:
         story = World(job(managedBy=kueue.MULTIKUEUE, runPolicy=policy), installed=(KUEUE, NATIVE))

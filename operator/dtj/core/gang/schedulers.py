@@ -26,11 +26,13 @@ _SCHEDULER_NAMES: Final = {Gang.VOLCANO: "volcano", Gang.COSCHEDULING: "schedule
 
 def manifest(group: Group, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
     """The PodGroup or Workload. ``pods`` are the first pods of each role, in TF_CONFIG's order."""
+    pods = tuple(pods)
     labels, annotations = labels_of(group.job), {Annotation.GANG_SIZE: group.size}
     match group.api.gang:
         case Gang.KUEUE:
             labels[workloads.JOB_UID] = group.job.uid
             annotations |= kueue.annotations_of_workload(group.job.annotations)
+            annotations[Annotation.GANG_PODS] = workloads.digest(pods)
             spec = workloads.workload_spec(group, pods, priority=priority)
         case Gang.VOLCANO:
             spec = _volcano_spec(group, pods)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.json import JsonObject
-from dtj.api.kueue import ADMISSION_GATE
+from dtj.api.kueue import ADMISSION_GATE, max_execution_seconds
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Action, Decision, DeleteGang, ReadFlavors, UpdateGang
@@ -42,7 +42,7 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
             return held
     why = queued_because(context, workload if same else None)
     stopping = stop_all(context, why)
-    return stopping if context.has_something_to_stop else stopping.then(*into_queue(context, api))
+    return stopping if context.has_something_to_stop else stopping.then(*into_queue(context, api, same=same))
 
 
 def take_back(context: JobContext) -> Decision | None:
@@ -74,8 +74,9 @@ def queued_because(context: JobContext, workload: GangObject | None) -> DesiredC
     return DesiredCondition("True", Reason.QUEUED, priorities.refused(context) or workloads.words(workload))
 
 
-def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
-    """With no pod left: make the Workload, or replace one that does not fit. Its quota is given back next to that.
+def into_queue(context: JobContext, api: GangApi, *, same: bool) -> tuple[Action, ...]:
+    """With no pod left: make the Workload, or replace one that does not fit (``same`` is whether it does). Its quota is
+    given back next to that.
 
     A Workload that others made is theirs to make and to delete.
     """
@@ -85,18 +86,26 @@ def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
         return () if made_by_others else (priorities.unread(context, api) or new_gang(context, api),)
     if workload.terminating or made_by_others:
         return ()
-    if fits(context, workload) and workload.queue == workloads.queue_of(context.spec):
-        return (*_follow_gate(context, workload), *priorities.follow_label(context, workload))
+    if same and workload.queue == workloads.queue_of(context.spec):
+        return (*_follow_job(context, workload), *priorities.follow_label(context, workload))
     return (DeleteGang(workload.api, workload.name, workload.uid),)
 
 
-def _follow_gate(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
-    """Kueue admits no Workload that has the annotation; others add it to a job, and take it off."""
-    wanted = context.job.annotations.get(ADMISSION_GATE, "")
-    if cut(wanted, MAX_NOTE) == workload.gated_by:
+def _follow_job(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
+    """Give the Workload the admission gate of the job, which others add and take off, and its limit of time.
+
+    The API server refuses another limit until the quota of an admitted job is given back.
+    """
+    metadata: JsonObject = {}
+    gate, seconds = context.job.annotations.get(ADMISSION_GATE, ""), max_execution_seconds(context.job.labels)
+    if cut(gate, MAX_NOTE) != workload.gated_by:
+        metadata = {"annotations": {ADMISSION_GATE: gate or None}}
+    free = seconds != workload.max_seconds and not workloads.is_true(workload, "Admitted")
+    spec: JsonObject = {"maximumExecutionTimeSeconds": seconds} if free else {}
+    if not metadata and not spec:
         return ()
-    changed: JsonObject = {"uid": workload.uid, "annotations": {ADMISSION_GATE: wanted or None}}
-    return (UpdateGang(workload.api, workload.name, {"metadata": changed}),)
+    patch: JsonObject = {"metadata": {"uid": workload.uid, **metadata}, "spec": spec}
+    return (UpdateGang(workload.api, workload.name, patch),)
 
 
 def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:

@@ -18,9 +18,10 @@ from dtj.api.spec import Gang, Role
 from dtj.core.actions import Action, CreateGang, Decision, DeleteGang, UpdateWorkloadStatus
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities
-from dtj.core.kueue.workloads import condition, conditions, evicted, holds_quota, is_true
+from dtj.core.kueue.workloads import admitted, condition, conditions, digest, evicted, holds_quota, is_true
 from dtj.core.messages import cut
 from dtj.core.observed import GangObject
+from dtj.core.pod_creation import FirstPods
 from dtj.core.status import format_time
 
 PAST_SECONDS: Final = "accumulatedPastExecutionTimeSeconds"
@@ -48,7 +49,16 @@ def _report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStat
 
 def fits(context: JobContext, workload: GangObject) -> bool:
     """Whether the Workload asks for what this attempt needs."""
-    return workload.size == context.gang_size and not _needs_more(context, workload)
+    return workload.size == context.gang_size and not _needs_more(context, workload) and _has_pods(context, workload)
+
+
+def _has_pods(context: JobContext, workload: GangObject) -> bool:
+    """Whether the Workload is for the pods that would be made by now: the accelerator profiles of the operator may have
+    changed, or the operator has not seen that the job was suspended, changed and resumed. Pods that run stay as they
+    are. Those of another cluster are made there, by its profiles.
+    """
+    elsewhere = context.job.prebuilt_workload or (context.dispatched and admitted(workload))
+    return bool(not workload.pods or context.current or elsewhere) or workload.pods == digest(FirstPods(context))
 
 
 def _needs_more(context: JobContext, workload: GangObject) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -17,7 +19,7 @@ from dtj.api.kueue import (
     topology_request,
 )
 from dtj.api.spec import JobSpec, Role, Scheduling
-from dtj.core.gang.group import Group
+from dtj.core.gang.group import Group, requests
 from dtj.core.kueue.partial_admission import least_workers
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import Flavor, GangObject
@@ -66,6 +68,19 @@ def workload_spec(group: Group, pods: Iterable[JsonObject], *, priority: int | N
             "maximumExecutionTimeSeconds": max_execution_seconds(group.job.labels),
         }
     )
+
+
+def digest(pods: Iterable[JsonObject]) -> str:
+    """Of the first pods of each role what decides whether, and to which flavors, Kueue admits them."""
+    read = [
+        [
+            {name: str(quantity) for name, quantity in requests(pod).items()},
+            *(dig(pod, "spec", field) for field in ("nodeSelector", "affinity", "tolerations")),
+            topology_request(pod),
+        ]
+        for pod in pods
+    ]
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def priority_class_fields(name: str) -> JsonObject:

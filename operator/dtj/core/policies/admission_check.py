@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dtj.api.names import Reason
-from dtj.core.actions import CheckPods, Decision, Emit, RequeueAfter
+from dtj.core.actions import CheckPods, Decision, DeleteGang, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.pod_creation import FirstPods
@@ -15,9 +15,18 @@ from dtj.core.validity import Problem
 
 
 def report_problems(context: JobContext) -> Decision | None:
-    """Report what is wrong with the job; nothing is created."""
+    """Report what is wrong with the job; nothing is created. Kueue would reserve quota for a job that cannot start."""
     found = (*context.problems, *gang.problems(context))
-    return report_invalid(context, found).then(*gang.look_again(context)) if found else None
+    if not found:
+        return None
+    return report_invalid(context, found).then(*leave_queue(context), *gang.look_again(context))
+
+
+def leave_queue(context: JobContext) -> tuple[DeleteGang, ...]:
+    """Ask for nothing more for a job that is wrong and has no pod. A Workload that others made is theirs to delete."""
+    if context.has_something_to_stop or not context.problems or context.job.prebuilt_workload:
+        return ()
+    return gang.drop(context)
 
 
 def report_invalid(context: JobContext, found: Iterable[Problem]) -> Decision:

@@ -1,0 +1,104 @@
+"""The quota of a job is that of the pods which it would get by now: a profile changes, and a template unseen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.json import JsonObject, dig
+from dtj.api.profiles import Profile
+from dtj.core.observed import Flavor
+from support.gang_worlds import KUEUE, admit, evict
+from world import World, live
+
+QUEUE = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
+GPU = Profile(name="pool", resource="example.com/gpu")
+OTHERS = {
+    "another resource": Profile(name="pool", resource="example.com/other"),
+    "other nodes": Profile(name="pool", resource="example.com/gpu", node_selector={"pool": "new"}),
+    "a taint": Profile(name="pool", resource="example.com/gpu", tolerations=({"key": "pool", "operator": "Exists"},)),
+}
+
+
+def means(story: World, profile: Profile) -> None:
+    """Have the profile of the job mean this in the operator's configuration."""
+    story.platform = replace(story.platform, profiles={"pool": profile})
+    story.settle()
+
+
+def queued() -> World:
+    made = job(roles={"worker": 3}, runPolicy=QUEUE, accelerator={"profile": "pool", "count": 1})
+    story = World(made, installed=(KUEUE,), known_flavors={"spot": Flavor({"kind": "spot"})})
+    means(story, GPU)
+    return story
+
+
+def running() -> World:
+    story = queued()
+    admit(story, cpu="spot")
+    return story.start()
+
+
+def asked(story: World) -> JsonObject:
+    """The pods of the latest Workload."""
+    found = dig(story.gang_manifests[-1], "spec", "podSets", 0, "template", "spec")
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("admitted", [False, True], ids=["queued", "admitted"])
+@pytest.mark.parametrize("profile", OTHERS.values(), ids=OTHERS)
+def test_a_job_without_pods_asks_for_those_of_its_changed_profile(profile: Profile, *, admitted: bool) -> None:
+    story = queued()
+    story.platform = replace(story.platform, profiles={"pool": profile})
+    if admitted:
+        admit(story, cpu="spot")
+    story.settle()
+    assert not live(story), "Kueue admitted others"
+    assert len(story.gang_manifests) == 2
+    assert dig(asked(story), "containers", 0, "resources", "requests", profile.resource) == 1
+    assert dig(asked(story), "nodeSelector") == profile.node_selector
+    admit(story, cpu="spot")
+    story.settle()
+    assert len(live(story)) == 3
+
+
+def test_a_job_that_runs_goes_on_and_its_next_attempt_waits_for_other_quota() -> None:
+    story = running()
+    means(story, OTHERS["another resource"])
+    assert len(live(story)) == 3
+    assert len(story.gang_manifests) == 1
+    story.loses("worker-1")
+    story.settle_deletions()
+    story.advance(60)
+    story.settle()
+    assert not live(story)
+    assert len(story.gang_manifests) == 2
+    admit(story, cpu="spot")
+    story.settle()
+    assert len(live(story)) == 3
+
+
+def test_a_job_that_is_evicted_waits_as_long_as_its_pods_are_the_same() -> None:
+    story = running()
+    evict(story, "Preempted")
+    assert len(story.gang_manifests) == 1
+
+
+def test_a_template_that_was_replaced_unseen_is_asked_for() -> None:
+    story = queued()
+    template: JsonObject = {"spec": {"containers": [{"name": "trainer", "resources": {"requests": {"cpu": "4"}}}]}}
+    changed = job(roles={"worker": 3}, runPolicy=QUEUE, template=template)
+    story.job = replace(story.job, spec=changed.spec, raw_spec=changed.raw_spec, generation=4)
+    story.settle()
+    assert dig(asked(story), "containers", 0, "resources", "requests", "cpu") == "4"
+
+
+def test_the_workload_of_an_earlier_operator_is_kept() -> None:
+    story = queued()
+    assert story.gang is not None
+    story.gang = replace(story.gang, pods="")
+    means(story, OTHERS["another resource"])
+    assert len(story.gang_manifests) == 1
