@@ -21,11 +21,11 @@ ONE = {"worker": 1}
 
 def test_it_learns_the_digits_and_leaves_model_logs_checkpoint_and_result(folder: Path) -> None:
     (port,) = free_ports(1)
-    arguments = [f"--status-port={port}", "--progress-every=0.001", "--checkpoint-every-steps=60"]
+    arguments = ["--progress-every=0.001", "--checkpoint-every-steps=60"]
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, plain=True) as job:
         started = datetime.now(UTC) - timedelta(seconds=1)
         job.hold_at(60)
-        status = _status_while_training(port, job.start())
+        status = _status_while_training(port, job.start(environ={"DTJ_STATUS_PORT": str(port)}))
         job.let_go()
         assert job.wait() == {"worker-0": 0}
 

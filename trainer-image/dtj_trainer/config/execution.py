@@ -9,7 +9,7 @@ from typing import ClassVar
 from dtj_launch import logs
 from dtj_launch.logs import LogOptions
 from dtj_trainer.config.nonfinite import FAIL, LIMIT, NAN_POLICIES
-from dtj_trainer.config.options import Options, one_of, option, port, positive, whole
+from dtj_trainer.config.options import Options, one_of, option, positive, whole
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import TASKS
 
@@ -137,10 +137,6 @@ class Reporting(Options):
     progress_seconds: float = option(
         "--progress-every", parse=positive, default=2.0, metavar="S", for_scripts=True,
         help="seconds between two progress lines",
-    )  # fmt: skip
-    status_port: int | None = option(
-        "--status-port", variable="DTJ_STATUS_PORT", parse=port, default=None,
-        help="port on which to serve GET /status, /metrics and /healthz",
     )  # fmt: skip
     log_format: str = option(
         "--log-format", variable=logs.FORMAT_VARIABLE, parse=one_of(logs.FORMATS, "format"), default=logs.PLAIN,

@@ -232,13 +232,6 @@ def is_port(text: str) -> bool:
     return text.isdecimal() and 0 < int(text) < 65536
 
 
-def port(text: str) -> int:
-    """The number of a port."""
-    if not is_port(text):
-        raise ValueError("give a port from 1 to 65535")
-    return int(text)
-
-
 def one_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
     """One of a few words."""
 

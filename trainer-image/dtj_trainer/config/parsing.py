@@ -55,6 +55,8 @@ class Config(ScriptOptions, Training, Execution, Reporting):
     """By it the tasks of a job know each other; empty outside a job."""
     bind_address: str
     """The address that the start gate and the status server listen on; all interfaces where it is empty."""
+    status_port: int | None
+    """On which `GET /status`, `/metrics` and `/healthz` are served."""
     attempt: int
     cluster: Cluster
     tpu_name: str
@@ -172,6 +174,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         "job": environ.get("DTJ_JOB_NAME") or "local",
         "job_uid": environ.get("DTJ_JOB_UID", ""),
         "bind_address": environ.get("DTJ_BIND_ADDRESS", ""),
+        "status_port": _status_port(environ),
         "attempt": _attempt(environ),
         "tpu_name": _tpu_name(environ),
         "rejoin_seconds": _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf),
@@ -298,6 +301,13 @@ def _retry_seconds(environ: Mapping[str, str]) -> float:
     if not 0 < seconds < math.inf:
         raise UsageError(f"{variable}={environ[variable]}: give seconds above 0, or unset it")
     return seconds
+
+
+def _status_port(environ: Mapping[str, str]) -> int | None:
+    text = environ.get("DTJ_STATUS_PORT") or ""
+    if text and not options.is_port(text):
+        raise UsageError(f"DTJ_STATUS_PORT={text}: give a port from 1 to 65535, or unset it")
+    return int(text) if text else None
 
 
 def _attempt(environ: Mapping[str, str]) -> int:

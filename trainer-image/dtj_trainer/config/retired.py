@@ -27,6 +27,7 @@ RETIRED: Mapping[str, str] = {
     "--scale-learning-rate": "multiply the rate by the batch yourself, and give it as --learning-rate",
     "--shard": "the workers share each batch; for files of its own for each worker, give --script and shard there",
     "--shuffle-window": "it is 10,000 examples; shuffle in a function of --data, and give --no-shuffle",
+    "--status-port": "set DTJ_STATUS_PORT",
     "--step-time": _PROFILER,
     "--store-retry-seconds": "set DTJ_STORE_RETRY_SECONDS",
     "--tpu-name": "set TPU_NAME",
