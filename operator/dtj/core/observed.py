@@ -165,11 +165,12 @@ class GangApi:
 @dataclass(frozen=True, slots=True)
 class GangsFound:
     """Which of the known APIs the cluster serves, and when that was asked; ``denied`` are those that the operator has
-    no right to."""
+    no right to, ``unknown`` the versions of their groups that it does not know."""
 
     apis: tuple[GangApi, ...]
     at: datetime
     denied: tuple[GangApi, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
