@@ -224,6 +224,14 @@ class DefaultQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterQueue:
+    """Why a ClusterQueue admits no job, in Kueue's words, when that was asked; empty if nobody says."""
+
+    words: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Straggler:
     """A slow replica, by host name, and how many times as long as the median its steps take."""
 
@@ -292,6 +300,7 @@ class Observed:
     default_queue: DefaultQueue | None = None
     """None where nobody has asked yet."""
 
+    cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
     progress: SeenProgress | None = None
     silence: Silence | None = None
     """None where the pod that is asked for its progress answers, or was not asked yet."""

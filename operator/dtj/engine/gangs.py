@@ -120,6 +120,14 @@ class Gangs:
             return False
         return True
 
+    async def why_inactive(self, api: GangApi, name: str) -> str:
+        """Why a ClusterQueue admits no job, in Kueue's words; empty if it does. Raises ApiError."""
+        queues = Resource(api.api_version, "ClusterQueue", "clusterqueues")
+        body = await self._gateway.get(queues, namespace=None, name=name)
+        conditions = objects(dig(body, "status", "conditions"))
+        inactive = (each for each in conditions if each.get("type") == "Active" and each.get("status") == "False")
+        return text(next(inactive, {}).get("message"))
+
     async def _may_watch(self, api: GangApi) -> bool:
         """An informer without the right to list would wait for it forever, and the job with it."""
         try:
