@@ -37,6 +37,7 @@ from dtj.core.actions import (
     LookForGangs,
     PatchStatus,
     Plan,
+    ReadClusterQueue,
     ReadDefaultQueue,
     ReadFlavors,
     ReadPriorityClass,
@@ -49,6 +50,7 @@ from dtj.core.actions import (
 from dtj.core.observed import (
     Blocker,
     Child,
+    ClusterQueue,
     CreationRefusal,
     DefaultQueue,
     Flavor,
@@ -105,6 +107,8 @@ class World:
     has_default_queue: bool = False
     queue_denied: str = ""
     default_queue: DefaultQueue | None = None
+    queue_words: str = ""
+    cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
     progress: SeenProgress | None = None
     silence: Silence | None = None
     stragglers: tuple[Straggler, ...] = ()
@@ -137,6 +141,7 @@ class World:
             flavors=self.flavors,
             workload_priorities=self.workload_priorities,
             default_queue=self.default_queue,
+            cluster_queues=self.cluster_queues,
             progress=self.progress,
             silence=self.silence,
             stragglers=self.stragglers,
@@ -303,6 +308,8 @@ class World:
                     self.refusal = CreationRefusal(f"WorkloadPriorityClass {name}", "NotFound", "not found", self.now)
             case ReadDefaultQueue():
                 self.default_queue = DefaultQueue(self.has_default_queue, self.now, self.queue_denied)
+            case ReadClusterQueue(name=name):
+                self.cluster_queues[name] = ClusterQueue(self.queue_words, self.now)
             case CreateGang(api=api, manifest=body):
                 self._create_gang(api, body)
             case UpdateGang(patch=patch):

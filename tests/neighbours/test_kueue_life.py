@@ -138,14 +138,14 @@ class TestQuota:
         world, template = queues.world, copy.deepcopy(ONE_CPU)
         resources: JsonObject = {"requests": {"cpu": "1", "memory": "1Gi"}}
         template["spec"]["containers"][0]["resources"] = resources  # type: ignore[index, call-overload]
-        queues.make("gpus", cpus=2, memory="3Gi")
+        queues.make("gpus", cpus=2, amounts={"memory": "3Gi"})
         more_memory = {"increasePercent": 100, "maxMemory": "8Gi"}
         queues.submit(template=template, runPolicy={"onOutOfMemory": more_memory})
         queues.run()
         world.end_pod("digits-worker-0", exit_code=137, reason="OOMKilled")
         queues.await_message("QuotaReserved", "insufficient quota for memory")
         assert world.pods() == {}
-        queues.make("gpus", cpus=2, memory="4Gi")
+        queues.make("gpus", cpus=2, amounts={"memory": "4Gi"})
         queues.run(suffix="-r2")  # the restart had a number, and its wait for quota gave it the next
         requested = {
             dig(pod, "spec", "containers", 0, "resources", "requests", "memory") for pod in world.pods().values()
@@ -189,7 +189,7 @@ class TestAdmission:
         queues.create("ResourceFlavor", "flavor", flavor)
         check = queues.create("AdmissionCheck", "check", {"controllerName": "example.com/provisioner"})
         queues.answer_check(check)
-        queues.make("gpus", cpus=2, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
+        queues.make("gpus", cpus=2, check=check)
         queues.submit()
         queues.await_condition("QuotaReserved", "True")
         assert queues.world.pods() == {}, "the check has not answered"
@@ -263,7 +263,7 @@ class TestLabels:
 class TestNoQueue:
     def test_a_queue_that_does_not_exist_is_named_with_the_remedy(self, queues: Queues) -> None:
         queues.submit(queue="nowhere")
-        suspended_because(queues, "nowhere doesn't exist: create it, or set another")
+        suspended_because(queues, "nowhere doesn't exist: create it, or name another")
         queues.make("nowhere", cpus=2)
         queues.run()
         assert dig(queues.workload() or {}, "spec", "queueName") == "nowhere"

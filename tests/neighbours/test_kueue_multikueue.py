@@ -125,7 +125,7 @@ def _connect(queues: Queues, account: Path) -> None:
     config = queues.create("MultiKueueConfig", "config", {"clusters": [cluster]})
     reference: JsonObject = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": config}
     check = queues.create("AdmissionCheck", "check", {"controllerName": kueue.MULTIKUEUE, "parameters": reference})
-    queues.make("gpus", cpus=2, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
+    queues.make("gpus", cpus=2, check=check)
 
 
 class TestMultiKueue:

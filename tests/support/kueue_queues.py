@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -40,16 +41,27 @@ class Queues:
     prefix: str
     _made: list[tuple[str, str]] = field(default_factory=list)
 
-    def make(self, queue: str, *, cpus: int, memory: str = "", cohort: str = "", **spec: JsonValue) -> None:
-        """A LocalQueue, and the ClusterQueue of the same name behind it, which has this number of CPUs, and this much
-        memory if any is counted."""
-        quotas = {"cpu": str(cpus), **({"memory": memory} if memory else {})}
+    def make(
+        self,
+        queue: str,
+        *,
+        cpus: int = 0,
+        amounts: Mapping[str, str] = {},
+        cohort: str = "",
+        check: str = "",
+        **spec: JsonValue,
+    ) -> None:
+        """A LocalQueue, and the ClusterQueue of the same name behind it, which has this number of CPUs, these amounts
+        of other resources, and this admission check."""
+        quotas = {"cpu": str(cpus), **amounts}
         resources: list[JsonValue] = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
         group: JsonObject = {
             "coveredResources": [*quotas],
-            "flavors": [{"name": self._flavor(), "resources": resources}],
+            "flavors": [{"name": self.flavor(), "resources": resources}],
         }
         more: JsonObject = {"cohortName": f"{self.prefix}-{cohort}"} if cohort else {}
+        if check:
+            more["admissionChecksStrategy"] = {"admissionChecks": [{"name": check}]}
         self.create("ClusterQueue", queue, {"namespaceSelector": {}, "resourceGroups": [group], **more, **spec})
         self.point(queue, at=queue)
 
@@ -106,7 +118,8 @@ class Queues:
         for kind, name in reversed(self._made):
             self.world.api.request("DELETE", f"{KUEUE}/{_CLUSTER_WIDE[kind]}/{name}")
 
-    def _flavor(self) -> str:
+    def flavor(self) -> str:
+        """The name of the ResourceFlavor of all queues of the test, which is made if it is not there."""
         name = f"{self.prefix}-flavor"
         if ("ResourceFlavor", name) not in self._made:
             self.create("ResourceFlavor", "flavor", {})

@@ -307,9 +307,7 @@ class _Gangs:
 async def _gangs(gateway: KubeGateway) -> _Gangs:
     discovery = await gateway.discover([resource_of(api) for api in APIS])
     there = tuple(api for api in APIS if resource_of(api) in discovery.served)
-    known = {resource_of(api).group for api in there}
-    unknown = (each for each in unknown_versions(discovery.versions) if each.partition("/")[0] not in known)
-    return _Gangs(there, tuple(unknown))
+    return _Gangs(there, unknown_versions(discovery.versions))
 
 
 async def _queues(gateway: KubeGateway, gangs: Part[_Gangs], namespace: str) -> Queues:

@@ -59,6 +59,15 @@ class ReadDefaultQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadClusterQueue:
+    """Ask why a ClusterQueue of Kueue admits no job; the answer is in
+    :attr:`~dtj.core.observed.Observed.cluster_queues`."""
+
+    api: GangApi
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreateGang:
     """Create the PodGroup or Workload of the job."""
 
@@ -233,7 +242,7 @@ class RequeueAfter:
     seconds: float
 
 
-Query: TypeAlias = CheckPods | LookForGangs | ReadFlavors | ReadPriorityClass | ReadDefaultQueue
+Query: TypeAlias = CheckPods | LookForGangs | ReadFlavors | ReadPriorityClass | ReadDefaultQueue | ReadClusterQueue
 """Asks the API server something and changes nothing. The rest of the plan is void: the answer is planned with."""
 
 Creation: TypeAlias = CreateService | CreateClaim | CreateGang | CreateNetworkPolicy | CreatePod

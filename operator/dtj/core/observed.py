@@ -165,11 +165,12 @@ class GangApi:
 @dataclass(frozen=True, slots=True)
 class GangsFound:
     """Which of the known APIs the cluster serves, and when that was asked; ``denied`` are those that the operator has
-    no right to."""
+    no right to, ``unknown`` the versions of their groups that it does not know."""
 
     apis: tuple[GangApi, ...]
     at: datetime
     denied: tuple[GangApi, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,14 @@ class DefaultQueue:
     found: bool
     at: datetime
     denied: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueue:
+    """Why a ClusterQueue admits no job, in Kueue's words, when that was asked; empty if nobody says."""
+
+    words: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +300,7 @@ class Observed:
     default_queue: DefaultQueue | None = None
     """None where nobody has asked yet."""
 
+    cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
     progress: SeenProgress | None = None
     silence: Silence | None = None
     """None where the pod that is asked for its progress answers, or was not asked yet."""

@@ -40,6 +40,7 @@ from dtj.core.actions import (
     LookForGangs,
     PatchStatus,
     Plan,
+    ReadClusterQueue,
     ReadDefaultQueue,
     ReadFlavors,
     ReadPriorityClass,
@@ -50,7 +51,7 @@ from dtj.core.actions import (
     UpdateWorkloadStatus,
 )
 from dtj.core.kueue import priorities
-from dtj.core.observed import DefaultQueue
+from dtj.core.observed import ClusterQueue, DefaultQueue
 from dtj.core.policies import tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
 from dtj.engine.expectations import Expectation, Operation
@@ -180,6 +181,8 @@ class Executor:
                 await self._read_priority_class(job, action)
             case ReadDefaultQueue():
                 await self._read_default_queue(job, action)
+            case ReadClusterQueue():
+                await self._read_cluster_queue(action)
             case CreateConfigMap():
                 await self._create_config_map(job, action)
             case UpdateService():
@@ -312,6 +315,14 @@ class Executor:
         except Forbidden as error:
             found, denied = False, error.message
         self._state.caches.of(job.uid).default_queue = DefaultQueue(found, self._now(), denied)
+        raise Replan
+
+    async def _read_cluster_queue(self, action: ReadClusterQueue) -> NoReturn:
+        try:
+            words = await self._gangs.why_inactive(action.api, action.name)
+        except (Forbidden, NotFound):
+            words = ""
+        self._state.cluster_queues[action.name] = ClusterQueue(words, self._now())
         raise Replan
 
     async def _patched(self, resource: Resource, job: Job, name: str, patch: JsonObject) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.core.gang.discovery import APIS
+from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
@@ -83,15 +83,15 @@ class Gangs:
                 # By a clock that was set, it may look old.
                 self._state.gangs_found = replace(known, at=self._now())
                 return
-            served = (await self._gateway.discover(tuple(_BY_RESOURCE))).served
-            there = [api for api in APIS if api in self._informers or resource_of(api) in served]
+            found = await self._gateway.discover(tuple(_BY_RESOURCE))
+            there = [api for api in APIS if api in self._informers or resource_of(api) in found.served]
             apis = tuple([api for api in there if api in self._informers or await self._may_watch(api)])
             for api in apis:
                 self._watch(api)
             for informer in [informer for api in apis for informer in self._informers[api]]:
                 await informer.synced.wait()
             denied = tuple(api for api in there if api not in apis)
-            self._state.gangs_found = GangsFound(apis, self._now(), denied)
+            self._state.gangs_found = GangsFound(apis, self._now(), denied, unknown_versions(found.versions))
             self._fresh_until = loop_time() + FRESH_SECONDS
 
     async def flavor(self, api: GangApi, name: str) -> Flavor:
@@ -119,6 +119,14 @@ class Gangs:
         except NotFound:
             return False
         return True
+
+    async def why_inactive(self, api: GangApi, name: str) -> str:
+        """Why a ClusterQueue admits no job, in Kueue's words; empty if it does. Raises ApiError."""
+        queues = Resource(api.api_version, "ClusterQueue", "clusterqueues")
+        body = await self._gateway.get(queues, namespace=None, name=name)
+        conditions = objects(dig(body, "status", "conditions"))
+        inactive = (each for each in conditions if each.get("type") == "Active" and each.get("status") == "False")
+        return text(next(inactive, {}).get("message"))
 
     async def _may_watch(self, api: GangApi) -> bool:
         """An informer without the right to list would wait for it forever, and the job with it."""

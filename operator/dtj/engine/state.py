@@ -16,6 +16,7 @@ from dtj.core.messages import cut
 from dtj.core.observed import (
     Blocker,
     Child,
+    ClusterQueue,
     CreationRefusal,
     DefaultQueue,
     Flavor,
@@ -208,6 +209,7 @@ class ClusterState:
         self.claims: ChildStore[Child] = ChildStore()
         self.gangs: ChildStore[GangObject] = ChildStore()
         self.gangs_found: GangsFound | None = None
+        self.cluster_queues: dict[str, ClusterQueue] = {}
         self.caches = JobCaches()
         self.expectations = Expectations()
         """What was done for a job and is not shown yet."""
@@ -254,6 +256,7 @@ class ClusterState:
             flavors=dict(cache.flavors),
             workload_priorities=dict(cache.workload_priorities),
             default_queue=cache.default_queue,
+            cluster_queues=self.cluster_queues,
             progress=cache.progress,
             silence=cache.silence,
             stragglers=cache.step_timings.stragglers,

@@ -61,6 +61,11 @@ class Forbidden(ApiError):
         """Whether the namespace enforces the Pod Security Standard "restricted", and the pod does not fit it."""
         return 'violates PodSecurity "restricted:' in self.message
 
+    @property
+    def lacks_priority_class(self) -> bool:
+        """Whether the pod names a PriorityClass that does not exist."""
+        return "no PriorityClass with name" in self.message
+
 
 class TooManyRequests(ApiError):
     """429: ask again after ``retry_after`` seconds."""

@@ -165,6 +165,8 @@ async def dry_run(gateway: Gateway, resource: Resource, *, namespace: str, body:
     except AlreadyExists:
         return Verdict()
     except Forbidden as error:
+        if error.lacks_priority_class:
+            return Verdict((f"{error.message}: create it, or name another one",))
         return Verdict(forbidden=error.message, wants_restricted=error.wants_restricted)
     except Invalid as error:
         return Verdict(error.causes or (error.message,))

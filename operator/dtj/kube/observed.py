@@ -13,7 +13,7 @@ import msgspec
 from pydantic import JsonValue
 
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation, Label
 from dtj.core.blockers import WaitingContainer, blocker_of
@@ -82,7 +82,7 @@ def _status(status: JsonObject) -> JsonObject:
     if isinstance(admission, dict):
         assignments = [_assignment(each) for each in objects(admission.get("podSetAssignments"))]
         kept["admission"] = {**_picked(admission, ("clusterQueue",)), "podSetAssignments": [*assignments]}
-    checks = [_picked(check, ("podSetUpdates",)) for check in objects(status.get("admissionChecks"))]
+    checks = [_check(check) for check in objects(status.get("admissionChecks"))]
     return {**kept, "admissionChecks": [*checks]} if any(checks) else kept
 
 
@@ -90,6 +90,13 @@ def _assignment(assignment: JsonObject) -> JsonObject:
     given: JsonValue = dig(assignment, "topologyAssignment")
     kept = _picked(assignment, ("name", "flavors", "count"))
     return kept if given is None else {**kept, "topologyAssignment": {}}
+
+
+def _check(check: JsonObject) -> JsonObject:
+    updates = _picked(check, ("podSetUpdates",))
+    if check.get("state") == "Ready":
+        return updates
+    return {**updates, **_picked(check, ("name", "state")), "message": cut(text(check.get("message")), MAX_NOTE)}
 
 
 def _picked(fields: JsonObject, wanted: tuple[str, ...]) -> JsonObject:

@@ -102,12 +102,17 @@ FOR_KUEUE: Final = (
     PolicyRule(
         Resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors"),
         ("get",),
-        "to send pods where Kueue admitted them to",
+        "to send pods where Kueue admitted them to; without it none starts",
     ),
     PolicyRule(
         Resource("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses"),
         ("get",),
-        "to queue a job with the priority that its label names",
+        "to queue a job with the priority that its label names; without it such a job does not start",
+    ),
+    PolicyRule(
+        Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues"),
+        ("get",),
+        "to say in the status of a job why its queue admits none",
     ),
 )
 """Needed in the cluster where Kueue is used."""

@@ -303,7 +303,8 @@ class TestQueues:
         kueue = next(api for api in APIS if api.gang == "Kueue")
         (finding,) = bad(installation(operator(denied="resourceflavors"), gangs=Part((kueue,))))
         assert finding.words == (
-            "dtj-system/dtj may not get resourceflavors (to send pods where Kueue admitted them to)"
+            "dtj-system/dtj may not get resourceflavors (to send pods where Kueue admitted them to; without it none "
+            "starts)"
         )
         assert "bind a ClusterRole with get on resourceflavors" in finding.remedy
 

@@ -12,7 +12,7 @@ from dtj.api.names import Condition, Reason
 from dtj.core.actions import BestEffort, CreateGang, CreatePod, DeleteGang, LookForGangs
 from dtj.core.gang.discovery import APIS
 from dtj.core.gang.group import requests
-from dtj.core.observed import CreationRefusal, GangApi, GangObject, Phase
+from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
 from support.gang_manifests import gang_of
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE, VOLCANO, admit, world
 from world import World
@@ -71,6 +71,16 @@ class TestWhoIsTold:
         plain.settle()
         assert len(plain.pods) == 3
         assert plain.job.status.gang == "None"
+
+    @pytest.mark.parametrize("version", ["kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1"])
+    def test_a_version_of_a_scheduler_that_is_too_old_or_too_new_is_named(self, version: str) -> None:
+        queued = world(queue="team-a")
+        queued.gangs = GangsFound((), NOW, unknown=(version,))
+        queued.settle()
+        message = queued.condition(Condition.INVALID).message
+        assert "knows (kueue.x-k8s.io/v1beta2" in message
+        assert "install a version that has one" in message
+        assert f"found: {version})" in message
 
     def test_a_scheduler_that_is_not_there_makes_the_job_invalid_and_says_what_is(self) -> None:
         invalid = world(NATIVE, gang="Volcano")

@@ -9,7 +9,7 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import ReadFlavors
+from dtj.core.actions import ReadClusterQueue, ReadFlavors
 from dtj.core.observed import Flavor, Phase
 from support.gang_worlds import KUEUE, admit, admitted, kueue_condition, workload_conditions, world
 from world import World
@@ -144,7 +144,16 @@ class TestKueue:
                 "considered podsets requests (0) + current podset request (3) > maximum capacity (2)",
                 "request less, or raise nominalQuota of the ClusterQueue",
             ),
-            ("LocalQueue team-a is inactive", "correct what the condition Active of the LocalQueue names"),
+            ("LocalQueue team-a is inactive", "set spec.stopPolicy of the LocalQueue to None to go on"),
+            (
+                'couldn\'t assign flavors to pod set worker: Flavor "l4" does not contain the requested level',
+                "name a level of the flavor's Topology in the annotations of the template, or add the level there",
+            ),
+            (
+                'couldn\'t assign flavors to pod set worker: Flavor "l4" does not support TopologyAwareScheduling',
+                "set spec.topologyName of the ResourceFlavor, or remove the annotations podset-*-topology of the "
+                "template",
+            ),
             ("ClusterQueue all is inactive", "correct what the condition Active of the ClusterQueue names"),
             ("LocalQueue team-a is stopped", "set spec.stopPolicy of the LocalQueue to None to go on"),
             ("ClusterQueue all is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on"),
@@ -156,13 +165,41 @@ class TestKueue:
         story.wait(60)
         assert story.condition(Condition.SUSPENDED).message == f"Kueue: {message}: {remedy}"
 
+    @pytest.mark.parametrize(
+        ("why", "remedy"),
+        [
+            ("references missing AdmissionCheck(s): none", "create or correct what this names"),
+            ("is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on"),
+        ],
+    )
+    def test_why_a_cluster_queue_is_inactive_is_asked_once_a_minute(self, why: str, remedy: str) -> None:
+        story = self.queued()
+        story.queue_words = f"Can't admit new workloads: {why}."
+        inactive = kueue_condition("QuotaReserved", "False", message="ClusterQueue all is inactive")
+        story.kueue_says({"conditions": [inactive]})
+        story.settle()
+        story.settle()
+        assert len(story.taken(ReadClusterQueue)) == 1
+        assert self.message(story) == f"Kueue: ClusterQueue all is inactive: {why}: {remedy}"
+        story.queue_words = "Can't admit new workloads: references missing ResourceFlavor(s): l4."
+        story.wait(60)
+        assert "ResourceFlavor(s): l4" in self.message(story)
+
+    def test_an_admission_check_that_is_not_ready_is_named(self) -> None:
+        story = self.queued()
+        check: JsonObject = {"name": "prov", "state": "Pending", "message": "creating nodes"}
+        story.kueue_says({"conditions": [kueue_condition("QuotaReserved")], "admissionChecks": [check]})
+        story.wait(60)
+        assert self.message(story) == "Kueue: admission check prov is Pending: creating nodes"
+
     def test_a_job_that_waits_may_change_its_queue(self) -> None:
         story = self.queued()
         message = "LocalQueue team-a doesn't exist"
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
         story.wait(60)
         assert story.condition(Condition.SUSPENDED).message.endswith(
-            "doesn't exist: create it, or set another LocalQueue in runPolicy.scheduling.queue"
+            "doesn't exist: create it, or name another in the label kueue.x-k8s.io/queue-name; a job that names its "
+            "queue in runPolicy.scheduling must be created again"
         )
         moved = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}})
         story.job = replace(story.job, spec=moved.spec, raw_spec=moved.raw_spec, generation=2)

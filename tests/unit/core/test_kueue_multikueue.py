@@ -111,6 +111,15 @@ class TestManager:
         story.job = edited(story.job, ttl_seconds_after_finished=0)
         assert story.step() == (DeleteJob(),)
 
+    def test_why_the_queue_is_inactive_is_asked(self) -> None:
+        story = manager()
+        story.queue_words = "Can't admit new workloads: references inactive AdmissionCheck(s): multikueue."
+        inactive = kueue_condition("QuotaReserved", "False", message="ClusterQueue all is inactive")
+        story.kueue_says({"conditions": [inactive]})
+        story.settle()
+        message = story.condition(Condition.SUSPENDED).message
+        assert message.endswith("inactive AdmissionCheck(s): multikueue: create or correct what this names")
+
     def test_a_job_that_becomes_invalid_while_it_waits_leaves_the_queue(self) -> None:
         story = manager()
         story.job = replace(story.job, labels={kueue.MAX_EXECUTION_SECONDS: "soon"})

@@ -285,6 +285,17 @@ NOT_RESTRICTED = Forbidden(
 )
 
 
+@virtual_time
+async def test_a_priority_class_that_does_not_exist_is_an_error_of_the_template() -> None:
+    words = 'pods "digits-worker-0" is forbidden: no PriorityClass with name urgent was found'
+    gateway = FakeGateway()
+    gateway.fail("create", PODS, Forbidden(words, status=403, reason="Forbidden"))
+    async with harnessed(checks_once, gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(5.0)
+        assert harness.verdict.errors[0] == f"chief: {words}: create it, or name another one"
+
+
 @pytest.mark.parametrize("restricted", [False, True])
 @virtual_time
 async def test_a_namespace_that_enforces_the_restricted_standard_shows_in_the_verdict(restricted: bool) -> None:

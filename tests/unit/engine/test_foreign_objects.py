@@ -69,11 +69,13 @@ def test_of_a_workloads_status_what_is_read_is_kept() -> None:
             "clusterQueue": "gpus",
             "podSetAssignments": [{**ASSIGNMENT, "resourceUsage": {"cpu": LONG}, "topologyAssignment": {"a": [LONG]}}],
         },
-        "admissionChecks": [{"name": "n", "message": LONG, "podSetUpdates": [UPDATE]}],
+        "admissionChecks": [{"name": "n", "state": "Ready", "message": LONG, "podSetUpdates": [UPDATE]}],
         "requeueState": {"count": 1},
         "others": {"a": LONG},
     }
     assert gang(stored).status == read
+    pending: JsonObject = {"name": "n", "state": "Pending", "message": LONG}
+    assert 0 < len(str(gang({"admissionChecks": [pending]}).status)) < 2_000
     assert gang({"admission": {"clusterQueue": "a"}}).status == {
         "admission": {"clusterQueue": "a", "podSetAssignments": []}
     }

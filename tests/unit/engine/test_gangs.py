@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.api.spec import Gang
-from dtj.core.actions import LookForGangs, Plan
+from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, GangsFound, Observed
+from dtj.kube.errors import Forbidden
+from dtj.kube.gateway import Resource
 from dtj.kube.observed import resource_of
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
@@ -64,6 +68,30 @@ async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_se
         assert last.gang is not None
         assert last.gangs is not None
         assert last.gangs.apis == (api,)
+
+
+QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues")
+
+
+@pytest.mark.parametrize("answer", ["inactive", "active", "none", "forbidden"])
+@virtual_time
+async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
+    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
+    active: JsonObject = {"type": "Active", "status": "False", "message": "no flavor"}
+    if answer == "active":
+        active["status"] = "True"
+    if answer != "none":
+        gateway.put(QUEUES, {"metadata": {"name": "all", "namespace": ""}, "status": {"conditions": [active]}})
+    if answer == "forbidden":
+        gateway.fail("get", QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
+
+    def asks(observed: Observed) -> Plan:
+        return () if observed.cluster_queues else (ReadClusterQueue(api, "all"),)
+
+    async with harnessed(asks, gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(1.0)
+        assert harness.seen[-1].cluster_queues["all"].words == ("no flavor" if answer == "inactive" else "")
 
 
 @asynccontextmanager

@@ -36,7 +36,7 @@ def _rights(found: Installation) -> Iterator[Finding]:
         for right in denied:
             if right in FOR_KUEUE:
                 words = f"{operator.namespace}/{operator.name} may not get {right.path} ({right.why})"
-                remedy = f"bind a ClusterRole with get on {right.path} to its service account: such jobs do not start"
+                remedy = f"bind a ClusterRole with get on {right.path} to its service account"
                 yield warn(words, remedy)
 
 

@@ -47,7 +47,7 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
             f"runPolicy.scheduling: this cluster has {denied}, but the operator has no permission to use it: add "
             f"{denied} to gangSchedulers of its chart, or set another gang",
         )
-    there = ", ".join(str(api.gang) for api in found.apis) or "none"
+    there = ", ".join((*(str(api.gang) for api in found.apis), *found.unknown)) or "none"
     known = ", ".join(api.api_version for api in APIS if api.gang in wanted)
     remedy = _UPGRADE if wanted == (Gang.NATIVE,) else "install a version that has one, or set another gang"
     return Problem(
@@ -63,9 +63,15 @@ def served(gang: str, found: GangsFound) -> GangApi | None:
 
 
 def unknown_versions(versions: Iterable[str]) -> tuple[str, ...]:
-    """Of each ``<group>/<version>`` those that the operator cannot use: a scheduler that is too old, or too new."""
-    known = {_PRIORITY_CLASSES, *(api.api_version for api in APIS)}
-    return tuple(version for version in versions if version not in known)
+    """Of each ``<group>/<version>`` those of groups of which the operator can use none: a scheduler that is too old, or
+    too new."""
+    served, known = tuple(versions), {api.api_version for api in APIS}
+    usable = {_group(version) for version in served if version in known}
+    return tuple(each for each in served if each != _PRIORITY_CLASSES and _group(each) not in usable)
+
+
+def _group(version: str) -> str:
+    return version.partition("/")[0]
 
 
 def looked_long_ago(found: GangsFound, now: datetime) -> bool:

@@ -11,7 +11,7 @@ from dtj.api.spec import Gang
 from dtj.core.actions import Decision, Plan, UpdateGang
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities, reporting, workloads
-from dtj.core.kueue.queue import into_queue, queued_because
+from dtj.core.kueue.queue import ask_why, into_queue, queued_because
 from dtj.core.observed import GangObject
 from dtj.core.policies import gang, ttl
 from dtj.core.policies.admission_check import check_template, leave_queue, report_invalid
@@ -64,6 +64,9 @@ def _queue(context: JobContext) -> Decision:
         held = held or priorities.learn(context, api)
         if held is not None:
             return held
+    asked = ask_why(context, api)
+    if asked is not None:
+        return asked
     why = queued_because(context, found if same else None)
     return hold(context, context.job.status, why).then(*into_queue(context, api, same=same))
 

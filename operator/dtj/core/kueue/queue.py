@@ -8,7 +8,7 @@ from dtj.api.json import JsonObject
 from dtj.api.kueue import ADMISSION_GATE, max_execution_seconds
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, Decision, DeleteGang, ReadFlavors, UpdateGang
+from dtj.core.actions import Action, Decision, DeleteGang, ReadClusterQueue, ReadFlavors, RequeueAfter, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities, workloads
@@ -21,8 +21,8 @@ from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.suspend import stop_all
 from dtj.core.status_update import counted, write
 
-_FLAVOR_TTL: Final = 60.0
-"""Seconds for which pods are made by what a ResourceFlavor said."""
+_READ_TTL: Final = 60.0
+"""Seconds for which holds what a ResourceFlavor or a ClusterQueue said."""
 
 _A_MOMENT: Final = 1.0
 """Until a deletion that is called for in this pass is seen, in seconds."""
@@ -40,9 +40,15 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
         held = report_collision(context) or check_template(context) or priorities.learn(context, api)
         if held is not None:
             return held
+    asked = ask_why(context, api)
+    if asked is not None:
+        return asked
     why = queued_because(context, workload if same else None)
     stopping = stop_all(context, why)
-    return stopping if context.has_something_to_stop else stopping.then(*into_queue(context, api, same=same))
+    if context.has_something_to_stop:
+        return stopping
+    again = (RequeueAfter(_READ_TTL),) if workloads.inactive_queue(workload) else ()
+    return stopping.then(*into_queue(context, api, same=same), *again)
 
 
 def take_back(context: JobContext) -> Decision | None:
@@ -71,7 +77,18 @@ def seconds_until_nodes_are_free(context: JobContext) -> float:
 
 def queued_because(context: JobContext, workload: GangObject | None) -> DesiredCondition:
     """The condition Suspended of a job that waits: in Kueue's words, or because its priority cannot be read."""
-    return DesiredCondition("True", Reason.QUEUED, priorities.refused(context) or workloads.words(workload))
+    known = context.observed.cluster_queues.get(workloads.inactive_queue(workload))
+    words = workloads.words(workload, inactive=known.words if known is not None else "")
+    return DesiredCondition("True", Reason.QUEUED, priorities.refused(context) or words)
+
+
+def ask_why(context: JobContext, api: GangApi) -> Decision | None:
+    """Kueue says of a ClusterQueue that it is inactive; the queue itself says why."""
+    name = workloads.inactive_queue(context.gang_object)
+    known = context.observed.cluster_queues.get(name)
+    if not name or (known is not None and (context.now - known.at).total_seconds() < _READ_TTL):
+        return None
+    return Decision.of(ReadClusterQueue(api, name))
 
 
 def into_queue(context: JobContext, api: GangApi, *, same: bool) -> tuple[Action, ...]:
@@ -125,4 +142,4 @@ def _is_outdated(context: JobContext, flavor: Flavor) -> bool:
     """Whether pods are about to be made by what was read long ago."""
     if flavor.read_at is None or not context.missing:
         return False
-    return (context.now - flavor.read_at).total_seconds() >= _FLAVOR_TTL
+    return (context.now - flavor.read_at).total_seconds() >= _READ_TTL

@@ -125,8 +125,15 @@ def holds_quota(workload: GangObject) -> bool:
     return is_true(workload, "QuotaReserved") or dig(workload.status, "admission") is not None
 
 
-def words(workload: GangObject | None) -> str:
-    """Why the job waits, in Kueue's words."""
+def inactive_queue(workload: GangObject | None) -> str:
+    """The ClusterQueue of which Kueue says that it is inactive, and not why; empty if it says something else."""
+    said = text(condition(workload, "QuotaReserved").get("message")) if workload is not None else ""
+    found = re.fullmatch(r"ClusterQueue (\S+) is inactive", said)
+    return found[1] if found else ""
+
+
+def words(workload: GangObject | None, *, inactive: str = "") -> str:
+    """Why the job waits, in Kueue's words; ``inactive`` is why its ClusterQueue is."""
     if workload is None:
         return WAITING_IN_QUEUE
     if not workload.active:
@@ -135,20 +142,39 @@ def words(workload: GangObject | None) -> str:
     for kind, status in (("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False")):
         found = condition(workload, kind)
         if found.get("status") == status and text(found.get("message")):
-            return f"Kueue: {_with_remedy(text(found.get('message')))}"
-    return WAITING_IN_QUEUE
+            said = text(found.get("message"))
+            if inactive and inactive_queue(workload):
+                said = f"{said}: {inactive.removeprefix(_INACTIVE).removesuffix('.')}"
+            return f"Kueue: {_with_remedy(said)}"
+    return _checks(workload) or WAITING_IN_QUEUE
 
+
+def _checks(workload: GangObject) -> str:
+    """The admission checks that an admitted job would need, and that are not ready."""
+    waits = (check for check in objects(workload.status.get("admissionChecks")) if check.get("state") != "Ready")
+    said = (f"{text(each.get('name'))} is {text(each.get('state'))}: {text(each.get('message'))}" for each in waits)
+    return "; ".join(f"Kueue: admission check {each.removesuffix(': ')}" for each in said)
+
+
+_INACTIVE: Final = "Can't admit new workloads: "
+"""With this begins what a ClusterQueue says of itself."""
 
 _REMEDIES: Final = tuple(
     (re.compile(pattern), remedy)
     for pattern, remedy in (
-        (r"^LocalQueue \S+ doesn't exist$", "create it, or set another LocalQueue in runPolicy.scheduling.queue"),
+        (
+            r"^LocalQueue \S+ doesn't exist$",
+            "create it, or name another in the label kueue.x-k8s.io/queue-name; a job that names its queue in "
+            "runPolicy.scheduling must be created again",
+        ),
         (
             r"^ClusterQueue \S+ doesn't exist$",
             "create it, or create the LocalQueue again with another spec.clusterQueue",  # which cannot be changed
         ),
-        (r"^LocalQueue \S+ is inactive$", "correct what the condition Active of the LocalQueue names"),
+        (r"^LocalQueue \S+ is inactive$", "set spec.stopPolicy of the LocalQueue to None to go on"),
         (r"^ClusterQueue \S+ is inactive$", "correct what the condition Active of the ClusterQueue names"),
+        (r"^ClusterQueue \S+ is inactive: is stopped$", "set spec.stopPolicy of the ClusterQueue to None to go on"),
+        (r"^ClusterQueue \S+ is inactive: (?!is stopped$)", "create or correct what this names"),
         (r"^LocalQueue \S+ is stopped$", "set spec.stopPolicy of the LocalQueue to None to go on"),
         (r"^ClusterQueue \S+ is stopped$", "set spec.stopPolicy of the ClusterQueue to None to go on"),
         (
@@ -156,6 +182,14 @@ _REMEDIES: Final = tuple(
             "have spec.namespaceSelector of the ClusterQueue match the namespace; {} matches all",
         ),
         (r"\bunavailable in ClusterQueue$", "add the resource to spec.resourceGroups of the ClusterQueue"),
+        (
+            r"does not contain the requested level$",
+            "name a level of the flavor's Topology in the annotations of the template, or add the level there",
+        ),
+        (
+            r"does not support TopologyAwareScheduling$",
+            "set spec.topologyName of the ResourceFlavor, or remove the annotations podset-*-topology of the template",
+        ),
         (r"> maximum capacity \([^()]*\)$", "request less, or raise nominalQuota of the ClusterQueue"),
     )
 )
