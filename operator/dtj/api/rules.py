@@ -54,12 +54,14 @@ def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
     ``spec`` must satisfy the schema's types; defaults need not be filled in.
     """
     root: JsonObject = {"metadata": {"name": name}, "spec": spec}
+    # Dozens of rules apply at the same few places, and each pass over a job asks all of them.
+    values = {place: [*_values(root, place)] for place in _PLACES}
     return tuple(
         Violation(_join(path, rule.field), rule.words(value))
         for rule in RULES
         if rule.holds is not None
         for place in rule.at
-        for path, value in _values(root, place)
+        for path, value in values[place]
         if not rule.holds(value)
     )
 
@@ -408,3 +410,5 @@ RULES: Final[tuple[Rule, ...]] = (
     *CHANGES,
     *MANAGED_BY_RULES,
 )
+
+_PLACES: Final = frozenset(place for rule in RULES for place in rule.at)
