@@ -73,8 +73,8 @@ def _values(root: JsonObject, place: Path) -> Iterator[tuple[str, JsonObject]]:
         found = [
             (f"{path}[{key}]" if step == ANY_KEY else f"{path}.{key}".removeprefix("."), child)
             for path, value in found
-            for key, child in value.items()
-            if (step in (ANY_KEY, key)) and isinstance(child, dict)
+            for key, child in (value.items() if step == ANY_KEY else [(step, value.get(step))])
+            if isinstance(child, dict)
         ]
     yield from found
 
