@@ -54,12 +54,14 @@ def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
     ``spec`` must satisfy the schema's types; defaults need not be filled in.
     """
     root: JsonObject = {"metadata": {"name": name}, "spec": spec}
+    # Dozens of rules apply at the same few places, and each pass over a job asks all of them.
+    values = {place: [*_values(root, place)] for place in _PLACES}
     return tuple(
         Violation(_join(path, rule.field), rule.words(value))
         for rule in RULES
         if rule.holds is not None
         for place in rule.at
-        for path, value in _values(root, place)
+        for path, value in values[place]
         if not rule.holds(value)
     )
 
@@ -71,8 +73,8 @@ def _values(root: JsonObject, place: Path) -> Iterator[tuple[str, JsonObject]]:
         found = [
             (f"{path}[{key}]" if step == ANY_KEY else f"{path}.{key}".removeprefix("."), child)
             for path, value in found
-            for key, child in value.items()
-            if (step in (ANY_KEY, key)) and isinstance(child, dict)
+            for key, child in (value.items() if step == ANY_KEY else [(step, value.get(step))])
+            if isinstance(child, dict)
         ]
     yield from found
 
@@ -408,3 +410,5 @@ RULES: Final[tuple[Rule, ...]] = (
     *CHANGES,
     *MANAGED_BY_RULES,
 )
+
+_PLACES: Final = frozenset(place for rule in RULES for place in rule.at)

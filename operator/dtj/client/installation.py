@@ -17,7 +17,7 @@ from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.observed import GangApi
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
-from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, Resource
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
 from dtj.kube.lease import LEASES, THROTTLED
 from dtj.kube.observed import resource_of
 from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
@@ -131,6 +131,15 @@ class Operator:
         return tuple(word.partition("=")[2] for word in given if word.partition("=")[0] == option)
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many objects there are; ``namespace`` is None for the whole cluster."""
+
+    resource: Resource
+    namespace: str | None
+    number: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     """All that was found. ``namespace`` is the one that the person works in."""
@@ -151,6 +160,9 @@ class Installation:
     """Each ``<group>/<version>`` of a scheduler of which the operator knows no version that is there."""
 
     queues: Queues
+    sizes: tuple[Part[Size], ...]
+    """Jobs, pods and Services, in the namespace and in the cluster."""
+
     refusal: Part[str]
     """What the API server says against a small job here, of which nothing is kept."""
 
@@ -172,6 +184,13 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         part(all_of(gateway.list(LIMIT_RANGES, namespace=namespace))),
         _queues(gateway, gangs, namespace),
     )
+    sizes = await asyncio.gather(
+        *(
+            part(one(_size(gateway, resource, where)))
+            for where in (namespace, None)
+            for resource in ((JOBS, PODS, SERVICES) if served else (PODS, SERVICES))
+        )
+    )
     return Installation(
         server=gateway.server,
         namespace=namespace,
@@ -187,6 +206,7 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         gangs=Part(tuple(api for found in gangs.items for api in found.apis), gangs.unread),
         unknown_gangs=tuple(version for found in gangs.items for version in found.unknown),
         queues=queues,
+        sizes=tuple(sizes),
         refusal=refusal,
     )
 
@@ -335,6 +355,10 @@ async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
     except ApiError as error:
         return Part((error.message,))
     return Part()
+
+
+async def _size(gateway: KubeGateway, resource: Resource, namespace: str | None) -> Size:
+    return Size(resource, namespace, await gateway.count(resource, namespace=namespace))
 
 
 async def _nothing() -> Part[str]:

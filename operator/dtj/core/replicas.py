@@ -26,14 +26,14 @@ class Replica:
         return f"{self.role}-{self.index}"
 
 
-def replicas(spec: JobSpec) -> tuple[Replica, ...]:
+def replicas(spec: JobSpec, roles: Iterable[Role] = Role) -> tuple[Replica, ...]:
     """All replicas of a job, in TF_CONFIG's order. A role with no replicas takes no part."""
-    return tuple(Replica(role, index) for role in Role for index in range(spec.replicas(role)))
+    return tuple(Replica(role, index) for role in roles for index in range(spec.replicas(role)))
 
 
 def training_replicas(spec: JobSpec) -> tuple[Replica, ...]:
     """The replicas that compute gradients; a replica's place is its rank."""
-    return tuple(replica for replica in replicas(spec) if replica.role in TRAINING_ROLES)
+    return replicas(spec, TRAINING_ROLES)
 
 
 def deciding_replicas(spec: JobSpec) -> frozenset[Replica]:
@@ -46,7 +46,7 @@ def deciding_replicas(spec: JobSpec) -> frozenset[Replica]:
 
 def deciding_replica(spec: JobSpec) -> Replica | None:
     """The chief, or worker 0 where there is none: it knows how far the training is."""
-    return next(iter(training_replicas(spec)), None)
+    return next((Replica(role, 0) for role in TRAINING_ROLES if spec.replicas(role)), None)
 
 
 def pod_name(job: str, replica: Replica, incarnation: int = 0) -> str:

@@ -82,6 +82,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 class _ListMeta(msgspec.Struct):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
     next_page: str = msgspec.field(name="continue", default="")
+    remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
 
 
 class _Page(msgspec.Struct):
@@ -325,6 +326,12 @@ class KubeGateway:
             served=tuple([r for r in resources if r.api_version in listed and await self._discovers(r)]),
             versions=tuple(sorted(version for version in listed if version.partition("/")[0] in groups)),
         )
+
+    async def count(self, resource: Resource, *, namespace: str | None) -> int:
+        """How many objects there are, as the server says beside the first of them; it may be off by a few."""
+        path, query = resource.path(namespace), {"limit": "1"}
+        page = await self._call("list", resource, path=path, namespace=namespace, query=query, decode=_decode_page)
+        return len(page.items or ()) + (page.metadata.remaining or 0)
 
     async def version(self) -> str:
         """The server's version, such as ``v1.33.1``. Everybody may ask."""

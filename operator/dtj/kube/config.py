@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import yaml
 from kubernetes.aio.client import Configuration
@@ -51,9 +52,8 @@ class ConnectionSource:
         except Exception as error:  # the client library answers a field of another kind with whatever Python raises
             words = " ".join(str(error).split()) or type(error).__name__
             raise ConfigError(f"{self.describe()}: cannot be used: {words}") from error
-        if urlsplit(configuration.host).hostname in _LOOPBACK:
-            # A proxy of the environment cannot reach this machine's own loopback; kubectl makes the same exception.
-            configuration.client_session_kwargs = {"trust_env": False}
+        # Where it may, aiohttp looks for a proxy and for ~/.netrc in threads, for each call: twice the cost of a call.
+        configuration.client_session_kwargs = {"trust_env": _has_proxy(configuration.host)}
         return configuration
 
     def namespace(self) -> str:
@@ -158,6 +158,14 @@ def _with_token_of_file(user: dict[str, Any]) -> dict[str, Any]:
     if "tokenFile" not in user:
         return user
     return {**user, "token": Path(user["tokenFile"]).read_text(encoding="utf-8").strip()}
+
+
+def _has_proxy(server: str) -> bool:
+    """Whether the environment names a proxy for the server. None can reach this machine's own loopback: kubectl makes
+    the same exception."""
+    address = urlsplit(server)
+    host = address.hostname or ""
+    return host not in _LOOPBACK and not proxy_bypass(host) and address.scheme in getproxies()
 
 
 def _check_data(fields: dict[str, Any]) -> None:

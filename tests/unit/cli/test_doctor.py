@@ -16,11 +16,12 @@ from builders import NOW
 from dtj import __version__
 from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig
-from dtj.cli.doctor.checks import OLDEST_KUBERNETES, findings
+from dtj.cli.doctor.checks import OLDEST_KUBERNETES, TESTED, findings
 from dtj.cli.doctor.findings import Finding, Verdict, report
-from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator, Queues
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator, Queues, Size
 from dtj.client.overview import Part
 from dtj.core.gang.discovery import APIS
+from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
 
 CHART = Path(__file__).resolve().parents[3] / "charts" / "dtj" / "Chart.yaml"
@@ -70,6 +71,7 @@ def installation(*operators: Operator, **changes: object) -> Installation:
         gangs=Part(),
         unknown_gangs=(),
         queues=Queues(),
+        sizes=(),
         refusal=Part(),
     )
     return replace(healthy, **changes)  # type: ignore[arg-type]
@@ -265,6 +267,31 @@ def test_without_a_terminal_no_line_is_broken() -> None:
     assert first.startswith("fail         leader: nobody nobody")
     assert second.startswith("             do: look look")
     assert last == "1 fail"
+
+
+def of_size(*sizes: Part[Size]) -> list[tuple[Verdict, str]]:
+    found = findings(installation(sizes=sizes))
+    return [(finding.verdict, finding.words) for finding in found if finding.title == "size"]
+
+
+def test_what_there_is_is_shown_beside_what_kubernetes_is_tested_with() -> None:
+    few = Part((Size(PODS, None, 120_000 - 1),)), Part((Size(SERVICES, "team-a", 3),))
+    words = "119,999 of 150,000 pods in the cluster; 3 of 5,000 Services in namespace team-a"
+    assert of_size(*few) == [(Verdict.OK, words)]
+
+
+def test_from_four_fifths_on_what_is_near_is_named_and_what_may_not_be_counted_hides_nothing() -> None:
+    unread: Part[Size] = Part(unread="forbidden")
+    (verdict, words), last = of_size(Part((Size(PODS, "team-a", 2_400),)), Part((Size(SERVICES, "team-a", 3),)), unread)
+    assert verdict is Verdict.WARN
+    assert words == "Kubernetes is not tested with many more: 2,400 of 3,000 pods in namespace team-a"
+    assert last == (Verdict.UNKNOWN, "forbidden")
+
+
+def test_the_page_about_sizing_has_the_numbers_that_the_doctor_compares_with() -> None:
+    page = (CHART.parents[2] / "docs" / "sizing.md").read_text()
+    for resource, (namespace, cluster) in TESTED.items():
+        assert f"| {resource.plural} | {namespace:,} | {cluster:,} |" in page
 
 
 def queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:

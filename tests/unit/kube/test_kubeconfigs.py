@@ -115,10 +115,28 @@ async def test_what_is_no_kubeconfig_is_one_line_too(tmp_path: Path, content: st
     assert "\n" not in str(caught.value)
 
 
-async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(tmp_path: Path) -> None:
-    here: JsonObject = {"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}
-    configuration = await source(tmp_path, clusters=[here]).load()
-    assert configuration.client_session_kwargs == {"trust_env": False}
+@pytest.mark.parametrize(
+    ("server", "environment", "asked"),
+    [
+        ("https://c.example:6443", {"HTTPS_PROXY": "http://proxy:3128"}, True),
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://proxy:3128"}, False),
+        ("https://c.example:6443", {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": ".example"}, False),
+        ("https://c.example:6443", {"HTTP_PROXY": "http://proxy:3128"}, False),
+        ("https://c.example:6443", {}, False),
+    ],
+    ids=["named", "this machine", "excepted", "of another scheme", "none"],
+)
+async def test_the_environment_is_asked_for_a_proxy_where_it_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, environment: dict[str, str], asked: bool
+) -> None:
+    """aiohttp asks it in threads, for each call, which doubles the CPU that a call takes."""
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    configuration = await source(tmp_path, clusters=[{"name": "c", "cluster": {"server": server}}]).load()
+    assert configuration.client_session_kwargs == {"trust_env": asked}
 
 
 @pytest.mark.parametrize("field", ["certificate-authority-data", "client-certificate-data"])

@@ -15,10 +15,11 @@ from dtj.api.schema import generated_job_schema
 from dtj.cli.common.formatting import counted, listed, short_time
 from dtj.cli.doctor import queues
 from dtj.cli.doctor.findings import Finding, fail, ok, unknown, warn
-from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator, Size
 from dtj.client.overview import Part
 from dtj.core.observed import GangApi
 from dtj.engine.profile_file import ProfilesError, read_profiles
+from dtj.kube.gateway import JOBS, PODS, SERVICES
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 
 OLDEST_KUBERNETES: Final = (1, 30)
@@ -26,6 +27,13 @@ OLDEST_KUBERNETES: Final = (1, 30)
 
 _NEARLY_FULL: Final = 0.9
 """A quota of which more is used is near its limit."""
+
+TESTED: Final = {JOBS: (150_000, 150_000), PODS: (3_000, 150_000), SERVICES: (5_000, 10_000)}
+"""How many objects Kubernetes is tested with, in a namespace and in a cluster (kubernetes/community,
+sig-scalability/configs-and-limits/thresholds.md): docs/sizing.md has the same table. Jobs are objects of a type."""
+
+NEARLY_TESTED: Final = 0.8
+"""From this share of such a number on, it is reported."""
 
 _LITTLE_MEMORY: Final = 2**30
 """Bytes below which TensorFlow hardly starts."""
@@ -292,6 +300,29 @@ def _too_small(limits: JsonObject) -> Iterator[Finding]:
                 yield warn(words, f"TensorFlow needs about 1Gi to start: {remedy}")
 
 
+def _sizes(found: Installation) -> Iterator[Finding]:
+    counted_sizes = [size for part in found.sizes for size in part.items]
+    near = [size for size in counted_sizes if size.number >= NEARLY_TESTED * _tested(size)]
+    if near:
+        remedy = "delete jobs that have ended (ttlSecondsAfterFinished does), or use more namespaces or clusters"
+        yield warn(f"Kubernetes is not tested with many more: {'; '.join(map(_sized, near))}", remedy)
+    elif counted_sizes:
+        yield ok("; ".join(map(_sized, counted_sizes)))
+    yield from (unknown(part.unread) for part in found.sizes if part.unread)
+
+
+def _tested(size: Size) -> int:
+    namespace, cluster = TESTED[size.resource]
+    return cluster if size.namespace is None else namespace
+
+
+def _sized(size: Size) -> str:
+    where = "the cluster" if size.namespace is None else f"namespace {size.namespace}"
+    return f"{size.number:,} of {_tested(size):,} {_NAMES_OF_SIZES[size.resource]} in {where}"
+
+
+_NAMES_OF_SIZES: Final = {JOBS: "jobs", PODS: "pods", SERVICES: "Services"}
+
 _CHECKS: Final = (
     Check("cluster", _version),
     Check("CRD", _definition),
@@ -305,4 +336,5 @@ _CHECKS: Final = (
     Check("accelerators", _profiles, lambda found: found.nodes),
     Check("quotas", _quotas, lambda found: found.quotas),
     Check("limits", _limits, lambda found: found.limit_ranges),
+    Check("size", _sizes),
 )
