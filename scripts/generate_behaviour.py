@@ -55,7 +55,7 @@ CHAPTERS = {
         "e2e/test_sidecars.py",
     ),
     "The tf.data service": ("unit/core/test_data_service.py",),
-    "Budgets": ("unit/core/test_budgets.py", "unit/core/test_backoff.py"),
+    "Budgets": ("unit/core/test_restart_budgets.py", "unit/core/test_backoff.py"),
     "Deadlines": ("unit/core/test_deadlines.py",),
     "States, and the end of the Service": ("unit/core/test_conditions.py", "unit/core/test_service.py"),
     "Suspending": ("unit/core/test_suspend.py",),

@@ -206,35 +206,6 @@ def test_two_workers_train_on_what_a_data_service_prepares(dtj: CommandLine) -> 
     assert marked_processes(dtj.mark) == []
 
 
-def test_a_worker_that_exits_3_fails_the_job_and_is_named(dtj: CommandLine) -> None:
-    command = ["sh", "-c", '[ "$DTJ_INDEX" = 1 ] && { sleep 3; echo out of luck; exit 3; }; exec python -m dtj_trainer']
-    roles = {"worker": {"replicas": 2, "command": command}}
-    code, output = dtj.run(dtj.example("digits.yaml", replicaSpecs=roles))
-    assert code == 1
-    assert "  cause        worker-1 exited with code 3\n               out of luck\n" in output
-    assert marked_processes(dtj.mark) == []
-
-
-@pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        ("--dataset=digitz", "--dataset=digitz: no data set of task image-classification; this trainer knows digits"),
-        (
-            "--task=alchemy",
-            "--task=alchemy: no such task; this trainer knows image-classification, text-classification, "
-            "tabular-regression, tabular-classification",
-        ),
-    ],
-)
-def test_what_the_trainer_does_not_know_is_bad_input_in_its_own_words(
-    dtj: CommandLine, argument: str, words: str
-) -> None:
-    code, output = dtj.run(dtj.example("digits.yaml", args=[argument]))
-    assert code == 2
-    assert f"               {words}\n" in output
-    assert "Traceback" not in output
-
-
 def test_a_run_that_was_stopped_goes_on_where_it_was(dtj: CommandLine) -> None:
     long = dtj.example("digits.yaml", args=["--epochs=400"])
     running = dtj.start(long)

@@ -20,6 +20,7 @@ NOBODY = "http://127.0.0.1:1"
 """Nothing listens on this port, and a client gets no other."""
 
 ANY = ("list", "wait digits", "suspend digits", "resume digits", "scale digits --replicas 2", "delete digits")
+WITH_FILE = ("submit FILE", "run --cluster FILE", "validate --server FILE")
 
 
 class _Refusal(BaseHTTPRequestHandler):
@@ -62,41 +63,29 @@ def errors(capsys: pytest.CaptureFixture[str]) -> str:
     return output.err
 
 
-@pytest.mark.parametrize("command", ANY)
+def words_of(command: str, folder: Path) -> list[str]:
+    """The words of a command, with a file of two jobs for FILE."""
+    return [str(write(folder, manifest("a"), manifest("b"))) if word == "FILE" else word for word in command.split()]
+
+
+@pytest.mark.parametrize("command", [*ANY, *WITH_FILE])
 def test_a_cluster_that_does_not_answer_is_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*command.split(), "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 4
+    assert run(*words_of(command, tmp_path), "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 4
     printed = errors(capsys)
     assert printed.startswith(f"the cluster does not answer: {NOBODY}: ")
     assert printed.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["submit", "run --cluster", "validate --server"])
-def test_a_manifest_cannot_be_submitted_to_nobody(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write(tmp_path, manifest("a"), manifest("b"))
-    assert run(*command.split(), file, "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 4
-    assert errors(capsys).count("the cluster does not answer") == 1
-
-
-@pytest.mark.parametrize("command", ANY)
+@pytest.mark.parametrize("command", [*ANY, *WITH_FILE])
 def test_a_cluster_without_the_crd_is_reported_with_what_to_install(
-    command: str, without_crd: Path, capsys: pytest.CaptureFixture[str]
+    command: str, without_crd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*command.split(), "--kubeconfig", without_crd) == 4
+    assert run(*words_of(command, tmp_path), "--kubeconfig", without_crd) == 4
     assert errors(capsys) == (
         "404 page not found: is the CRD installed? (kubectl get crd; helm install dtj charts/dtj)\n"
     )
-
-
-@pytest.mark.parametrize("command", ["submit", "validate --server"])
-def test_a_manifest_for_a_cluster_without_the_crd_says_what_to_install(
-    command: str, without_crd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*command.split(), write(tmp_path, manifest("a")), "--kubeconfig", without_crd) == 4
-    assert errors(capsys).startswith("404 page not found: is the CRD installed?")
 
 
 def test_the_options_of_a_cluster_are_for_the_check_on_one(tmp_path: Path) -> None:

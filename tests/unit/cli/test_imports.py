@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,18 +89,6 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_commands_help() -> 
 def test_the_client_offers_every_name_that_it_lists() -> None:
     assert [name for name in dtj.client.__all__ if not hasattr(dtj.client, name)] == []
     assert not hasattr(dtj.client, "WaitCondition")
-
-
-def test_a_misspelt_command_is_answered_with_a_similar_one() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "dtj.cli.main", "stat"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )
-    assert done.returncode == 2
-    assert "status" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -211,19 +211,6 @@ def test_the_next_commands_on_the_latest_run_name_its_job_and_fit_into_80_column
     assert "  dtj report --run dtj-runs/digits/20260102-030405\n" in words
 
 
-def test_success_of_a_resumed_run_names_the_step_that_it_began_at(place: RunPlace) -> None:
-    result = Result(steps=225, first_step=64, examples_per_second=2543.4, duration_seconds=4.0)
-    assert (
-        "  speed        2.5k examples/s on average  "
-        "(225 steps, resumed at step 64; 4s with compilation and checkpoints)\n"
-    ) in end_text(ended(End.SUCCEEDED, result=result), place)
-
-
-def test_the_command_for_a_cluster_brings_the_files_that_the_job_names(place: RunPlace) -> None:
-    line = "  dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"
-    assert end_text(ended(End.SUCCEEDED), replace(place, files=("train.py",))).endswith(f"\n{line}")
-
-
 def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_start(place: RunPlace) -> None:
     assert "dtj run --resume 'my digits.yaml'  # continue" in end_text(ended(End.STOPPED), place)
     (place.directory.checkpoint / "ckpt-225.index").unlink()
@@ -243,19 +230,10 @@ def test_what_a_run_leaves_in_an_object_store_is_named_by_its_url(place: RunPlac
     assert "it has written no checkpoint" in end_text(ended(End.STOPPED), in_store)
 
 
-def test_a_model_that_is_not_measured_is_reported_with_its_place(place: RunPlace) -> None:
-    status = JobStatus(export=ExportedModel(path=str(place.directory.export / "1")))
-    assert "  model        runs/digits/1/export/1\n" in end_text(ended(End.SUCCEEDED, status=status), place)
-
-
 def test_a_model_that_predicts_numbers_is_recognized_by_its_error(place: RunPlace) -> None:
     result = msgspec.json.decode(b'{"loss": 2852.0684, "mean_absolute_error": 43.63146}', type=Result)
     lines = end_text(ended(End.SUCCEEDED, result=result), place)
     assert "\n  error        43.63 in the mean on held-out examples  (loss 2852.0684)\n" in lines
-
-
-def test_success_of_a_program_that_writes_no_result_says_where_its_logs_are(place: RunPlace) -> None:
-    assert end_text(ended(End.SUCCEEDED), place).startswith("digits succeeded after 14s\n  checkpoints ")
 
 
 def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: RunPlace) -> None:

@@ -6,13 +6,11 @@ import io
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import cast
 
-import click
 import pytest
 from rich.console import Console
 
 from dtj.api.job import Job
 from dtj.api.status import RootCause
-from dtj.cli.common.options import Duration
 from dtj.cli.logs.show import first_error_lines, log_text, plain_line
 from dtj.client.logs import (
     CONTEXT_LINES,
@@ -270,14 +268,3 @@ def test_the_first_error_as_a_person_sees_it() -> None:
         "hint: check the labels\n"
         "all of it: dtj logs digits --role worker --index 1\n"
     )
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("5m", 300), ("1h30m", 5400), ("90", 90), ("1.5m", 90)])
-def test_durations(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "m", "-5m", "0s", "5 m", "1e9", "1y", "9" * 50])
-def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is not a duration: write 30s, 5m or 1h30m"):
-        Duration().convert(text, None, None)

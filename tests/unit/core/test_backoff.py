@@ -7,19 +7,6 @@ from dtj.core.observed import Phase
 from world import World, running
 
 
-def test_errors_are_retried_after_a_time_that_doubles() -> None:
-    world = running(roles={"worker": 1}, backoffLimit=9)
-    for number, seconds in enumerate((1, 2, 4, 8), start=1):
-        name = f"worker-0-r{number - 1}" if number > 1 else "worker-0"
-        world.sees(name, Phase.FAILED, exit_code=3)
-        world.wait(seconds - 0.5)
-        assert world.job.status.attempt == number
-        assert world.job.status.state == "Restarting"
-        world.wait(0.5)
-        assert world.job.status.attempt == number + 1
-        world.all_run()
-
-
 def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
     world = running(roles={"worker": 1}, backoffLimit=9)
     for _ in range(5):

@@ -7,7 +7,6 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
-from dtj.api.spec import Role
 from dtj.core.observed import Phase
 from dtj.core.replicas import replicas
 from dtj.local.platform import local_network
@@ -70,24 +69,3 @@ class TestItsLife:
         world.settle_deletions()
         assert live(world) == set()
         assert world.is_true(Condition.COMPLETE)
-
-    def test_an_error_of_a_data_worker_is_paid_by_the_users_budget(self) -> None:
-        world = running(roles=ROLES, backoffLimit=1)
-        for suffix, restarts in (("", 1), ("-r1", 1)):
-            world.set_pod(f"data-worker-0{suffix}", Phase.FAILED, exit_code=3)
-            world.advance(5)
-            world.start()
-            assert world.job.status.restarts.user == restarts
-        world.finish_deletions()
-        world.settle()
-        assert "data-worker-0" in world.condition(Condition.FAILED).message
-
-    def test_the_jobs_accelerator_is_for_those_that_train(self) -> None:
-        world = World(job(roles=ROLES, accelerator={"profile": "nvidia-l4"})).settle()
-        limits = {
-            str(dig(made, "metadata", "labels", "training.dtj.dev/role")): dig(
-                made, "spec", "containers", 0, "resources", "limits"
-            )
-            for made in world.manifests.values()
-        }
-        assert limits == {"worker": {"nvidia.com/gpu": 1}, str(Role.DISPATCHER): None, str(Role.DATA_WORKER): None}

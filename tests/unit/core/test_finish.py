@@ -44,3 +44,20 @@ def test_an_end_is_final(phase: Phase, event: str) -> None:
     world.pods.clear()
     world.service = None
     assert world.step() == ()
+
+
+def test_success_forgets_the_cause_of_earlier_restarts() -> None:
+    world = running(roles={"worker": 1})
+    world.fail_worker(3)
+    assert world.root_cause().exit_code == 3
+    world.sees("worker-0-r1", Phase.SUCCEEDED)
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.root_cause is None
+
+
+def test_the_cause_comes_with_what_to_do() -> None:
+    world = running(roles={"worker": 1}, backoffLimit=0)
+    world.sees("worker-0", Phase.FAILED, exit_code=1, message="ModuleNotFoundError: No module named 'x'")
+    assert world.root_cause().hint == (
+        "a Python package is missing where the program runs: add it to the image, or to the Python of dtj run"
+    )

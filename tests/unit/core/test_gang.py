@@ -82,16 +82,6 @@ class TestWhoIsTold:
         assert "install a version that has one" in message
         assert f"found: {version})" in message
 
-    def test_a_scheduler_that_is_not_there_makes_the_job_invalid_and_says_what_is(self) -> None:
-        invalid = world(NATIVE, gang="Volcano")
-        invalid.settle()
-        condition = invalid.condition(Condition.INVALID)
-        assert condition.reason == Reason.GANG_UNAVAILABLE
-        assert "that the operator knows (" in condition.message, "another version may be served"
-        assert "no API of Volcano" in condition.message
-        assert "found: Native" in condition.message
-        assert not invalid.pods
-
     def test_a_scheduler_that_is_installed_later_is_found(self) -> None:
         waiting = world(gang="Volcano")
         waiting.settle()

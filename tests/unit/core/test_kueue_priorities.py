@@ -64,17 +64,6 @@ def admitted(priority_class: str | None = "high", **known: int) -> World:
     return story
 
 
-def test_a_job_that_runs_follows_its_label_as_other_kinds_of_jobs_do() -> None:
-    story = admitted(high=100, low=1)
-    pods = set(story.pods)
-    story.job = labelled(story.job, "low")
-    story.settle()
-    (update,) = story.taken(UpdateGang)
-    assert isinstance(update, UpdateGang)
-    assert dig(update.patch, "spec", "priority") == 1
-    assert set(story.pods) == pods
-
-
 def test_a_value_that_has_changed_is_read_again() -> None:
     """Kueue gives the Workloads of a class its new value, and not those that another class follows."""
     story = admitted(high=100, low=1)

@@ -95,3 +95,9 @@ def test_a_gang_scheduler_is_told_what_the_pods_of_the_next_attempt_request(api:
     run_out_of_memory(story)
     assert of_pods(story) == {"2048Mi"}
     assert asked_for(story) == "6442450944"
+
+
+def test_who_has_more_than_the_most_keeps_it() -> None:
+    story = story_of(VOLCANO, most="512Mi")
+    run_out_of_memory(story)
+    assert of_pods(story) == {"1Gi"}

@@ -45,13 +45,25 @@ DENIED: Final = {
 }
 """Why a role with this restart policy gets no restart while the budgets are full; None if it gets one."""
 
+BY_EXIT_CODES: Final = {
+    (RestartPolicy.EXIT_CODE, PodFailureClass.USER_ERROR, 139): Reason.FATAL_EXIT_CODE,
+    (RestartPolicy.EXIT_CODE, PodFailureClass.USER_ERROR, 2): None,
+    (RestartPolicy.ON_FAILURE, PodFailureClass.USER_ERROR, 9): Reason.FATAL_EXIT_CODE,
+    (RestartPolicy.ON_FAILURE, PodFailureClass.OUT_OF_MEMORY, 9): None,
+}
+"""The same where ``runPolicy.exitCodes`` says that 2 is retryable and 9 is fatal."""
+
 LIMIT: Final = 2
 
 
 def _end(failure_class: PodFailureClass, code: int = 3, *, policy: RestartPolicy = RestartPolicy.ON_FAILURE) -> tuple:  # type: ignore[type-arg]
     made = job(
         replicaSpecs={"worker": {"replicas": 2, "restartPolicy": str(policy)}},
-        runPolicy={"backoffLimit": LIMIT, "disruptionLimit": LIMIT},
+        runPolicy={
+            "backoffLimit": LIMIT,
+            "disruptionLimit": LIMIT,
+            "exitCodes": {"retryable": [2], "fatal": [9]},
+        },
     )
     assert made.spec is not None, made.problems
     worker = pod(made, "worker-0", phase=Phase.FAILED, termination=ended(code))
@@ -84,10 +96,10 @@ def test_no_class_is_paid_by_the_budget_of_another(failure_class: PodFailureClas
     assert restart_denied(spec, JobStatus(restarts=RestartCounts(**others)), end) is None
 
 
-@pytest.mark.parametrize(("policy", "failure_class", "code"), DENIED)
+@pytest.mark.parametrize(("policy", "failure_class", "code"), DENIED | BY_EXIT_CODES)
 def test_the_restart_policy_of_the_role_decides_about_errors_of_the_program_alone(
     policy: RestartPolicy, failure_class: PodFailureClass, code: int
 ) -> None:
     spec, end = _end(failure_class, code, policy=policy)
     denied = restart_denied(spec, JobStatus(), end)
-    assert (denied.reason if denied is not None else None) == DENIED[policy, failure_class, code]
+    assert (denied.reason if denied is not None else None) == (DENIED | BY_EXIT_CODES)[policy, failure_class, code]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from builders import CLAIM_TEMPLATE, job
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreateClaim, CreatePod, DeletePod, DeleteService
+from dtj.core.actions import CreateClaim, CreatePod
 from dtj.core.observed import Phase
 from world import World, live, running
 
@@ -13,23 +13,6 @@ def restored(before: World, *, status: bool) -> World:
     """The job of this world in another cluster, with its status or without, and without any of its objects."""
     stored = before.job if status else replace(before.job, status=job().status)
     return World(replace(stored, uid="restored"), now=before.now)
-
-
-def without_owners(before: World) -> World:
-    """The same with the pods, the Service and the claim that it had, which now belong to nothing."""
-    after = restored(before, status=False)
-    after.pods = {name: replace(pod, owner_uid="") for name, pod in before.pods.items()}
-    assert before.service is not None
-    after.service = replace(before.service, owner_uid="")
-    return after
-
-
-def test_objects_that_came_back_without_owners_are_reported_and_left_alone() -> None:
-    world = without_owners(running())
-    world.settle()
-    world.wait(60)
-    assert world.job.status.reason == Reason.NAME_TAKEN
-    assert world.taken(CreatePod) == world.taken(DeletePod) == world.taken(DeleteService) == []
 
 
 def test_a_finished_job_with_its_status_stays_finished() -> None:

@@ -7,7 +7,6 @@ from typing import Final
 import pytest
 
 from builders import ended, job, pod
-from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from dtj.core.outcome import PodLosses, Success
 from dtj.core.pod_failure import PodFailureClass, ends_of
@@ -68,27 +67,10 @@ def _outcome(policy: str, roles: dict[str, int], codes: dict[str, int], *, at: d
     return "success" if isinstance(outcome, Success) else "nothing"
 
 
-def kinds(actions: tuple[object, ...]) -> list[str]:
-    return [type(action).__name__ for action in actions]
-
-
-class TestSuccess:
-    def test_the_chiefs_success_is_the_jobs_and_ends_the_workers(self) -> None:
-        world = running(roles={"chief": 1, "worker": 2})
-        world.set_pod("chief-0", Phase.SUCCEEDED)
-        actions = world.step()
-        assert kinds(actions) == ["PatchStatus", "DeletePod", "DeletePod"]
-        assert not world.is_true(Condition.COMPLETE), "workers still run"
-        world.finish_deletions()
-        world.settle()
-        assert world.is_true(Condition.COMPLETE)
-        assert world.job.status.state == "Succeeded"
-        assert world.job.status.completion_time is not None
-
-    def test_a_peer_that_is_stopped_at_the_end_counts_as_failed_neither_while_it_goes_nor_when_it_is_gone(self) -> None:
-        world = running()
-        world.sees("worker-0", Phase.SUCCEEDED)
-        gone = world.job.status.replica_statuses["worker"].model_copy(update={"active": 0, "ready": 0})
-        world.sees("worker-1", Phase.FAILED, exit_code=143)
-        assert world.job.status.state == "Succeeded"
-        assert world.job.status.replica_statuses["worker"] == gone
+def test_a_peer_that_is_stopped_at_the_end_counts_as_failed_neither_while_it_goes_nor_when_it_is_gone() -> None:
+    world = running()
+    world.sees("worker-0", Phase.SUCCEEDED)
+    gone = world.job.status.replica_statuses["worker"].model_copy(update={"active": 0, "ready": 0})
+    world.sees("worker-1", Phase.FAILED, exit_code=143)
+    assert world.job.status.state == "Succeeded"
+    assert world.job.status.replica_statuses["worker"] == gone

@@ -111,27 +111,6 @@ async def test_a_watch_reports_all_that_happened_since_and_waits_for_more() -> N
 # -- jobs over processes --------------------------------------------------------------------------------------
 
 
-async def test_a_job_whose_replicas_end_well_succeeds(tmp_path: Path) -> None:
-    job = python_job("print('hello')", runPolicy={"successPolicy": "AllWorkers"})
-    ended = await run_locally(job, tmp_path)
-    assert ended.end is End.SUCCEEDED
-    assert ended.status.is_true(Condition.COMPLETE)
-    assert [replica.state for replica in ended.view.replicas] == ["Succeeded", "Succeeded"]
-    assert (tmp_path / "tiny/latest/logs/worker-1.log").read_text() == "hello\n"
-
-
-async def test_a_job_fails_with_its_first_failure_and_the_others_are_stopped(tmp_path: Path) -> None:
-    mark = new_mark()
-    code = "import os, sys, time\nif os.environ['DTJ_INDEX'] == '1': sys.exit('boom')\ntime.sleep(600)"
-    ended = await run_locally(python_job(code, mark=mark), tmp_path)
-    assert ended.end is End.FAILED
-    cause = ended.status.root_cause
-    assert cause is not None
-    assert (cause.role, cause.index, cause.exit_code, cause.message) == ("worker", 1, 1, "boom")
-    assert [replica.state for replica in ended.view.replicas] == ["Stopped", "Failed (1)"]
-    assert marked_processes(mark) == []
-
-
 async def test_a_program_that_exits_with_42_by_itself_has_failed(tmp_path: Path) -> None:
     ended = await run_locally(python_job("import sys; sys.exit(42)", roles={"worker": 1}), tmp_path)
     assert ended.end is End.FAILED
@@ -258,35 +237,6 @@ async def test_a_port_that_does_not_answer_or_talks_nonsense_is_no_error() -> No
     server.close()
     await server.wait_closed()
     assert await fetch_progress(port) is None
-
-
-async def test_a_stop_ends_the_processes_and_is_no_failure(tmp_path: Path) -> None:
-    mark = new_mark()
-    ended = await run_locally(
-        python_job("import time; time.sleep(600)", mark=mark), tmp_path, show=lambda view, running: running.stop()
-    )
-    assert ended.end is End.STOPPED
-    assert ended.view.state == "Stopped"
-    assert not ended.status.terminal
-    assert marked_processes(mark) == []
-
-
-async def test_processes_that_do_not_hear_a_stop_are_killed_when_asked_again(tmp_path: Path) -> None:
-    mark = new_mark()
-    deaf = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
-    )
-
-    def show(view: RunView, running: LocalRun) -> None:
-        if view.state == "Stopping":
-            running.kill()
-        elif "up" in "".join(log.read_text() for log in tmp_path.glob("tiny/latest/logs/worker-*.log")):
-            running.stop()
-
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        ended = await run_locally(python_job(deaf, mark=mark), tmp_path, show=show)
-    assert ended.end is End.STOPPED
-    assert marked_processes(mark) == []
 
 
 async def test_what_only_a_cluster_has_makes_the_job_invalid_and_starts_nothing(tmp_path: Path) -> None:
