@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -247,6 +248,14 @@ def test_the_doctor_finds_what_is_missing_and_changes_nothing(world: JobWorld, p
     assert found["your rights"] == "ok"
     assert found["submitting"] == "ok"
     assert world.jobs() == []
+
+
+def test_the_doctor_counts_what_there_is_in_a_namespace_and_in_the_cluster(world: JobWorld, person: Person) -> None:
+    for number in range(3):
+        world.submit(f"digits-{number}")
+    text = person.says("doctor", code=Exit.FAILED)
+    assert f"3 of 150,000 jobs in namespace {world.namespace}; 0 of 3,000 pods in namespace {world.namespace}" in text
+    assert re.search(r"\b([3-9]|\d{2,}) of 150,000 jobs in the cluster; ", text), text
 
 
 def test_the_doctor_is_content_with_a_whole_installation(world: JobWorld, person: Person) -> None:
