@@ -6,6 +6,8 @@ never is.
 
 With the variable `KUBEBUILDER_ASSETS`, etcd and kube-apiserver come from that folder instead: `setup-envtest` of
 sigs.k8s.io/controller-runtime downloads them in seconds. kubectl comes from there too, if the folder has it.
+With `DTJ_KUEUE`, the manager of Kueue and its CRDs come from that copy of the module, in which another version was
+built.
 """
 
 import hashlib
@@ -154,6 +156,7 @@ ON_DEMAND = tuple(name for name, program in PROGRAMS.items() if program.module i
 CHART_TOOLS = ("helm", "kube-score")
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+KUEUE_VARIABLE = "DTJ_KUEUE"
 _ASSETS = ("etcd", "kube-apiserver")
 _OPTIONAL_ASSETS = ("kubectl",)
 
@@ -176,11 +179,15 @@ def path_of(name: str) -> Path:
     folder = os.environ.get(ASSETS_VARIABLE, "")
     if folder and (name in _ASSETS or (name in _OPTIONAL_ASSETS and (Path(folder) / name).exists())):
         return Path(folder) / name
+    if name == "kueue" and (other := os.environ.get(KUEUE_VARIABLE, "")):
+        return Path(other) / "cmd" / name / name
     return cache_root() / PROGRAMS[name].module.key / "bin" / name
 
 
 def assets_of(module: Module) -> Path:
     """Where the `assets` of a module are, once its programs are built."""
+    if module is KUEUE and (other := os.environ.get(KUEUE_VARIABLE, "")):
+        return Path(other) / module.assets
     return cache_root() / module.key / "assets"
 
 
