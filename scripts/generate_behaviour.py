@@ -73,7 +73,6 @@ CHAPTERS = {
         "unit/core/test_stall.py",
         "unit/engine/test_progress.py",
         "unit/engine/test_status_port.py",
-        "api/test_operator_progress.py",
     ),
     "TensorBoard": ("unit/core/test_tensorboard.py", "api/test_operator_tensorboard.py"),
     "Stragglers": ("unit/core/test_stragglers.py",),
@@ -85,7 +84,7 @@ CHAPTERS = {
         "unit/engine/test_chaos.py",
         "api/test_refusals.py",
         "api/test_operator_survival.py",
-        "api/test_operator_election.py",
+        "api/test_operator_shards.py",
     ),
 }
 LEVELS = {"unit": "model", "api": "API server", "campaigns": "model", "e2e": "pods"}

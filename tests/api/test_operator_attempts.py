@@ -9,7 +9,7 @@ import pytest
 from dtj.api.json import dig, objects
 from dtj.api.names import Label, Reason
 from support.job_world import JobWorld
-from support.waiting import eventually, eventually_true
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -65,20 +65,3 @@ def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld)
         assert sorted(selected.stdout.split()) == ["pod/digits-worker-0", "pod/digits-worker-1"]
 
     eventually(counted)
-
-
-class TestSuspending:
-    def test_a_suspended_job_has_no_pods_and_no_service_and_resumes_as_a_new_attempt(self, world: JobWorld) -> None:
-        world.run()
-        world.change_spec({"runPolicy": {"suspend": True}})
-        world.await_state("Suspended")
-        world.await_pods([])
-        eventually_true(lambda: not world.services())
-        world.change_spec({"runPolicy": {"suspend": False}})
-        world.await_running("worker-0-r1", "worker-1-r1")
-        assert world.job().status.restarts.total == 0
-
-    def test_a_finished_job_is_deleted_when_its_time_has_come(self, world: JobWorld) -> None:
-        world.run(roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0})
-        world.end_pod("digits-worker-0", exit_code=0)
-        eventually_true(lambda: not world.jobs())
