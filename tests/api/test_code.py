@@ -129,14 +129,6 @@ def test_code_of_the_largest_size_is_taken_by_the_server_and_by_kubectl(world: J
     assert len(config_maps(world)) == 2
 
 
-def test_without_a_right_to_config_maps_nothing_is_created(world: JobWorld, dtj: CommandLine) -> None:
-    dtj.kubeconfig = world.user("coder", "create")
-    done = submit(dtj, "a")
-    assert (done.returncode, done.stdout) == (4, "")
-    assert 'User "coder" cannot create resource "configmaps"' in done.stderr.splitlines()[-1]
-    assert world.jobs() == []
-
-
 def test_the_python_client_submits_code_too(world: JobWorld, dtj: CommandLine) -> None:
     with Client(namespace=world.namespace, kubeconfig=str(world.plane.kubeconfig)) as client:
         job = client.submit(manifest("a"), code=dtj.folder / "code")

@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from dtj.api.names import Condition, Reason
+from dtj.api.names import Condition
 from dtj.cli.common.terminal import Exit
 from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
@@ -58,18 +58,6 @@ def reader(world: JobWorld, kubelet: KubeletLogs, log_reader: Path) -> Person:
 
 
 # -- status ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("operator")
-def test_status_of_a_running_job(world: JobWorld, person: Person) -> None:
-    world.run()
-    world.await_event(Reason.PODS_CREATED)
-    text = person.says("status", "digits")
-    assert text.startswith("digits  Running 2/2 for ")
-    assert "worker-1  Running" in text
-    assert "created 2 pods (2 worker)" in text
-    assert "Why is it not running" not in text
-    assert f"dtj logs digits -f -n {world.namespace} --kubeconfig" in text
 
 
 def test_status_without_a_name_is_that_of_the_only_job(world: JobWorld, person: Person) -> None:

@@ -1,4 +1,4 @@
-"""What the operator survives: being killed, lost history, a restarted API server, objects that vanish unseen."""
+"""What the operator survives: being killed, an API server that restarts, objects that vanish unseen, no CRD."""
 
 from __future__ import annotations
 
