@@ -24,7 +24,8 @@ from dtj.api.json import JsonObject
 from dtj.core.planner import plan
 from dtj.engine.engine import EngineSettings
 from dtj.kube.gateway import JOBS
-from support.chaos_cluster import Cluster
+from support.campaigns.model_cluster import ModelCluster
+from support.campaigns.stories import create_to_complete
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
@@ -71,9 +72,12 @@ async def _measure(number: int) -> None:
 
 async def _finished() -> JsonObject:
     """A job that a real plan has brought to its end."""
-    cluster = Cluster()
-    await cluster.run_to_the_end(cluster.operator())
-    return {**manifest("digits"), "status": cluster.gateway.body(JOBS, "digits")["status"]}
+    cluster = ModelCluster()
+    cluster.start_operator()
+    await create_to_complete(cluster)
+    await cluster.quiet()
+    await cluster.close()
+    return {**manifest("digits"), "status": cluster.api.body(JOBS, "digits")["status"]}
 
 
 async def _kopf(number: int) -> float:

@@ -33,7 +33,6 @@ CHAPTERS = {
         "unit/core/test_pods.py",
         "unit/core/test_stale_status.py",
         "unit/core/test_blockers.py",
-        "api/test_operator_blockers.py",
     ),
     "From manifest to end": (
         "unit/core/test_success.py",
@@ -73,9 +72,8 @@ CHAPTERS = {
         "unit/core/test_stall.py",
         "unit/engine/test_progress.py",
         "unit/engine/test_status_port.py",
-        "api/test_operator_progress.py",
     ),
-    "TensorBoard": ("unit/core/test_tensorboard.py", "api/test_operator_tensorboard.py"),
+    "TensorBoard": ("unit/core/test_tensorboard.py",),
     "Stragglers": ("unit/core/test_stragglers.py",),
     "Pod security": ("unit/core/test_pod_security.py", "api/test_operator_pod_security.py"),
     "API writes": ("api/test_operator_writes.py",),
@@ -85,7 +83,7 @@ CHAPTERS = {
         "unit/engine/test_chaos.py",
         "api/test_refusals.py",
         "api/test_operator_survival.py",
-        "api/test_operator_election.py",
+        "api/test_operator_shards.py",
     ),
 }
 LEVELS = {"unit": "model", "api": "API server", "campaigns": "model", "e2e": "pods"}

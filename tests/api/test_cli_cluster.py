@@ -170,15 +170,6 @@ def test_a_job_that_the_cluster_cannot_run_as_it_is_written_is_bad_input(world: 
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_job_deleted_meanwhile_ends_the_following(world: JobWorld, dtj: CommandLine) -> None:
-    running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
-    read_until(running, "Starting")
-    world.delete_job()
-    _, errors = running.communicate(timeout=PATIENCE_SECONDS)
-    assert (running.returncode, errors) == (1, "digits: was deleted\n")
-
-
-@pytest.mark.usefixtures("operator")
 def test_who_may_not_see_pods_still_sees_the_job(world: JobWorld, command_line: Callable[..., CommandLine]) -> None:
     trainee = command_line(world, world.user("trainee", "create", "get", "list", "watch"))
     running = trainee.start("run", "--cluster", write(trainee.folder, manifest()))

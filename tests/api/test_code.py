@@ -17,9 +17,7 @@ from builders import manifest
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
 from dtj.client import AlreadyExists, Client, CodeError, WaitTimeout, train
-from dtj.client.checks import manifests_of
-from dtj.client.code_manifest import ARCHIVE, with_code
-from dtj.client.code_pack import pack
+from dtj.client.code_manifest import ARCHIVE
 from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine
 from support.job_world import JobWorld
@@ -95,20 +93,6 @@ def test_a_second_submit_with_other_code_changes_nothing_of_the_first(world: Job
     assert len(config_maps(world)) == 2
 
 
-@pytest.mark.parametrize("damage", [{}, {"binaryData": {"code.tar.gz": "AAAA"}}], ids=["left", "other content"])
-def test_a_config_map_that_is_there_already_is_replaced(world: JobWorld, dtj: CommandLine, damage: JsonObject) -> None:
-    """As an earlier job leaves it whose deletion nobody has noticed yet."""
-    (found,) = manifests_of(manifest("a"))
-    left = with_code(found, pack(dtj.folder / "code")).config_map
-    assert left is not None
-    world.create("configmaps", {**left, **damage})
-    done = submit(dtj, "a")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"configmap/{dig(left, 'metadata', 'name')} created\n{KIND}/a created\n"
-    (body,) = config_maps(world).values()
-    assert (owners(body), body["binaryData"]) == (["a"], left["binaryData"])
-
-
 def test_a_job_that_is_created_again_at_once_keeps_its_code(world: JobWorld, dtj: CommandLine) -> None:
     """The garbage collector removes that of its predecessor, which has the same name."""
     for _ in range(3):
@@ -143,26 +127,6 @@ def test_code_of_the_largest_size_is_taken_by_the_server_and_by_kubectl(world: J
     printed = dtj.run("submit", "--code", "code", "-o", "json", write(dtj.folder, manifest("b")))
     world.plane.kubectl("apply", "--server-side", "-n", world.namespace, "-f", "-", stdin=printed.stdout)
     assert len(config_maps(world)) == 2
-
-
-def test_without_a_right_to_config_maps_nothing_is_created(world: JobWorld, dtj: CommandLine) -> None:
-    dtj.kubeconfig = world.user("coder", "create")
-    done = submit(dtj, "a")
-    assert (done.returncode, done.stdout) == (4, "")
-    assert 'User "coder" cannot create resource "configmaps"' in done.stderr.splitlines()[-1]
-    assert world.jobs() == []
-
-
-def test_a_job_whose_code_is_refused_does_not_stay(world: JobWorld, dtj: CommandLine) -> None:
-    (found,) = manifests_of(manifest("a"))
-    left = with_code(found, pack(dtj.folder / "code")).config_map
-    assert left is not None
-    world.create("configmaps", left)
-    dtj.kubeconfig = world.user("coder", "create", "delete", config_maps=("create",))
-    done = submit(dtj, "a")
-    assert (done.returncode, done.stdout) == (4, "")
-    assert 'User "coder" cannot delete resource "configmaps"' in done.stderr.splitlines()[-1]
-    assert world.jobs() == []
 
 
 def test_the_python_client_submits_code_too(world: JobWorld, dtj: CommandLine) -> None:

@@ -1,4 +1,4 @@
-"""New attempts on a real API server: a replica that is taken away, and workers that are scaled."""
+"""Workers that are scaled on a real API server: new attempts, and what the scale subresource counts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import pytest
 
 from dtj.api.json import dig, objects
-from dtj.api.names import Label, Reason
+from dtj.api.names import Reason
 from support.job_world import JobWorld
-from support.waiting import eventually, eventually_true
+from support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -18,24 +18,6 @@ def workers_in_tf_config(world: JobWorld, pod: str) -> int:
     (container,) = objects(dig(world.pods()[pod], "spec", "containers"))
     (config,) = (variable["value"] for variable in objects(container["env"]) if variable["name"] == "TF_CONFIG")
     return len(json.loads(str(config))["cluster"]["worker"])
-
-
-def selected_attempt(world: JobWorld) -> object:
-    (service,) = world.services().values()
-    selector = dig(service, "spec", "selector")
-    assert isinstance(selector, dict)
-    return selector[Label.ATTEMPT]
-
-
-def test_when_a_worker_is_deleted_all_start_again_behind_the_same_addresses(world: JobWorld) -> None:
-    world.run()
-    world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
-    world.await_running("worker-0-r1", "worker-1-r1")
-    assert world.job().status.attempt == 2
-    assert selected_attempt(world) == "2"
-    event = world.await_event(Reason.NEW_ATTEMPT)
-    assert event["type"] == "Warning"
-    assert "worker-1 (pod digits-worker-1) was taken away" in str(event["note"])
 
 
 def test_workers_are_scaled_up_and_down_by_one_new_attempt_each(world: JobWorld) -> None:
@@ -65,20 +47,3 @@ def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld)
         assert sorted(selected.stdout.split()) == ["pod/digits-worker-0", "pod/digits-worker-1"]
 
     eventually(counted)
-
-
-class TestSuspending:
-    def test_a_suspended_job_has_no_pods_and_no_service_and_resumes_as_a_new_attempt(self, world: JobWorld) -> None:
-        world.run()
-        world.change_spec({"runPolicy": {"suspend": True}})
-        world.await_state("Suspended")
-        world.await_pods([])
-        eventually_true(lambda: not world.services())
-        world.change_spec({"runPolicy": {"suspend": False}})
-        world.await_running("worker-0-r1", "worker-1-r1")
-        assert world.job().status.restarts.total == 0
-
-    def test_a_finished_job_is_deleted_when_its_time_has_come(self, world: JobWorld) -> None:
-        world.run(roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0})
-        world.end_pod("digits-worker-0", exit_code=0)
-        eventually_true(lambda: not world.jobs())

@@ -32,17 +32,3 @@ def test_a_job_runs_where_the_restricted_standard_is_enforced(restricted: JobWor
         assert_restricted(pod)
     assert not world.job().status.is_true(Condition.INVALID)
     assert world.events(Reason.POD_CREATION_FAILED) == []
-
-
-def test_a_template_that_cannot_be_made_to_fit_is_reported_in_the_servers_words(
-    restricted: JobWorld, operator: OperatorProcess
-) -> None:
-    world = restricted
-    container = {"name": "trainer", "image": "example/trainer:1"}
-    world.submit(template={"spec": {"containers": [container], "hostNetwork": True}})
-    world.await_condition(Condition.INVALID)
-    invalid = world.condition(Condition.INVALID)
-    assert invalid.reason == Reason.TEMPLATE_REJECTED
-    assert 'violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)' in invalid.message
-    assert "runAsNonRoot" not in invalid.message, "what could be mended is"
-    assert world.pods() == {}

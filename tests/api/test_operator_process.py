@@ -75,26 +75,9 @@ def test_it_is_alive_but_not_ready_while_it_waits_for_the_api_server(tmp_path: P
         operator.await_line("the API server does not answer")
         eventually_true(lambda: http_status(health, "/healthz") == 200)
         assert http_status(health, "/readyz") == 503
-        code, _ = operator.stop()
-        assert code == 0
-
-
-def test_a_termination_signal_ends_it_within_seconds_and_in_peace(world: JobWorld, tmp_path: Path) -> None:
-    with OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "log") as operator:
-        world.begin()
         code, seconds = operator.stop()
         assert code == 0
         assert seconds < GRACE_SECONDS
-        assert not [line for line in operator.lines() if " ERROR " in line or "Traceback" in line]
-
-
-def test_without_namespaces_it_serves_all_of_them(own_control_plane: ControlPlane, tmp_path: Path) -> None:
-    worlds = [JobWorld(own_control_plane, own_control_plane.new_namespace()) for _ in range(2)]
-    with OperatorProcess(own_control_plane.kubeconfig, log=tmp_path / "log"):
-        for world in worlds:
-            world.submit()
-        for world in worlds:
-            world.await_pods(["worker-0", "worker-1"])
 
 
 def test_a_job_of_another_namespace_is_left_alone(world: JobWorld, cluster: ControlPlane, tmp_path: Path) -> None:

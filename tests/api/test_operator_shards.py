@@ -57,3 +57,5 @@ def test_the_shard_of_an_operator_that_is_killed_is_taken_over_and_nothing_is_cr
     writes = world.plane.audit.writes(since=mark, user=USER, namespace=world.namespace)
     created = [record.name for record in writes if record.verb == "create" and record.resource in ("pods", "services")]
     assert len(created) == 3
+    assert other.stop()[0] == 0
+    assert any("released lease" in line for line in other.lines()), "else another one waits until it runs out"

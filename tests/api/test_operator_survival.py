@@ -1,4 +1,4 @@
-"""What the operator survives: being killed, lost history, a restarted API server, objects that vanish unseen."""
+"""What the operator survives: being killed, an API server that restarts, objects that vanish unseen, no CRD."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from dtj.api import names
 from dtj.api.json import dig
-from dtj.api.names import Condition
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess, grant
 from support.waiting import eventually_true
@@ -39,20 +38,6 @@ def lasting_operator(broken_world: JobWorld, tmp_path_factory: pytest.TempPathFa
 class TestAKilledOperator:
     """On the shared cluster: nothing of the cluster is broken here."""
 
-    def test_goes_on_in_the_middle_of_a_job_without_touching_its_pods(
-        self, world: JobWorld, operator: OperatorProcess
-    ) -> None:
-        world.run()
-        before = uids(world)
-        mark = world.plane.audit.mark()
-        operator.kill()
-        operator.start()
-        world.end_pod("digits-worker-0", exit_code=0)
-        world.await_condition(Condition.COMPLETE)
-        assert uids(world) == {"digits-worker-0": before["digits-worker-0"]}
-        writes = world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace)
-        assert not [str(record) for record in writes if record.verb == "create" and record.resource != "events"]
-
     def test_completes_what_it_had_begun_to_create(self, world: JobWorld, operator: OperatorProcess) -> None:
         world.submit(roles={"worker": 30})
         eventually_true(lambda: len(world.pods()) >= 3)
@@ -65,16 +50,6 @@ class TestAKilledOperator:
 
 class TestAClusterThatBreaks:
     """On a control plane of their own, one after the other, with one operator that is never restarted."""
-
-    def test_history_that_is_lost_loses_no_change(
-        self, broken_world: JobWorld, lasting_operator: OperatorProcess
-    ) -> None:
-        world = broken_world
-        world.run("history")
-        world.plane.expire_watches()
-        world.end_pod("history-worker-0", exit_code=0)
-        world.await_condition(Condition.COMPLETE, "history")
-        assert lasting_operator.running
 
     def test_a_pod_that_vanished_during_an_outage_without_a_word_is_missed(
         self, broken_world: JobWorld, lasting_operator: OperatorProcess

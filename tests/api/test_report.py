@@ -48,19 +48,6 @@ def fail(world: JobWorld) -> None:
 
 
 @pytest.mark.usefixtures("operator")
-def test_the_page_shows_with_which_versions_the_leader_trained(
-    world: JobWorld, kubelet: KubeletLogs, log_reader: Path, tmp_path: Path
-) -> None:
-    fail(world)
-    kubelet.say("digits-worker-0", "versions: python 3.11.9, tensorflow 2.21.0", second=1)
-    page = tmp_path / "page.html"
-    assert dtj(world, "digits", "-o", page, kubeconfig=log_reader).exit_code == 0
-    shown = words_of(page)
-    assert "--logs includes them" in shown
-    assert re.search(r"Versions\s.*python\s+3\.11\.9\s+tensorflow\s+2\.21\.0", shown, re.DOTALL), shown
-
-
-@pytest.mark.usefixtures("operator")
 def test_a_job_that_failed_is_reported_whole(
     world: JobWorld, kubelet: KubeletLogs, log_reader: Path, tmp_path: Path
 ) -> None:
@@ -81,19 +68,3 @@ def test_a_job_that_failed_is_reported_whole(
         assert words in shown
     for index in (0, 1):
         assert f"name: digits-worker-{index}" in shown, "among the objects"
-
-
-@pytest.mark.usefixtures("operator")
-def test_what_a_person_may_not_read_is_listed(world: JobWorld, tmp_path: Path) -> None:
-    fail(world)
-    kubectl = world.plane.kubectl
-    kubectl("-n", world.namespace, "create", "role", "ann", "--verb=get", "--resource=distributedtrainingjobs")
-    kubectl("-n", world.namespace, "create", "rolebinding", "ann", "--role=ann", "--user=ann")
-    page = tmp_path / "digits.html"
-    done = dtj(world, "digits", "-o", page, kubeconfig=world.plane.kubeconfig_for("ann"))
-    assert done.return_value == 0, done.output
-    missing = page.read_text().partition("<h2>Not here</h2>")[2]
-    for what in ("the job&#x27;s pods", "its Service", "claims", "events", "nodes"):
-        assert f"<td>{what}</td>" in missing
-    assert "cannot list resource &quot;pods&quot;" in missing
-    assert "could not be read: the end of the page lists them." in done.output

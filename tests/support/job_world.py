@@ -163,16 +163,6 @@ class JobWorld:
         """The pods with this job's label, by name."""
         return self._labelled("pods", name)
 
-    def pods_version(self) -> str:
-        """The resource version at which the pods of the namespace stand."""
-        return text(dig(self.api.request("GET", f"{self._at('/api/v1')}/pods"), "metadata", "resourceVersion"))
-
-    def pod_states(self, pod: str, *, since: str) -> list[JsonObject]:
-        """Each state that a pod had after a resource version, oldest first: what a watch from there reports."""
-        query = f"watch=true&resourceVersion={since}&timeoutSeconds=1&fieldSelector=metadata.name%3D{pod}"
-        lines = self.api.text("GET", f"{self._at('/api/v1')}/pods?{query}").splitlines()
-        return [json.loads(line)["object"] for line in lines]
-
     def config_maps(self, name: str = "digits") -> dict[str, JsonObject]:
         """The job's ConfigMaps, by name."""
         return self._labelled("configmaps", name)
@@ -203,7 +193,7 @@ class JobWorld:
         """Events of our operator, of one reason or all."""
         return [
             event
-            for event in self.all_events()
+            for event in objects(self.api.request("GET", f"{self._at('/apis/events.k8s.io/v1')}/events").get("items"))
             if event.get("reportingController") == names.MANAGER and reason in ("", event.get("reason"))
         ]
 
@@ -219,10 +209,6 @@ class JobWorld:
 
         (event,) = self.eventually(there)
         return event
-
-    def all_events(self) -> list[JsonObject]:
-        """Events of all that report in the namespace, such as the scheduler."""
-        return objects(self.api.request("GET", f"{self._at('/apis/events.k8s.io/v1')}/events").get("items"))
 
     # -- the kubelet ---------------------------------------------------------------------------------------------
 

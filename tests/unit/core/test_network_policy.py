@@ -112,11 +112,17 @@ def planner(observed: Observed) -> Plan:
     return plan(observed, NOW)
 
 
+COMPLETED: JsonObject = {
+    "phase": "Succeeded",
+    "containerStatuses": [
+        {"name": "trainer", "state": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-02T03:04:05Z"}}}
+    ],
+}
 REFUSED = Forbidden('networkpolicies.networking.k8s.io "digits" is forbidden: no right', status=403, reason="Forbidden")
 
 
 @virtual_time
-async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
+async def test_without_it_no_pod_is_created_and_the_status_says_why_and_it_goes_with_the_last_pod() -> None:
     gateway = FakeGateway()
     gateway.fail("create", NETWORK_POLICIES, REFUSED, times=1000)
     async with harnessed(planner, gateway=gateway, platform=ON) as harness:
@@ -132,6 +138,10 @@ async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
         await asyncio.sleep(100.0)
         assert gateway.names(NETWORK_POLICIES) == ["digits"]
         assert len(gateway.names(PODS)) == 2
+        for name in gateway.names(PODS):
+            gateway.put(PODS, {**gateway.body(PODS, name), "status": COMPLETED})
+        await asyncio.sleep(100.0)
+        assert gateway.names(NETWORK_POLICIES) == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Whatever goes wrong on the way, the end is the same: the real planner over an API server that misbehaves.
 
-Calls that fail or work and lose their answer, watches that break, operators that come and go: each pod is created once,
-nothing is touched that is not ours, and the job completes. tests/campaigns kill the operator at each of its writes.
+Calls that fail or work and lose their answer, history that is lost, operators that come and go: each pod is created
+once, nothing is touched that is not ours, and the job completes. tests/campaigns kill the operator at each of its
+writes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import pytest
 
 from dtj.kube.errors import ApiError, Conflict, TooManyRequests, Unavailable
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES
-from support.chaos_cluster import Cluster
+from support.campaigns.model_cluster import End, ModelCluster, Operator
+from support.campaigns.stale_plans import PARTS
+from support.campaigns.stories import create_to_complete
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
 
@@ -31,10 +34,26 @@ CALLS_IN_A_MINUTE = 40
 """Of a kind. More is a hot loop: waits between calls double."""
 
 
+def operated() -> ModelCluster:
+    """A cluster with an operator."""
+    cluster = ModelCluster()
+    cluster.start_operator()
+    return cluster
+
+
+async def end_of(cluster: ModelCluster, story: asyncio.Task[None] | None = None) -> End:
+    """How a job ends that runs and completes."""
+    await (story or create_to_complete(cluster))
+    await cluster.quiet()
+    await cluster.close()
+    return cluster.end()
+
+
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("error", ERRORS, ids=["no answer", "500", "429", "409"])
 @virtual_time
 async def test_a_call_that_fails_is_made_good(error: ApiError, takes_effect: bool) -> None:
+    usual = await end_of(operated())
     for verb, resource in (
         ("create", PODS),
         ("create", SERVICES),
@@ -44,60 +63,56 @@ async def test_a_call_that_fails_is_made_good(error: ApiError, takes_effect: boo
         ("delete", SERVICES),
     ):
         for times in (1, 3):
-            cluster = Cluster()
-            cluster.gateway.fail(verb, resource, error, times=times, takes_effect=takes_effect)
-            await cluster.run_to_the_end(cluster.operator())
-            cluster.check()
+            cluster = operated()
+            cluster.api.fail(verb, resource, error, times=times, takes_effect=takes_effect)
+            assert usual.differences(await end_of(cluster), of=PARTS) == [], f"{verb} {resource.plural}"
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["no answer", "500", "429", "409"])
 @virtual_time
 async def test_while_every_call_fails_each_is_made_ever_more_rarely(error: ApiError) -> None:
-    cluster = Cluster()
+    usual = await end_of(operated())
+    cluster = operated()
     for verb in VERBS:
         for resource in KINDS:
-            cluster.gateway.fail(verb, resource, error, times=1_000_000)
-    operator = cluster.operator()
+            cluster.api.fail(verb, resource, error, times=1_000_000)
+    story = asyncio.create_task(create_to_complete(cluster))
     await asyncio.sleep(60.0)
-    calls = Counter((call.verb, call.plural) for call in cluster.gateway.calls)
+    calls = Counter((call.verb, call.plural) for call in cluster.api.calls)
+    del calls["list", JOBS.plural]  # kopf's
     assert max(calls.values()) <= CALLS_IN_A_MINUTE, calls
-    cluster.gateway.heal()
-    await cluster.run_to_the_end(operator)
-    cluster.check()
+    cluster.api.heal()
+    assert usual.differences(await end_of(cluster, story), of=PARTS) == []
 
 
 @virtual_time
 async def test_two_operators_that_run_the_same_job_do_nothing_twice() -> None:
     """A process that was frozen for longer than its lease lasts wakes up as a second leader."""
-    cluster = Cluster()
-    second = cluster.operator()
-    await cluster.run_to_the_end(cluster.operator())
-    second.cancel()
-    cluster.check()
+    cluster = operated()
+    second = Operator(cluster.api)
+    end = await end_of(cluster)
+    await second.kill()
+    assert (await end_of(operated())).differences(end, of=PARTS) == []
 
 
 @pytest.mark.parametrize("seed", range(10))
 @virtual_time
 async def test_a_bad_day_ends_as_a_good_one(seed: int) -> None:
     rng = random.Random(seed)
-    cluster = Cluster()
-    operator = cluster.operator()
+    cluster = operated()
+    story = asyncio.create_task(create_to_complete(cluster))
     for _ in range(30):
         await asyncio.sleep(rng.expovariate(1.0))
-        cluster.play_kubelet()
-        match rng.randrange(5):
+        match rng.randrange(4):
             case 0:
-                operator.cancel()
-                operator = cluster.operator()
+                await cluster.restart_operator()
             case 1:
-                cluster.gateway.expire_watches()
-            case 2:
-                cluster.gateway.break_watches(NO_ANSWER)
+                cluster.api.release(cluster.plurals, lost=True)
             case _:
-                _break_a_call(cluster.gateway, rng)
-    cluster.gateway.heal()
-    await cluster.run_to_the_end(operator)
-    cluster.check()
+                _break_a_call(cluster.api, rng)
+    cluster.api.heal()
+    end = await end_of(cluster, story)
+    assert (await end_of(operated())).differences(end, of=PARTS) == []
 
 
 def _break_a_call(gateway: FakeGateway, rng: random.Random) -> None:

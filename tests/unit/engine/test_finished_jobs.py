@@ -19,7 +19,8 @@ from dtj.engine.job_store import JobRecord
 from dtj.engine.metrics import Metrics
 from dtj.kube.errors import Unavailable
 from dtj.kube.gateway import JOBS, PODS, SERVICES
-from support.chaos_cluster import Cluster
+from support.campaigns.model_cluster import ModelCluster
+from support.campaigns.stories import create_to_complete
 from support.engine_harness import Harness, harnessed
 from support.virtual_time import settled, virtual_time
 
@@ -52,22 +53,25 @@ def test_a_packed_job_is_the_same_when_it_is_unpacked(body: JsonObject) -> None:
     assert (record.deleting, record.state) == (job.deleting, job.status.state or "")
 
 
-async def ended() -> Cluster:
+async def ended() -> ModelCluster:
     """A cluster whose one job has completed."""
-    cluster = Cluster()
-    await cluster.run_to_the_end(cluster.operator())
-    assert cluster.gateway.names(PODS)
-    cluster.gateway.latency = 0.0
+    cluster = ModelCluster()
+    cluster.start_operator()
+    await create_to_complete(cluster)
+    await cluster.quiet()
+    await cluster.close()
+    assert cluster.api.names(PODS)
+    cluster.api.latency = 0.0
     return cluster
 
 
 @asynccontextmanager
-async def operating(cluster: Cluster) -> AsyncIterator[Harness]:
+async def operating(cluster: ModelCluster) -> AsyncIterator[Harness]:
     """An operator that starts after the end of the job, and knows it."""
     async with harnessed(
-        lambda observed: plan(observed, harness.now()), gateway=cluster.gateway, settings=RELISTS
+        lambda observed: plan(observed, harness.now()), gateway=cluster.api, settings=RELISTS
     ) as harness:
-        harness.engine.feed.put(cluster.gateway.body(JOBS, "digits"))
+        harness.engine.feed.put(cluster.api.body(JOBS, "digits"))
         await settled()
         yield harness
 
@@ -104,7 +108,7 @@ async def test_an_event_of_a_pod_wakes_the_job_for_one_plan() -> None:
     cluster = await ended()
     async with operating(cluster) as harness:
         before = harness.seen.pop()
-        cluster.gateway.remove(PODS, "digits-worker-0")
+        cluster.api.remove(PODS, "digits-worker-0")
         await settled()
         (after,) = harness.seen
         assert after.job == before.job
@@ -115,13 +119,13 @@ async def test_an_event_of_a_pod_wakes_the_job_for_one_plan() -> None:
 @virtual_time
 async def test_a_packed_job_is_deleted_when_its_time_to_live_is_over() -> None:
     cluster = await ended()
-    stored = cluster.gateway.body(JOBS, "digits")
+    stored = cluster.api.body(JOBS, "digits")
     run_policy = {"runPolicy": {"ttlSecondsAfterFinished": 900}}
-    cluster.gateway.put(JOBS, apply_merge_patch(stored, {"spec": run_policy}))  # type: ignore[dict-item]
+    cluster.api.put(JOBS, apply_merge_patch(stored, {"spec": run_policy}))  # type: ignore[dict-item]
     async with operating(cluster) as harness:
         assert at_rest(harness)
         await asyncio.sleep(1000.0)
-        assert cluster.gateway.names(JOBS) == []
+        assert cluster.api.names(JOBS) == []
 
 
 @virtual_time
@@ -144,13 +148,13 @@ async def test_a_packed_job_that_a_list_lacks_leaves_nothing() -> None:
 async def test_a_job_whose_service_cannot_be_deleted_is_not_packed_before_it_is() -> None:
     cluster = await ended()
     service = {"metadata": {"name": "digits", "labels": {Label.JOB_NAME: "digits"}}}
-    owner = Job.from_object(cluster.gateway.body(JOBS, "digits")).owner_reference()
-    cluster.gateway.put(SERVICES, {"metadata": {**service["metadata"], "ownerReferences": [owner]}})  # type: ignore[dict-item]
-    cluster.gateway.fail("delete", SERVICES, Unavailable("internal error", status=500), times=3)
+    owner = Job.from_object(cluster.api.body(JOBS, "digits")).owner_reference()
+    cluster.api.put(SERVICES, {"metadata": {**service["metadata"], "ownerReferences": [owner]}})  # type: ignore[dict-item]
+    cluster.api.fail("delete", SERVICES, Unavailable("internal error", status=500), times=3)
     async with operating(cluster) as harness:
         assert not at_rest(harness)
         await asyncio.sleep(100.0)
-        assert cluster.gateway.names(SERVICES) == []
+        assert cluster.api.names(SERVICES) == []
         assert at_rest(harness)
 
 
