@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from dtj_launch import status_client
-from dtj_launch.errors import UsageError
 from dtj_launch.options import read
 from dtj_launch.out_of_memory import out_of_memory_kills
 from dtj_launch.restart_policy import ExitRecord, Policy
@@ -150,12 +149,6 @@ def test_a_tasks_part_follows_from_strategy_and_cluster(
     place = topology_of({"TF_CONFIG": json.dumps(config), "DTJ_STRATEGY": strategy, "DTJ_ATTEMPT": "4"})
     assert (place.restart_role, set(place.peers), place.attempt) == (part, peers, 4)
     assert topology_of({}).restart_role is RestartRole.ALONE
-
-
-@pytest.mark.parametrize("address", ["nowhere", "host:", "host:0", ":2222"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match=r"TF_CONFIG: cluster.worker\[1\] is .*, not host:port"):
-        topology_of({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", address]}})})
 
 
 def test_the_restart_scope_of_the_job_decides_how_long_a_peer_may_stay_away() -> None:

@@ -49,12 +49,6 @@ def test_a_model_is_exported_as_a_saved_model_unless_more_is_asked_for() -> None
     assert configured(**job).export_formats == ("SavedModel", "TFLite")
 
 
-def test_formats_of_a_model_that_goes_nowhere_are_refused() -> None:
-    assert refusal("--export-formats=TFLite", DTJ_JOB_NAME="digits") == (
-        "--export-formats=TFLite: no directory to export to; give --export-dir"
-    )
-
-
 def test_a_flag_wins_over_its_variable_and_an_empty_variable_is_none() -> None:
     environ = {"DTJ_STRATEGY": "Mirrored", "DTJ_CHECKPOINT_DIR": "/a", "DTJ_CHECKPOINT_EVERY_STEPS": ""}
     config = configured("--strategy=OneDevice", "--checkpoint-dir", "/b", **environ)
@@ -142,6 +136,11 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ),
         (["--task=poetry"], {}, "--task=poetry: no such task; this trainer knows image-classification, text-classif"),
         (["--dataset=letters"], {}, "--dataset=letters: no data set of task image-classification; this trainer knows"),
+        (
+            ["--export-formats=TFLite"],
+            {"DTJ_JOB_NAME": "digits"},
+            "--export-formats=TFLite: no directory to export to; give --export-dir",
+        ),
         (
             ["--export-formats=SavedModel,ONNX"],
             {},

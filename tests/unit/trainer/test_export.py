@@ -90,18 +90,6 @@ class TestABundle:
             assert read["export"] == bundle.document()
             assert (read["progress"]["step"], read["progress"].get("metrics")) == (7, left)
 
-    def test_it_is_in_the_document_of_the_status_port(self) -> None:
-        bundle = Bundle(path="/e/1", formats=("SavedModel",), size=3, digest="sha256:0")
-        board = ProgressStore()
-        assert "export" not in board.document()
-        board.update(export=bundle.document())
-        assert board.document()["export"] == {
-            "path": "/e/1",
-            "formats": ["SavedModel"],
-            "size": 3,
-            "digest": "sha256:0",
-        }
-
 
 class TestDrafts:
     def test_those_of_killed_attempts_of_the_job_are_removed_and_no_others(self, tmp_path: Path) -> None:
