@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.waiting import eventually
@@ -67,6 +67,10 @@ class Launched:
         """Whatever it does: with it goes its program."""
         self.process.kill()
         self.process.wait()
+
+
+Launch = Callable[..., Launched]
+"""Starts a launcher with these arguments and variables."""
 
 
 def children_of(parent: int) -> list[int]:

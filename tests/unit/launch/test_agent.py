@@ -6,29 +6,12 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from support.launched import LAUNCHER, SOURCE, Launched, cluster_of, state_of
+from support.launched import LAUNCHER, SOURCE, Launch, Launched, cluster_of, state_of
 from support.waiting import eventually_true
-
-Launch = Callable[..., Launched]
-
-
-@pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
-    """Starts a launcher with these arguments and variables."""
-    started: list[Launched] = []
-
-    def start(*arguments: str, **environ: str) -> Launched:
-        started.append(Launched(tmp_path, f"task-{len(started)}", arguments, **environ))
-        return started[-1]
-
-    yield start
-    for launched in started:
-        launched.end()
 
 
 def python(code: str) -> tuple[str, str, str, str]:
@@ -145,46 +128,27 @@ def test_a_program_that_stays_is_killed_when_its_grace_is_over(launch: Launch) -
     assert "still running 0.3 s after the request to stop (--grace): killing it" in launched.output
 
 
-LEAVING = """
-import os, time
-ours, theirs = os.pipe()
-for session in (False, True):
-    child = os.fork()
-    if child == 0:
-        if session: os.setsid()
-        os.write(theirs, b"x")
-        time.sleep(100)
-    print(child, flush=True)
-left = 2
-while left: left -= len(os.read(ours, 2))
-"""
-
-
 LEAVING_A_FAMILY = """
 import os, time
 ours, theirs = os.pipe()
+if (child := os.fork()) == 0: time.sleep(100)
 if os.fork() == 0:
     os.setsid()
     if grandchild := os.fork():
         memory = bytes(os.urandom(1)) * 2**28  # so that its end takes a while
-        print(os.getpid(), grandchild, flush=True)
+        print(child, os.getpid(), grandchild, flush=True)
         os.write(theirs, b"x")
     time.sleep(100)
 os.read(ours, 1)
 """
 
 
-def test_what_the_program_leaves_running_ends_with_it_and_so_do_its_children(launch: Launch) -> None:
+def test_what_the_program_leaves_running_ends_with_it_in_whatever_session_and_so_do_its_children(
+    launch: Launch,
+) -> None:
     launched = launch(*python(LEAVING_A_FAMILY))
     assert launched.wait() == 0
-    assert [state_of(int(left)) in ("", "Z") for left in launched.output.split()] == [True, True]
-
-
-def test_what_the_program_leaves_running_ends_with_it_in_whatever_session(launch: Launch) -> None:
-    launched = launch(*python(LEAVING))
-    assert launched.wait() == 0
-    for left in launched.output.split():
-        assert state_of(int(left)) in ("", "Z")
+    assert [state_of(int(left)) in ("", "Z") for left in launched.output.split()] == [True] * 3
 
 
 def test_orphans_are_reaped_while_the_program_runs(launch: Launch) -> None:

@@ -6,14 +6,14 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.launched import Launched
+from support.launched import Launch, Launched
 
-Launch = Callable[[str], Launched]
+Watched = Callable[[str], Launched]
 
 WATCHED = """
     import ctypes, os, time
@@ -29,22 +29,18 @@ STUCK = "ctypes.PyDLL(None).sleep(60)"
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
+def watched(launch: Launch) -> Watched:
     """Starts a launcher with a program of Python."""
-    started: list[Launched] = []
 
     def start(body: str) -> Launched:
         code = textwrap.dedent(WATCHED).replace("{body}", textwrap.dedent(body))
-        started.append(Launched(tmp_path, f"task-{len(started)}", ("--", sys.executable, "-c", code)))
-        return started[-1]
+        return launch("--", sys.executable, "-c", code)
 
-    yield start
-    for launched in started:
-        launched.end()
+    return start
 
 
-def test_it_ends_with_the_code_of_its_watchdog_and_the_stacks_are_its_last_words(launch: Launch) -> None:
-    launched = launch(f"with Watchdog(0.2, PeerLost('nothing moved')):\n    {STUCK}")
+def test_it_ends_with_the_code_of_its_watchdog_and_the_stacks_are_its_last_words(watched: Watched) -> None:
+    launched = watched(f"with Watchdog(0.2, PeerLost('nothing moved')):\n    {STUCK}")
     assert launched.wait() == 75
     assert launched.last_words.startswith("Timeout (")
     assert "most recent call first" in launched.last_words
@@ -53,7 +49,7 @@ def test_it_ends_with_the_code_of_its_watchdog_and_the_stacks_are_its_last_words
     )
 
 
-def test_a_deadline_that_moves_counts_and_so_does_the_earliest_of_several(launch: Launch) -> None:
+def test_a_deadline_that_moves_counts_and_so_does_the_earliest_of_several(watched: Watched) -> None:
     body = f"""
         long, short = LastResort(75), LastResort(9)
         long.set(60)
@@ -63,12 +59,12 @@ def test_a_deadline_that_moves_counts_and_so_does_the_earliest_of_several(launch
         print("moved", flush=True)
         {STUCK}
     """
-    launched = launch(body)
+    launched = watched(body)
     assert launched.wait() == 9
     assert "moved" in launched.output
 
 
-def test_what_was_left_or_belongs_to_a_fork_ends_nothing(launch: Launch) -> None:
+def test_what_was_left_or_belongs_to_a_fork_ends_nothing(watched: Watched) -> None:
     body = """
         with Watchdog(0.2, PeerLost("nothing moved")):
             pass
@@ -77,17 +73,17 @@ def test_what_was_left_or_belongs_to_a_fork_ends_nothing(launch: Launch) -> None
             time.sleep(30)
         time.sleep(2)
     """
-    launched = launch(body)
+    launched = watched(body)
     assert launched.wait() == 0
     assert "alive" in launched.output
 
 
-def test_the_end_of_a_script_that_succeeded_is_success_though_python_is_stuck_in_it(launch: Launch) -> None:
-    assert launch(f"LastResort(0).set(0.3)\n{STUCK}").wait() == 0
+def test_the_end_of_a_script_that_succeeded_is_success_though_python_is_stuck_in_it(watched: Watched) -> None:
+    assert watched(f"LastResort(0).set(0.3)\n{STUCK}").wait() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_request_to_stop_ends_it_where_it_said_that_it_may_be_stuck(launch: Launch, number: int) -> None:
+def test_a_request_to_stop_ends_it_where_it_said_that_it_may_be_stuck(watched: Watched, number: int) -> None:
     body = f"""
         import signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM, signal.SIGINT}})
@@ -95,14 +91,14 @@ def test_a_request_to_stop_ends_it_where_it_said_that_it_may_be_stuck(launch: La
             print("ready", flush=True)
             {STUCK}
     """
-    launched = launch(body)
+    launched = watched(body)
     launched.wait_for("ready")
     launched.send(number)
     assert launched.wait() == 143
     assert "asked to stop, and stuck: killing it; this is exit code 143" in launched.output
 
 
-def test_a_program_that_can_answer_a_request_to_stop_does(launch: Launch) -> None:
+def test_a_program_that_can_answer_a_request_to_stop_does(watched: Watched) -> None:
     body = """
         import signal
         signal.signal(signal.SIGTERM, lambda *_: (print("own", flush=True), os._exit(42)))
@@ -110,13 +106,13 @@ def test_a_program_that_can_answer_a_request_to_stop_does(launch: Launch) -> Non
             print("ready", flush=True)
             time.sleep(60)
     """
-    launched = launch(body)
+    launched = watched(body)
     launched.wait_for("ready")
     launched.send(signal.SIGTERM)
     assert launched.wait() == 42
 
 
-def test_a_file_that_has_the_number_of_the_pipe_by_now_is_not_written_to(launch: Launch, tmp_path: Path) -> None:
+def test_a_file_that_has_the_number_of_the_pipe_by_now_is_not_written_to(watched: Watched, tmp_path: Path) -> None:
     body = f"""
         number = int(os.environ["DTJ_DEADLINES"].partition(":")[0])
         other = os.open({os.fspath(tmp_path / "other")!r}, os.O_CREAT | os.O_WRONLY)
@@ -124,5 +120,5 @@ def test_a_file_that_has_the_number_of_the_pipe_by_now_is_not_written_to(launch:
         LastResort(9).set(60)
         LastResort(9).cancel()
     """
-    assert launch(body).wait() == 0
+    assert watched(body).wait() == 0
     assert (tmp_path / "other").read_bytes() == b""

@@ -136,14 +136,15 @@ def test_what_the_environment_cannot_be_is_the_default_until_the_options_are_rea
     assert logs.from_environment({"DTJ_LOG_FORMAT": "json", "DTJ_LOG_LEVEL": "error"}) == LogOptions(JSON, "error")
 
 
+def python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A Python that finds the launcher and the trainer."""
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE), **environ}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
 def output_of(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), **environ},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
+    return python("-c", textwrap.dedent(code), **environ)
 
 
 OURS = """
@@ -192,39 +193,19 @@ def test_the_error_that_ends_the_process_is_shown_also_after_a_script_has_disabl
 
 @pytest.mark.parametrize("module", ["dtj_launch", "dtj_trainer"])
 def test_a_format_that_there_is_not_is_refused_and_its_variable_named(module: str) -> None:
-    arguments = [sys.executable, "-m", module, *(["--", "true"] if module == "dtj_launch" else [])]
-    ended = subprocess.run(
-        arguments,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "DTJ_LOG_FORMAT": "xml"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
+    ended = python("-m", module, *(["--", "true"] if module == "dtj_launch" else []), DTJ_LOG_FORMAT="xml")
     assert ended.returncode == 2
     assert "DTJ_LOG_FORMAT=xml: " in ended.stderr
     assert "plain, text, json" in ended.stderr
 
 
 def test_a_bad_option_is_reported_as_json_if_the_environment_asks_for_it() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "dtj_trainer", "--epochs=0"],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "DTJ_LOG_FORMAT": "json"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
-    line = json.loads(ended.stderr)
+    line = json.loads(python("-m", "dtj_trainer", "--epochs=0", DTJ_LOG_FORMAT="json").stderr)
     assert (line["level"], line["logger"]) == ("error", "dtj_trainer.process.ending")
     assert line["message"].startswith("--epochs=0: ")
 
 
 def test_the_launchers_lines_are_json_and_the_programs_lines_stay_as_they_are() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "dtj_launch", "--log-format=json", "--", "no-such-program"],
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
+    ended = python("-m", "dtj_launch", "--log-format=json", "--", "no-such-program")
     assert ended.returncode == 127
     assert json.loads(ended.stderr)["message"] == "no-such-program: command not found"

@@ -8,40 +8,22 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dtj_launch import status_client
-from dtj_launch.errors import UsageError
 from dtj_launch.options import read
 from dtj_launch.out_of_memory import out_of_memory_kills
 from dtj_launch.restart_policy import ExitRecord, Policy
 from dtj_launch.topology import RestartRole, topology_of
-from support.launched import MEMBER, SOURCE, Launched, cluster_of
+from support.launched import MEMBER, SOURCE, Launch, cluster_of
 from support.waiting import eventually
 
 LOST = ExitRecord(code=75, seconds=1, step=None, at_gate=False, termination_requested=False, out_of_memory=False)
 KILLED = replace(LOST, code=137)
-
-Launch = Callable[..., Launched]
-
-
-@pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
-    """Starts a launcher of that name with these arguments and variables."""
-    started: list[Launched] = []
-
-    def start(name: str, *arguments: str, **environ: str) -> Launched:
-        started.append(Launched(tmp_path, name, arguments, **environ))
-        return started[-1]
-
-    yield start
-    for launched in started:
-        launched.end()
-
 
 # -- the decision ----------------------------------------------------------------------------------------------------
 
@@ -89,7 +71,7 @@ def test_who_was_seen_at_its_gate_has_waited_in_vain_only_if_the_time_to_wait_is
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
     arguments = (f"--start-timeout={start_timeout}", "--own-gate", "--", sys.executable, "-c", LEAVES_ITS_GATE)
-    assert launch("one", *arguments, TF_CONFIG=cluster_of(2)[0], DTJ_STATUS_PORT=port).wait() == code
+    assert launch(*arguments, TF_CONFIG=cluster_of(2)[0], DTJ_STATUS_PORT=port).wait() == code
 
 
 def test_who_does_not_answer_any_more_has_left_its_gate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,12 +151,6 @@ def test_a_tasks_part_follows_from_strategy_and_cluster(
     assert topology_of({}).restart_role is RestartRole.ALONE
 
 
-@pytest.mark.parametrize("address", ["nowhere", "host:", "host:0", ":2222"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match=r"TF_CONFIG: cluster.worker\[1\] is .*, not host:port"):
-        topology_of({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", address]}})})
-
-
 def test_the_restart_scope_of_the_job_decides_how_long_a_peer_may_stay_away() -> None:
     given = {scope: read(["--", "x"], {"DTJ_RESTART_SCOPE": scope}) for scope in ("", "Pod", "Job")}
     assert [(g.rejoin_timeout, g.restarts) for g in given.values()] == [(30, True), (300, True), (30, False)]
@@ -197,7 +173,7 @@ def test_the_kernels_count_is_read_from_either_version_of_cgroups(tmp_path: Path
 
 
 def test_who_lost_a_peer_waits_for_it_in_its_place_and_both_start_again(launch: Launch) -> None:
-    one, other = (launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config) for i, config in enumerate(cluster_of(2)))
+    one, other = (launch("--", *MEMBER, TF_CONFIG=config) for config in cluster_of(2))
     for number in range(3):
         for member in (one, other):
             member.wait_for(f"^run {number}$")
@@ -212,13 +188,13 @@ def test_who_lost_a_peer_waits_for_it_in_its_place_and_both_start_again(launch: 
 
 def test_a_launcher_that_is_started_again_at_the_same_address_meets_those_that_held(launch: Launch) -> None:
     configs = cluster_of(3)
-    members = [launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config) for i, config in enumerate(configs)]
+    members = [launch("--", *MEMBER, TF_CONFIG=config) for config in configs]
     for member in members:
         member.wait_for("^run 0$")
     members[2].end()
     for survivor in members[:2]:
         survivor.send(signal.SIGUSR1)
-    replaced = launch("worker-2-r1", "--", *MEMBER, TF_CONFIG=configs[2])
+    replaced = launch("--", *MEMBER, TF_CONFIG=configs[2])
     replaced.wait_for("^run 0$")
     for survivor in members[:2]:
         survivor.wait_for("^run 1$")
@@ -226,10 +202,7 @@ def test_a_launcher_that_is_started_again_at_the_same_address_meets_those_that_h
 
 def test_a_peer_that_does_not_come_back_is_waited_for_no_longer_than_asked(launch: Launch) -> None:
     configs = cluster_of(2)
-    one, other = (
-        launch(f"worker-{i}", "--rejoin-timeout=0.5", "--", *MEMBER, TF_CONFIG=config)
-        for i, config in enumerate(configs)
-    )
+    one, other = (launch("--rejoin-timeout=0.5", "--", *MEMBER, TF_CONFIG=config) for config in configs)
     for member in (one, other):
         member.wait_for("^run 0$")
     other.end()
@@ -242,10 +215,7 @@ def test_a_peer_that_does_not_come_back_is_waited_for_no_longer_than_asked(launc
 def test_while_it_holds_it_stops_when_asked_to_and_where_all_start_again_it_does_not_hold(
     launch: Launch, scope: str
 ) -> None:
-    members = [
-        launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config, DTJ_RESTART_SCOPE=scope)
-        for i, config in enumerate(cluster_of(2))
-    ]
+    members = [launch("--", *MEMBER, TF_CONFIG=config, DTJ_RESTART_SCOPE=scope) for config in cluster_of(2)]
     for member in members:
         member.wait_for("^run 0$")
     members[0].send(signal.SIGUSR1)
@@ -258,10 +228,7 @@ def test_while_it_holds_it_stops_when_asked_to_and_where_all_start_again_it_does
 
 def test_restarts_are_limited_where_there_is_no_progress(launch: Launch) -> None:
     fails = (sys.executable, "-c", "import os; print('run', os.environ['DTJ_RESTARTS_IN_PLACE']); os._exit(75)")
-    members = [
-        launch(f"worker-{i}", "--max-restarts-in-place=2", "--", *fails, TF_CONFIG=config)
-        for i, config in enumerate(cluster_of(2))
-    ]
+    members = [launch("--max-restarts-in-place=2", "--", *fails, TF_CONFIG=config) for config in cluster_of(2)]
     assert [member.wait() for member in members] == [75, 75]
     # Who met the other's next start for this one is one behind, and finds nobody there for its last.
     runs = sorted(member.out.read_text() for member in members)
@@ -272,8 +239,8 @@ def test_restarts_are_limited_where_there_is_no_progress(launch: Launch) -> None
 def test_sets_of_texts_have_the_same_order_on_all_tasks_unless_the_user_says_otherwise(launch: Launch) -> None:
     shows = (sys.executable, "-c", "import os; print(os.environ.get('PYTHONHASHSEED'))")
     members = [
-        launch(f"worker-{i}", "--", *shows, TF_CONFIG=config, **{"PYTHONHASHSEED": seed} if seed else {})
-        for (i, config), seed in zip(enumerate(cluster_of(2)), ("", "random"), strict=True)
+        launch("--", *shows, TF_CONFIG=config, **{"PYTHONHASHSEED": seed} if seed else {})
+        for config, seed in zip(cluster_of(2), ("", "random"), strict=True)
     ]
     assert [member.wait() for member in members] == [0, 0]
     assert [member.out.read_text() for member in members] == ["0\n", "random\n"]
@@ -293,7 +260,7 @@ def test_what_is_preloaded_is_imported_once_for_all_starts(launch: Launch, tmp_p
     (tmp_path / "heavy.py").write_text(HEAVY)
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ("--own-gate", "--preload=heavy", "--module=program", "--", "--epochs=3")
-    member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
+    member = launch(*options, TF_CONFIG=cluster_of(2)[0])
     for number in (1, 2):
         member.wait_for(r"^forked \['--epochs=3'\]$", times=number)
         member.send(signal.SIGUSR1)
@@ -314,7 +281,7 @@ def test_a_preloaded_program_that_leaves_an_idle_thread_pool_ends_as_a_python_of
         "print('computed', heavy.pool.submit(int).result(), flush=True)\n"
     )
     options = ("--own-gate", "--preload=heavy", "--module=program", "--")
-    member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
+    member = launch(*options, TF_CONFIG=cluster_of(2)[0])
     assert member.wait() == 0
     member.wait_for("^computed 0$")
 
@@ -325,7 +292,7 @@ def test_a_preload_that_fails_is_reported_and_each_start_is_a_process_of_its_own
     (tmp_path / "heavy.py").write_text(HEAVY)
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ("--own-gate", "--preload=heavy,no_such_thing", "--module=program", "--", "x")
-    member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
+    member = launch(*options, TF_CONFIG=cluster_of(2)[0])
     member.wait_for(
         r"^dtj-launch: warning: --preload failed, so each start imports again: ModuleNotFoundError: .*'no_such_thing'"
     )
@@ -343,7 +310,7 @@ def test_a_server_and_who_is_alone_start_without_what_they_do_not_need(
     cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
     config = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
     options = ("--own-gate", "--preload=heavy", "--module=program", "--")
-    server, alone = launch("server", *options, TF_CONFIG=config), launch("alone", *options)
+    server, alone = launch(*options, TF_CONFIG=config), launch(*options)
     assert (server.wait(), alone.wait()) == (0, 0)
     assert server.output == alone.output == "runs\n"
 
@@ -365,7 +332,7 @@ def test_arguments_are_checked_before_anything_that_takes_time(
         "if __name__ == '__main__': print('run')\n"
     )
     options = ("--own-gate", "--preload=heavy", "--check=program:check", "--module=program", "--", argument)
-    member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
+    member = launch(*options, TF_CONFIG=cluster_of(2)[0])
     assert member.wait() == code
     assert member.output == printed
 

@@ -32,8 +32,12 @@ def environ_of(listed: Any = TWO, *, role: Any = "worker", index: Any = 0, **var
         ({"TF_CONFIG": "{"}, "TF_CONFIG={: not JSON"),
         ({"TF_CONFIG": "[]"}, "TF_CONFIG=[]: not a JSON object"),
         (environ_of([]), "TF_CONFIG: cluster is [], not an object"),
+        ({"TF_CONFIG": '{"task": 1}'}, "TF_CONFIG: task is 1, not an object"),
         (environ_of({"worker": "a:1"}), "TF_CONFIG: cluster.worker is a:1, not a list"),
-        (environ_of({"worker": ["a:0"]}), "TF_CONFIG: cluster.worker[0] is a:0, not host:port"),
+        *(
+            (environ_of({"worker": ["a:1", text]}), f"TF_CONFIG: cluster.worker[1] is {text}, not host:port")
+            for text in ("a:0", "a:", ":1", "nowhere")
+        ),
         (environ_of({"worker": ["a:\u00b2"]}), "TF_CONFIG: cluster.worker[0] is a:\u00b2, not host:port"),
         (environ_of(index=2), "TF_CONFIG: task is worker 2, but cluster lists no such task"),
         (environ_of(index=-1), "task index -1: not a whole number"),

@@ -5,7 +5,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -25,6 +28,18 @@ def started(tmp_path: Path, code: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+@contextmanager
+def listening(
+    tmp_path: Path, code: str, number: int = signal.SIGTERM
+) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """Such a process that has said that it is ready, and then got a signal; and what it says afterwards."""
+    with started(tmp_path, code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        yield process, process.stdout
 
 
 def finished(tmp_path: Path, code: str) -> tuple[int, str]:
@@ -62,17 +77,19 @@ def test_each_end_has_its_exit_code_and_its_last_words(
     assert (written.read_text() if written.exists() else None) == (words and f"{words}\n")
 
 
+TRACED = 'in user code:\\n\\n    File "/x/train.py", line 8, in step  *\\n        add()\\n\\n    ValueError: 4 and 5\\n'
 ERRORS = {
-    "a place in a module": ("raise KeyError('rate')", "KeyError: 'rate'"),
-    "several lines": ("raise TypeError('elements of {\\nof type\\n}')", "TypeError: elements of {\nof type\n}"),
-    "many lines": ("raise TypeError('\\n'.join('abcdefghij'))", "TypeError: a\nb\nc\nd\n...\ng\nh\ni\nj"),
+    "a place in a module": ("KeyError('rate')", "user.py:2: KeyError: 'rate'"),
+    "several lines": ("TypeError('elements of {\\nof type\\n}')", "user.py:2: TypeError: elements of {\nof type\n}"),
+    "many lines": ("TypeError('\\n'.join('abcdefghij'))", "user.py:2: TypeError: a\nb\nc\nd\n...\ng\nh\ni\nj"),
+    "a traced function, whose place the message has": (f"ValueError('{TRACED}')", "train.py:8: ValueError: 4 and 5"),
 }
 
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_an_error_names_its_place_in_the_code_of_the_user_first(tmp_path: Path, name: str) -> None:
-    raising, words = ERRORS[name]
-    (tmp_path / "user.py").write_text(f"def train():\n    {raising}\n")
+    raised, words = ERRORS[name]
+    (tmp_path / "user.py").write_text(f"def train():\n    raise {raised}\n")
     code = f"""
         import sys
         from dtj_trainer.process.ending import ProcessEnd
@@ -82,24 +99,7 @@ def test_an_error_names_its_place_in_the_code_of_the_user_first(tmp_path: Path, 
             user.train()
         """
     assert finished(tmp_path, code)[0] == 1
-    assert (tmp_path / "words").read_text() == f"user.py:2: {words}\n"
-
-
-def test_an_error_of_a_traced_function_names_the_place_that_its_message_has(tmp_path: Path) -> None:
-    message = (
-        'in user code:\\n\\n    File "/x/train.py", line 8, in step  *\\n        add()\\n\\n    ValueError: 4 and 5\\n'
-    )
-    (tmp_path / "user.py").write_text(f"def train():\n    raise ValueError('{message}')\n")
-    code = f"""
-        import sys
-        from dtj_trainer.process.ending import ProcessEnd
-        sys.path.insert(0, {str(tmp_path)!r})
-        with ProcessEnd():
-            import user
-            user.train()
-        """
-    finished(tmp_path, code)
-    assert (tmp_path / "words").read_text() == "train.py:8: ValueError: 4 and 5\n"
+    assert (tmp_path / "words").read_text() == f"{words}\n"
 
 
 def test_coming_to_the_end_is_success(tmp_path: Path) -> None:
@@ -116,6 +116,7 @@ LISTENING = """
     termination = Termination(leave=leave)
     termination.listen()
     termination.saves = {saves}
+    {more}
     print("ready", flush=True)
     while not termination.requested:
         time.sleep(0.01)
@@ -124,34 +125,23 @@ LISTENING = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_at_once_what_has_nothing_to_save(tmp_path: Path, number: int) -> None:
-    with started(tmp_path, LISTENING.format(saves=False)) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(number)
+OVER_OURS = "import signal; signal.signal(signal.SIGTERM, lambda *_: None)"
+
+
+@pytest.mark.parametrize(
+    ("number", "more"), [(signal.SIGTERM, "pass"), (signal.SIGINT, "pass"), (signal.SIGTERM, OVER_OURS)]
+)
+def test_a_signal_ends_at_once_what_has_nothing_to_save_also_behind_another_handler(
+    tmp_path: Path, number: int, more: str
+) -> None:
+    with listening(tmp_path, LISTENING.format(saves=False, more=more), number) as (process, _):
         assert process.wait(PATIENCE_SECONDS) == ExitCode.TERMINATED
 
 
 def test_a_signal_is_a_request_while_there_is_something_to_save_and_the_second_is_none(tmp_path: Path) -> None:
-    with started(tmp_path, LISTENING.format(saves=True)) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
-        printed = {process.stdout.readline(), process.stdout.readline()}  # two threads: in either order
+    with listening(tmp_path, LISTENING.format(saves=True, more="pass")) as (process, output):
+        printed = {output.readline(), output.readline()}  # two threads: in either order
         assert printed == {"SIGTERM: saving a checkpoint, then leaving\n", "asked\n"}
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_SECONDS) == ExitCode.TERMINATED
-
-
-def test_another_handler_put_over_ours_does_not_swallow_the_signal(tmp_path: Path) -> None:
-    code = LISTENING.format(saves=False).replace(
-        'print("ready", flush=True)',
-        "import signal; signal.signal(signal.SIGTERM, lambda *_: None); print('ready', flush=True)",
-    )
-    with started(tmp_path, code) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == ExitCode.TERMINATED
 
@@ -185,11 +175,8 @@ OPEN = """
     ids=["alone", "a handler of the script's", "a pipe of the script's", "a handler of TensorFlow's"],
 )
 def test_a_script_hears_signals_as_under_python(tmp_path: Path, body: str, code: int, printed: str) -> None:
-    with started(tmp_path, OPEN.format(body=body)) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.read() == printed
+    with listening(tmp_path, OPEN.format(body=body)) as (process, output):
+        assert output.read() == printed
         assert process.wait(PATIENCE_SECONDS) == code
 
 

@@ -41,10 +41,6 @@ class TestFormats:
         with pytest.raises(ValueError, match="this trainer knows SavedModel, TFLite, TensorFlowJS"):
             export_formats.parse(text)
 
-    def test_tensorflow_js_is_refused_where_its_converter_is_not_installed(self) -> None:
-        with pytest.raises(ValueError, match="needs the package tensorflowjs, which is not installed here; build the"):
-            export_formats.parse("SavedModel,TensorFlowJS")
-
     def test_tensorflow_js_is_accepted_where_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "tensorflowjs").mkdir()
         (tmp_path / "tensorflowjs" / "__init__.py").write_text("raise AssertionError('imported too early')")
@@ -93,18 +89,6 @@ class TestABundle:
             read = json.loads(words)
             assert read["export"] == bundle.document()
             assert (read["progress"]["step"], read["progress"].get("metrics")) == (7, left)
-
-    def test_it_is_in_the_document_of_the_status_port(self) -> None:
-        bundle = Bundle(path="/e/1", formats=("SavedModel",), size=3, digest="sha256:0")
-        board = ProgressStore()
-        assert "export" not in board.document()
-        board.update(export=bundle.document())
-        assert board.document()["export"] == {
-            "path": "/e/1",
-            "formats": ["SavedModel"],
-            "size": 3,
-            "digest": "sha256:0",
-        }
 
 
 class TestDrafts:
@@ -171,19 +155,18 @@ class TestAConverterThatFails:
         )
         assert failed.value.exit_code == 1
 
-    def test_is_recognized_by_the_last_line_of_its_traceback(self, plays: Callable[[str], None]) -> None:
-        plays("printf 'Traceback\\n  here\\nKeyError: 5\\n' >&2; exit 1")
-        with pytest.raises(ConversionFailed, match="export as TFLite: KeyError: 5; "):
-            conversion.add("TFLite", Path("/e/1"))
-
-    def test_is_recognized_by_the_signal_that_ended_it(self, plays: Callable[[str], None]) -> None:
-        plays("kill -9 $$")
-        with pytest.raises(ConversionFailed, match=r"was ended by signal 9 \(the kernel kills so when memory runs out"):
-            conversion.add("TFLite", Path("/e/1"))
-
-    def test_is_recognized_by_its_exit_code_where_there_is_nothing_else(self, plays: Callable[[str], None]) -> None:
-        plays("exit 3")
-        with pytest.raises(ConversionFailed, match="the converter exited with code 3"):
+    @pytest.mark.parametrize(
+        ("script", "words"),
+        [
+            ("printf 'Traceback\\n  here\\nKeyError: 5\\n' >&2; exit 1", "export as TFLite: KeyError: 5; "),
+            ("kill -9 $$", r"was ended by signal 9 \(the kernel kills so when memory runs out"),
+            ("exit 3", "the converter exited with code 3"),
+        ],
+        ids=["last line of its traceback", "signal", "exit code"],
+    )
+    def test_is_recognized_by_how_it_ended(self, plays: Callable[[str], None], script: str, words: str) -> None:
+        plays(script)
+        with pytest.raises(ConversionFailed, match=words):
             conversion.add("TFLite", Path("/e/1"))
 
     def test_is_not_waited_for_without_end_and_leaves_no_draft(

@@ -1,6 +1,5 @@
 """The mark by which a worker of a pipeline says that it was asked to stop, on a machine that others use, too."""
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -37,20 +36,4 @@ def test_a_directory_that_others_may_write_to_is_refused_in_one_line_with_the_re
     mark.parent.mkdir()
     mark.parent.chmod(0o777)
     with pytest.raises(UsageError, match=rf"^{mark.parent}: cannot be used .*; set TMPDIR to a directory of your own$"):
-        prepare_mark(mark)
-
-
-def test_a_link_in_its_place_is_not_followed(shared_directory: Path) -> None:
-    mark = leaving_mark(HERE, job_uid="")
-    (shared_directory / "elsewhere").mkdir(0o700)
-    mark.parent.symlink_to(shared_directory / "elsewhere")
-    with pytest.raises(UsageError, match="cannot be used"):
-        prepare_mark(mark)
-
-
-def test_somebody_elses_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = leaving_mark(HERE, job_uid="6f0a")
-    mark.parent.mkdir(0o700)
-    monkeypatch.setattr(os, "geteuid", lambda: mark.parent.stat().st_uid + 1)
-    with pytest.raises(UsageError, match="cannot be used"):
         prepare_mark(mark)

@@ -1,6 +1,8 @@
-"""Progress: the line, the document, the rates, and the schedule of the trainer, without TensorFlow."""
+"""Progress: the line, the document, the rates, the schedule and the start of the trainer, without TensorFlow."""
 
 import json
+import re
+import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
@@ -12,6 +14,7 @@ from dtj_launch.progress import Meter, Phase, Progress, ProgressStore
 from dtj_launch.status_server import serve_status
 from dtj_trainer.periodic import ComputeTimer, Every, EverySteps
 from dtj_trainer.process.environment import cpu_limit, set_threads
+from dtj_trainer.process.task_context import Startup
 from dtj_trainer.progress_line import progress_line, short_number, short_time
 from dtj_trainer.training.stepping import steps_within
 from log_lines import log_lines
@@ -232,3 +235,22 @@ def test_more_operations_run_at_a_time_than_the_cluster_has_tasks(workers: int, 
     environ["TF_NUM_INTEROP_THREADS"] = "3"
     set_threads(environ)
     assert environ["TF_NUM_INTEROP_THREADS"] == "3"
+
+
+def test_each_part_of_the_start_is_reported_with_the_seconds_that_it_took() -> None:
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    moments = iter([now + 2.0, now + 2.5])
+    startup = Startup(clock=lambda: next(moments))
+    startup.lap("import")
+    startup.lap("gate")
+    found = re.fullmatch(r"start [\d.]+ s: import ([\d.]+), gate 0\.5", startup.summary())
+    assert found is not None, startup.summary()
+    assert float(found[1]) >= 2.0  # the process began before the stopwatch was made
+
+
+def test_the_whole_is_the_time_since_the_process_began() -> None:
+    startup = Startup()
+    startup.lap("all")
+    whole, part = re.findall(r"[\d.]+", startup.summary())
+    assert whole == part
+    assert float(whole) > 0
