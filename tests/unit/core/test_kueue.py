@@ -9,7 +9,7 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import ReadClusterQueue, ReadFlavors
+from dtj.core.actions import ReadClusterQueue, ReadFlavors, RequeueAfter
 from dtj.core.observed import Flavor, Phase
 from support.gang_worlds import KUEUE, admit, admitted, kueue_condition, workload_conditions, world
 from world import World
@@ -180,6 +180,7 @@ class TestKueue:
         story.settle()
         story.settle()
         assert len(story.taken(ReadClusterQueue)) == 1
+        assert RequeueAfter(60.0) in story.step()
         assert self.message(story) == f"Kueue: ClusterQueue all is inactive: {why}: {remedy}"
         story.queue_words = "Can't admit new workloads: references missing ResourceFlavor(s): l4."
         story.wait(60)

@@ -11,6 +11,7 @@ from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import object_at
 from dtj.api.names import Condition, Reason
+from dtj.core.observed import GangsFound
 from support.gang_worlds import KUEUE, admit, evict
 from world import World, live
 
@@ -92,6 +93,15 @@ def test_a_job_that_has_not_begun_is_not_queued_by_labels_that_cannot_be_followe
     world.settle()
     assert world.is_true(Condition.INVALID)
     assert world.gang is None
+
+
+def test_a_job_that_waits_keeps_its_place_while_the_operator_lacks_rights() -> None:
+    world = World(made(runPolicy=QUEUE), installed=(KUEUE,))
+    world.settle()
+    world.gangs = GangsFound((), world.now, denied=(KUEUE,))
+    world.settle()
+    assert world.condition(Condition.INVALID).reason == Reason.GANG_UNAVAILABLE
+    assert world.gang is not None
 
 
 @pytest.mark.parametrize("phase", ["queued", "admitted"])

@@ -111,6 +111,13 @@ class TestManager:
         story.job = edited(story.job, ttl_seconds_after_finished=0)
         assert story.step() == (DeleteJob(),)
 
+    def test_the_pods_of_an_admitted_job_are_made_by_the_profiles_of_the_worker_cluster(self) -> None:
+        story = running()
+        assert story.gang is not None
+        story.gang = replace(story.gang, pods="others")
+        story.settle()
+        assert not story.taken(DeleteGang)
+
     def test_why_the_queue_is_inactive_is_asked(self) -> None:
         story = manager()
         story.queue_words = "Can't admit new workloads: references inactive AdmissionCheck(s): multikueue."
@@ -180,6 +187,22 @@ class TestWorker:
         assert workload_conditions(story)["Finished"] == "True/OutOfSync"
         assert not story.taken(DeleteGang)
         assert not story.pods
+
+    def test_the_pods_are_made_by_the_profiles_of_this_cluster(self) -> None:
+        story = worker()
+        assert story.gang is not None
+        story.gang = replace(story.gang, pods="others")
+        story.settle()
+        assert len(story.pods) == 3
+
+    def test_the_workload_of_an_invalid_copy_is_left_to_multikueue(self) -> None:
+        story = worker()
+        assert story.gang is not None
+        story.gang = replace(story.gang, owner_uid=story.job.uid, status={})
+        story.job = replace(story.job, labels={kueue.MAX_EXECUTION_SECONDS: "soon"})
+        story.settle()
+        assert story.is_true(Condition.INVALID)
+        assert not story.taken(DeleteGang)
 
     def test_completed_pods_keep_their_quota(self) -> None:
         story = worker()

@@ -8,6 +8,7 @@ import pytest
 
 from builders import job
 from dtj.api.json import JsonObject, dig
+from dtj.api.kueue import TOPOLOGY_UNCONSTRAINED
 from dtj.api.profiles import Profile
 from dtj.core.observed import Flavor
 from support.gang_worlds import KUEUE, admit, evict
@@ -87,13 +88,23 @@ def test_a_job_that_is_evicted_waits_as_long_as_its_pods_are_the_same() -> None:
     assert len(story.gang_manifests) == 1
 
 
-def test_a_template_that_was_replaced_unseen_is_asked_for() -> None:
+TRAINER: JsonObject = {"name": "trainer", "image": "example/trainer:1"}
+TEMPLATES: dict[str, JsonObject] = {
+    "requests": {"spec": {"containers": [{**TRAINER, "resources": {"requests": {"cpu": "4"}}}]}},
+    "affinity": {"spec": {"containers": [TRAINER], "affinity": {"nodeAffinity": {}}}},
+    "topology": {"metadata": {"annotations": {TOPOLOGY_UNCONSTRAINED: "true"}}, "spec": {"containers": [TRAINER]}},
+    "image": {"spec": {"containers": [{**TRAINER, "image": "example/trainer:2"}]}},
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_that_was_replaced_unseen_is_asked_for_if_kueue_reads_what_changed(template: str) -> None:
     story = queued()
-    template: JsonObject = {"spec": {"containers": [{"name": "trainer", "resources": {"requests": {"cpu": "4"}}}]}}
-    changed = job(roles={"worker": 3}, runPolicy=QUEUE, template=template)
+    accelerator = {"profile": "pool", "count": 1}
+    changed = job(roles={"worker": 3}, runPolicy=QUEUE, accelerator=accelerator, template=TEMPLATES[template])
     story.job = replace(story.job, spec=changed.spec, raw_spec=changed.raw_spec, generation=4)
     story.settle()
-    assert dig(asked(story), "containers", 0, "resources", "requests", "cpu") == "4"
+    assert len(story.gang_manifests) == (1 if template == "image" else 2)
 
 
 def test_the_workload_of_an_earlier_operator_is_kept() -> None:
