@@ -137,10 +137,7 @@ class TestWhatItRenders:
     @pytest.mark.parametrize("mode", MODES)
     def test_the_operator_knows_each_option_that_it_is_given(self, helm: Helm, mode: str) -> None:
         known = {option for parameter in main.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        (deployment,) = of_kind(helm.objects(MODES[mode]), "Deployment")
-        arguments = dig(deployment, "spec", "template", "spec", "containers", 0, "args")
-        assert isinstance(arguments, list)
-        assert {str(argument).partition("=")[0] for argument in arguments} <= known
+        assert {argument.partition("=")[0] for argument in _arguments(helm.objects(MODES[mode]))} <= known
 
     def test_the_operator_reads_who_may_connect_to_jobs_as_it_is_given(self, helm: Helm) -> None:
         given = [argument.removeprefix("--network-policies=") for argument in _arguments(helm.objects(EVERYTHING))]
@@ -214,6 +211,10 @@ class TestWhatItRefuses:
                 {"metrics": {"enabled": False}, "alerts": {"enabled": True}},
                 "set metrics.enabled to true, or alerts.enabled to false",
             ),
+            ({"shards": 0}, "minimum: got 0, want 1"),
+            ({"shards": 101}, "maximum: got 101, want 100"),
+            ({"shards": 2, "replicas": 1, "leaderElection": {"enabled": False}}, "set shards to 1"),
+            ({"shards": 3, "namespaces": ["a", "b"]}, "set at most as many shards as namespaces"),
         ],
         ids=lambda value: "" if isinstance(value, str) else json.dumps(value),
     )
@@ -256,6 +257,13 @@ class TestRights:
         assert granted(rule for rule in rules if rule not in named) == {
             Granted("coordination.k8s.io", "leases", "create")
         }
+
+    def test_shards_give_each_replica_their_number_and_the_right_to_a_lease_each(self, helm: Helm) -> None:
+        bodies = helm.objects({"replicas": 3, "shards": 3})
+        assert "--shards=3" in _arguments(bodies)
+        assert dig(of_kind(bodies, "Deployment")[0], "spec", "strategy", "type") == "Recreate"
+        (leases,) = [names for rule in operator_rules(bodies)["dtj-system"] if (names := rule.get("resourceNames"))]
+        assert leases == ["dtj", "dtj-1", "dtj-2"]
 
     def test_without_an_election_it_has_no_right_to_leases(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects({"leaderElection": {"enabled": False}, "replicas": 1}))
@@ -312,13 +320,10 @@ class TestTheOperatorUnderTheRenderedRights:
         self, installed: tuple[list[JsonObject], JobWorld], tmp_path: Path
     ) -> None:
         bodies, world = installed
-        (deployment,) = of_kind(bodies, "Deployment")
-        arguments = dig(deployment, "spec", "template", "spec", "containers", 0, "args")
-        assert isinstance(arguments, list)
         mark = world.plane.audit.mark()
         process = OperatorProcess(
             _service_account(world, folder=tmp_path),
-            *(str(argument) for argument in arguments if "-port" not in str(argument)),
+            *(argument for argument in _arguments(bodies) if "-port" not in argument),
             log=tmp_path / "operator.log",
         )
         with process:

@@ -14,7 +14,7 @@ from builders import manifest
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
 from support import gang_schedulers
-from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
+from support.gang_schedulers import KUEUE, Groups
 from support.job_world import JobWorld
 from support.waiting import eventually
 
@@ -37,83 +37,29 @@ def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(world: Job
     assert world.job().status.restarts.total == 0
 
 
-class TestPodGroupsOfOthers:
-    @pytest.mark.parametrize(("gang", "version"), [("Volcano", VOLCANO), ("Coscheduling", COSCHEDULING)])
-    def test_the_group_is_there_before_the_pods_and_gone_when_the_job_has_ended(
-        self, world: JobWorld, gang: str, version: str
-    ) -> None:
-        gang_schedulers.install(world.plane)
-        groups = Groups(world, version, "podgroups")
-        world.begin(runPolicy={"scheduling": {"gang": gang}})
-        group = groups.await_one()
-        assert dig(group, "spec", "minMember") == 2
-        first = min(str(dig(pod, "metadata", "creationTimestamp")) for pod in world.pods().values())
-        assert str(dig(group, "metadata", "creationTimestamp")) <= first
-        world.run_pods()
-        world.await_state("Running")
-        world.end_pod("digits-worker-0", exit_code=0)
-        world.await_state("Succeeded")
-        groups.await_none()
+def test_a_flavor_that_the_operator_may_not_read_is_reported_in_the_status(world: JobWorld) -> None:
+    """This operator has rights in its namespace only, and flavors belong to the cluster."""
+    gang_schedulers.install(world.plane)
+    priority: JsonObject = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 1000,
+    }
+    world.plane.apply(priority)
+    scheduling = {"gang": "Kueue", "queue": "team-a", "priorityClassName": "urgent"}
+    world.apply(manifest(roles={"worker": 1}, runPolicy={"scheduling": scheduling}))
+    workloads = Groups(world, KUEUE, "workloads")
+    workload = workloads.await_one()
+    (pod_set,) = objects(dig(workload, "spec", "podSets"))
+    assert (pod_set["name"], pod_set["count"]) == ("worker", 1)
+    assert dig(workload, "spec", "queueName") == "team-a"
+    assert dig(workload, "spec", "priority") == 1000, "what the cluster makes of the class's name"
+    workloads.admit(flavor="spot")
 
+    def is_reported() -> None:
+        condition = world.condition(Condition.PODS_READY)
+        assert condition.message.startswith("resourceflavor spot: ")
 
-class TestKueue:
-    def submit(self, world: JobWorld) -> Groups:
-        gang_schedulers.install(world.plane)
-        priority: JsonObject = {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": "urgent"},
-            "value": 1000,
-        }
-        world.plane.apply(priority)
-        scheduling = {"gang": "Kueue", "queue": "team-a", "priorityClassName": "urgent"}
-        world.apply(manifest(roles={"worker": 1}, runPolicy={"scheduling": scheduling}))
-        workloads = Groups(world, KUEUE, "workloads")
-        workload = workloads.await_one()
-        (pod_set,) = objects(dig(workload, "spec", "podSets"))
-        assert (pod_set["name"], pod_set["count"]) == ("worker", 1)
-        assert dig(workload, "spec", "queueName") == "team-a"
-        assert dig(workload, "spec", "priority") == 1000, "what the cluster makes of the class's name"
-        return workloads
-
-    def test_a_job_waits_runs_is_evicted_and_goes_on(self, world: JobWorld) -> None:
-        workloads = self.submit(world)
-        world.await_state("Suspended")
-        assert world.pods() == {}
-        workloads.admit()
-        world.await_running("worker-0")
-        workloads.evict(message="preempted by a job of higher priority")
-        world.await_pods([])
-        world.await_state("Suspended")
-        condition = world.condition(Condition.SUSPENDED)
-        assert condition.message == "Kueue: preempted by a job of higher priority"
-
-        def given_back() -> None:
-            workload = workloads.await_one()
-            assert dig(workload, "status", "admission") is None
-            found = {str(c["type"]): c["status"] for c in objects(dig(workload, "status", "conditions"))}
-            assert (found["QuotaReserved"], found["Requeued"]) == ("False", "True")
-
-        eventually(given_back)
-        workloads.admit()
-        world.await_running("worker-0-r1")
-        world.end_pod("digits-worker-0-r1", exit_code=0)
-        assert world.await_state("Succeeded").status.restarts.total == 0
-
-        def finished() -> None:
-            conditions = objects(dig(workloads.await_one(), "status", "conditions"))
-            assert [c["reason"] for c in conditions if c["type"] == "Finished"] == ["Succeeded"]
-
-        eventually(finished)
-
-    def test_a_flavor_that_the_operator_may_not_read_is_reported_in_the_status(self, world: JobWorld) -> None:
-        """This operator has rights in its namespace only, and flavors belong to the cluster."""
-        workloads = self.submit(world)
-        workloads.admit(flavor="spot")
-
-        def is_reported() -> None:
-            condition = world.condition(Condition.PODS_READY)
-            assert condition.message.startswith("resourceflavor spot: ")
-
-        eventually(is_reported)
-        assert world.pods() == {}
+    eventually(is_reported)
+    assert world.pods() == {}
