@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -30,47 +29,16 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
     return printed[0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environ", "line"),
-    [
-        (
-            ["--task=poetry"],
-            {},
-            "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification, text-classification, "
-            "tabular-regression, tabular-classification",
-        ),
-        (
-            ["--dataset=letters"],
-            {},
-            "dtj_trainer: --dataset=letters: no data set of task image-classification; this trainer knows digits",
-        ),
-        (
-            ["--export-formats=SavedModel,ONNX"],
-            {},
-            "dtj_trainer: --export-formats=SavedModel,ONNX: 'ONNX' is not a model format; "
-            "this trainer knows SavedModel, TFLite, TensorFlowJS",
-        ),
-        (
-            [],
-            {"DTJ_EXPORT_FORMATS": "SavedModel,TensorFlowJS"},
-            "dtj_trainer: DTJ_EXPORT_FORMATS=SavedModel,TensorFlowJS: TensorFlowJS needs the package tensorflowjs, "
-            "which is not installed here; build the trainer's image with --build-arg TFJS=1, or leave the format out "
-            "(docs/export.md)",
-        ),
-        (["--epochs=none"], {}, "dtj_trainer: --epochs=none: give a whole number of at least 1"),
-        (
-            [],
-            {"DTJ_STRATEGY": "Multi"},
-            "dtj_trainer: DTJ_STRATEGY=Multi: no such strategy; this trainer knows "
-            "OneDevice, Mirrored, CentralStorage, MultiWorkerMirrored, ParameterServer, TPU, Pipeline",
-        ),
-    ],
-    ids=["task", "dataset", "format", "converter", "number", "strategy"],
-)
-def test_a_bad_argument_is_one_line(
-    tmp_path: Path, arguments: list[str], environ: Mapping[str, str], line: str
-) -> None:
-    assert refused(tmp_path, *arguments, **environ) == line
+def test_a_bad_argument_or_variable_is_one_line(tmp_path: Path) -> None:
+    assert refused(tmp_path, "--task=poetry") == (
+        "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification, text-classification, "
+        "tabular-regression, tabular-classification"
+    )
+    assert refused(tmp_path, DTJ_EXPORT_FORMATS="SavedModel,TensorFlowJS") == (
+        "dtj_trainer: DTJ_EXPORT_FORMATS=SavedModel,TensorFlowJS: TensorFlowJS needs the package tensorflowjs, "
+        "which is not installed here; build the trainer's image with --build-arg TFJS=1, or leave the format out "
+        "(docs/export.md)"
+    )
 
 
 @pytest.mark.parametrize(
