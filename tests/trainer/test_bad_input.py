@@ -29,8 +29,16 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
     return printed[0]
 
 
-def test_a_bad_argument_is_one_line(tmp_path: Path) -> None:
-    assert refused(tmp_path, "--epochs=none") == "dtj_trainer: --epochs=none: give a whole number of at least 1"
+def test_a_bad_argument_or_variable_is_one_line(tmp_path: Path) -> None:
+    assert refused(tmp_path, "--task=poetry") == (
+        "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification, text-classification, "
+        "tabular-regression, tabular-classification"
+    )
+    assert refused(tmp_path, DTJ_EXPORT_FORMATS="SavedModel,TensorFlowJS") == (
+        "dtj_trainer: DTJ_EXPORT_FORMATS=SavedModel,TensorFlowJS: TensorFlowJS needs the package tensorflowjs, "
+        "which is not installed here; build the trainer's image with --build-arg TFJS=1, or leave the format out "
+        "(docs/export.md)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,9 @@ MINE = f"""
     def model():
         # The workers also wait for each other in the middle of the model.
         layers = [keras.layers.Dense(16, "relu"), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
-        return keras.Sequential([keras.Input((4,)), *layers])
+        made = keras.Sequential([keras.Input((4,)), *layers])
+        made.compile("adam", "mean_squared_error")
+        return made
 
     def dataset(rows, examples):
         shapes = tf.TensorSpec((4,)), tf.TensorSpec((1,))
@@ -78,8 +80,7 @@ LOOP = f"""
             step()
 """
 
-OWN = ("--model=mine:model", "--loss=mean_squared_error", "--epochs=100000", "--batch-size=16", "--no-shuffle",
-       "--steps-per-call=1")  # fmt: skip
+OWN = ("--model=mine:model", "--epochs=100000", "--batch-size=16", "--no-shuffle", "--steps-per-call=1")
 WAYS = {
     "its data": (*OWN, "--data=mine:slow_data"),
     "its own loop": ("--script=loop.py",),

@@ -105,6 +105,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
     ("argv", "environ", "printed"),
     [
         (["--epochs=0"], {}, "--epochs=0: give a whole number of at least 1"),
+        (["--epochs=none"], {}, "--epochs=none: give a whole number of at least 1"),
         (["--learning-rate=nan"], {}, "--learning-rate=nan: give a number above 0"),
         (["--epoch=5"], {}, "unrecognized arguments: --epoch; see --help"),
         (["--token", "hidden", "--key=hidden"], {}, "unrecognized arguments: --token --key; see --help"),
@@ -113,7 +114,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["train"], {}, "unrecognized arguments: train; see --help"),
         *(
             ([f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
-            for flag in ("--data-dir", "--checkpoint-dir", "--export-dir", "--log-dir", "--store-cache", "--loss")
+            for flag in ("--data-dir", "--checkpoint-dir", "--export-dir", "--log-dir", "--store-cache")
         ),
         *(
             (["--data-dir=d", f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
