@@ -47,7 +47,7 @@ STEPS_PER_CALL = 20
 FIRST_GUESS = 200
 TASK = image_classification(Arrays(digits()), keras)
 DATA = TASK.data
-FACTORY = ModelFactory("--task=image-classification", TASK.build, DATA)
+FACTORY = ModelFactory("--task=image-classification", TASK.build, DATA, loss=None)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ DATA = Arrays(digits())
 @cache
 def factory() -> ModelFactory:
     """Of the model for digits. To make it runs TensorFlow, which has to know its devices before."""
-    return ModelFactory("--task=image-classification", image_classification(DATA, keras).build, DATA)
+    return ModelFactory("--task=image-classification", image_classification(DATA, keras).build, DATA, loss=None)
 
 
 def adam() -> Any:

@@ -28,7 +28,7 @@ def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
 
     examples = tf.data.Dataset.from_tensors((tf.zeros((2, 1)), tf.zeros((2, 1))))
     data: Any = SimpleNamespace(name="points", input_spec=examples.element_spec[0], validation=lambda batch: examples)
-    factory = ModelFactory(Name(flag="--model", module="mine", function="model"), build, data)
+    factory = ModelFactory(Name(flag="--model", module="mine", function="model"), build, data, loss=None)
     compute_metrics = tf.function(
         lambda outputs: factory.compute_metrics(outputs, tf.constant([0.0]))["loss"], autograph=False
     )

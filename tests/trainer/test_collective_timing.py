@@ -29,9 +29,7 @@ MINE = f"""
     def model():
         # The workers also wait for each other in the middle of the model.
         layers = [keras.layers.Dense(16, "relu"), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
-        made = keras.Sequential([keras.Input((4,)), *layers])
-        made.compile("adam", "mean_squared_error")
-        return made
+        return keras.Sequential([keras.Input((4,)), *layers])
 
     def dataset(rows, examples):
         shapes = tf.TensorSpec((4,)), tf.TensorSpec((1,))
@@ -80,7 +78,8 @@ LOOP = f"""
             step()
 """
 
-OWN = ("--model=mine:model", "--epochs=100000", "--batch-size=16", "--no-shuffle", "--steps-per-call=1")
+OWN = ("--model=mine:model", "--loss=mean_squared_error", "--epochs=100000", "--batch-size=16", "--no-shuffle",
+       "--steps-per-call=1")  # fmt: skip
 WAYS = {
     "its data": (*OWN, "--data=mine:slow_data"),
     "its own loop": ("--script=loop.py",),

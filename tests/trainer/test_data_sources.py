@@ -9,12 +9,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.sharding import Share
-from dtj_trainer.data.source import Source
-from dtj_trainer.errors import UsageError
-from dtj_trainer.problem import prepare
 from trainer.data_files import FORMATS, example, numbers_of, opened, picture, taken, write
 
 SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", "memory")]
@@ -123,36 +119,6 @@ def test_columns_can_be_chosen_and_numbers_be_predicted(tmp_path: Path) -> None:
     inputs, labels = next(iter(source.batches(batch=10, seed=0)))
     assert labels.dtype == tf.float32
     assert (inputs[:, 0] == labels * 8).numpy().all()
-
-
-MODELS = """
-import keras
-
-def build(*, loss):
-    made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    made.compile(loss=loss)
-    return made
-
-def distance(): return build(loss="mse")
-def classes(): return build(loss=keras.losses.BinaryFocalCrossentropy(from_logits=True))
-def neither(): return build(loss=lambda labels, outputs: labels - outputs)
-"""
-
-
-def test_the_loss_of_a_model_says_whether_labels_of_files_are_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "data.csv").write_text("x,label\n" + "".join(f"{n},{n % 2}.0\n" for n in range(40)))
-    (tmp_path / "losses.py").write_text(MODELS)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def data(name: str) -> Source:
-        return prepare(parse([f"--model=losses:{name}", f"--data-dir={tmp_path}/data.csv"], {}))[1]
-
-    assert data("distance").classes == ()
-    assert data("classes").classes == ("0.0", "1.0")
-    with pytest.raises(UsageError, match=r"--model=losses:neither: its loss does not say whether labels of files are"):
-        data("neither")
 
 
 def test_compressed_files_are_read_by_their_names(tmp_path: Path) -> None:

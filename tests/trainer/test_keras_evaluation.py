@@ -60,7 +60,7 @@ def made(kind: Any = tf_keras.Model, **compiled: Any) -> Any:
 def evaluation(build: Callable[[], Any]) -> Evaluation:
     """Of a model that parameter servers have trained."""
     name = Name(flag="--model", module="mine", function="model")
-    factory = ModelFactory(name, build, DATA, strategy="ParameterServer")
+    factory = ModelFactory(name, build, DATA, loss=None, strategy="ParameterServer")
     return Evaluation(factory, factory.build(DATA), HeldOut(DATA, "--data=mine:data"), batch=16)
 
 

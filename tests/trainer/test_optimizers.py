@@ -103,7 +103,8 @@ def test_a_compiled_model_keeps_its_optimizer_until_the_command_line_asks_for_an
 
 
 @pytest.mark.parametrize("scales", [True, False])
-def test_a_compiled_model_scales_its_loss_only_if_it_was_compiled_so(scales: bool) -> None:
+@pytest.mark.parametrize("loss", [None, "mean_squared_error"])
+def test_a_compiled_model_scales_its_loss_only_if_it_was_compiled_so(scales: bool, loss: str | None) -> None:
     import keras
     import tensorflow as tf
 
@@ -119,7 +120,7 @@ def test_a_compiled_model_scales_its_loss_only_if_it_was_compiled_so(scales: boo
 
     examples = tf.data.Dataset.from_tensors((tf.zeros((2, 3)), tf.zeros((2, 1))))
     data: Any = SimpleNamespace(name="points", input_spec=examples.element_spec[0], validation=lambda batch: examples)
-    factory = ModelFactory(Name(flag="--model", module="mine", function="build"), build, data)
+    factory = ModelFactory(Name(flag="--model", module="mine", function="build"), build, data, loss=loss)
     for argv in ([], ["--learning-rate=0.5"]):
         made = optimizers.make(factory.build(data), asked(*argv), total_steps=STEPS)
         assert isinstance(made.optimizer, keras.optimizers.LossScaleOptimizer) == scales

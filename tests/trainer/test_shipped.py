@@ -37,7 +37,7 @@ def measured(outputs: Any, labels: Any, library: ModuleType = keras, **kind: boo
     """What parameter servers and pipelines measure of each example."""
     task = fitted(labels, library, **kind)
     strategy = "OneDevice" if library is keras else "ParameterServer"
-    factory = ModelFactory("--task=any", task.build, task.data, strategy=strategy)
+    factory = ModelFactory("--task=any", task.build, task.data, loss=None, strategy=strategy)
     return factory.compute_metrics(tf.constant(outputs), tf.constant(labels))
 
 

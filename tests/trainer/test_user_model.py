@@ -58,9 +58,7 @@ POINTS = """
     import KERAS as keras
 
     def model():
-        made = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
-        made.compile(loss="mean_squared_error")
-        return made
+        return keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
 
     def data():
         inputs = np.random.RandomState(1).standard_normal((640, 4)).astype("float32")
@@ -73,11 +71,11 @@ SERVED = "ParameterServer", {"chief": 1, "worker": 1, "ps": 1}
 
 
 @pytest.mark.parametrize(("library", "strategy", "roles"), [("keras", "OneDevice", ONE), ("tf_keras", *SERVED)])
-def test_two_datasets_and_an_optimizer_of_the_command_line(
+def test_two_datasets_and_a_loss_of_the_command_line(
     folder: Path, library: str, strategy: str, roles: dict[str, int]
 ) -> None:
     text = POINTS.replace("KERAS", library)
-    arguments = [*mine(folder, text), "--learning-rate=0.02", "--epochs=25"]
+    arguments = [*mine(folder, text), "--loss=mean_squared_error", "--learning-rate=0.02", "--epochs=25"]
     with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
         leader = next(iter(job.start().replicas.values()))
         assert leader.wait() == 0
@@ -368,7 +366,7 @@ CASES = [
         r"--model=mine:other: a model of tf_keras, but strategy OneDevice needs one of Keras 3; make it with `import "
         r"keras`, or use strategy ParameterServer, which needs tf_keras$",
     ),
-    ("mine:bare", "mine:data", r"--model=mine:bare: the model is not compiled; compile it with a loss$"),
+    ("mine:bare", "mine:data", r"--model=mine:bare: the model is not compiled; compile it with a loss, or give --loss"),
     ("mine:whole", "mine:data", r"--model=mine:whole: its loss gives one number for a whole batch; return one for"),
     ("mine:model", "mine:wide", r"--model=mine:model: the model takes \(None, 2\), the examples of --data=mine:wide"),
     ("mine:model", "mine:text", r"--data=mine:text: returned a str; return a tf.data.Dataset of single examples"),

@@ -6,9 +6,7 @@ runs. It comes to the same in every task of a job.
 
 import importlib
 import logging
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 import keras
 
@@ -24,7 +22,7 @@ from dtj_trainer.data.task_examples import check_inputs, check_labels
 from dtj_trainer.process.user_function import load
 from dtj_trainer.registry import TASKS
 from dtj_trainer.tasks import shipped
-from dtj_trainer.training.model import ModelFactory, predicts_numbers
+from dtj_trainer.training.model import ModelFactory
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +33,11 @@ def prepare(config: Config) -> tuple[ModelFactory, Source]:
     Raises:
         UsageError: the user's own model or data is not as it has to be.
     """
-    own = config.user_code.model
-    build = load(own) if own else None
-    data = _data(config, build)
+    data = _data(config)
     with diagnosing_data_errors(data):
-        if own and build:
-            name: Name | str = own
-            serving = None
+        if config.user_code.model:
+            name: Name | str = config.user_code.model
+            build, serving = load(config.user_code.model), None
         else:
             name = f"--task={config.task}"
             if config.user_code.data:
@@ -52,7 +48,8 @@ def prepare(config: Config) -> tuple[ModelFactory, Source]:
         data = _served(config, data)
         model = ModelFactory(
             name, build, data,
-            serving=serving, strategy=config.strategy, log_level=config.cluster.common_log_level,
+            loss=config.user_code.loss, serving=serving, strategy=config.strategy,
+            log_level=config.cluster.common_log_level,
         )  # fmt: skip
     return model, data
 
@@ -62,16 +59,23 @@ def _library(config: Config) -> ModuleType:
     return importlib.import_module("tf_keras") if config.strategy == "ParameterServer" else keras
 
 
-def _data(config: Config, build: Callable[[], Any] | None) -> Source:
+def _data(config: Config) -> Source:
     if config.user_code.data:
         from dtj_trainer.user_code.dataset import OwnData
 
         return OwnData(config.user_code.data, load(config.user_code.data), shuffle=config.user_code.shuffle)
     if config.data.where:
-        if config.user_code.model and build:
-            return open_files(config, numbers=predicts_numbers(config.user_code.model, build()))
-        return open_files(config, numbers=TASKS[config.task].predicts_numbers, task=config.task)
+        return open_files(
+            config, numbers=_predicts_numbers(config), task=None if config.user_code.model else config.task
+        )
     return Arrays(datasets.LOAD[config.dataset]())
+
+
+def _predicts_numbers(config: Config) -> bool:
+    """Whether labels are numbers; a loss of Keras' that compares classes has it in its name."""
+    if config.user_code.model:
+        return "crossentropy" not in (config.user_code.loss or "").replace("_", "").lower()
+    return TASKS[config.task].predicts_numbers
 
 
 def _served(config: Config, source: Source) -> Source:

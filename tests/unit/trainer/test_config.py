@@ -114,7 +114,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["train"], {}, "unrecognized arguments: train; see --help"),
         *(
             ([f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
-            for flag in ("--data-dir", "--checkpoint-dir", "--export-dir", "--log-dir", "--store-cache")
+            for flag in ("--data-dir", "--checkpoint-dir", "--export-dir", "--log-dir", "--store-cache", "--loss")
         ),
         *(
             (["--data-dir=d", f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")

@@ -69,7 +69,7 @@ def test_an_optimizer_that_a_task_has_no_rate_for_takes_keras_and_options_are_nu
         (["--model=a:b", "--dataset=letters"], "--dataset=letters: no data set; this trainer knows digits, reviews,"),
         (["--model=a:b", "--task=tabular-regression"], "--model=a:b and --task=tabular-regression: give one of"),
         (["--data=a:b", "--dataset=digits"], "--data=a:b and --dataset=digits: give one of the two"),
-        (["--loss=huber"], "--loss=huber: this option is gone; compile the model with it"),
+        (["--loss=huber"], "--loss=huber: a task has its own loss; give --model, or leave it out"),
         (["--no-shuffle"], "--no-shuffle: only --data comes in an order of its own; leave it out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -79,9 +79,9 @@ def test_what_cannot_be_is_one_line(argv: list[str], printed: str) -> None:
 
 
 def test_a_model_of_ones_own_learns_from_own_data_or_from_what_ships() -> None:
-    own = configured("--model=net.cnn:build", "--data=net.data:images", "--no-shuffle").user_code
+    own = configured("--model=net.cnn:build", "--data=net.data:images", "--no-shuffle", "--loss=huber").user_code
     assert (str(own.model), str(own.data)) == ("--model=net.cnn:build", "--data=net.data:images")
-    assert not own.shuffle
+    assert (own.shuffle, own.loss) == (False, "huber")
     config = configured("--model=net.cnn:build", "--dataset=diabetes")
     assert (config.dataset, config.learning.rate) == ("diabetes", 0.001)
 

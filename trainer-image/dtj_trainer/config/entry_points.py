@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dtj_trainer.config.options import Options, option
+from dtj_trainer.config.options import Options, option, some_text
 from dtj_trainer.errors import UsageError
 
 
@@ -41,12 +41,16 @@ class UserCode(Options):
 
     model: Name | None = option(
         "--model", parse=_name("--model"), default=None, metavar="MODULE:BUILD",
-        help="your own model instead of --task: a function without arguments that returns a compiled Keras model",
+        help="your own model instead of --task: a function without arguments that returns a Keras model",
     )  # fmt: skip
     data: Name | None = option(
         "--data", parse=_name("--data"), default=None, metavar="MODULE:DATASET",
         help="your own data instead of --dataset: a function without arguments that returns a tf.data.Dataset of "
         "single examples (inputs, labels), or two as {'training': …, 'held_out': …}",
+    )  # fmt: skip
+    loss: str | None = option(
+        "--loss", parse=some_text, default=None, metavar="NAME",
+        help="the loss for --model, by its name in Keras (default: the loss with which the model is compiled)",
     )  # fmt: skip
     shuffle: bool = option(
         "--no-shuffle", parse=lambda _: False, default=True, metavar=None,
@@ -58,6 +62,8 @@ class UserCode(Options):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        if self.loss and not self.model:
+            raise UsageError(f"{self.given['loss']}: a task has its own loss; give --model, or leave it out")
         if not self.shuffle and not self.data:
             raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
 
@@ -80,6 +86,10 @@ class UserCode(Options):
                 raise UsageError(f"{one} and {other}: give one of the two")
         if self.model and not (self.data or files or dataset):
             raise UsageError(f"{self.model}: nothing to learn from; give --data, --data-dir, or a --dataset that ships")
+        if self.model and files and not self.loss:
+            raise UsageError(
+                f"{files} and {self.model}: give --loss as well, which says whether labels are classes or numbers"
+            )
         if self.actions and strategy == "Pipeline":
             raise UsageError(
                 f"{self.actions}: strategy Pipeline has no whole model to pass to an action; use another strategy, or "

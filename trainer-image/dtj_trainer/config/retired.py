@@ -16,7 +16,6 @@ RETIRED: Mapping[str, str] = {
     "--features": "the first record shows them; for others, or for shapes, parse the records in a function of --data",
     "--input-memory": "TensorFlow limits its buffers to a quarter of the free memory",
     "--loop": _FIT,
-    "--loss": "compile the model with it",
     "--metrics": "compile a model of your own with them, and give --model",
     "--min-shard-bytes": "make a ParameterServerStrategy with a variable_partitioner in a script, and give --script",
     "--momentum": "give it to the optimizer, as in --optimizer=sgd --optimizer-options=momentum=0.9",

@@ -35,6 +35,9 @@ _NUMBERS = (
     "mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error",
     "huber", "log_cosh",
 )  # fmt: skip
+LOSSES = _CLASSES + _NUMBERS
+"""What `--loss` may be; a compiled model may have any."""
+_ACTIVATIONS = ("softmax", "sigmoid")
 _MEANS = ("sum_over_batch_size", "mean", "auto")
 BY_EXAMPLE = ("ParameterServer", "Pipeline")
 """Strategies whose loss is the mean of `ModelFactory.compute_metrics` over the examples."""
@@ -49,6 +52,7 @@ class ModelFactory:
         build: Callable[[], Any],
         data: Source,
         *,
+        loss: str | None,
         serving: Serving | None = None,
         strategy: str = "OneDevice",
         log_level: int = logging.INFO,
@@ -57,8 +61,9 @@ class ModelFactory:
 
         Args:
             name: the option that says which model it is, for messages.
-            build: makes a new model each time, compiled with its loss.
+            build: makes a new model each time; it may be compiled.
             data: what it learns from.
+            loss: a name in LOSSES, in place of the compiled one.
             serving: how the exported model is called; None: as the model, and it answers `outputs`.
             log_level: of lines that all tasks of a job have in common.
             strategy: its name; those of BY_EXAMPLE take the mean of what `compute_metrics` says of single examples.
@@ -70,6 +75,7 @@ class ModelFactory:
         self._build = build
         self._strategy = strategy
         self.log_level = log_level
+        self._asked = loss
         self._reported = False
         model = self._new(data)
         if overrides(model, "train_step"):
@@ -83,7 +89,7 @@ class ModelFactory:
         if isinstance(model, keras.Model):
             inputs = next(iter(data.validation(batch=2)))[0]
             guarded(name, "calling the model", lambda: self._look_at_layers(model, inputs))
-        self._loss = _Loss(name, model, has_another=self._has_another_loss)
+        self._loss = _Loss(name, model, loss, has_another=self._has_another_loss)
         self.metrics = ("loss", *([self._loss.default.name] if self._loss.default else []))
         """What `compute_metrics` gives, in the order of the output."""
         self.serving = serving or Serving(answer=self._answer)
@@ -92,6 +98,7 @@ class ModelFactory:
             self._check_by_example(model, data, strategy)
             if overrides(model, "test_step"):
                 # The training itself does not call it; the evaluation at the end does.
+                self._compile(model)
                 if keras_compat.is_of_tf_keras(model):
                     evaluation, sample = self.keras_evaluation(model), [next(iter(data.validation(batch=2)))]
                     guarded(name, "calling its test_step", lambda: evaluation.evaluate(sample))
@@ -101,6 +108,7 @@ class ModelFactory:
     def build(self, data: Source) -> Any:
         """A new model; of the Keras that it was made with."""
         model = self._new(data)
+        self._compile(model)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if replicas > 1 and not keras_compat.is_of_tf_keras(model):
             self._share(model, replicas)
@@ -245,6 +253,18 @@ class ModelFactory:
                 "evaluation at its end",
             )
 
+    def _compile(self, model: Any) -> None:
+        """With the loss of the command line, where there is one."""
+        if self._asked is None:
+            return
+        library = keras_compat.keras_of(model)
+        optimizer = getattr(model, "optimizer", None)
+        # One of Keras 3 scales the loss already, if it is to. tf_keras has no such argument, and always scales.
+        kept = {"auto_scale_loss": False} if optimizer and library is keras else {}
+        library.Model.compile(model, optimizer=optimizer or "sgd", loss=self._loss.given, **kept)
+        if optimizer is None:
+            model.optimizer = None
+
 
 def _build(model: Any, spec: Any) -> None:
     """Makes the weights of a model that is built by its first call, for batches of any size."""
@@ -262,22 +282,22 @@ def _call_on_zeros(model: Any, spec: Any) -> None:
 class _Loss:
     """The loss of a model by example, and which metric is shown next to it."""
 
-    def __init__(self, name: Name | str, model: Any, *, has_another: bool) -> None:
+    def __init__(self, name: Name | str, model: Any, asked: str | None, *, has_another: bool) -> None:
         """Args:
         has_another: whether a model that is compiled without a loss has one by `add_loss` or its own `compute_loss`.
         """
         self._name = name
-        self.given = getattr(model, "loss", None) or None
+        self.given = _named(asked, model) if asked else getattr(model, "loss", None) or None
         """A name, a function, a Loss, or several."""
         if self.given is None and not has_another:
             how = "compiled without a loss" if getattr(model, "compiled", False) else "not compiled"
-            raise UsageError(f"{name}: the model is {how}; compile it with a loss")
-        loss = _resolved(model)
+            raise UsageError(f"{name}: the model is {how}; compile it with a loss, or give --loss")
+        loss = keras_compat.keras_of(model).losses.get(self.given) if isinstance(self.given, str) else self.given
         # A Loss of Keras' reduces what its `call` gives by example. Several losses are not for `each`.
         self._function: Callable[..., Any] | None = None
         if loss is not None and callable(loss):
             self._function = rewritten(getattr(loss, "call", loss))
-        kind = _kind(loss)
+        kind = getattr(getattr(loss, "fn", loss), "__name__", "")
         metric = "accuracy" if kind in _CLASSES else "mean_absolute_error" if kind in _NUMBERS else None
         threshold = 0.0 if keras3.options_of_loss(loss).get("from_logits") else 0.5
         binary = kind == "binary_crossentropy"
@@ -317,30 +337,17 @@ class _Loss:
         return _mean(losses)
 
 
-def predicts_numbers(name: Name, model: Any) -> bool:
-    """Whether the labels of a model are numbers, and not classes, as the loss says that it is compiled with.
+def _named(name: str, model: Any) -> Any:
+    """The Loss of --loss, of the model's Keras; of classes, the last layer says whether it gives logits.
 
     Raises:
-        UsageError: the loss says neither.
+        UsageError: there is no such loss.
     """
-    kind = _kind(_resolved(model))
-    if kind not in _NUMBERS and "crossentropy" not in kind:
-        raise UsageError(
-            f"{name}: its loss does not say whether labels of files are classes or numbers; compile the model with one "
-            f"of {', '.join(_CLASSES + _NUMBERS)}, or give --data"
-        )
-    return kind in _NUMBERS
-
-
-def _resolved(model: Any) -> Any:
-    """The loss that a model is compiled with, a function or a Loss where it is given by its name."""
-    given = getattr(model, "loss", None) or None
-    return keras_compat.keras_of(model).losses.get(given) if isinstance(given, str) else given
-
-
-def _kind(loss: Any) -> str:
-    """The name of the function that a loss of either Keras calls; empty where there is none."""
-    return str(getattr(getattr(loss, "fn", loss), "__name__", ""))
+    if name not in LOSSES:
+        raise UsageError(f"--loss={name}: no such loss; this trainer knows {', '.join(LOSSES)}")
+    kind = "".join(word.title() for word in name.split("_")).replace("Logcosh", "LogCosh")
+    options = {"from_logits": _last_activation(model) not in _ACTIVATIONS} if name in _CLASSES else {}
+    return getattr(keras_compat.keras_of(model).losses, kind)(**options)
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:
@@ -354,3 +361,10 @@ def _like(labels: Tensor, outputs: Tensor) -> Tensor:
 def _mean(values: Tensor) -> Tensor:
     """[batch] of [batch, ...]."""
     return tf.reduce_mean(tf.reshape(values, [tf.shape(values)[0], -1]), axis=1) if values.shape.rank > 1 else values
+
+
+def _last_activation(model: Any) -> str:
+    layer = model.layers[-1] if model.layers else model
+    if type(layer).__name__ == "Softmax":
+        return "softmax"
+    return getattr(getattr(layer, "activation", None), "__name__", "")
