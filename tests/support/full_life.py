@@ -178,6 +178,9 @@ def _is_in_kueue(world: JobWorld, *, flavors: bool) -> None:
     # Another queue needs another Workload: the first one is deleted.
     world.apply(_queued(name, "team-b", has_priority=flavors))
     eventually_true(lambda: dig(groups.get(name) or {}, "spec", "queueName") == "team-b")
+    if flavors:
+        groups.keep_out(name, message="ClusterQueue all is inactive")
+        eventually_true(lambda: "is inactive" in world.condition(Condition.SUSPENDED, name).message)
     groups.admit(name, flavor=flavor)
     world.await_pods(["worker-0"], name)
     groups.evict(name, message="preempted")

@@ -124,6 +124,10 @@ class Groups:
             },
         )
 
+    def keep_out(self, name: str = "digits", *, message: str) -> None:
+        """Reserve no quota, and say why."""
+        self._say(name, {"conditions": [_condition("QuotaReserved", "False", "Pending", message)]})
+
     def evict(self, name: str = "digits", *, message: str) -> None:
         """Want the quota back."""
         reserved = (_condition("QuotaReserved", "True"), _condition("Admitted", "True"))
