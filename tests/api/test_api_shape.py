@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from builders import CLAIM_TEMPLATE, manifest
+from builders import manifest
 from dtj.api import names
 from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig, object_at
@@ -125,7 +125,6 @@ def test_an_unknown_role_is_never_dropped_in_silence(
 
 # -- spec.managedBy ------------------------------------------------------------------------------------------
 
-MOVED = "managedBy has moved: set spec.managedBy, and remove runPolicy.managedBy"
 THEIRS = "kueue.x-k8s.io/multikueue"
 
 
@@ -138,45 +137,19 @@ def test_the_controller_of_a_job_is_named_at_the_top_of_the_spec_and_cannot_chan
     for manager in ('"example.com/other"', "null"):
         with pytest.raises(KubectlError, match="managedBy cannot be changed"):
             patch(cluster, namespace, f'{{"spec":{{"managedBy":{manager}}}}}')
-    with pytest.raises(KubectlError, match=MOVED):
-        create(cluster, namespace, "two", roles={"worker": 1}, runPolicy={"managedBy": THEIRS})
 
 
 # -- tensorBoard ---------------------------------------------------------------------------------------------
 
-ENABLED_IS_GONE = (
-    "tensorBoard.enabled is no longer a switch: remove enabled to turn TensorBoard on, or remove tensorBoard to turn "
-    "it off"
-)
 STORE: JsonObject = {"path": "s3://bucket/digits"}
 
 
-@pytest.mark.parametrize("enabled", [True, False], ids=["on", "off"])
-def test_a_new_job_turns_tensorboard_on_by_its_object_alone(
-    cluster: ControlPlane, namespace: str, enabled: bool
-) -> None:
-    with pytest.raises(KubectlError, match=ENABLED_IS_GONE):
-        create(cluster, namespace, "one", roles={"worker": 1}, checkpoint=STORE, tensorBoard={"enabled": enabled})
+def test_tensorboard_is_turned_on_and_off_by_its_object_alone(cluster: ControlPlane, namespace: str) -> None:
     create(cluster, namespace, "one", roles={"worker": 1}, checkpoint=STORE)
     shown = ("get", "-n", namespace, "dtj/one", "-o", "jsonpath={.spec.tensorBoard}")
     for board_patch, board in (("{}", '{"ttlSeconds":3600}'), ("null", "")):
         patch(cluster, namespace, f'{{"spec":{{"tensorBoard":{board_patch}}}}}')
         assert cluster.kubectl(*shown).stdout == board
-
-
-# -- claimTemplate -------------------------------------------------------------------------------------------
-
-FLAT = "claimTemplate is the template of a PersistentVolumeClaim"
-FLAT_TEMPLATE: JsonObject = {"storage": "1Gi", "storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}
-
-
-@pytest.mark.parametrize("field", FLAT_TEMPLATE)
-def test_a_new_claim_template_without_metadata_and_spec_is_refused(
-    cluster: ControlPlane, namespace: str, field: str
-) -> None:
-    template: JsonObject = {**CLAIM_TEMPLATE, field: FLAT_TEMPLATE[field]}
-    with pytest.raises(KubectlError, match=f"{FLAT}: write storage as spec.resources.requests.storage"):
-        create(cluster, namespace, "one", checkpoint={"claimTemplate": template})
 
 
 # -- conditions ----------------------------------------------------------------------------------------------

@@ -313,6 +313,11 @@ class TestAccelerators:
             "evaluator, not 1; choose another topology, or set their number"
         )
 
+    def test_a_slice_of_more_hosts_than_training_replicas_is_a_problem(self) -> None:
+        owner = job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"})
+        (problem,) = problems(owner, Platform())
+        assert "it needs 4 training replicas (chief and workers), not 3; " in problem.message
+
     @pytest.mark.parametrize(
         ("profile", "topology", "workers", "chips"),
         [
