@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,13 @@ SOON = START_TIMEOUT - 60
 
 NO_EXPORT = {"DTJ_EXPORT_DIR": ""}
 """For tests of the training alone: a SavedModel costs a quarter of the CPU time of a short job."""
+
+ROLES: Mapping[str, Mapping[str, int]] = {
+    "MultiWorkerMirrored": {"worker": 2},
+    "Pipeline": {"worker": 2},
+    "ParameterServer": {"chief": 1, "worker": 1, "ps": 1},
+}
+"""The tasks of a job of these strategies that does not say which; of any other it has one."""
 
 _FOUND = dict(os.environ)
 """This process's environment before a test imports TensorFlow here, which adds to it."""
@@ -127,9 +135,11 @@ class Job:
         self,
         folder: Path,
         *,
-        strategy: str,
-        roles: Mapping[str, int],
+        strategy: str = "OneDevice",
+        roles: Mapping[str, int] | None = None,
         arguments: Sequence[str] = (),
+        files: Mapping[str, str] | None = None,
+        script: str = "",
         program: Sequence[str] = TRAINER,
         plain: bool = False,
         imported: bool = False,
@@ -137,7 +147,9 @@ class Job:
         patient: bool = False,
     ) -> None:
         """Args:
-        roles: role -> replicas; the evaluator appears in nobody's cluster.
+        roles: role -> replicas, if others than ROLES; the evaluator appears in nobody's cluster.
+        files: name -> text, of what a user has put into the folder.
+        script: the text of a script that all tasks run, as train.py in the folder.
         program: what each task's Python runs, before the arguments.
         plain: whether each task is started as in a pod, and never forked.
         imported: whether a script may find TensorFlow and Keras imported, as it does not in a pod. Saves 4 CPU seconds
@@ -145,6 +157,7 @@ class Job:
         exports: whether the trained model is exported; see NO_EXPORT.
         patient: whether nothing is taken for a stall before there is a file "stalls" in the folder.
         """
+        roles = roles or ROLES.get(strategy, {"worker": 1})
         self.program = program
         self.plain = plain
         self.imported = imported
@@ -160,8 +173,13 @@ class Job:
             if role != "evaluator"
         }
         self.tasks = [(role, index) for role, count in roles.items() for index in range(count)]
+        self.leader = "chief-0" if "chief" in roles else "worker-0"
         self.replicas: dict[str, Replica] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        if script:
+            self.arguments.insert(0, "--script=train.py")
+        for name, text in {**(files or {}), **({"train.py": script} if script else {})}.items():
+            (folder / name).write_text(textwrap.dedent(text))
 
     def start(self, *names: str, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Self:
         """Starts all tasks, or those named, such as `worker-1`."""
@@ -265,23 +283,42 @@ class Job:
                 print(f"--- {name} (exit code {replica.process.returncode})\n{replica.log}")
 
 
-def run_interrupted_twice(job: Job) -> None:
-    """Runs two workers for 90 steps to the end: asked to stop after step 20, and killed after step 80."""
+def ran(folder: Path, *, code: int = 0, environ: Mapping[str, str] | None = None, **options: Any) -> Job:
+    """A job that has ended: all tasks that end by themselves did so with this code.
+
+    Args:
+        options: of the job.
+    """
+    with Job(folder, **options) as job:
+        job.start(environ=environ)
+        serves = job.strategy in ("ParameterServer", "Pipeline")
+        ends = [name for name in job.replicas if name == job.leader or not serves]
+        assert {name: job[name].wait() for name in ends} == dict.fromkeys(ends, code)
+    return job
+
+
+def run_interrupted_twice(job: Job, *, total: int = 90) -> None:
+    """Runs workers to the end: one is asked to stop after step 20, and all are killed 40 steps before the last one."""
     job.hold_at(20)
     job.start().wait_for_checkpoint(20)
-    job["worker-1"].kill(signal.SIGTERM)
-    job.hold_at(80)
-    assert job.wait() == {"worker-0": 42, "worker-1": 42}
-    saved = {int(r.wait_for(r"all tasks saved step (\d+) of 90")[1]) for r in job.replicas.values()}
-    assert len(saved) == 1, "the tasks saved different steps"
+    next(reversed(job.replicas.values())).kill(signal.SIGTERM)
+    job.hold_at(total - 40)
+    assert set(job.wait().values()) == {42}
+    found = [
+        re.match(rf"preempted: all tasks saved step (\d+) of {total}; ", one.last_words)
+        for one in job.replicas.values()
+    ]
+    assert all(found)
+    (step,) = {int(each[1]) for each in found if each}  # the same on each
+    assert job.newest_checkpoint == step
 
-    job.start().wait_for_checkpoint(80)
+    job.start().wait_for_checkpoint(total - 40)
     job.kill()
     job.let_go()
     assert set(job.wait().values()) == {-signal.SIGKILL}
-    job["worker-0"].wait_for(f"resumed: step {max(saved)} of 90")
+    job[job.leader].wait_for(f"resumed: step {step} ")
 
-    assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    assert set(job.start().wait().values()) == {0}
 
 
 def inherited() -> dict[str, str]:

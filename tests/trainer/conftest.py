@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainer.cluster import Job, inherited
+from trainer.cluster import Job, inherited, ran
 from trainer.fork_server import forking
 
 if TYPE_CHECKING:
@@ -34,27 +34,14 @@ def forked_starts() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """SHORT, uninterrupted, in one process; finished."""
-    with Job(
-        tmp_path_factory.mktemp("alone"),
-        strategy="OneDevice",
-        roles={"worker": 1},
-        arguments=SHORT,
-        plain=True,
-        exports=False,
-    ) as job:
-        assert job.start().wait() == {"worker-0": 0}
-    return job
+    return ran(tmp_path_factory.mktemp("alone"), arguments=SHORT, plain=True, exports=False)
 
 
 @pytest.fixture(scope="session")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """SHORT, uninterrupted, by two workers; finished."""
     folder = tmp_path_factory.mktemp("together")
-    with Job(
-        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=SHORT, plain=True, exports=False
-    ) as job:
-        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
-    return job
+    return ran(folder, strategy="MultiWorkerMirrored", arguments=SHORT, plain=True, exports=False)
 
 
 @pytest.fixture

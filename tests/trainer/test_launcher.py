@@ -16,16 +16,9 @@ from trainer.outcome import tensors
 STRATEGY = "MultiWorkerMirrored"
 
 
-def launched(folder: Path, workers: int, *arguments: str) -> Job:
-    """A job whose tasks are started as the image starts them; its arguments are SHORT's."""
-    return Job(
-        folder,
-        strategy=STRATEGY,
-        roles={"worker": workers},
-        arguments=[*SHORT, *arguments],
-        program=image_entrypoint(),
-        exports=False,
-    )
+def launched(folder: Path) -> Job:
+    """Two workers that are started as the image starts them; the arguments are SHORT's."""
+    return Job(folder, strategy=STRATEGY, arguments=SHORT, program=image_entrypoint(), exports=False)
 
 
 def start(job: Job, *names: str, environ: Mapping[str, str] | None = None) -> None:
@@ -51,7 +44,7 @@ def same_bits(job: Job, other: Job) -> bool:
 def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
     folder: Path, together: Job, victim: str
 ) -> None:
-    with launched(folder, 2) as job:
+    with launched(folder) as job:
         job.hold_at(30)
         start(job)
         job.wait_for_checkpoint(30)
@@ -66,7 +59,7 @@ def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
 
 
 def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(folder: Path, together: Job) -> None:
-    with launched(folder, 2) as job:
+    with launched(folder) as job:
         job.hold_at(30)
         start(job)
         job.wait_for_checkpoint(30)
@@ -85,7 +78,7 @@ def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(fo
 
 def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_next(folder: Path, together: Job) -> None:
     scope = {"DTJ_RESTART_SCOPE": "Pod"}
-    with launched(folder, 2) as job:
+    with launched(folder) as job:
         job.hold_at(30)
         start(job, environ=scope)
         job.wait_for_checkpoint(30)
@@ -101,7 +94,7 @@ def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_nex
 
 
 def test_a_task_that_is_asked_to_stop_while_its_peer_is_away_stops_at_once(folder: Path) -> None:
-    with launched(folder, 2) as job:
+    with launched(folder) as job:
         job.hold_at(10)
         start(job)
         job.wait_for_checkpoint(10)
@@ -111,24 +104,6 @@ def test_a_task_that_is_asked_to_stop_while_its_peer_is_away_stops_at_once(folde
         survivor.wait_for(r"starting again in place(.|\n)*strategy MultiWorkerMirrored")
         survivor.kill(signal.SIGTERM)
         assert survivor.wait(SOON) == 143
-
-
-def test_an_error_is_reported_exactly_and_before_tensorflow_is_imported(folder: Path) -> None:
-    with launched(folder, 2, "--task=poetry") as job:
-        start(job, "worker-0")
-        assert job["worker-0"].wait() == 2
-        assert job["worker-0"].last_words.startswith("--task=poetry: no such task")
-        assert job["worker-0"].log.count("\n") == 1
-
-
-def test_the_stacks_of_a_trainer_are_there_on_demand_also_while_it_waits(folder: Path) -> None:
-    with launched(folder, 2) as job:
-        start(job, "worker-0")
-        waiting = job["worker-0"]
-        waiting.wait_for(r"start gate: 1 of 1 peers missing after \d+ s")
-        waiting.kill(signal.SIGQUIT)
-        waiting.wait_for(r'File ".*rendezvous\.py", line \d+ in wait_for_peers')
-        assert waiting.process.poll() is None
 
 
 def test_parameter_servers_and_workers_come_back_in_their_place_without_tensorflow_in_their_launchers(

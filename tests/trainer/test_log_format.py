@@ -3,14 +3,13 @@
 import json
 from pathlib import Path
 
-from trainer.cluster import Job
+from trainer.cluster import ran
 
 SHORT = ("--task=tabular-classification", "--epochs=1")
 
 
 def test_every_line_of_a_training_is_a_json_object_with_task_level_and_logger(folder: Path) -> None:
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=SHORT) as job:
-        assert job.start(environ={"DTJ_LOG_FORMAT": "json"}).wait() == {"worker-0": 0}
+    job = ran(folder, arguments=SHORT, environ={"DTJ_LOG_FORMAT": "json"})
     lines = [json.loads(line) for line in job["worker-0"].log.splitlines()]
     assert {(line["job"], line["task"], line["level"]) for line in lines} == {(folder.name, "worker 0", "info")}
     assert all(line["logger"].startswith("dtj_trainer.") for line in lines)
@@ -22,19 +21,14 @@ def test_every_line_of_a_training_is_a_json_object_with_task_level_and_logger(fo
 
 def test_a_training_above_level_error_is_silent_if_all_goes_well(folder: Path) -> None:
     arguments = [*SHORT, "--log-level=error"]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
-        assert job.start().wait() == {"worker-0": 0}
+    job = ran(folder, arguments=arguments)
     assert job["worker-0"].log == ""
 
 
 def test_the_end_of_a_training_that_fails_is_one_json_line_with_the_traceback(folder: Path) -> None:
-    folder.mkdir()
-    script = folder / "script.py"
-    script.write_text("raise ValueError('no such column')\n")
-    arguments = [f"--script={script}", "--log-format=json"]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
-        assert job.start().wait() == {"worker-0": 1}
+    text = "raise ValueError('no such column')\n"
+    job = ran(folder, script=text, arguments=["--log-format=json"], code=1)
     end = json.loads(job["worker-0"].log.splitlines()[-1])
-    assert (end["level"], end["message"]) == ("error", "script.py:1: ValueError: no such column")
+    assert (end["level"], end["message"]) == ("error", "train.py:1: ValueError: no such column")
     assert end["exception"].startswith("Traceback (most recent call last):\n")
-    assert job["worker-0"].last_words == "script.py:1: ValueError: no such column"
+    assert job["worker-0"].last_words == "train.py:1: ValueError: no such column"

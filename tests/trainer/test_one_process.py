@@ -12,17 +12,15 @@ from typing import Any
 import pytest
 
 from loopback import free_ports
-from trainer.cluster import DEADLINE, PATH, Job
+from trainer.cluster import DEADLINE, PATH, Job, ran, run_interrupted_twice
 from trainer.conftest import SHORT
 from trainer.outcome import curves, cut, points, tensors
-
-ONE = {"worker": 1}
 
 
 def test_it_learns_the_digits_and_leaves_model_logs_checkpoint_and_result(folder: Path) -> None:
     (port,) = free_ports(1)
     arguments = ["--progress-every=0.001", "--checkpoint-every-steps=60"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, plain=True) as job:
+    with Job(folder, arguments=arguments, plain=True) as job:
         started = datetime.now(UTC) - timedelta(seconds=1)
         job.hold_at(60)
         status = _status_while_training(port, job.start(environ={"DTJ_STATUS_PORT": str(port)}))
@@ -92,34 +90,14 @@ def _served_accuracy(model: Path) -> float:
 
 
 def test_two_mirrored_replicas_learn_what_one_device_learns(folder: Path, alone: Job) -> None:
-    with Job(
-        folder, strategy="Mirrored", roles=ONE, arguments=[*SHORT, "--logical-cpus=2"], plain=True, exports=False
-    ) as job:
-        assert job.start().wait() == {"worker-0": 0}
+    job = ran(folder, strategy="Mirrored", arguments=[*SHORT, "--logical-cpus=2"], plain=True, exports=False)
     assert "batch 48 global, 24 per replica  replicas 2" in job["worker-0"].log
     assert job.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)
 
 
 def test_a_run_that_was_asked_to_stop_and_then_killed_ends_with_the_same_bits(folder: Path, alone: Job) -> None:
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT, exports=False) as job:
-        job.hold_at(20)
-        worker = job.start()["worker-0"]
-        job.wait_for_checkpoint(20)
-        worker.kill(signal.SIGTERM)
-        job.hold_at(80)
-        assert worker.wait() == 42
-        saved = int(worker.wait_for(r"preempted: all tasks saved step (\d+) of 90")[1])
-        assert worker.last_words.startswith("preempted")
-        assert (job.checkpoints / f"ckpt-{saved}.index").exists()
-
-        worker = job.start()["worker-0"]
-        worker.wait_for(f"resumed: step {saved} of 90")
-        job.wait_for_checkpoint(80)
-        worker.kill()
-        assert worker.wait() == -signal.SIGKILL
-        job.let_go()
-
-        assert job.start().wait() == {"worker-0": 0}
+    with Job(folder, arguments=SHORT, exports=False) as job:
+        run_interrupted_twice(job)
     assert tensors(job.checkpoints / "ckpt-90") == tensors(alone.checkpoints / "ckpt-90")
     assert job.result["loss"] == alone.result["loss"]
 
@@ -127,7 +105,7 @@ def test_a_run_that_was_asked_to_stop_and_then_killed_ends_with_the_same_bits(fo
 def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path) -> None:
     arguments, found = [*SHORT, "--steps-per-call=1"], []
     for name, stops in (("stopped", True), ("whole", False)):
-        with Job(folder / name, strategy="OneDevice", roles=ONE, arguments=arguments, exports=False) as job:
+        with Job(folder / name, arguments=arguments, exports=False) as job:
             if stops:
                 worker = job.start()["worker-0"]
                 job.wait_for_checkpoint(40)
@@ -140,7 +118,7 @@ def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path) -> None:
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(folder: Path, alone: Job) -> None:
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT, exports=False) as job:
+    with Job(folder, arguments=SHORT, exports=False) as job:
         job.checkpoints.mkdir(parents=True)
         for step in (50, 60, 70):
             for file in alone.checkpoints.glob(f"ckpt-{step}.*"):
@@ -160,7 +138,7 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_line(folder: Path) -> N
 
     from dtj_trainer.checkpoint.state import State
 
-    with Job(folder, strategy="OneDevice", roles=ONE) as job:
+    with Job(folder) as job:
         step, total = (tf.Variable(7, dtype=tf.int64) for _ in range(2))
         other = State(step=step, total_steps=total, weights=[tf.Variable(tf.zeros([3, 3, 1, 16]))])
         job.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -175,10 +153,9 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_line(folder: Path) -> N
 
 
 def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) -> None:
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--epochs=1"]) as job:
-        (folder / "sitecustomize.py").write_text(BROKEN)
-        worker = job.start(environ={"PYTHONPATH": f"{folder}:{PATH}"})["worker-0"]
-        assert worker.wait() == 1
+    environ = {"PYTHONPATH": f"{folder}:{PATH}"}
+    job = ran(folder, arguments=["--epochs=1"], files={"sitecustomize.py": BROKEN}, code=1, environ=environ)
+    worker = job["worker-0"]
     assert "Traceback" in worker.log
     assert worker.last_words == "sitecustomize.py:5: ZeroDivisionError: a broken loss"
 

@@ -1,7 +1,7 @@
 """Nothing waits forever: data that give no batch end the job, and the worker that is late is named."""
 
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,25 +30,33 @@ def wait(number):
         stall()
     return number
 
-def data():
+def example_by(look):
     def example(number):
-        number = tf.numpy_function(wait, [number], tf.int64)
+        number = tf.numpy_function(look, [number], tf.int64)
         number.set_shape([])
-        value = tf.cast(number, tf.float32)
+        value = tf.cast(number, tf.float32) / 400
         return tf.stack([value, value]), value[tf.newaxis]
+    return example
 
-    training = tf.data.Dataset.range(400).map(example)
+def data():
+    training = tf.data.Dataset.range(400).map(example_by(wait))
     return {{"training": training, "held_out": training.take(8)}}
 """
 
 
+SMALL = ("--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--stall-timeout=8")
+IN_ORDER = (*SMALL, "--no-shuffle", "--start-timeout=60")
+SCRIPT = ("--script=mine.py", "--stall-timeout=8", "--start-timeout=60")
+
+
+def stalled(folder: Path, text: str, *arguments: str, strategy: str = "OneDevice", **options: Any) -> Job:
+    """A job of this program, in which 8 s without a step are too long."""
+    return Job(folder, strategy=strategy, arguments=arguments, files={"mine.py": text}, imported=True, **options)
+
+
 def test_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: Path) -> None:
-    arguments = [
-        "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8",
-    ]  # fmt: skip
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, patient=True) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
-        (folder / "mine.py").write_text(BLOCKS.format(index=1))
+    text = BLOCKS.format(index=1)
+    with stalled(folder, text, *IN_ORDER, strategy="MultiWorkerMirrored", patient=True) as job:
         endings.check(job.start(), "data_that_block")
 
 
@@ -63,21 +71,13 @@ def once(number):
     return number
 
 def held_out():
-    def example(number):
-        number = tf.numpy_function(once, [number], tf.int64)
-        number.set_shape([])
-        value = tf.cast(number, tf.float32)
-        return tf.stack([value, value]), value[tf.newaxis]
-
-    return {"training": data()["training"], "held_out": tf.data.Dataset.range(32).map(example)}
+    return {"training": data()["training"], "held_out": tf.data.Dataset.range(32).map(example_by(once))}
 """
     arguments = [
-        "--model=mine:model", "--data=mine:held_out", "--batch-size=8", "--epochs=2", "--no-shuffle",
-        "--stall-timeout=8", "--validate-every=10", "--checkpoint-every-steps=5",
+        *IN_ORDER, "--data=mine:held_out", "--epochs=2", "--validate-every=10", "--checkpoint-every-steps=5",
+        "--start-timeout=30",
     ]  # fmt: skip
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=30"]
-        (folder / "mine.py").write_text(BLOCKS.format(index="none") + data)
+    with stalled(folder, BLOCKS.format(index="none") + data, *arguments, strategy="MultiWorkerMirrored") as job:
         assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
     late = "no step was finished for 8 s (--stall-timeout): "
     assert job["worker-1"].last_words.startswith(f"{late}is outside of its steps, as in a callback or a validation, ")
@@ -87,11 +87,8 @@ def held_out():
 def test_held_out_data_that_block_the_evaluator_end_it(folder: Path) -> None:
     blocks = BLOCKS.format(index=0).replace("number == 399", "os.path.exists('blocks')")
     blocks = blocks.replace("DTJ_INDEX", "DTJ_ROLE").replace('== "0"', '== "evaluator"')
-    arguments = ["--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--stall-timeout=8"]
     roles = {"worker": 1, "evaluator": 1}
-    with Job(folder, strategy="OneDevice", roles=roles, arguments=arguments, exports=False) as job:
-        (folder / "mine.py").write_text(blocks)
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=8"]
+    with stalled(folder, blocks, *SMALL, "--start-timeout=8", roles=roles, exports=False) as job:
         job.start("evaluator-0")["evaluator-0"].wait_for("evaluator: watching")
         (folder / "blocks").touch()
         assert job.start("worker-0").wait() == {"evaluator-0": 1, "worker-0": 0}
@@ -99,12 +96,7 @@ def test_held_out_data_that_block_the_evaluator_end_it(folder: Path) -> None:
 
 
 def test_data_that_block_in_a_job_of_one_process_end_it(folder: Path) -> None:
-    arguments = [
-        "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8",
-    ]  # fmt: skip
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, patient=True) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=8"]
-        (folder / "mine.py").write_text(BLOCKS.format(index=0))
+    with stalled(folder, BLOCKS.format(index=0), *IN_ORDER, "--start-timeout=8", patient=True) as job:
         assert job.start().wait() == {"worker-0": 1}
     assert job["worker-0"].last_words.startswith("no step was finished for 8 s (--stall-timeout): waits in a step")
 
@@ -157,34 +149,23 @@ def stuck_data():
 """
 
 
-def run_until_stalled(folder: Path, *options: str, strategy: str, roles: Mapping[str, int], name: str) -> None:
-    """Runs a job on `STUCK`, and checks that it ends as expected."""
-    arguments = [*options, "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments, patient=True) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
-        (folder / "mine.py").write_text(STUCK)
-        endings.check(job.start(), name)
-
-
 @pytest.mark.parametrize(
-    ("options", "name"),
+    ("strategy", "options", "name"),
     [
-        (("--model=mine:model", "--data=mine:data", "--stages=blocks"), "stage_that_hangs"),
-        (("--model=mine:keras_model", "--data=mine:stuck_data"), "data_that_block_under_pipeline"),
+        ("Pipeline", ("--stages=blocks",), "stage_that_hangs"),
+        ("Pipeline", ("--model=mine:keras_model", "--data=mine:stuck_data"), "data_that_block_under_pipeline"),
+        (
+            "ParameterServer",
+            ("--model=mine:tf_keras_model", "--data=mine:stuck_data"),
+            "data_that_block_under_parameter_server",
+        ),
     ],
 )
-def test_a_pipeline_that_hangs_in_a_step_names_the_worker_that_the_others_wait_for(
-    folder: Path, options: tuple[str, ...], name: str
+def test_who_hangs_in_a_step_is_named_where_others_serve(
+    folder: Path, strategy: str, options: tuple[str, ...], name: str
 ) -> None:
-    run_until_stalled(folder, *options, strategy="Pipeline", roles={"worker": 2}, name=name)
-
-
-def test_a_parameter_server_worker_that_waits_for_its_data_is_named(folder: Path) -> None:
-    run_until_stalled(
-        folder, "--model=mine:tf_keras_model", "--data=mine:stuck_data",
-        strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1},
-        name="data_that_block_under_parameter_server",
-    )  # fmt: skip
+    with stalled(folder, STUCK, *IN_ORDER, *options, strategy=strategy, patient=True) as job:
+        endings.check(job.start(), name)
 
 
 MODELS = """
@@ -214,10 +195,9 @@ def between():
 def test_a_model_that_is_never_ready_on_one_worker_ends_the_job_and_names_the_worker(
     folder: Path, function: str, index: int
 ) -> None:
-    arguments = [f"--model=mine:{function}", "--data=mine:data", "--batch-size=8", "--stall-timeout=8"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=20"]
-        (folder / "mine.py").write_text(BLOCKS.format(index="none") + MODELS.format(index=index, time=2))
+    text = BLOCKS.format(index="none") + MODELS.format(index=index, time=2)
+    arguments = [*SMALL, f"--model=mine:{function}", "--start-timeout=20"]
+    with stalled(folder, text, *arguments, strategy="MultiWorkerMirrored") as job:
         late, other = f"worker-{index}", f"worker-{1 - index}"
         assert job.start().wait() == {late: 1, other: 75}
     line = "the model is not ready after 40 s (--stall-timeout): "
@@ -226,48 +206,29 @@ def test_a_model_that_is_never_ready_on_one_worker_ends_the_job_and_names_the_wo
     assert job[other].last_words == f"{line}worker {index} {doing}"
 
 
-@pytest.mark.parametrize(
-    ("strategy", "roles", "library", "time"),
-    [
-        ("OneDevice", {"worker": 1}, "keras", 1),
-        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, "tf_keras", 2),
-        ("Pipeline", {"worker": 2}, "keras", 2),
-    ],
-)
-def test_a_model_that_is_never_ready_ends_the_task_that_builds_it(
-    folder: Path, strategy: str, roles: dict[str, int], library: str, time: int
-) -> None:
+LIBRARY = {"ParameterServer": "tf_keras"}
+
+
+@pytest.mark.parametrize(("strategy", "time"), [("OneDevice", 1), ("ParameterServer", 2), ("Pipeline", 2)])
+def test_a_model_that_is_never_ready_ends_the_task_that_builds_it(folder: Path, strategy: str, time: int) -> None:
     """It is built twice: to try it, and to train it."""
-    leader = "chief-0" if "chief" in roles else "worker-0"
-    arguments = ["--model=mine:before", "--data=mine:data", "--batch-size=8", "--stall-timeout=8"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=20"]
-        program = BLOCKS.format(index="none") + MODELS.format(index=0, time=time)
-        (folder / "mine.py").write_text(program.replace("import keras", f"import {library} as keras"))
-        assert job.start()[leader].wait() == 1
+    text = BLOCKS.format(index="none") + MODELS.format(index=0, time=time)
+    text = text.replace("import keras", f"import {LIBRARY.get(strategy, 'keras')} as keras")
+    with stalled(folder, text, *SMALL, "--model=mine:before", "--start-timeout=20", strategy=strategy) as job:
+        assert job.start()[job.leader].wait() == 1
     doing = "is in before() of --model=mine:before"
-    assert job[leader].last_words == f"the model is not ready after {20 * time} s (--stall-timeout): {doing}"
+    assert job[job.leader].last_words == f"the model is not ready after {20 * time} s (--stall-timeout): {doing}"
 
 
-@pytest.mark.parametrize(
-    ("strategy", "roles", "library"),
-    [
-        ("MultiWorkerMirrored", {"worker": 2}, "keras"),
-        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, "tf_keras"),
-        ("Pipeline", {"worker": 2}, "keras"),
-    ],
-)
-def test_data_that_are_never_ready_on_one_task_end_the_job(
-    folder: Path, strategy: str, roles: dict[str, int], library: str
-) -> None:
-    late = "worker-1" if strategy == "MultiWorkerMirrored" else "chief-0" if "chief" in roles else "worker-0"
-    arguments = ["--model=mine:model", "--data=mine:data", "--batch-size=8", "--stall-timeout=8"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=20"]
-        blocks = BLOCKS.format(index=late[-1]).replace("def data():", "def data():\n    wait(399)")
-        (folder / "mine.py").write_text(blocks.replace("import keras", f"import {library} as keras"))
+@pytest.mark.parametrize("strategy", ["MultiWorkerMirrored", "ParameterServer", "Pipeline"])
+def test_data_that_are_never_ready_on_one_task_end_the_job(folder: Path, strategy: str) -> None:
+    workers = strategy == "MultiWorkerMirrored"
+    text = BLOCKS.format(index=int(workers)).replace("def data():", "def data():\n    wait(399)")
+    text = text.replace("import keras", f"import {LIBRARY.get(strategy, 'keras')} as keras")
+    with stalled(folder, text, *SMALL, "--start-timeout=20", strategy=strategy) as job:
+        late = "worker-1" if workers else job.leader
         assert job.start()[late].wait() == 1
-        if strategy == "MultiWorkerMirrored":
+        if workers:
             assert job["worker-0"].wait() == 75
             assert "worker 1 not reachable" in job["worker-0"].last_words
     doing = "is in data() of --data=mine:data"
@@ -285,48 +246,29 @@ def test_who_is_late_is_who_does_not_answer_then_who_has_fewer_batches_then_who_
     assert latest({one: (4, True), two: (4, True)}) == []
 
 
-SCRIPT = """
-import os
-import time
-
-import keras
-import numpy as np
-import tensorflow as tf
-
+OF_SCRIPT = """
 import dtj_trainer
 
-def wait(number):
-    if number == 399 and os.environ["DTJ_INDEX"] == "1":
-        open("stalls", "w").close()
-        time.sleep(3600)
-    return number
-
-def data():
-    def example(number):
-        number = tf.numpy_function(wait, [number], tf.int64)
-        number.set_shape([])
-        value = tf.cast(number, tf.float32) / 400
-        return tf.stack([value, value]), value[tf.newaxis]
-
+def batches_of_data():
     # Its length is unknown: the workers ask each other at each batch whether there is one.
-    return tf.data.Dataset.range(400).filter(lambda number: number >= 0).map(example).batch(8)
+    return tf.data.Dataset.range(400).filter(lambda number: number >= 0).map(example_by(wait)).batch(8)
 
 def build():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd", loss="mse")
-    return model
+    made = model()
+    made.compile("sgd", loss="mse")
+    return made
 """
 IN_SESSION = """
 with dtj_trainer.session() as s:
     with s.strategy.scope():
-        model = build()
-    s.checkpoint(model=model)
-    batches = iter(s.strategy.experimental_distribute_dataset(data()))
+        found = build()
+    s.checkpoint(model=found)
+    batches = iter(s.strategy.experimental_distribute_dataset(batches_of_data()))
 
     def learn(x, y):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum((model(x, training=True) - y) ** 2) / 8
-        model.optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+            loss = tf.reduce_sum((found(x, training=True) - y) ** 2) / 8
+        found.optimizer.apply_gradients(zip(tape.gradient(loss, found.trainable_variables), found.trainable_variables))
         return loss
 
     @tf.function
@@ -339,8 +281,8 @@ with dtj_trainer.session() as s:
 IN_FIT = """
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 with strategy.scope():
-    model = build()
-model.fit(data(), epochs=2, verbose=0)
+    found = build()
+found.fit(batches_of_data(), epochs=2, verbose=0)
 """
 LATE = {
     "session": (IN_SESSION, "waits for its data, or is in the script's own code, in step 50"),
@@ -351,16 +293,12 @@ LATE = {
 @pytest.mark.parametrize("kind", LATE)
 def test_data_that_block_on_one_worker_of_a_script_end_the_job_and_name_the_worker(folder: Path, kind: str) -> None:
     script, doing = LATE[kind]
-    arguments = ["--script=mine.py", "--stall-timeout=8"]
-    with Job(
-        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, imported=True, patient=True
-    ) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
-        (folder / "mine.py").write_text(SCRIPT + script)
+    text = BLOCKS.format(index=1) + OF_SCRIPT + script
+    with stalled(folder, text, *SCRIPT, strategy="MultiWorkerMirrored", patient=True) as job:
         assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
-    stalled = "no step was finished for 8 s (--stall-timeout): "
-    assert job["worker-1"].last_words == f"{stalled}{doing}"
-    assert job["worker-0"].last_words == f"{stalled}worker 1 {doing}"
+    line = "no step was finished for 8 s (--stall-timeout): "
+    assert job["worker-1"].last_words == f"{line}{doing}"
+    assert job["worker-0"].last_words == f"{line}worker 1 {doing}"
 
 
 SLOW = """
@@ -380,22 +318,18 @@ print("the script is over")
 """
 
 
+SLOWLY = (*SCRIPT, "--stall-timeout=15", "--start-timeout=15")
+
+
 def test_a_script_that_shows_progress_or_is_outside_of_its_steps_is_not_ended(folder: Path) -> None:
-    arguments = ["--script=mine.py", "--stall-timeout=15", "--start-timeout=15"]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
-        (folder / "mine.py").write_text(SLOW)
+    with stalled(folder, SLOW, *SLOWLY) as job:
         assert job.start().wait() == {"worker-0": 0}
     assert "the script is over" in job["worker-0"].log
 
 
 def test_a_session_that_hangs_in_a_step_is_ended(folder: Path) -> None:
-    arguments = ["--script=mine.py", "--stall-timeout=15", "--start-timeout=15"]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
-        (folder / "mine.py").write_text(
-            SLOW.replace("time.sleep(20)\nwith", "with").replace(
-                "            s.report()\n", "            time.sleep(3600)\n"
-            )
-        )
+    hangs = SLOW.replace("            s.report()\n", "            time.sleep(3600)\n")
+    with stalled(folder, hangs.replace("time.sleep(20)\nwith", "with"), *SLOWLY) as job:
         assert job.start().wait() == {"worker-0": 1}
     doing = "waits for its data, or is in the script's own code, in step 1"
     assert job["worker-0"].last_words == f"no step was finished for 15 s (--stall-timeout): {doing}"

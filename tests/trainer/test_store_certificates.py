@@ -3,7 +3,6 @@
 import datetime
 import ipaddress
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from dtj_trainer.config.store_url import Location
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from support.faulty_store import FaultyProxy
-from trainer.stores import SCHEMES, Store, store_with_bucket
+from trainer.stores import Store
 
 BUNDLES = {"s3": "AWS_CA_BUNDLE", "gs": "REQUESTS_CA_BUNDLE"}
 VARIABLES = (*BUNDLES.values(), "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -52,12 +51,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
     return path
-
-
-@pytest.fixture(scope="module", params=SCHEMES)
-def served(request: pytest.FixtureRequest) -> Iterator[Store]:
-    with store_with_bucket(request.param, "bucket") as store:
-        yield store
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -279,13 +279,6 @@ def test_the_tensorboard_callback_of_keras_writes_scalars_and_histograms(folder:
     assert len(points(folder / "curves" / "validation")["epoch_loss"]) == 2
 
 
-def test_a_peer_of_a_script_that_never_comes_is_named(folder: Path) -> None:
-    options = [f"--script={INTERPRETED}", "--start-timeout=2"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=options) as job:
-        assert job.start("worker-0")["worker-0"].wait() == 75
-    assert "start gate: 1 of 1 peers missing" in job["worker-0"].last_words
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
