@@ -21,14 +21,12 @@ class CheckPods:
 
     The answer comes back as :attr:`~dtj.core.observed.Observed.verdict` of ``generation`` in a later pass.
     ``restricted`` says whether the pods were made to fit the Pod Security Standard of that name. ``manifests`` are made
-    while one goes through them, and no two are needed at the same time. ``alike`` are the same pods without what tells
-    the jobs of one template apart: where these are equal, so is the answer, unless the API server minds a name.
+    while one goes through them, and no two are needed at the same time.
     """
 
     generation: int
     manifests: Iterable[JsonObject]
     restricted: bool = False
-    alike: Iterable[JsonObject] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,15 +43,6 @@ class FirstPods:
         render = _renderer(context, platform, None)
         return (render(Replica(role, 0)) for role in context.spec.roles())
 
-    def without_names(self) -> Iterable[JsonObject]:
-        """The same pods, as a job of another UID, and of a name as long, would have them. There are none where a gang
-        scheduler knows the job: its objects are of this job alone."""
-        context, job = self.context, self.context.job
-        if context.gang is not None:
-            return ()
-        other = replace(context.observed, job=replace(job, name="x" * len(job.name), uid=""))
-        return FirstPods(replace(context, observed=other), self.restricted)
-
 
 def new_gang(context: JobContext, api: GangApi) -> CreateGang:
     """What creates the PodGroup or Workload by which ``api`` knows this job."""

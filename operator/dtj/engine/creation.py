@@ -20,13 +20,12 @@ from dtj.api.names import Label
 from dtj.core.actions import CheckPods
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
-from dtj.engine.dry_runs import DryRuns
 from dtj.engine.expectations import Expectation, Operation
 from dtj.engine.gangs import seen_gang
 from dtj.engine.logs import about
 from dtj.engine.state import ClusterState, UnlabelledObject
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
-from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource
+from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource, dry_run
 from dtj.kube.observed import claim_from, pod_from, service_from
 from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
 from dtj.kube.waiting import Backoff, loop_time
@@ -79,7 +78,6 @@ class Creator:
         now: Callable[[], datetime],
     ) -> None:
         self._gateway = gateway
-        self._dry_runs = DryRuns(gateway)
         self._state = state
         self._now = now
 
@@ -120,9 +118,8 @@ class Creator:
         """
         errors: list[str] = []
         wants_restricted, priority = False, None
-        alike = iter(check.alike)
         for manifest in check.manifests:
-            verdict = await self._dry_runs.ask(manifest, namespace=job.namespace, alike=next(alike, None))
+            verdict = await dry_run(self._gateway, PODS, namespace=job.namespace, body=manifest)
             found = (verdict.forbidden,) if verdict.wants_restricted else verdict.errors
             errors += (f"{text(dig(manifest, 'metadata', 'labels', Label.ROLE))}: {error}" for error in found)
             wants_restricted |= verdict.wants_restricted
@@ -180,7 +177,6 @@ class Creator:
 
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
         """The API server refuses this: the status reports it, and it is tried again after a while."""
-        self._dry_runs.forget(job.namespace)
         cache = self._state.caches.of(job.uid)
         cache.refusals += 1
         cache.refusal = CreationRefusal(

@@ -50,8 +50,7 @@ def check_template(context: JobContext) -> Decision | None:
     verdict = context.template_verdict
     if verdict is None or (verdict.wants_restricted and not verdict.restricted):
         restricted = context.observed.platform.restricted or verdict is not None
-        pods = FirstPods(context, restricted)
-        check = CheckPods(context.job.generation, pods, restricted, alike=pods.without_names())
+        check = CheckPods(context.job.generation, FirstPods(context, restricted), restricted)
         return _obstructed(context).then(check)
     if not verdict.errors or context.own or context.job.status.start_time is not None:
         return None
