@@ -66,11 +66,11 @@ def subclass(keras: Any) -> Any:
 
 
 def names(model: Any, optimizer: Any) -> dict[str, list[str]]:
-    from dtj_trainer import keras_compat
+    from dtj_trainer import two_kerases
     from dtj_trainer.checkpoint import variable_names
 
     optimizer.build(model.trainable_variables)
-    return variable_names.of_training(model, optimizer, keras_compat.state(optimizer))
+    return variable_names.of_training(model, optimizer, two_kerases.state(optimizer))
 
 
 def rate(keras: Any) -> Any:
@@ -132,7 +132,7 @@ def saved(tmp_path: Path) -> Any:
     import keras
     import tensorflow as tf
 
-    from dtj_trainer import keras_compat
+    from dtj_trainer import two_kerases
     from dtj_trainer.checkpoint import variable_names
     from dtj_trainer.checkpoint.manager import Store
     from dtj_trainer.checkpoint.state import State
@@ -142,12 +142,12 @@ def saved(tmp_path: Path) -> Any:
         model = of.Sequential([of.Input((4,)), *made])
         used = getattr(of.optimizers, optimizer)(rate(of))
         used.build(model.trainable_variables)
-        state = keras_compat.state(used)
+        state = two_kerases.state(used)
         step, total = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
         return Store(
             State(
                 variable_names.of_training(model, used, state),
-                weights=keras_compat.variables(model.weights), optimizer=state, step=step, total_steps=total,
+                weights=two_kerases.variables(model.weights), optimizer=state, step=step, total_steps=total,
             ),
             tmp_path, keep=3, writes=True,
         ), model  # fmt: skip

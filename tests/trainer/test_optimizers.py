@@ -59,7 +59,7 @@ def test_each_schedule_is_what_it_says(library: ModuleType, schedule: str) -> No
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_what_is_saved_is_the_same_for_all_schedules_and_holds_no_rate(library: ModuleType, optimizer: str) -> None:
-    from dtj_trainer import keras_compat
+    from dtj_trainer import two_kerases
     from dtj_trainer.training import optimizers
 
     saved = set()
@@ -68,7 +68,7 @@ def test_what_is_saved_is_the_same_for_all_schedules_and_holds_no_rate(library: 
         argv = [f"--optimizer={optimizer}", f"--schedule={schedule}"]
         built = optimizers.make(model, asked(*argv), total_steps=STEPS).optimizer
         built.build(model.trainable_variables)
-        state = keras_compat.variables(built.variables)
+        state = two_kerases.variables(built.variables)
         assert not [variable for variable in state if variable.shape == () and variable.dtype.is_floating]
         saved.add(tuple(tuple(variable.shape) for variable in state))
     assert len(saved) == 1

@@ -23,7 +23,7 @@ import keras
 import tensorflow as tf
 
 from dtj_launch.progress import ProgressStore
-from dtj_trainer import keras_compat, keras_fit, problem
+from dtj_trainer import keras_fit, problem, two_kerases
 from dtj_trainer.compat import google_storage, keras3, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.parsing import parse
@@ -169,8 +169,8 @@ def _tf_keras() -> None:
     made.compile("adam", [loss], metrics=["mae"], weighted_metrics=["mse"], loss_weights=[2.0], **_PLAIN)
     options = keras3.options_of_loss(loss)
     require(options.get("from_logits") is True, "a loss does not keep from_logits", library="tf_keras")
-    require(keras_compat.given_losses(made) == ([loss], [2.0]), "a model has other losses", library="tf_keras")
-    require(keras_compat.given_metrics(made) == ["mae", "mse"], "a model has other metrics", library="tf_keras")
+    require(two_kerases.given_losses(made) == ([loss], [2.0]), "a model has other losses", library="tf_keras")
+    require(two_kerases.given_metrics(made) == ["mae", "mse"], "a model has other metrics", library="tf_keras")
     for ask in (optimizers.rate_of, optimizers.count_of, optimizers.made_under):
         ask(made.optimizer)
 

@@ -71,7 +71,7 @@ def of_training(model: Any, optimizer: Any, state: Iterable[Any]) -> dict[str, l
     """The names of what a training remembers, by part: the `weights` of a model, and an `optimizer`'s state.
 
     Args:
-        state: `keras_compat.state` of the optimizer.
+        state: `two_kerases.state` of the optimizer.
     """
     trained = model.trainable_variables
     return {

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_launch import rendezvous
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster, Task
 from dtj_trainer.config.nonfinite import on_which, workers_of
@@ -254,7 +254,7 @@ class FitAgreement:
         by_the_user = isinstance(callback, self._keras.callbacks.LambdaCallback)
         if type(callback).__module__.startswith(_KNOWN) and not by_the_user:
             return False
-        return keras_compat.sees_batches(callback, self._keras)
+        return two_kerases.sees_batches(callback, self._keras)
 
     def _rate_of(self, model: Any) -> float:
         optimizer = model.optimizer

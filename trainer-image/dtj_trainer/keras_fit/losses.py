@@ -17,7 +17,7 @@ from dtj_trainer.compat import LOSS
 from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.config.nonfinite import on_which, workers_of
 from dtj_trainer.errors import NotFinite
-from dtj_trainer.keras_compat import state, variables
+from dtj_trainer.two_kerases import state, variables
 
 _LOOK_BATCHES = 16
 """So often losses are looked at: to read one waits for the device. All workers have to do it at the same batch."""

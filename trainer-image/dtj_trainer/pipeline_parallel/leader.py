@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.cluster import WORKER, Task
@@ -119,7 +119,7 @@ class _Training:
             FiniteWeights(
                 (variable.value for variable in stage.trainable),
                 (variable.value for variable in stage.state),
-                keras_compat.state(stage.optimizer) if stage.trainable else (),
+                two_kerases.state(stage.optimizer) if stage.trainable else (),
             )
             for stage in self.stages
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.compat import optimizers
 from dtj_trainer.config.pipeline_layout import PIPELINE
@@ -190,11 +190,11 @@ def state_of(
     slots: dict[tuple[str, int], Any] = {}
     for stage in reversed(_learning(stages)):
         slots |= _by_name(stage.optimizer)
-    kept = {id(variable) for variable in keras_compat.saved_variables(whole)}
+    kept = {id(variable) for variable in two_kerases.saved_variables(whole)}
     remembered = {name: variable for name, variable in _by_name(whole).items() if id(variable) in kept}
     names = variable_names.of_model(model, model.weights)
     of_optimizer = variable_names.of_optimizer(
-        whole, keras_compat.variables(remembered.values()), zip(weights, names, strict=True)
+        whole, two_kerases.variables(remembered.values()), zip(weights, names, strict=True)
     )
     return (
         {"weights": names, "optimizer": of_optimizer},

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.held_out_examples import HeldOut, Reading
@@ -63,7 +63,7 @@ class Evaluation:
         self._validation_data = validation_data
         self._batch = batch
         self._evaluate: Callable[[Iterable[Any]], dict[str, float]]
-        if keras_compat.is_of_tf_keras(model):
+        if two_kerases.is_of_tf_keras(model):
             self._evaluate = factory.keras_evaluation(model).evaluate
         else:
             objective = factory.objective(model, validation_data.data, batch=None)
@@ -223,7 +223,7 @@ class Validator:
         """What a layer counts when it is called, is afterwards as it was: the training is the same without this."""
         watched = self._moved
         if watched is None:
-            watched = keras_compat.variables(self._model.non_trainable_variables)
+            watched = two_kerases.variables(self._model.non_trainable_variables)
         before = [tf.identity(tf.convert_to_tensor(variable)) for variable in watched]
         try:
             yield

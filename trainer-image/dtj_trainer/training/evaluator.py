@@ -12,7 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from dtj_launch.progress import Phase
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
@@ -39,7 +39,7 @@ def watch(run: Run) -> None:
     step, total, seen, batch = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(4))
     state = State(
         {"weights": variable_names.of_model(model, model.weights)},
-        weights=keras_compat.variables(model.weights),
+        weights=two_kerases.variables(model.weights),
         optimizer=[],
         step=step,
         total_steps=total,

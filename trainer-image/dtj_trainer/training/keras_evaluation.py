@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.metric_values import numbers
@@ -33,8 +33,8 @@ class KerasEvaluation:
         self._model = model
         self._log_level: int | None = log_level
         self._is_own = overrides(model, "test_step")
-        if default and not self._is_own and not keras_compat.given_metrics(model):
-            library = keras_compat.keras_of(model)
+        if default and not self._is_own and not two_kerases.given_metrics(model):
+            library = two_kerases.keras_of(model)
             metric = library.metrics.MeanMetricWrapper(default.values, name=default.name)
             library.Model.compile(model, optimizer=model.optimizer or "sgd", loss=model.loss, metrics=[metric])
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.errors import UsageError
 
 Tensor = Any
@@ -95,7 +95,7 @@ def check_sums_from_zero(name: object, metrics: Iterable[Any]) -> None:
     """
     for metric in metrics:
         for variable in metric.variables:
-            start = keras.ops.convert_to_numpy(tf.convert_to_tensor(keras_compat.variables([variable])[0]))
+            start = keras.ops.convert_to_numpy(tf.convert_to_tensor(two_kerases.variables([variable])[0]))
             summed = str(getattr(variable, "aggregation", "sum")).rpartition(".")[2].lower() in ("sum", "none")
             if not summed or start.any():
                 raise UsageError(

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.config.entry_points import Name
@@ -99,7 +99,7 @@ class ModelFactory:
             if overrides(model, "test_step"):
                 # The training itself does not call it; the evaluation at the end does.
                 self._compile(model)
-                if keras_compat.is_of_tf_keras(model):
+                if two_kerases.is_of_tf_keras(model):
                     evaluation, sample = self.keras_evaluation(model), [next(iter(data.validation(batch=2)))]
                     guarded(name, "calling its test_step", lambda: evaluation.evaluate(sample))
                 else:
@@ -110,7 +110,7 @@ class ModelFactory:
         model = self._new(data)
         self._compile(model)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if replicas > 1 and not keras_compat.is_of_tf_keras(model):
+        if replicas > 1 and not two_kerases.is_of_tf_keras(model):
             self._share(model, replicas)
         return model
 
@@ -194,7 +194,7 @@ class ModelFactory:
 
     def _new(self, data: Source) -> Any:
         model = self._build()
-        if not isinstance(model, keras_compat.keras_of(model).Model):
+        if not isinstance(model, two_kerases.keras_of(model).Model):
             raise UsageError(f"{self._name}: returned a {type(model).__name__}; return a Keras model")
         self._check_keras(model)
         spec = data.input_spec
@@ -215,11 +215,11 @@ class ModelFactory:
         return model
 
     def _check_keras(self, model: Any) -> None:
-        of_tf_keras, served = keras_compat.is_of_tf_keras(model), self._strategy == "ParameterServer"
+        of_tf_keras, served = two_kerases.is_of_tf_keras(model), self._strategy == "ParameterServer"
         if of_tf_keras and not served:
             raise UsageError(
                 f"{self._name}: a model of tf_keras, but strategy {self._strategy} needs one of Keras 3; "
-                f"{keras_compat.REMEDY}"
+                f"{two_kerases.REMEDY}"
             )
         if served and not of_tf_keras:
             raise UsageError(
@@ -245,7 +245,7 @@ class ModelFactory:
                 f"{self._name}: strategy {strategy} takes the mean of one loss over the examples and knows no {found}; "
                 "use strategy MultiWorkerMirrored"
             )
-        names = [str(getattr(one, "name", getattr(one, "__name__", one))) for one in keras_compat.given_metrics(model)]
+        names = [str(getattr(one, "name", getattr(one, "__name__", one))) for one in two_kerases.given_metrics(model)]
         if names := [name for name in names if name not in ("accuracy", "acc")]:
             log.log(
                 self.log_level,
@@ -257,7 +257,7 @@ class ModelFactory:
         """With the loss of the command line, where there is one."""
         if self._asked is None:
             return
-        library = keras_compat.keras_of(model)
+        library = two_kerases.keras_of(model)
         optimizer = getattr(model, "optimizer", None)
         # One of Keras 3 scales the loss already, if it is to. tf_keras has no such argument, and always scales.
         kept = {"auto_scale_loss": False} if optimizer and library is keras else {}
@@ -268,7 +268,7 @@ class ModelFactory:
 
 def _build(model: Any, spec: Any) -> None:
     """Makes the weights of a model that is built by its first call, for batches of any size."""
-    if isinstance(model, keras_compat.keras_of(model).Sequential) and not tf.nest.is_nested(spec):
+    if isinstance(model, two_kerases.keras_of(model).Sequential) and not tf.nest.is_nested(spec):
         # A call would fix the size of its batches.
         model.build((None, *spec.shape[1:]))
     else:
@@ -292,7 +292,7 @@ class _Loss:
         if self.given is None and not has_another:
             how = "compiled without a loss" if getattr(model, "compiled", False) else "not compiled"
             raise UsageError(f"{name}: the model is {how}; compile it with a loss, or give --loss")
-        loss = keras_compat.keras_of(model).losses.get(self.given) if isinstance(self.given, str) else self.given
+        loss = two_kerases.keras_of(model).losses.get(self.given) if isinstance(self.given, str) else self.given
         # A Loss of Keras' reduces what its `call` gives by example. Several losses are not for `each`.
         self._function: Callable[..., Any] | None = None
         if loss is not None and callable(loss):
@@ -307,7 +307,7 @@ class _Loss:
     def more_than_a_mean(self, model: Any, data: Source) -> str | None:
         """What there is about the loss that its mean over single examples leaves out."""
         loss, options = self.given, keras3.options_of_loss(self.given)
-        weights = keras_compat.given_losses(model)[1]
+        weights = two_kerases.given_losses(model)[1]
         outputs = getattr(model, "outputs", None) or []
         found = {
             "loss of add_loss alone": loss is None,
@@ -347,7 +347,7 @@ def _named(name: str, model: Any) -> Any:
         raise UsageError(f"--loss={name}: no such loss; this trainer knows {', '.join(LOSSES)}")
     kind = "".join(word.title() for word in name.split("_")).replace("Logcosh", "LogCosh")
     options = {"from_logits": _last_activation(model) not in _ACTIVATIONS} if name in _CLASSES else {}
-    return getattr(keras_compat.keras_of(model).losses, kind)(**options)
+    return getattr(two_kerases.keras_of(model).losses, kind)(**options)
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.compat import optimizers as compat
 from dtj_trainer.config.optimizer import WARMED_UP, Learning
 from dtj_trainer.errors import UsageError
@@ -63,11 +63,11 @@ def make(model: Any, learning: Learning, *, total_steps: int) -> BuiltOptimizer:
     Raises:
         UsageError: the optimizer, or an option of it, cannot be used.
     """
-    keras = keras_compat.keras_of(model)
+    keras = two_kerases.keras_of(model)
     made = _make(keras, model, learning, total_steps=total_steps)
     compiled = getattr(model, "optimizer", None)
     # `compile` has scaled its optimizer by itself, unless it was told not to, with auto_scale_loss=False.
-    scales = keras_compat.scales_loss(model) and (compiled is None or weight_update.scales(compiled))
+    scales = two_kerases.scales_loss(model) and (compiled is None or weight_update.scales(compiled))
     if not scales or weight_update.scales(made.optimizer):
         return made
     try:
@@ -163,7 +163,7 @@ def _compiled(keras: ModuleType, optimizer: Any) -> BuiltOptimizer:
         return BuiltOptimizer(optimizer=optimizer, name=f"{description}  learning rate by its own schedule")
     if not hasattr(given, "assign"):
         return BuiltOptimizer(optimizer=optimizer, name=f"{description}  learning rate by its own function")
-    (rate,) = (variable.numpy().item() for variable in keras_compat.variables([given]))
+    (rate,) = (variable.numpy().item() for variable in two_kerases.variables([given]))
     if keras.__name__ == "keras":
         # tf_keras keeps its variable of the rate apart from the state.
         one.learning_rate = _constant(keras, rate)

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras
 
 from dtj_launch.progress import Meter
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.autograph import as_written
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
@@ -118,7 +118,7 @@ class _Training:
             # Of each worker, whether it is in a call of steps.
             self._in_call = tf.Variable(tf.zeros(config.cluster.count(WORKER), tf.bool), trainable=False)
         seen = SeenExamples(run, course, step=self._step, total_steps=total)
-        remembered = keras_compat.state(self._optimizer)
+        remembered = two_kerases.state(self._optimizer)
         state = seen.state(
             variable_names.of_training(self.model, self._optimizer, remembered),
             weights=self.model.weights,

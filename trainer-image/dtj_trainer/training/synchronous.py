@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from dtj_launch.progress import Phase
-from dtj_trainer import keras_compat, rng_state
+from dtj_trainer import rng_state, two_kerases
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.state import new_counter
@@ -133,11 +133,11 @@ class _Training:
             optimizer.build(model.trainable_variables)
             weight_update.sum_first(optimizer)
             self.step, total = new_counter(), new_counter()
-        remembered = keras_compat.state(optimizer)
+        remembered = two_kerases.state(optimizer)
         seen = SeenExamples(run, course, step=self.step, total_steps=total)
         state = seen.state(
             variable_names.of_training(model, optimizer, remembered),
-            weights=keras_compat.variables(model.weights),
+            weights=two_kerases.variables(model.weights),
             optimizer=remembered,
         )
         self.store = Store.of(state, config.checkpoint, writes=config.cluster.leads)

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.compat import keras3
@@ -53,9 +53,9 @@ class SynchronousLoop:
         self._training = keras3.call_arguments(model, training=True)
         self._run = tf.function(self._train_steps, autograph=False, reduce_retracing=True)
         self._weights = FiniteWeights(
-            keras_compat.variables(model.trainable_variables),
-            keras_compat.variables(model.non_trainable_weights),
-            keras_compat.state(optimizer),
+            two_kerases.variables(model.trainable_variables),
+            two_kerases.variables(model.non_trainable_weights),
+            two_kerases.state(optimizer),
         )
         self._skips = skips
         self._max_steps = max_steps
@@ -181,7 +181,7 @@ class SynchronousLoop:
 
     def _moved_by_forward(self) -> list[Any]:
         """What a forward pass changes by itself: the state of layers, and the sums of the metrics."""
-        return [*keras_compat.variables(self._model.non_trainable_variables), self._sums]
+        return [*two_kerases.variables(self._model.non_trainable_variables), self._sums]
 
     def _checked_gradients(self, gradients: Sequence[Any]) -> list[Any]:
         """Those that have to be finite: an optimizer that scales the loss lowers its scale at others by itself."""

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
@@ -147,7 +147,7 @@ def _zeros(variables: Sequence[Any]) -> dict[int, tuple[Any, Tensor]]:
 
 def metrics_of(model: Any) -> list[Any]:
     """All that a model of either Keras has, whether its own property `metrics` gives them or not."""
-    metrics = [*model.metrics, *keras_compat.keras_of(model).Model.metrics.fget(model)]
+    metrics = [*model.metrics, *two_kerases.keras_of(model).Model.metrics.fget(model)]
     return list({id(metric): metric for metric in metrics}.values())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import two_kerases
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
@@ -22,10 +22,10 @@ def check_keras(parts: Mapping[str, Any], strategy: str) -> None:
     """
     for name, part in parts.items():
         for one in tf.nest.flatten(part) if strategy != "ParameterServer" else ():
-            if keras_compat.is_of_tf_keras(one):
+            if two_kerases.is_of_tf_keras(one):
                 raise UsageError(
                     f"session: checkpoint({name}=...): {type(one).__name__} of tf_keras, but strategy {strategy} needs "
-                    f"one of Keras 3; {keras_compat.REMEDY}"
+                    f"one of Keras 3; {two_kerases.REMEDY}"
                 )
 
 
