@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import optimizers as compat
+from dtj_trainer.training import moving_average
 
 
 def inner(optimizer: Any) -> Any:
@@ -48,7 +49,7 @@ def sum_first(optimizer: Any) -> None:
     if one.gradient_accumulation_steps:
         compat.replace_update(one, lambda _: _accumulating(one))
     if one.use_ema:
-        compat.replace_overwriting(one, lambda overwrite: _overwriting(one, overwrite))
+        compat.replace_overwriting(one, lambda overwrite: moving_average.overwriting(one, overwrite))
 
 
 def needs_sum_first(optimizer: Any) -> bool:
@@ -56,17 +57,6 @@ def needs_sum_first(optimizer: Any) -> bool:
     settings = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
     is_of_keras_3 = isinstance(optimizer, keras.optimizers.Optimizer)
     return is_of_keras_3 and any(getattr(inner(optimizer), name, None) for name in settings)
-
-
-def finalize(optimizer: Any, weights: Sequence[Any], strategy: Any) -> None:
-    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average.
-
-    To be called after the last checkpoint, which holds the weights as trained.
-    """
-    one = inner(optimizer)
-    if one.use_ema:
-        with strategy.scope():
-            one.finalize_variable_values(weights)
 
 
 def _accumulating(optimizer: Any) -> Callable[[Any, Any], None]:
@@ -96,30 +86,6 @@ def _accumulating(optimizer: Any) -> Callable[[Any, Any], None]:
 
         tf.distribute.get_replica_context().merge_call(across, args=(list(grads),))
         if optimizer.use_ema:
-            _average(optimizer)
+            moving_average.follow(optimizer)
 
     return apply_across
-
-
-def _average(optimizer: Any) -> None:
-    """What Keras does at the end of an update."""
-    compat.average(optimizer)
-    if optimizer.ema_overwrite_frequency:
-        tf.cond(
-            tf.equal((optimizer.iterations + 1) % optimizer.ema_overwrite_frequency, 0),
-            lambda: compat.overwrite(optimizer),
-            lambda: None,
-        )
-
-
-def _overwriting(optimizer: Any, overwrite: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Overwrites weights with their moving average, which Keras 3 cannot do in a replica."""
-
-    def overwrite_anywhere(weights: Sequence[Any]) -> None:
-        if tf.distribute.in_cross_replica_context():
-            overwrite(weights)
-            return
-        for weight, average in zip(weights, compat.averages_of(optimizer), strict=True):
-            weight.assign(average)
-
-    return overwrite_anywhere
