@@ -178,18 +178,12 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         part(one(_gangs(gateway))),
         _refusal(gateway, namespace) if served else _nothing(),
     )
-    nodes, quotas, limits, queues = await asyncio.gather(
+    nodes, quotas, limits, queues, sizes = await asyncio.gather(
         part(all_of(gateway.list(NODES, namespace=None))),
         part(all_of(gateway.list(QUOTAS, namespace=namespace))),
         part(all_of(gateway.list(LIMIT_RANGES, namespace=namespace))),
         _queues(gateway, gangs, namespace),
-    )
-    sizes = await asyncio.gather(
-        *(
-            part(one(_size(gateway, resource, where)))
-            for where in (namespace, None)
-            for resource in ((JOBS, PODS, SERVICES) if served else (PODS, SERVICES))
-        )
+        _sizes(gateway, namespace, (JOBS, PODS, SERVICES) if served else (PODS, SERVICES)),
     )
     return Installation(
         server=gateway.server,
@@ -206,7 +200,7 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         gangs=Part(tuple(api for found in gangs.items for api in found.apis), gangs.unread),
         unknown_gangs=tuple(version for found in gangs.items for version in found.unknown),
         queues=queues,
-        sizes=tuple(sizes),
+        sizes=sizes,
         refusal=refusal,
     )
 
@@ -357,8 +351,14 @@ async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
     return Part()
 
 
-async def _size(gateway: KubeGateway, resource: Resource, namespace: str | None) -> Size:
-    return Size(resource, namespace, await gateway.count(resource, namespace=namespace))
+async def _sizes(gateway: KubeGateway, namespace: str, resources: Iterable[Resource]) -> tuple[Part[Size], ...]:
+    """How many of each there are in the namespace, and in the cluster."""
+
+    async def size(resource: Resource, where: str | None) -> Size:
+        return Size(resource, where, await gateway.count(resource, namespace=where))
+
+    asked = [size(resource, where) for where in (namespace, None) for resource in resources]
+    return tuple(await asyncio.gather(*(part(one(each)) for each in asked)))
 
 
 async def _nothing() -> Part[str]:

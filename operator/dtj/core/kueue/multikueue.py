@@ -14,7 +14,7 @@ from dtj.core.kueue import priorities, reporting, workloads
 from dtj.core.kueue.queue import ask_why, into_queue, queued_because
 from dtj.core.observed import GangObject
 from dtj.core.policies import gang, ttl
-from dtj.core.policies.admission_check import check_template, leave_queue, report_invalid
+from dtj.core.policies.admission_check import check_template, keep_out
 from dtj.core.policies.name_collision import report_workload_of_others
 from dtj.core.policies.suspend import SUSPENDED_BY_USER, hold
 from dtj.core.validity import Problem
@@ -49,7 +49,7 @@ def _dispatch(context: JobContext) -> Decision:
     if not found and not queued:
         found = (_NO_QUEUE,)
     if found:
-        return report_invalid(context, found).then(*leave_queue(context), *gang.look_again(context))
+        return keep_out(context, found)
     return _queue(context)
 
 
