@@ -24,8 +24,7 @@ from dtj.api.json import JsonObject
 from dtj.core.planner import plan
 from dtj.engine.engine import EngineSettings
 from dtj.kube.gateway import JOBS
-from support.campaigns.model_cluster import ModelCluster
-from support.campaigns.stories import create_to_complete
+from support.campaigns.stories import completed
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
@@ -72,11 +71,7 @@ async def _measure(number: int) -> None:
 
 async def _finished() -> JsonObject:
     """A job that a real plan has brought to its end."""
-    cluster = ModelCluster()
-    cluster.start_operator()
-    await create_to_complete(cluster)
-    await cluster.quiet()
-    await cluster.close()
+    cluster = await completed()
     return {**manifest("digits"), "status": cluster.api.body(JOBS, "digits")["status"]}
 
 

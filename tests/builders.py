@@ -39,6 +39,16 @@ def manifest(
     }
 
 
+def priority_class(name: str) -> JsonObject:
+    """A PriorityClass of Kubernetes, above pods that name none."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": 1000,
+    }
+
+
 def stored(body: JsonObject, *, namespace: str = "default", uid: str = UID, generation: int = 1) -> JsonObject:
     """``body`` as an API server would give it back."""
     metadata = object_at(body, "metadata")

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from builders import manifest
+from builders import manifest, priority_class
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
 from support import gang_schedulers
@@ -40,13 +40,7 @@ def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(world: Job
 def test_a_flavor_that_the_operator_may_not_read_is_reported_in_the_status(world: JobWorld) -> None:
     """This operator has rights in its namespace only, and flavors belong to the cluster."""
     gang_schedulers.install(world.plane)
-    priority: JsonObject = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": "urgent"},
-        "value": 1000,
-    }
-    world.plane.apply(priority)
+    world.plane.apply(priority_class("urgent"))
     scheduling = {"gang": "Kueue", "queue": "team-a", "priorityClassName": "urgent"}
     world.apply(manifest(roles={"worker": 1}, runPolicy={"scheduling": scheduling}))
     workloads = Groups(world, KUEUE, "workloads")

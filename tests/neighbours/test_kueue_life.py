@@ -6,6 +6,7 @@ import copy
 
 import pytest
 
+from builders import priority_class
 from dtj.api import kueue
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
@@ -60,13 +61,7 @@ class TestQuota:
 
     def test_a_job_of_higher_priority_gets_the_quota_when_the_pods_are_gone(self, queues: Queues) -> None:
         world = queues.world
-        urgent: JsonObject = {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": "neighbours-urgent"},
-            "value": 1000,
-        }
-        world.plane.apply(urgent)
+        world.plane.apply(priority_class("neighbours-urgent"))
         queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
         queues.submit("old")
         queues.run("old")

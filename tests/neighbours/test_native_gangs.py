@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from builders import priority_class
 from dtj.api.json import JsonObject, dig, objects
 from support.gang_schedulers import Groups
 from support.job_world import JobWorld
@@ -86,8 +87,7 @@ class TestPreemption:
         world.run_pods()
         world.await_state("Running")
         name = f"urgent-{world.namespace}"
-        priority: JsonObject = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
-        world.apply({**priority, "metadata": {"name": name}})
+        world.apply(priority_class(name))
         spec = dig(slots.template, "spec")
         assert isinstance(spec, dict)
         world.create("pods", {"metadata": {"name": "urgent"}, "spec": {**spec, "priorityClassName": name}})

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from builders import priority_class
 from dtj.api.json import JsonObject, dig
 from support.gang_schedulers import COSCHEDULING, VOLCANO, Groups
 from support.job_world import JobWorld
@@ -45,8 +46,7 @@ class TestVolcano:
         """A field that the schema does not know would be dropped, and a wrong value refused."""
         world.plane.install_crds(VOLCANO_CRDS, server_side=True)
         name = f"urgent-{world.namespace}"
-        priority: JsonObject = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
-        world.apply({**priority, "metadata": {"name": name}})
+        world.apply(priority_class(name))
         scheduling = {"gang": "Volcano", "queue": "team-a", "minAvailable": 3, "priorityClassName": name}
         world.begin(roles={"worker": 4}, template=slots.template, runPolicy={"scheduling": scheduling})
         spec = dig(Groups(world, VOLCANO, "podgroups").await_one(), "spec")

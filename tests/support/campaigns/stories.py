@@ -28,6 +28,16 @@ async def create_to_complete(cluster: ModelCluster) -> None:
     await completes(cluster, "worker-0")
 
 
+async def completed() -> ModelCluster:
+    """A cluster whose one job has completed. Its operator has stopped."""
+    cluster = ModelCluster()
+    cluster.start_operator()
+    await create_to_complete(cluster)
+    await cluster.quiet()
+    await cluster.close()
+    return cluster
+
+
 async def worker_fails(cluster: ModelCluster) -> None:
     """A worker fails, and all start again."""
     cluster.submit()

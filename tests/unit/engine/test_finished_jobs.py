@@ -20,7 +20,7 @@ from dtj.engine.metrics import Metrics
 from dtj.kube.errors import Unavailable
 from dtj.kube.gateway import JOBS, PODS, SERVICES
 from support.campaigns.model_cluster import ModelCluster
-from support.campaigns.stories import create_to_complete
+from support.campaigns.stories import completed
 from support.engine_harness import Harness, harnessed
 from support.virtual_time import settled, virtual_time
 
@@ -55,11 +55,7 @@ def test_a_packed_job_is_the_same_when_it_is_unpacked(body: JsonObject) -> None:
 
 async def ended() -> ModelCluster:
     """A cluster whose one job has completed."""
-    cluster = ModelCluster()
-    cluster.start_operator()
-    await create_to_complete(cluster)
-    await cluster.quiet()
-    await cluster.close()
+    cluster = await completed()
     assert cluster.api.names(PODS)
     cluster.api.latency = 0.0
     return cluster
