@@ -1,0 +1,1 @@
+"""TFJobs of Kubeflow (``kubeflow.org/v1``), served as they are."""
