@@ -83,7 +83,7 @@ class Overview:
         there = {each.replica for each in self.pods.items}
         done = recorded_completions(status)
         wanted = (r for r in replicas(job.spec) if r not in done and (str(r.role), r.index) not in there)
-        return tuple(pod_name(job.name, replica, incarnation(status, replica)) for replica in wanted)
+        return tuple(pod_name(job, replica, incarnation(status, replica)) for replica in wanted)
 
 
 async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview:

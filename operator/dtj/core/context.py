@@ -132,6 +132,16 @@ class JobContext:
         return tuple(pod for pod in self.own if self.is_current(pod))
 
     @cached_property
+    def stopping(self) -> tuple[Pod, ...]:
+        """Our pods of a TFJob that hold resources though they run for this job no more: those that are asked to stop,
+        and those of an earlier attempt. Kueue counts them by the status."""
+        if not self.job.form.foreign:
+            return ()
+        return tuple(
+            pod for pod in self.own if not pod.all_containers_ended and (pod.terminating or not self.is_current(pod))
+        )
+
+    @cached_property
     def pod_ends(self) -> tuple[PodEnd, ...]:
         """The current pods that have ended or are being taken away, and why; the earliest first."""
         group = self.gang_object
@@ -165,7 +175,7 @@ class JobContext:
         return self.pod_names.get(replica) or self._new_name(replica)
 
     def _new_name(self, replica: Replica) -> str:
-        return pod_name(self.job.name, replica, incarnation(self.job.status, replica))
+        return pod_name(self.job, replica, incarnation(self.job.status, replica))
 
     @cached_property
     def missing(self) -> tuple[Replica, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api import kueue, names, rules
+from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
@@ -36,7 +36,7 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     """Everything that keeps ``job`` from being planned on ``platform``; empty where nothing does."""
     if job.spec is None:
         return tuple(Problem(Reason.INVALID_SPEC, problem) for problem in job.problems)
-    broken = rules.check(name=job.name, spec=job.raw_spec)
+    broken = job.form.check(job.name, job.raw_spec)
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
     queued = kueue.problems(job.spec, job.labels, job.annotations)

@@ -73,12 +73,20 @@ class Cluster:
     def addresses(self) -> dict[str, list[str]]:
         """``{task type: [host:port, …]}``."""
         return {
-            str(role): [self._address(Replica(role, index)) for index in range(count)] for role, count in self._counts
+            self.job.form.word(role): [self._address(Replica(role, index)) for index in range(count)]
+            for role, count in self._counts
         }
 
     def variables(self, replica: Replica) -> Variables:
-        """TF_CONFIG of one replica, and the variables that it is made of; the same ``cluster`` for all replicas."""
-        task = f'"task":{{"type":"{replica.role}","index":{replica.index}}}'
+        """TF_CONFIG of one replica, and the variables that it is made of; the same ``cluster`` for all replicas.
+
+        The only replica of a TFJob has none, and each of several is told that it runs in a cloud.
+        """
+        form = self.job.form
+        if form.foreign and sum(self.spec.replicas(role) for role in Role) == 1:
+            return {}
+        task = f'"task":{{"type":"{form.word(replica.role)}","index":{replica.index}}}'
+        task += self._tail
         if self.delivery is Delivery.INLINE:
             return {Env.TF_CONFIG: f'{{"cluster":{self._json},{task}}}'}
         if self.delivery is Delivery.CONFIG_MAP:
@@ -115,13 +123,21 @@ class Cluster:
     @cached_property
     def longest(self) -> int:
         """Characters of the longest TF_CONFIG of the job, to the byte, found without making any."""
-        task = max(len(f'"{role}","index":{self.spec.replicas(role) - 1}') for role in self.spec.roles())
-        return len('{"cluster":,"task":{"type":}}') + self._length + task
+        word = self.job.form.word
+        task = max(len(f'"{word(role)}","index":{self.spec.replicas(role) - 1}') for role in self.spec.roles())
+        return len('{"cluster":,"task":{"type":}}') + self._length + task + len(self._tail)
+
+    @property
+    def _tail(self) -> str:
+        return ',"environment":"cloud"' if self.job.form.foreign else ""
 
     @cached_property
     def _length(self) -> int:
         """Characters of the list of addresses."""
-        lists = (len(f'"{role}":[],') + self._length_of_addresses(role, count) for role, count in self._counts)
+        lists = (
+            len(f'"{self.job.form.word(role)}":[],') + self._length_of_addresses(role, count)
+            for role, count in self._counts
+        )
         return len("{}") + max(sum(lists) - 1, 0)
 
     def _length_of_addresses(self, role: Role, count: int) -> int:
