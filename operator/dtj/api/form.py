@@ -32,6 +32,9 @@ class Form:
     chief: str = str(Role.CHIEF)
     """The task type of a chief as this job spells it: in names, labels and TF_CONFIG."""
 
+    dynamic_workers: bool = False
+    """Whether workers come and go while the others run on: each knows only itself and the parameter servers."""
+
     api_version: ClassVar[str] = names.API_VERSION
     kind: ClassVar[str] = names.KIND
     plural: ClassVar[str] = names.PLURAL

@@ -129,8 +129,7 @@ class Job:
         problem = text(body.get(SPEC_PROBLEM))
         spec, problems = (None, (problem,)) if problem else form.read(raw_spec, annotations)
         generation = dig(metadata, "generation")
-        # What Kueue means by labels and annotations is for the integration to say that it has for another kind.
-        given = {} if form.foreign else _object(dig(metadata, "labels"))
+        given = _object(dig(metadata, "labels"))
         labels = {k: v for k, v in given.items() if isinstance(v, str)}
         return cls(
             namespace=text(dig(metadata, "namespace"), "default"),
@@ -140,10 +139,10 @@ class Job:
             generation=generation if isinstance(generation, int) else 1,
             resource_version=text(dig(metadata, "resourceVersion")),
             labels=labels,
-            annotations={} if form.foreign else kueue.kept_annotations(annotations),
+            annotations=kueue.kept_annotations(annotations),
             created_at=parse_time(dig(metadata, "creationTimestamp")),
             deleting=dig(metadata, "deletionTimestamp") is not None,
-            spec=kueue.with_queue(spec, labels) if spec is not None else None,
+            spec=spec if spec is None or form.foreign else kueue.with_queue(spec, labels),
             problems=problems,
             status=form.record(raw_status),
             raw_spec=raw_spec,

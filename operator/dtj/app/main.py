@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from dtj import __version__
-from dtj.api.spec import CleanPodPolicy
+from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.app.health import HealthPortTaken
 from dtj.app.run import EXIT_LEASE_LOST, run
 from dtj.app.settings import OperatorSettings, SettingsError, job_access
@@ -107,6 +107,13 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
     callback=lambda context, parameter, value: CleanPodPolicy(value),
     help="cleanPodPolicy of TFJobs that name none.",
 )
+@_option(
+    "tfjob_gang_scheduler",
+    type=click.Choice(list(map(str, (Gang.NONE, Gang.VOLCANO, Gang.COSCHEDULING)))),
+    callback=lambda context, parameter, value: Gang(value),
+    help="Scheduler that starts all pods of a TFJob or none.",
+)
+@_option("tfjob_queues", is_flag=True, help="Queue TFJobs in Kueue, whose own integration for them must be off.")
 @_option("health_port", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz. 0 disables them.")
 @_option("metrics_port", type=click.IntRange(0, 65535), help="Port of /metrics. 0 disables it.")
 @_option(

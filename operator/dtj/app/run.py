@@ -74,6 +74,8 @@ def _platforms(settings: OperatorSettings) -> dict[Form, Platform]:
             network=ReplicaServiceNetwork(domain),
             inline_addresses=None,
             clean_pod_policy=settings.tfjob_clean_pod_policy,
+            gang_of_tfjobs=settings.tfjob_gang_scheduler,
+            queues_tfjobs=settings.tfjob_queues,
         )
     return platforms
 

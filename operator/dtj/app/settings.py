@@ -11,7 +11,7 @@ from typing import Final
 from dtj.api import names
 from dtj.api.json import JsonObject
 from dtj.api.profiles import Profile
-from dtj.api.spec import CleanPodPolicy
+from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.core.platform import JobAccess
 from dtj.engine.logs import LogFormat
 from dtj.engine.profile_file import ProfilesError, profiles
@@ -89,6 +89,12 @@ class OperatorSettings:
     tfjob_clean_pod_policy: CleanPodPolicy = CleanPodPolicy.NONE
     """The ``cleanPodPolicy`` of TFJobs that name none. None is Kubeflow's default, and leaves pods that still run at
     the end of a job, such as parameter servers, with their GPUs."""
+
+    tfjob_gang_scheduler: Gang = Gang.NONE
+    """The scheduler that starts all pods of a TFJob or none, for all TFJobs: None, Volcano or Coscheduling."""
+
+    tfjob_queues: bool = False
+    """Whether our operator queues TFJobs in Kueue by their label. Kueue's own integration of them must be off then."""
 
     health_port: int = 8080
     """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""

@@ -11,6 +11,7 @@ from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, Role
+from dtj.core.gang import tfjobs
 from dtj.core.gang.discovery import choose, served
 from dtj.core.gang.group import size
 from dtj.core.gang.schedulers import disrupted_at
@@ -51,6 +52,7 @@ class JobContext:
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> JobContext:
         """The context of a pass at ``now``."""
+        observed = replace(observed, job=tfjobs.as_configured(observed.job, observed.platform))
         forgotten = _forgotten_queue(observed)
         asked = _in_queue(observed.job, observed.job.status.queue or forgotten)
         observed = replace(observed, job=as_admitted(asked, observed.gang))

@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import STATUS_PORT
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
-from dtj.api.spec import CleanPodPolicy, JobSpec, Role
+from dtj.api.spec import CleanPodPolicy, Gang, JobSpec, Role
 from dtj.core.replicas import Replica
 
 TRAINER_LOG_FORMATS: Final = ("plain", "text", "json")
@@ -139,6 +139,12 @@ class Platform:
 
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     """That of jobs that name none."""
+
+    gang_of_tfjobs: Gang = Gang.NONE
+    """The scheduler that starts all pods of a TFJob or none."""
+
+    queues_tfjobs: bool = False
+    """Whether TFJobs wait in Kueue as our own jobs do: Kueue's integration does not serve them."""
 
     tensorboard: bool = True
     """Whether a job's TensorBoard can be a pod next to the others."""

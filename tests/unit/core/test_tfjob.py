@@ -1,4 +1,4 @@
-"""A TFJob of Kubeflow, as the planner runs it: pods, Services, TF_CONFIG, restarts and the status that its users read."""
+"""A TFJob of Kubeflow as the planner runs it: pods, Services, TF_CONFIG, restarts, and the status that others read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from builders import stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Reason
-from dtj.api.spec import CleanPodPolicy
+from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.api.tfjob.names import Label
 from dtj.core.actions import DeletePod, PatchStatus, UpdateService
+from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from dtj.core.platform import Platform, ReplicaServiceNetwork
 from world import World
@@ -347,3 +348,71 @@ class TestAnotherController:
     def test_that_a_job_names_has_it_for_itself(self, manager: str, *, left: bool) -> None:
         world = world_of(tfjob(runPolicy={"managedBy": manager}))
         assert (world.step() == ()) == left
+
+
+class TestGangs:
+    def test_are_those_of_the_operators_setting_and_nobody_else_makes_a_podgroup(self) -> None:
+        policy: JsonObject = {"schedulingPolicy": {"minAvailable": 2, "queue": "research", "priorityClass": "high"}}
+        body = tfjob(runPolicy=policy)
+        volcano = next(api for api in APIS if api.gang is Gang.VOLCANO)
+        world = world_of(body, gang_of_tfjobs=Gang.VOLCANO)
+        world.installed, world.gangs = (volcano,), None
+        world.settle()
+        (group,) = world.gang_manifests
+        assert dig(group, "metadata", "name") == "mnist"
+        spec = object_at(group, "spec")
+        assert (spec["minMember"], spec["queue"], spec["priorityClassName"]) == (2, "research", "high")
+        pod = world.manifests["mnist-worker-0"]
+        assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "mnist"
+        assert dig(pod, "spec", "schedulerName") == "volcano"
+        assert running(runPolicy=policy).gang_manifests == []
+
+    def test_that_can_never_be_complete_stay_created_and_say_why(self) -> None:
+        world = world_of(tfjob(runPolicy={"schedulingPolicy": {"minAvailable": 10}}), gang_of_tfjobs=Gang.COSCHEDULING)
+        world.installed = tuple(api for api in APIS if api.gang is Gang.COSCHEDULING)
+        world.gangs = None
+        world.settle()
+        assert (last(world)["type"], world.pods) == ("Created", {})
+        assert "minAvailable: 10 is more than the 2 pods" in text(last(world)["message"])
+
+    def test_a_queue_of_kueue_is_ours_only_if_the_operator_is_told_so(self) -> None:
+        body = tfjob()
+        object_at(body, "metadata")["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+        assert sorted(world_of(body).start().pods) == ["mnist-worker-0", "mnist-worker-1"]
+        world = world_of(body, queues_tfjobs=True)
+        world.installed, world.gangs = tuple(api for api in APIS if api.gang is Gang.KUEUE), None
+        world.settle()
+        (workload,) = world.gang_manifests
+        assert (dig(workload, "spec", "queueName"), world.pods) == ("research", {})
+        assert last(world)["type"] == "Suspended"
+
+
+class TestDynamicWorkers:
+    def test_know_themselves_and_the_servers_alone(self) -> None:
+        world = running({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
+        ps = "mnist-ps-0.default.svc:2222"
+        assert [tf_config(world, name) for name in ("worker-1", "ps-0")] == [
+            {
+                "cluster": {"worker": {"1": "mnist-worker-1.default.svc:2222"}, "ps": [ps]},
+                "task": {"type": "worker", "index": 1},
+            },
+            {"cluster": {"worker": {}, "ps": [ps]}, "task": {"type": "ps", "index": 0}},
+        ]
+
+    def test_come_and_go_while_the_others_run_on(self) -> None:
+        world = running({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
+        kept = {world.pods[name].uid for name in ("mnist-worker-0", "mnist-ps-0")}
+        for count, there in ((3, ["worker-0", "worker-1", "worker-2"]), (1, ["worker-0"])):
+            body = tfjob({"Worker": count, "PS": 1}, restart="OnFailure", enableDynamicWorker=True)
+            world.job = Job.from_object({**body, "status": world.job.raw_status})
+            world.settle_deletions()
+            world.start()
+            assert sorted(world.pods) == sorted(f"mnist-{name}" for name in (*there, "ps-0"))
+        assert kept <= {pod.uid for pod in world.pods.values()}
+
+    def test_may_fail_without_an_end_of_the_job(self) -> None:
+        world = running({"Worker": 2, "PS": 1}, restart="Never", enableDynamicWorker=True)
+        world.sees("worker-1", Phase.FAILED, exit_code=1)
+        assert not world.job.status.terminal
+        world.sees("ps-0", Phase.FAILED, exit_code=1)
+        assert world.job.status.terminal

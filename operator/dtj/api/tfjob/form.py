@@ -81,5 +81,8 @@ TFJOB: Final = TFJobForm()
 
 
 def form_of(spec: JsonObject) -> TFJobForm:
-    """The form of a TFJob with this spec: it may spell its chief ``Master``."""
-    return TFJobForm(names.MASTER) if read.has_master(spec) else TFJOB
+    """The form of a TFJob with this spec: it may spell its chief ``Master``, and have dynamic workers."""
+    dynamic = spec.get("enableDynamicWorker") is True
+    if not dynamic and not read.has_master(spec):
+        return TFJOB
+    return TFJobForm(names.MASTER if read.has_master(spec) else TFJOB.chief, dynamic_workers=dynamic)

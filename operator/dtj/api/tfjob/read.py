@@ -12,7 +12,7 @@ from pydantic import JsonValue, ValidationError
 from dtj.api import names as dtj_names
 from dtj.api.form import Reading
 from dtj.api.json import JsonObject, dig
-from dtj.api.spec import MAX_REPLICAS, Gang, JobSpec, Role, Strategy, SuccessPolicy
+from dtj.api.spec import MAX_REPLICAS, Gang, JobSpec, RestartScope, Role, Strategy, SuccessPolicy
 from dtj.api.tfjob import names
 
 ROLES: Final = {
@@ -55,10 +55,12 @@ def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
     run_policy: JsonObject = {
         "backoffLimit": _NO_LIMIT,
         **{name: policy[name] for name in _SAME if policy.get(name) not in (None, "")},
-        "scheduling": {"gang": str(Gang.NONE)},
+        "scheduling": {"gang": str(Gang.NONE), **_scheduling(policy.get("schedulingPolicy"))},
     }
     if spec.get("successPolicy") == SuccessPolicy.ALL_WORKERS:
         run_policy["successPolicy"] = str(SuccessPolicy.ALL_WORKERS)
+    if spec.get("enableDynamicWorker") is True:
+        run_policy["restartScope"] = str(RestartScope.POD)
     if RESTART_SCOPE in annotations:
         run_policy["restartScope"] = annotations[RESTART_SCOPE]
     wanted: JsonObject = {
@@ -71,6 +73,19 @@ def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
         return JobSpec.model_validate(wanted), ()
     except ValidationError as error:
         return None, tuple(f"{_place(problem['loc'], keys)}: {problem['msg']}" for problem in error.errors())
+
+
+_SCHEDULING: Final = {
+    "minAvailable": "minAvailable",
+    "queue": "queue",
+    "priorityClass": "priorityClassName",
+    "scheduleTimeoutSeconds": "timeoutSeconds",
+}
+
+
+def _scheduling(given: JsonValue) -> JsonObject:
+    """What a gang scheduler is told. What the pods request is counted, so ``minResources`` says nothing new."""
+    return {ours: value for theirs, ours in _SCHEDULING.items() if (value := dig(given, theirs))}
 
 
 def _role(given: JsonValue) -> JsonObject:

@@ -87,6 +87,8 @@ class Cluster:
             return {}
         task = f'"task":{{"type":"{form.word(replica.role)}","index":{replica.index}}}'
         task += self._tail
+        if form.dynamic_workers:
+            return {Env.TF_CONFIG: f'{{"cluster":{_compact(self._known_to(replica))},{task}}}'}
         if self.delivery is Delivery.INLINE:
             return {Env.TF_CONFIG: f'{{"cluster":{self._json},{task}}}'}
         if self.delivery is Delivery.CONFIG_MAP:
@@ -97,6 +99,14 @@ class Cluster:
             Env.CLUSTER_ADDRESS: self._pattern,
             Env.CLUSTER_COUNTS: _compact({str(role): count for role, count in self._counts}),
             Env.TF_CONFIG: f'{{"cluster":"{_TOO_LONG}",{task}}}',
+        }
+
+    def _known_to(self, replica: Replica) -> dict[str, object]:
+        """What a replica of a job with dynamic workers knows: a worker itself and all servers, a server itself."""
+        worker, ps = replica.role is Role.WORKER, replica.role is Role.PS
+        return {
+            "worker": {str(replica.index): self._address(replica)} if worker else {},
+            "ps": self.addresses.get(Role.PS, []) if worker else [self._address(replica)] if ps else [],
         }
 
     @cached_property
@@ -129,7 +139,8 @@ class Cluster:
 
     @property
     def _tail(self) -> str:
-        return ',"environment":"cloud"' if self.job.form.foreign else ""
+        form = self.job.form
+        return ',"environment":"cloud"' if form.foreign and not form.dynamic_workers else ""
 
     @cached_property
     def _length(self) -> int:

@@ -25,7 +25,7 @@ def _resized(context: JobContext) -> str | None:
     As long as nothing of the attempt is there, it simply starts with the new number.
     """
     started = context.job.status.start_time is not None and bool(context.current or context.completed)
-    if context.spec.elastic is None or not started:
+    if context.spec.elastic is None or context.job.form.dynamic_workers or not started:
         return None
     for role in (Role.WORKER, Role.PS):
         recorded, wanted = context.job.status.replica_statuses.get(role), context.spec.replicas(role)

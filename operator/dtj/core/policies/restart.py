@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from dtj.api.names import Reason
+from dtj.api.spec import Role
 from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready, with_conditions
@@ -127,7 +128,11 @@ def _vanished(context: JobContext) -> tuple[PodEnd, ...]:
         for i in known[role].restarting
         if i.isdecimal()
     }
-    lost = (replica for replica in context.missing if replica not in awaited)
+    lost = (
+        replica
+        for replica in context.missing
+        if replica not in awaited and (replica.role not in known or replica.index < known[replica.role].desired)
+    )
     return tuple(PodEnd(_gone(context, each), PodFailureClass.DISRUPTION, EARLIEST) for each in lost)
 
 
@@ -205,6 +210,8 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
         ended = evidence.judged(context, ended)
         follows = peer_paid or is_secondary_failure(ended, losses, replaced)
         denied = None if follows else _denied(context, status, ended)
+        if denied is not None and context.job.form.dynamic_workers and replica.role is Role.WORKER:
+            continue
         if denied is not None:
             return finish(context, denied)
         due = max(now, backoff.due(status, ended, all_at_once=False, now=now))
