@@ -85,8 +85,7 @@ class World:
     pods: dict[str, Pod] = field(default_factory=dict)
     manifests: dict[str, JsonObject] = field(default_factory=dict)
     service: Child | None = None
-    services: dict[str, Child] = field(default_factory=dict)
-    """Of a TFJob, by name."""
+    services: dict[str, Child] = field(default_factory=dict)  # of a TFJob
     network_policy: Child | None = None
     config_maps: dict[str, JsonObject] = field(default_factory=dict)
     claim: Child | None = None
@@ -330,9 +329,8 @@ class World:
             case BestEffort(action=inner):
                 self._carry_out_best_effort(inner)
             case CreateService(manifest=body) if self.job.form.foreign:
-                child = service_from(service_from_object(self._stored(body)), self.job.form)
-                assert child.name not in self.services
-                self.services[child.name] = child
+                made = service_from(service_from_object(self._stored(body)), self.job.form)
+                assert self.services.setdefault(made.name, made) is made
             case CreateService(manifest=body):
                 self.service = service_from(service_from_object(self._stored(body)))
             case CreateNetworkPolicy(manifest=body):
@@ -366,8 +364,7 @@ class World:
                 self.service = None
             case DeleteJob():
                 self.job = replace(self.job, deleting=True)
-            case UpdateService(name=name, uid=uid, selector=selector) if self.job.form.foreign:
-                assert self.services[name].uid == uid
+            case UpdateService(name=name, selector=selector) if self.job.form.foreign:
                 self.services[name] = replace(self.services[name], selector=selector)
             case UpdateService(name=name, uid=uid, selector=selector, config_map=config_map):
                 assert self.service is not None

@@ -16,6 +16,7 @@ from dtj.api.printable import one_line
 from dtj.api.schema import generated_job_schema
 from dtj.api.spec import JobSpec
 from dtj.api.storage_rules import note_on_sharing
+from dtj.api.tfjob import names as of_kubeflow
 from dtj.api.validation import validate
 from dtj.client.errors import InvalidManifest
 from dtj.client.manifest_files import Document, UnreadableFile, parse, read
@@ -134,15 +135,12 @@ def _titled(document: Document, found: tuple[str, ...]) -> tuple[str, ...]:
 
 # -- what a file holds next to jobs -----------------------------------------------------------------------------
 
-TFJOB_GROUP: Final = "kubeflow.org"
-TFJOB: Final = "TFJob"
-
 _MEANT_TO_BE_JOBS: Final = (names.KIND.lower(), names.PLURAL)
 
 
 def is_tfjob(body: JsonObject) -> bool:
     """Whether an object is a TFJob of any version."""
-    return text(body.get("apiVersion")).partition("/")[0] == TFJOB_GROUP and body.get("kind") == TFJOB
+    return text(body.get("apiVersion")).partition("/")[0] == of_kubeflow.GROUP and body.get("kind") == of_kubeflow.KIND
 
 
 def is_other(body: JsonObject) -> bool:
