@@ -47,6 +47,9 @@ class Form:
     index_label: ClassVar[str] = Label.INDEX
     """The keys of the labels in which a pod names its job, its task type and its task index."""
 
+    roles_field: ClassVar[str] = "replicaSpecs"
+    """The field of a spec that holds the roles."""
+
     container: ClassVar[str] = names.MAIN_CONTAINER
     """The container that trains, where a template has several."""
 

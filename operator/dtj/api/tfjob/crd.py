@@ -7,6 +7,7 @@ It has no descriptions: Kubeflow's CRD is too large for a plain ``kubectl apply`
 from __future__ import annotations
 
 import json
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
@@ -41,6 +42,14 @@ def custom_resource_definition() -> JsonObject:
     assert isinstance(status, dict)
     object_at(status, "properties")[names.RECORD] = without(structural(JobStatus), "default", "description")
     return definition
+
+
+@cache
+def schema() -> JsonObject:
+    """The schema of a TFJob: see :func:`dtj.api.schema.check`."""
+    found = dig(custom_resource_definition(), "spec", "versions", 0, "schema", "openAPIV3Schema")
+    assert isinstance(found, dict)
+    return found
 
 
 def _as_kubeflow(schema: JsonObject, keys: JsonValue = None) -> JsonObject:

@@ -28,6 +28,7 @@ class TFJobForm(Form):
     job_label: ClassVar[str] = Label.JOB_NAME
     role_label: ClassVar[str] = Label.REPLICA_TYPE
     index_label: ClassVar[str] = Label.REPLICA_INDEX
+    roles_field: ClassVar[str] = "tfReplicaSpecs"
     container: ClassVar[str] = names.CONTAINER
     port_name: ClassVar[str] = names.PORT
     # From 128 on they are retried; 42 is TensorFlow's own word for a preemption.
