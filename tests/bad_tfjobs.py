@@ -124,10 +124,6 @@ REFUSED: dict[str, tuple[JsonObject, str]] = {
         tfjob(spec={"successPolicy": "AnyWorker"}),
         'spec.successPolicy: "AnyWorker" is unknown: use AllWorkers, or remove it',
     ),
-    "dynamic workers": (
-        tfjob(spec={"enableDynamicWorker": True}),
-        "spec.enableDynamicWorker: is not served yet: remove it, or leave this job to training-operator",
-    ),
     "a clean-up policy that is none": (
         tfjob(run_policy={"cleanPodPolicy": "running"}),
         'spec.runPolicy.cleanPodPolicy: "running" is unknown: use Running, All or None, or remove it',
@@ -183,7 +179,7 @@ ACCEPTED: dict[str, JsonObject] = {
         run_policy={"activeDeadlineSeconds": 1, "backoffLimit": 0, "ttlSecondsAfterFinished": 0}
     ),
     "empty policies": tfjob(
-        run_policy={"cleanPodPolicy": ""}, spec={"successPolicy": "", "enableDynamicWorker": False}
+        run_policy={"cleanPodPolicy": ""}, spec={"successPolicy": "", "enableDynamicWorker": True}
     ),
     "left to MultiKueue": tfjob(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"}),
     "all workers": tfjob(spec={"successPolicy": "AllWorkers"}, Worker=role(3)),

@@ -250,13 +250,6 @@ RULES: Final[tuple[Rule, ...]] = (
         f"{Env.TF_CONFIG} is set by the operator in a job of several replicas: remove it",
     ),
     _one_of(SPEC, "successPolicy", [SuccessPolicy.ALL_WORKERS]),
-    _rule(
-        SPEC,
-        "enableDynamicWorker",
-        "!self.?enableDynamicWorker.orValue(false)",
-        lambda spec: not spec.get("enableDynamicWorker"),
-        "is not served yet: remove it, or leave this job to training-operator",
-    ),
     _one_of(RUN_POLICY, "cleanPodPolicy", [*CleanPodPolicy]),
     _one_of(RUN_POLICY, "managedBy", [names.CONTROLLER, MULTIKUEUE], empty=False),
     _at_least(1, RUN_POLICY, "activeDeadlineSeconds"),

@@ -14,6 +14,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import names
+from dtj.api.form import EXIT_CODES_OF_ERRORS
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.printable import one_line
 from dtj.api.spec import ELASTIC, Gang, RestartPolicy, Role, RunPolicy, Strategy, SuccessPolicy
@@ -24,7 +25,6 @@ from dtj.cli.common.terminal import say
 from dtj.cli.convert.tfjob_pods import NotConvertible, Pods, mapping
 from dtj.client.checks import is_tfjob
 from dtj.client.manifest_files import STDIN, Document, read
-from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES
 from dtj.core.replicas import TRAINING_ROLES
 
 _ROLES: Final = {
@@ -179,7 +179,7 @@ class _Converter:
             self._note(
                 f"{path}.restartPolicy",
                 "a TFJob retries exit codes from 128 on, here all but "
-                f"{listed(map(str, sorted(NON_RETRYABLE_EXIT_CODES)))} are retried: "
+                f"{listed(map(str, sorted(EXIT_CODES_OF_ERRORS)))} are retried: "
                 "runPolicy.exitCodes changes single ones",
             )
         return {} if policy == RestartPolicy.ON_FAILURE else {"restartPolicy": policy}
