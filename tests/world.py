@@ -85,6 +85,7 @@ class World:
     pods: dict[str, Pod] = field(default_factory=dict)
     manifests: dict[str, JsonObject] = field(default_factory=dict)
     service: Child | None = None
+    services: dict[str, Child] = field(default_factory=dict)  # of a TFJob
     network_policy: Child | None = None
     config_maps: dict[str, JsonObject] = field(default_factory=dict)
     claim: Child | None = None
@@ -129,6 +130,7 @@ class World:
             platform=self.platform,
             pods=tuple(self.pods.values()),
             service=self.service,
+            services=tuple(self.services.values()),
             network_policy=self.network_policy,
             claim=self.claim,
             tensorboard=self.tensorboard,
@@ -326,6 +328,9 @@ class World:
                 )
             case BestEffort(action=inner):
                 self._carry_out_best_effort(inner)
+            case CreateService(manifest=body) if self.job.form.foreign:
+                made = service_from(service_from_object(self._stored(body)), self.job.form)
+                assert self.services.setdefault(made.name, made) is made
             case CreateService(manifest=body):
                 self.service = service_from(service_from_object(self._stored(body)))
             case CreateNetworkPolicy(manifest=body):
@@ -351,12 +356,16 @@ class World:
             case DeletePod(name=name, uid=uid):
                 if name in self.pods and self.pods[name].uid == uid:
                     self._terminate(name)
+            case DeleteService(name=name, uid=uid) if self.job.form.foreign:
+                assert self.services.pop(name).uid == uid
             case DeleteService(uid=uid):
                 assert self.service is not None
                 assert self.service.uid == uid
                 self.service = None
             case DeleteJob():
                 self.job = replace(self.job, deleting=True)
+            case UpdateService(name=name, selector=selector) if self.job.form.foreign:
+                self.services[name] = replace(self.services[name], selector=selector)
             case UpdateService(name=name, uid=uid, selector=selector, config_map=config_map):
                 assert self.service is not None
                 assert (self.service.name, self.service.uid) == (name, uid)
@@ -370,7 +379,9 @@ class World:
                 pass
 
     def _store(self, status: JobStatus) -> None:
-        self.job = replace(self.job, status=status)
+        job = self.job
+        raw = job.form.stored(job.namespace, job.name, job.raw_status, status) if job.form.foreign else job.raw_status
+        self.job = replace(job, status=status, raw_status=raw)
 
     def _carry_out_best_effort(self, action: Action) -> None:
         match action:
@@ -465,7 +476,7 @@ class World:
         assert config_maps_of(body) <= self.config_maps.keys(), f"{name} refers to a ConfigMap that does not exist"
         self.created += 1
         self.manifests[name] = body
-        self.pods[name] = replace(pod_from(pod_from_object(self._stored(body))), created_at=self.now)
+        self.pods[name] = replace(pod_from(pod_from_object(self._stored(body)), self.job.form), created_at=self.now)
 
 
 _POLICY: Final = frozenset(str(field.alias) for field in RunPolicy.model_fields.values())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pydantic import JsonValue
 
-from builders import NOW, ended, manifest, pod, seen, stored
+from builders import NOW, ended, job, manifest, pod, seen, stored
 from dtj.api import names
 from dtj.api.crd import job_schema
 from dtj.api.job import Job
@@ -318,7 +318,7 @@ class Monkey(RuleBasedStateMachine):
             self.completed[attempt, role] = done
             for index in done:
                 replica = Replica(Role(role), index)
-                name = pod_name(self.world.job.name, replica, incarnation(self.world.job.status, replica))
+                name = pod_name(self.world.job, replica, incarnation(self.world.job.status, replica))
                 running = self.world.pods.get(name)
                 assert running is None or running.main_container_ended
 
@@ -357,4 +357,4 @@ TestMonkey.settings = settings(max_examples=200, stateful_step_count=40, deadlin
 
 def test_a_pods_name_depends_on_job_and_replica_alone() -> None:
     spec = spec_of(Job.from_object({"spec": {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}}}))
-    assert [pod_name("a", replica) for replica in replicas(spec)] == ["a-worker-0"]
+    assert [pod_name(job("a"), replica) for replica in replicas(spec)] == ["a-worker-0"]

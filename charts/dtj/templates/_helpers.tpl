@@ -55,6 +55,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [distributedtrainingjobs/finalizers]
   verbs: [update]
 {{- end }}
+{{- if .Values.tfjob.enabled }}
+- apiGroups: [kubeflow.org]
+  resources: [tfjobs]
+  verbs: [list, watch, delete]
+- apiGroups: [kubeflow.org]
+  resources: [tfjobs/status]
+  verbs: [patch]
+{{- if .Values.rbac.blockOwnerDeletion }}
+- apiGroups: [kubeflow.org]
+  resources: [tfjobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- end }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
@@ -122,4 +135,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The namespace in which `helm test` makes its job. */}}
 {{- define "dtj.testNamespace" -}}
 {{- default .Release.Namespace (first .Values.namespaces) -}}
+{{- end -}}
+
+{{/* A CRD of {file, keep}, with the labels of the chart of root. */}}
+{{- define "dtj.crd" -}}
+{{- $crd := .root.Files.Get .file | fromYaml }}
+{{- $metadata := $crd.metadata }}
+{{- $_ := set $metadata "labels" (merge (include "dtj.labels" .root | fromYaml) (default dict $metadata.labels)) }}
+{{- if .keep }}
+{{- $_ := set $metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
+{{- end }}
+{{- toYaml $crd }}
+{{- end -}}
+
+{{/* Fails where a training-operator of Kubeflow runs that still serves TFJobs: both would make the pods of a job. */}}
+{{- define "dtj.noOtherOperatorOfTFJobs" -}}
+{{- range $deployment := (lookup "apps/v1" "Deployment" "" "").items }}
+{{- $label := dig "metadata" "labels" "control-plane" "" $deployment }}
+{{- range $container := $deployment.spec.template.spec.containers }}
+{{- if and (contains "training-operator" (printf "%s %s" $container.image $label)) (ne (int $deployment.spec.replicas) 0) }}
+{{- $words := concat (default list $container.command) (default list $container.args) | join " " }}
+{{- if or (not (contains "-enable-scheme" $words)) (regexMatch "(?i)-enable-scheme[= ]tfjob( |$)" $words) }}
+{{- fail (printf "%s in namespace %s still serves TFJobs: start it with --enable-scheme for its other kinds" $deployment.metadata.name $deployment.metadata.namespace) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}

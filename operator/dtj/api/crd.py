@@ -121,7 +121,8 @@ def job_schema() -> JsonObject:
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             "spec": structural(JobSpec),
             # A job that no operator has seen is in progress to kstatus, because its generation is not observed yet.
-            "status": {**without_defaults(structural(JobStatus)), "default": {"observedGeneration": -1}},
+            # What the operator left out of a status is not there, and not to be filled in.
+            "status": {**without(structural(JobStatus), "default"), "default": {"observedGeneration": -1}},
         },
     }
     _make_lists_mergeable(schema)
@@ -141,16 +142,16 @@ def structural(model: type[BaseModel]) -> JsonObject:
     return _convert(source, definitions if isinstance(definitions, dict) else {})
 
 
-def without_defaults(schema: JsonObject) -> JsonObject:
-    """``schema`` without defaults: what the operator left out of a status is not there, and not to be filled in."""
+def without(schema: JsonObject, *keywords: str) -> JsonObject:
+    """``schema`` without these keywords, at any level. Fields of these names stay."""
     return {
-        key: {name: without_defaults(field) for name, field in value.items() if isinstance(field, dict)}
+        key: {name: without(field, *keywords) for name, field in value.items() if isinstance(field, dict)}
         if key == "properties" and isinstance(value, dict)
-        else without_defaults(value)
+        else without(value, *keywords)
         if isinstance(value, dict)
         else value
         for key, value in schema.items()
-        if key != "default"
+        if key not in keywords
     }
 
 

@@ -1,4 +1,4 @@
-"""A DistributedTrainingJob as an object of the API server: identity, and the readable parts of spec and status."""
+"""A job as an object of the API server: identity, form, and the readable parts of spec and status."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from dtj.api import kueue, names
+from dtj.api import kueue
+from dtj.api.form import DTJ, Form
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
+from dtj.api.tfjob import form as tfjob
 
 
 class Owned(Protocol):
@@ -83,6 +85,7 @@ class Job:
     namespace: str
     name: str
     uid: str
+    form: Form = DTJ
     generation: int = 1
     resource_version: str = ""
     labels: dict[str, str] = field(default_factory=dict)
@@ -120,29 +123,31 @@ class Job:
     def from_object(cls, body: JsonObject) -> Job:
         """Read a job from the API server's JSON; never raises, see ``problems``."""
         raw_spec, raw_status = _object(body.get("spec")), _object(body.get("status"))
-        problem = text(body.get(SPEC_PROBLEM))
-        spec, problems = (None, (problem,)) if problem else _read_spec(raw_spec)
         metadata = dig(body, "metadata")
+        annotations = _object(dig(metadata, "annotations"))
+        form = form_of(body)
+        problem = text(body.get(SPEC_PROBLEM))
+        spec, problems = (None, (problem,)) if problem else form.read(raw_spec, annotations)
         generation = dig(metadata, "generation")
-        given = dig(metadata, "labels")
-        labels = {k: v for k, v in given.items() if isinstance(v, str)} if isinstance(given, dict) else {}
-        annotations = dig(metadata, "annotations")
+        given = _object(dig(metadata, "labels"))
+        labels = {k: v for k, v in given.items() if isinstance(v, str)}
         return cls(
             namespace=text(dig(metadata, "namespace"), "default"),
             name=text(dig(metadata, "name")),
             uid=text(dig(metadata, "uid")),
+            form=form,
             generation=generation if isinstance(generation, int) else 1,
             resource_version=text(dig(metadata, "resourceVersion")),
             labels=labels,
-            annotations=kueue.kept_annotations(annotations) if isinstance(annotations, dict) else {},
+            annotations=kueue.kept_annotations(annotations),
             created_at=parse_time(dig(metadata, "creationTimestamp")),
             deleting=dig(metadata, "deletionTimestamp") is not None,
-            spec=kueue.with_queue(spec, labels) if spec is not None else None,
+            spec=spec if spec is None or form.foreign else kueue.with_queue(spec, labels),
             problems=problems,
-            status=JobStatus.from_object(raw_status),
+            status=form.record(raw_status),
             raw_spec=raw_spec,
             raw_status=raw_status,
-            prebuilt_workload=kueue.prebuilt_workload(body),
+            prebuilt_workload="" if form.foreign else kueue.prebuilt_workload(body),
         )
 
     def owns(self, child: Owned) -> bool:
@@ -157,13 +162,18 @@ class Job:
     def owner_reference(self) -> JsonObject:
         """The ownerReference that every child carries, so that the garbage collector removes it with the job."""
         return {
-            "apiVersion": names.API_VERSION,
-            "kind": names.KIND,
+            "apiVersion": self.form.api_version,
+            "kind": self.form.kind,
             "name": self.name,
             "uid": self.uid,
             "controller": True,
             "blockOwnerDeletion": True,
         }
+
+
+def form_of(body: JsonObject) -> Form:
+    """The form of a stored job. What names no kind is a DistributedTrainingJob."""
+    return tfjob.form_of(_object(body.get("spec"))) if body.get("kind") == tfjob.TFJOB.kind else DTJ
 
 
 def _object(value: JsonValue) -> JsonObject:
@@ -179,12 +189,3 @@ def parse_time(value: object) -> datetime | None:
     except ValueError:
         return None
     return parsed if parsed.tzinfo is not None else None
-
-
-def _read_spec(raw: JsonObject) -> tuple[JobSpec | None, tuple[str, ...]]:
-    try:
-        return JobSpec.model_validate(raw), ()
-    except ValidationError as error:
-        return None, tuple(
-            f"{'.'.join(['spec', *map(str, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
-        )

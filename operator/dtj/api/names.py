@@ -61,6 +61,8 @@ class Label:
     ROLE: Final = f"{GROUP}/role"
     INDEX: Final = f"{GROUP}/index"
     ATTEMPT: Final = f"{GROUP}/attempt"
+    INCARNATION: Final = f"{GROUP}/incarnation"
+    """On later pods of a replica of a TFJob: how often it was started before."""
 
     APP_NAME: Final = "app.kubernetes.io/name"
     APP_INSTANCE: Final = "app.kubernetes.io/instance"
@@ -162,6 +164,7 @@ class Reason(StrEnum):
     TOPOLOGY_MISMATCH = "TopologyMismatch"
     TEMPLATE_REJECTED = "TemplateRejected"
     NAME_TAKEN = "NameTaken"
+    MANAGED_TWICE = "ManagedTwice"
     WAITING_FOR_PODS = "WaitingForPods"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,6 +58,37 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
+
+
+def broken(rules: Iterable[Rule], root: JsonObject, *, member: str = "[{}]") -> tuple[Violation, ...]:
+    """What ``root`` breaks of ``rules``, in their order. ``member`` is how a path shows the key of a map."""
+    # Dozens of rules apply at the same few places, and each pass over a job asks all of them.
+    values: dict[Path, list[tuple[str, JsonObject]]] = {}
+    found: list[Violation] = []
+    for rule in rules:
+        holds = rule.holds
+        for place in rule.at if holds is not None else ():
+            if place not in values:
+                values[place] = [*_values(root, place, member)]
+            found.extend(
+                Violation(".".join(part for part in (path, rule.field) if part), rule.words(value))
+                for path, value in values[place]
+                if holds is not None and not holds(value)
+            )
+    return tuple(found)
+
+
+def _values(root: JsonObject, place: Path, member: str) -> Iterator[tuple[str, JsonObject]]:
+    """The objects at a place, with their paths as the API server writes them; nothing if the place is empty."""
+    found: list[tuple[str, JsonObject]] = [("", root)]
+    for step in place:
+        found = [
+            (f"{path}{member.format(key)}" if step == ANY_KEY else f"{path}.{key}".removeprefix("."), child)
+            for path, value in found
+            for key, child in (value.items() if step == ANY_KEY else [(step, value.get(step))])
+            if isinstance(child, dict)
+        ]
+    yield from found
 
 
 def roles_of(spec: JsonObject) -> JsonObject:

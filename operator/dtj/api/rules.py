@@ -7,7 +7,6 @@ A test applies manifests that break each rule to a real API server and compares.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from pydantic import JsonValue
@@ -18,7 +17,6 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Env, matches
 from dtj.api.rule import (
     ACCELERATORS,
-    ANY_KEY,
     CHECKPOINT,
     ELASTICITY,
     JOB,
@@ -27,9 +25,9 @@ from dtj.api.rule import (
     RUN_POLICY,
     SPEC,
     TEMPLATES,
-    Path,
     Rule,
     Violation,
+    broken,
     cel_count,
     count,
     roles_of,
@@ -53,34 +51,7 @@ def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
 
     ``spec`` must satisfy the schema's types; defaults need not be filled in.
     """
-    root: JsonObject = {"metadata": {"name": name}, "spec": spec}
-    # Dozens of rules apply at the same few places, and each pass over a job asks all of them.
-    values = {place: [*_values(root, place)] for place in _PLACES}
-    return tuple(
-        Violation(_join(path, rule.field), rule.words(value))
-        for rule in RULES
-        if rule.holds is not None
-        for place in rule.at
-        for path, value in values[place]
-        if not rule.holds(value)
-    )
-
-
-def _values(root: JsonObject, place: Path) -> Iterator[tuple[str, JsonObject]]:
-    """The objects at a place, with their paths as the API server writes them; nothing if the place is empty."""
-    found: list[tuple[str, JsonObject]] = [("", root)]
-    for step in place:
-        found = [
-            (f"{path}[{key}]" if step == ANY_KEY else f"{path}.{key}".removeprefix("."), child)
-            for path, value in found
-            for key, child in (value.items() if step == ANY_KEY else [(step, value.get(step))])
-            if isinstance(child, dict)
-        ]
-    yield from found
-
-
-def _join(path: str, field: str) -> str:
-    return ".".join(part for part in (path, field) if part)
+    return broken(RULES, {"metadata": {"name": name}, "spec": spec})
 
 
 # -- what the rules ask, in Python ---------------------------------------------------------------------------
@@ -410,5 +381,3 @@ RULES: Final[tuple[Rule, ...]] = (
     *CHANGES,
     *MANAGED_BY_RULES,
 )
-
-_PLACES: Final = frozenset(place for rule in RULES for place in rule.at)

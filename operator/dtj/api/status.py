@@ -101,6 +101,10 @@ class ReplicaStatus(_Model):
         default=0, description="active is the number of pods that have not ended and are not being deleted."
     )
     ready: int = Field(default=0, description="ready is the number of pods that are ready.")
+    terminating: int = Field(
+        default=0,
+        description="terminating is the number of pods that are being deleted and have not ended. Only a TFJob has it.",
+    )
     succeeded: int = Field(default=0, description="succeeded is the number of replicas that completed.")
     failed: int = Field(default=0, description="failed is the number of pods that failed and are not being deleted.")
     completed_indexes: str = Field(

@@ -10,19 +10,24 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from dtj.api import names, rules, schema
+from dtj.api import schema
+from dtj.api.form import Form
+from dtj.api.job import form_of
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import namespace_problem
 from dtj.api.rule import Violation
 from dtj.api.schema import generated_job_schema
+from dtj.api.tfjob import crd
 
 
 def validate(body: JsonObject) -> tuple[Violation, ...]:
-    """Everything wrong with a manifest, as the API server would say it; empty if it is valid."""
-    identity = tuple(_identity(body))
+    """Everything wrong with the manifest of a job, or of a TFJob, as the API server would say it; empty if it is
+    valid."""
+    form = form_of(body)
+    identity = tuple(_identity(body, form))
     if identity:
         return identity
-    whole = generated_job_schema()
+    whole = schema_of(form)
     known: JsonObject = {key: value for key, value in body.items() if key not in ("metadata", "status")}
     found = schema.check(known, whole, "")
     if found:
@@ -30,12 +35,17 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
     stored = schema.as_stored(body, whole)
     spec = dig(stored, "spec")
     assert isinstance(spec, dict)
-    return rules.check(name=str(dig(body, "metadata", "name")), spec=spec)
+    return form.check(str(dig(body, "metadata", "name")), spec)
 
 
-def _identity(body: JsonObject) -> Iterator[Violation]:
+def schema_of(form: Form) -> JsonObject:
+    """The schema of the jobs of a form."""
+    return crd.schema() if form.foreign else generated_job_schema()
+
+
+def _identity(body: JsonObject, form: Form) -> Iterator[Violation]:
     """What must hold before the schema can be asked at all."""
-    for key, wanted in (("apiVersion", names.API_VERSION), ("kind", names.KIND)):
+    for key, wanted in (("apiVersion", form.api_version), ("kind", form.kind)):
         given = body.get(key)
         if given is None:
             yield Violation(key, f'Required value: write "{wanted}"')

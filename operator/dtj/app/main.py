@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from dtj import __version__
+from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.app.health import HealthPortTaken
 from dtj.app.run import EXIT_LEASE_LOST, run
 from dtj.app.settings import OperatorSettings, SettingsError, job_access
@@ -99,6 +100,20 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
     help="Create a NetworkPolicy for each job that admits its own pods and these peers: "
     '{"statusFrom": [PEER...], "tensorBoardFrom": [PEER...]}.',
 )
+@_option("tfjobs", is_flag=True, help="Also run TFJobs of Kubeflow.")
+@_option(
+    "tfjob_clean_pod_policy",
+    type=click.Choice(list(map(str, CleanPodPolicy))),
+    callback=lambda context, parameter, value: CleanPodPolicy(value),
+    help="cleanPodPolicy of TFJobs that name none.",
+)
+@_option(
+    "tfjob_gang_scheduler",
+    type=click.Choice(list(map(str, (Gang.NONE, Gang.VOLCANO, Gang.COSCHEDULING)))),
+    callback=lambda context, parameter, value: Gang(value),
+    help="Scheduler that starts all pods of a TFJob or none.",
+)
+@_option("tfjob_queues", is_flag=True, help="Queue TFJobs in Kueue, whose own integration for them must be off.")
 @_option("health_port", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz. 0 disables them.")
 @_option("metrics_port", type=click.IntRange(0, 65535), help="Port of /metrics. 0 disables it.")
 @_option(

@@ -18,18 +18,21 @@ from secrets import token_hex
 from typing import Any
 
 from dtj import __version__
+from dtj.api.form import DTJ, Form
+from dtj.api.tfjob.form import TFJOB
 from dtj.app.health import health_routes, metrics_routes, serving
 from dtj.app.settings import OperatorSettings, SettingsError
 from dtj.app.shard_leases import namespaces_of, shard_leases
 from dtj.app.startup import wait_until_served
 from dtj.app.watch import JobWatch, connection_info
 from dtj.core.planner import plan
-from dtj.core.platform import Platform
+from dtj.core.platform import Platform, ReplicaServiceNetwork
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
-from dtj.kube.gateway import Keep
+from dtj.kube.gateway import JOBS, Keep
 from dtj.kube.lease import Lease, LeaseLost, ShardsDiffer
+from dtj.kube.tfjob_schema import keeps_record
 
 log = logging.getLogger("dtj.app")
 
@@ -51,17 +54,33 @@ async def run(settings: OperatorSettings) -> None:
     _stop_on_signals(stop)
     # Not before: who reads this line may stop the operator at once, and expects it to end in peace.
     log.info("dtj-operator %s runs jobs of %s", __version__, _scope(settings))
-    platform = Platform(
-        profiles=settings.profiles(),
-        restricted=settings.restricted,
-        trainer_image=settings.trainer_image,
-        trainer_log_format=settings.trainer_log_format,
-        job_access=settings.network_policies,
-    )
-    await _serve(settings, platform, stop)
+    await _serve(settings, _platforms(settings), stop)
 
 
-async def _serve(settings: OperatorSettings, platform: Platform, stop: asyncio.Event) -> None:
+def _platforms(settings: OperatorSettings) -> dict[Form, Platform]:
+    """The forms of the jobs that we run, each with what its pods are made for."""
+    platforms = {
+        DTJ: Platform(
+            profiles=settings.profiles(),
+            restricted=settings.restricted,
+            trainer_image=settings.trainer_image,
+            trainer_log_format=settings.trainer_log_format,
+            job_access=settings.network_policies,
+        )
+    }
+    if settings.tfjobs:
+        domain = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")  # as Kubeflow's operator calls it
+        platforms[TFJOB] = Platform(
+            network=ReplicaServiceNetwork(domain),
+            inline_addresses=None,
+            clean_pod_policy=settings.tfjob_clean_pod_policy,
+            gang_of_tfjobs=settings.tfjob_gang_scheduler,
+            queues_tfjobs=settings.tfjob_queues,
+        )
+    return platforms
+
+
+async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], stop: asyncio.Event) -> None:
     """Have the endpoints answer, wait for the CRD, and run an engine and a watch for each shard that is ours."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
@@ -79,27 +98,29 @@ async def _serve(settings: OperatorSettings, platform: Platform, stop: asyncio.E
             leases = shard_leases(
                 await connect(), settings, identity=identity, throttled=lambda: gateway.throttle.limited
             )
-        engines: dict[int, Engine] = {}
+        engines: dict[int, list[Engine]] = {}
 
         async def operate(shard: int, leave: asyncio.Event) -> None:
             keep = namespaces_of(shard, settings.shards)
-            engines[shard] = _engine(gateway, settings, platform, metrics, keep)
+            engines[shard] = [_engine(gateway, settings, each, platforms[each], metrics, keep) for each in platforms]
             try:
-                await _operate(engines[shard], settings, leave, keep)
+                await _operate(gateway, engines[shard], settings, leave, keep)
             finally:
                 del engines[shard]
 
         def longest_pass() -> float:
-            return max((engine.queue.longest_running() for engine in engines.values()), default=0.0)
+            return max((each.queue.longest_running() for shard in engines.values() for each in shard), default=0.0)
 
         def ready() -> bool:
             """Whether we act on jobs, or know which operator does: an operator that stands by is ready, too."""
             return all(
-                engines[shard].synced if shard in engines else lease is not None and lease.holder is not None
+                engines[shard][0].synced if shard in engines else lease is not None and lease.holder is not None
                 for shard, lease in enumerate(leases)
             )
 
         metrics.watch_throttle(lambda: gateway.throttle.limited)
+        if settings.tfjobs:
+            metrics.watch_record(lambda: any(each.drops_record for shard in engines.values() for each in shard))
         metrics.watch_leader(lambda: [lease is None or lease.leading for lease in leases])
         health = health_routes(longest_pass=longest_pass, ready=ready)
         await stack.enter_async_context(serving(settings.health_port, health))
@@ -109,12 +130,18 @@ async def _serve(settings: OperatorSettings, platform: Platform, stop: asyncio.E
 
 
 def _engine(
-    gateway: KubeGateway, settings: OperatorSettings, platform: Platform, metrics: Metrics, keep: Keep
+    gateway: KubeGateway,
+    settings: OperatorSettings,
+    form: Form,
+    platform: Platform,
+    metrics: Metrics,
+    keep: Keep,
 ) -> Engine:
-    """An engine for those namespaces of the settings that ``keep`` has."""
+    """An engine for the jobs of a form in those namespaces of the settings that ``keep`` has."""
     return Engine(
         gateway,
         plan=plan,
+        form=form,
         platform=platform,
         instance=settings.instance,
         namespaces=[each for each in settings.watched_namespaces if each is None or keep(each)],
@@ -122,6 +149,7 @@ def _engine(
         metrics=metrics,
         now=gateway.clock.now,
         keep=keep,
+        keeps_record=partial(keeps_record, gateway) if form.recorded_in else None,
     )
 
 
@@ -210,21 +238,37 @@ async def _lead(lease: Lease, operate: Callable[[], Coroutine[Any, Any, None]], 
     operating.result()
 
 
-async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Event, keep: Keep) -> None:
-    """Run the engine and the watch on jobs side by side until ``stop``, or until one of them ends."""
+async def _operate(
+    gateway: KubeGateway, engines: Sequence[Engine], settings: OperatorSettings, stop: asyncio.Event, keep: Keep
+) -> None:
+    """Run the engines, each with its watch on jobs, until ``stop``, or until one of them ends."""
     namespaces = tuple(filter(keep, settings.namespaces))
-    watch = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=namespaces, keep=keep)
-    engine_task = asyncio.create_task(engine.run(), name="engine")
     # A shard may have none of the namespaces that are given; for kopf, none would mean all.
     nothing = bool(settings.namespaces) and not namespaces
-    watch_task = asyncio.create_task(stop.wait() if nothing else watch.run(), name="watch on jobs")
-    parts = {engine_task, watch_task}
+
+    async def watch(engine: Engine) -> None:
+        jobs = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=namespaces, keep=keep)
+        await (stop.wait() if nothing else jobs.run())
+
+    async def serve(engine: Engine) -> None:
+        """The CRD of TFJobs may come later than the operator."""
+        served = engine.feed.resource == JOBS or await _unless_stopped(
+            stop, wait_until_served(gateway, engine.feed.resource)
+        )
+        if served:
+            await engine.run()
+
+    tasks = [asyncio.create_task(serve(engine), name=f"engine of {engine.feed.resource.plural}") for engine in engines]
+    watches = [asyncio.create_task(watch(engine), name=f"watch on {engine.feed.resource.plural}") for engine in engines]
+    parts = {*tasks, *watches}
     try:
         await _first_of(*parts, stop.wait())
         unexpected = [part.get_name() for part in parts if part.done()] if not stop.is_set() else []
         stop.set()
-        engine.stop()
-        watch_task.cancel()
+        for engine in engines:
+            engine.stop()
+        for task in watches:
+            task.cancel()
         await asyncio.wait(parts)
     finally:
         for part in parts:

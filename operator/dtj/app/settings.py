@@ -11,6 +11,7 @@ from typing import Final
 from dtj.api import names
 from dtj.api.json import JsonObject
 from dtj.api.profiles import Profile
+from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.core.platform import JobAccess
 from dtj.engine.logs import LogFormat
 from dtj.engine.profile_file import ProfilesError, profiles
@@ -81,6 +82,19 @@ class OperatorSettings:
     (port 2223; the operator's own pods, perhaps Prometheus) and ``tensorBoardFrom`` (port 6006). If it is given, each
     job gets a NetworkPolicy before its first pod. It admits these peers and the job's own pods. Otherwise jobs get
     none."""
+
+    tfjobs: bool = False
+    """Whether to run TFJobs of Kubeflow too. It needs the CRD of the chart, and no other operator that serves them."""
+
+    tfjob_clean_pod_policy: CleanPodPolicy = CleanPodPolicy.NONE
+    """The ``cleanPodPolicy`` of TFJobs that name none. None is Kubeflow's default, and leaves pods that still run at
+    the end of a job, such as parameter servers, with their GPUs."""
+
+    tfjob_gang_scheduler: Gang = Gang.NONE
+    """The scheduler that starts all pods of a TFJob or none, for all TFJobs: None, Volcano or Coscheduling."""
+
+    tfjob_queues: bool = False
+    """Whether our operator queues TFJobs in Kueue by their label. Kueue's own integration of them must be off then."""
 
     health_port: int = 8080
     """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""

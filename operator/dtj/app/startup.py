@@ -7,15 +7,12 @@ import logging
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from dtj.api import names
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError
-from dtj.kube.gateway import JOBS
+from dtj.kube.gateway import JOBS, Resource
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
-
-CRD = f"{names.PLURAL}.{names.GROUP}"
 
 
 class CredentialsRefused(Exception):
@@ -33,14 +30,14 @@ class _Missing:
         return f"{self.what}: {self.detail}"
 
 
-async def wait_until_served(gateway: KubeGateway) -> None:
-    """Return as soon as the API server serves our jobs; until then log what is missing, once.
+async def wait_until_served(gateway: KubeGateway, resource: Resource = JOBS) -> None:
+    """Return as soon as the API server serves these jobs; until then log what is missing, once.
 
     Raises CredentialsRefused.
     """
     reported = ""
     for delay in Backoff(base=0.5, cap=5.0):
-        missing = await _find_missing(gateway)
+        missing = await _find_missing(gateway, resource)
         if missing is None:
             break
         if missing.what != reported:
@@ -48,15 +45,20 @@ async def wait_until_served(gateway: KubeGateway) -> None:
             reported = missing.what
         await asyncio.sleep(delay)
     if reported:
-        log.info("%s serves %s now", gateway.server, CRD)
+        log.info("%s serves %s now", gateway.server, _crd(resource))
 
 
-async def _find_missing(gateway: KubeGateway) -> _Missing | None:
+def _crd(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}"
+
+
+async def _find_missing(gateway: KubeGateway, resource: Resource) -> _Missing | None:
     try:
-        if (await gateway.discover([JOBS])).served:
+        if (await gateway.discover([resource])).served:
             return None
     except ApiError as error:
         if error.status == HTTPStatus.UNAUTHORIZED:
             raise CredentialsRefused(f"{gateway.server} does not accept our credentials: {error.message}") from error
         return _Missing("the API server does not answer", error.message)
-    return _Missing(f"CustomResourceDefinition {CRD} is not installed", "kubectl apply -f crds/")
+    remedy = "kubectl apply -f crds/" if resource == JOBS else "run helm upgrade with tfjob.crd.enabled=true"
+    return _Missing(f"CustomResourceDefinition {_crd(resource)} is not installed", remedy)

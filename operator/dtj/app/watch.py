@@ -23,11 +23,10 @@ from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 import aiohttp
 import kopf
 
-from dtj.api import names
 from dtj.api.json import JsonObject
 from dtj.engine.feed import JobFeed
 from dtj.kube.config import ConnectionSource
-from dtj.kube.gateway import Keep, everywhere
+from dtj.kube.gateway import JOBS, TFJOBS, Keep, Resource, everywhere
 from dtj.kube.job_body import decode_jobs, shortened
 from dtj.kube.waiting import Backoff
 
@@ -142,7 +141,9 @@ class _Kopf:
                 return
             # No stop flag: kopf leaves the task behind that waits for it, and waits 5 s for that task before it ends.
             await kopf.operator(
-                registry=make_registry(partial(in_our_loop, self._take), self._connect, self._keep),
+                registry=make_registry(
+                    partial(in_our_loop, self._take), self._connect, self._keep, self._feed.resource
+                ),
                 settings=make_settings(namespaced=bool(self._namespaces)),
                 standalone=True,
                 clusterwide=not self._namespaces,
@@ -176,15 +177,16 @@ class _Kopf:
             self.ended.set_result(error)
 
 
-def make_registry(deliver: Deliver, connect: Connect, keep: Keep) -> kopf.OperatorRegistry:
+def make_registry(deliver: Deliver, connect: Connect, keep: Keep, resource: Resource = JOBS) -> kopf.OperatorRegistry:
     """The handlers, in a registry of their own: kopf's global one would outlive us."""
+    group, version = resource.api_version.split("/")
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5.0)
     async def log_in(**_: Any) -> kopf.AiohttpSession:
         return WatchSession(await connect(), keep)
 
-    @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
+    @kopf.on.event(group, version, resource.plural, registry=registry)
     async def take_over(event: kopf.RawEvent, **_: Any) -> None:
         body: Any = event["object"]
         deliver(event["type"], body)
@@ -285,7 +287,7 @@ class JobsResponse(aiohttp.ClientResponse):
 
     @property
     def _has_jobs(self) -> bool:
-        return self.url.path.endswith(f"/{names.PLURAL}") and self.status == 200
+        return self.url.path.rpartition("/")[2] in (JOBS.plural, TFJOBS.plural) and self.status == 200
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         await super().start(connection)

@@ -25,7 +25,7 @@ _TIMEOUT = click.option(
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName())
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName(tfjobs=True))
 @_WAIT
 @_TIMEOUT
 @cluster_command
@@ -50,7 +50,7 @@ async def suspend(client: AsyncClient, names: tuple[str, ...], wait: bool, timeo
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName())
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName(tfjobs=True))
 @cluster_command
 async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
     """Resume suspended jobs from their last checkpoint.
@@ -82,7 +82,7 @@ async def scale(client: AsyncClient, name: str, replicas: int) -> int:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName())
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName(tfjobs=True))
 @_WAIT
 @_TIMEOUT
 @cluster_command

@@ -40,7 +40,7 @@ def validate(files: tuple[str, ...], server: bool, platform: Platform, place: Pl
 
     if not server and place != _NOWHERE:
         raise click.UsageError("--namespace, --context and --kubeconfig need --server")
-    checked = check(files, platform)
+    checked = check(files, platform, tfjobs=True)
     if server:
         return with_client(place, lambda client: _ask(client, checked))
     for item in checked.items:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name", type=JobName())
+@click.argument("name", type=JobName(tfjobs=True))
 @click.option(
     "--for",
     "wanted",

@@ -15,6 +15,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
+from dtj.client import job_names
 from dtj.client.checks import Manifest, Source, manifests_of, placed
 from dtj.client.code_manifest import owned_by, with_code
 from dtj.client.code_pack import CodePack, pack
@@ -29,7 +30,7 @@ from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
-from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, PODS
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, PODS, jobs_of
 from dtj.kube.records import decode_pod
 
 USER_AGENT: Final = f"dtj/{__version__}"
@@ -91,8 +92,9 @@ class AsyncClient:
         return tuple(sorted(map(_decode, listing.items), key=lambda body: Job.from_object(body).key))
 
     async def get(self, name: str, *, namespace: str | None = None) -> Job:
-        """One job. Raises NotFound."""
-        return Job.from_object(await self.gateway.get(JOBS, namespace=namespace or self.namespace, name=name))
+        """One job; ``tfjob/NAME`` is a TFJob of Kubeflow. Raises NotFound."""
+        resource, name = job_names.parse(name)
+        return Job.from_object(await self.gateway.get(resource, namespace=namespace or self.namespace, name=name))
 
     async def logs(
         self, name: str, selection: LogSelection | None = None, *, follow: bool = False, namespace: str | None = None
@@ -106,7 +108,7 @@ class AsyncClient:
         selection = selection or LogSelection()
         if follow:
             lines = follow_logs(
-                self.gateway, job, selection, changes=lambda: self.follow(job.name, namespace=job.namespace)
+                self.gateway, job, selection, changes=lambda: self.follow(job_names.typed(job), namespace=job.namespace)
             )
         else:
             lines = read_logs(self.gateway, await select(self.gateway, job, selection), selection)
@@ -122,7 +124,8 @@ class AsyncClient:
         """
         where = namespace or self.namespace
         uid = (await self.get(name, namespace=where)).uid
-        found = snapshots(self.gateway, JOBS, decode=_job, namespace=where, field_selector=f"metadata.name={name}")
+        resource, plain = job_names.parse(name)
+        found = snapshots(self.gateway, resource, decode=_job, namespace=where, field_selector=f"metadata.name={plain}")
         async with aclosing(found):
             async for jobs in found:
                 if uid not in jobs:
@@ -135,7 +138,11 @@ class AsyncClient:
 
     async def follow_pods(self, job: Job) -> AsyncGenerator[tuple[Pod, ...], None]:
         """The job's pods now, and after each change, without end."""
-        found = snapshots(self.gateway, PODS, decode=_pod, namespace=job.namespace, selector=selector_of(job))
+
+        def decode(item: bytes) -> JobPod:
+            return JobPod.of(decode_pod(item), job.form)
+
+        found = snapshots(self.gateway, PODS, decode=decode, namespace=job.namespace, selector=selector_of(job))
         async with aclosing(found):
             async for pods in found:
                 yield tuple(each.pod for each in owned(pods.values(), job))
@@ -305,7 +312,8 @@ class AsyncClient:
         if (dig(job.raw_spec, "runPolicy", "suspend") is True) == suspend:
             return job
         patch: JsonObject = {"metadata": {"uid": job.uid}, "spec": {"runPolicy": {"suspend": suspend}}}
-        return Job.from_object(await self.gateway.patch(JOBS, namespace=where, name=name, patch=patch))
+        resource = jobs_of(job.form)
+        return Job.from_object(await self.gateway.patch(resource, namespace=where, name=job.name, patch=patch))
 
     async def scale(self, name: str, replicas: int, *, namespace: str | None = None) -> None:
         """Set the number of workers of an elastic job; all replicas then start again from the last checkpoint.
@@ -339,17 +347,17 @@ class AsyncClient:
 
         async with _within(timeout, late) as answered:
             found = await self.get(name, namespace=where)
-            await self.gateway.delete(JOBS, namespace=where, name=name, uid=found.uid, foreground=wait)
+            resource = jobs_of(found.form)
+            await self.gateway.delete(resource, namespace=where, name=found.name, uid=found.uid, foreground=wait)
             job = found
             if wait:
                 answered()
                 await self._await_end_of(job)
 
     async def _await_end_of(self, job: Job) -> None:
-        found = snapshots(
-            self.gateway, JOBS, decode=_job, namespace=job.namespace, field_selector=f"metadata.name={job.name}"
-        )
-
+        selector = f"metadata.name={job.name}"
+        resource = jobs_of(job.form)
+        found = snapshots(self.gateway, resource, decode=_job, namespace=job.namespace, field_selector=selector)
         async with aclosing(found):
             async for jobs in found:
                 if job.uid not in jobs:
@@ -378,7 +386,3 @@ async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> Asy
 
 def _job(item: bytes) -> Job:
     return Job.from_object(_decode(item))
-
-
-def _pod(item: bytes) -> JobPod:
-    return JobPod.of(decode_pod(item))

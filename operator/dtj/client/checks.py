@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from dtj.api import names, schema
-from dtj.api.job import Job, as_stored_text, size_problem
+from dtj.api.job import Job, as_stored_text, form_of, size_problem
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.printable import one_line
-from dtj.api.schema import generated_job_schema
 from dtj.api.spec import JobSpec
 from dtj.api.storage_rules import note_on_sharing
-from dtj.api.validation import validate
+from dtj.api.tfjob import names as of_kubeflow
+from dtj.api.validation import schema_of, validate
 from dtj.client.errors import InvalidManifest
 from dtj.client.manifest_files import Document, UnreadableFile, parse, read
 from dtj.core.platform import Platform
@@ -62,7 +62,7 @@ class Checked:
         return tuple(item for item in self.items if isinstance(item, str))
 
 
-def check(files: Iterable[str], platform: Platform | None) -> Checked:
+def check(files: Iterable[str], platform: Platform | None, *, tfjobs: bool = False) -> Checked:
     """Read and check all documents of all files; see :func:`check_documents`."""
     found: list[Document | str] = []
     for file in files:
@@ -70,33 +70,34 @@ def check(files: Iterable[str], platform: Platform | None) -> Checked:
             found.extend(read(file))
         except UnreadableFile as error:
             found.append(str(error))
-    return check_documents(found, platform)
+    return check_documents(found, platform, tfjobs=tfjobs)
 
 
-def check_documents(found: Iterable[Document | str], platform: Platform | None) -> Checked:
+def check_documents(found: Iterable[Document | str], platform: Platform | None, *, tfjobs: bool = False) -> Checked:
     """Check documents; what could not be read is in its place as the line that says so.
 
     Objects of other kinds are left alone, but if there is no job at all, that is a problem. Without a platform, what
     depends on its configuration is not checked: a cluster's operator may know accelerator profiles that are not
-    shipped.
+    shipped. ``tfjobs`` is whether TFJobs of Kubeflow are checked as the operator runs them; else they are to be
+    converted.
     """
     seen: dict[tuple[str, str], str] = {}
-    items = [item for one in found for item in _items(one, platform, seen)]
+    items = [item for one in found for item in _items(one, platform, seen, tfjobs=tfjobs)]
     if all(isinstance(item, str) for item in items):
         items.append((f"there is no {names.KIND} here",))
     return Checked(tuple(items))
 
 
 def _items(
-    found: Document | str, platform: Platform | None, seen: dict[tuple[str, str], str]
+    found: Document | str, platform: Platform | None, seen: dict[tuple[str, str], str], *, tfjobs: bool
 ) -> Iterator[Manifest | str | tuple[str, ...]]:
     if isinstance(found, str):
         yield (one_line(found),)
         return
     for document in found.items():
-        if is_tfjob(document.body):
+        if is_tfjob(document.body) and not (tfjobs and document.body["apiVersion"] == of_kubeflow.API_VERSION):
             yield (one_line(must_be_converted(document)),)
-        elif is_other(document.body):
+        elif is_other(document.body) and not is_tfjob(document.body):
             yield one_line(left_alone(document))
         else:
             checked = _check(document, platform, seen)
@@ -112,7 +113,7 @@ def _check(
     found = tuple(str(violation) for violation in validate(document.body))
     if found:
         return _titled(document, found)
-    body = schema.as_stored(document.body, generated_job_schema())
+    body = schema.as_stored(document.body, schema_of(form_of(document.body)))
     assert isinstance(body, dict)
     if problem := size_problem(as_stored_text(body.get("spec"))):
         return _titled(document, (problem,))
@@ -134,15 +135,12 @@ def _titled(document: Document, found: tuple[str, ...]) -> tuple[str, ...]:
 
 # -- what a file holds next to jobs -----------------------------------------------------------------------------
 
-TFJOB_GROUP: Final = "kubeflow.org"
-TFJOB: Final = "TFJob"
-
 _MEANT_TO_BE_JOBS: Final = (names.KIND.lower(), names.PLURAL)
 
 
 def is_tfjob(body: JsonObject) -> bool:
     """Whether an object is a TFJob of any version."""
-    return text(body.get("apiVersion")).partition("/")[0] == TFJOB_GROUP and body.get("kind") == TFJOB
+    return text(body.get("apiVersion")).partition("/")[0] == of_kubeflow.GROUP and body.get("kind") == of_kubeflow.KIND
 
 
 def is_other(body: JsonObject) -> bool:

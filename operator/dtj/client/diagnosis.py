@@ -12,6 +12,7 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import is_left_alone, other_controller
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus
+from dtj.client.job_names import typed
 from dtj.client.overview import Overview
 from dtj.client.pods import JobPod
 
@@ -136,7 +137,7 @@ def _suspended(overview: Overview, condition: ConditionStatus) -> Diagnosis:
     who = suspended_by(overview.body)
     by = f" by {who[0]}" + (f" at {who[1]:%Y-%m-%d %H:%M} UTC" if who[1] is not None else "") if who else ""
     words = f"runPolicy.suspend is true, set{by}" if by else "runPolicy.suspend is true"
-    return Diagnosis(condition.reason, words, "resume it", (("dtj", "resume", job.name),))
+    return Diagnosis(condition.reason, words, "resume it", (("dtj", "resume", typed(job)),))
 
 
 def suspended_by(body: JsonObject) -> tuple[str, datetime | None] | None:
@@ -155,7 +156,7 @@ def suspended_by(body: JsonObject) -> tuple[str, datetime | None] | None:
 def _stalled(overview: Overview, condition: ConditionStatus) -> Diagnosis:
     job = overview.job
     remedy = "read the last lines of the replicas; the stall detector makes them print their stacks"
-    return Diagnosis(condition.reason, condition.message, remedy, (("dtj", "logs", job.name, "--tail=50"),))
+    return Diagnosis(condition.reason, condition.message, remedy, (("dtj", "logs", typed(job), "--tail=50"),))
 
 
 def _not_ready(overview: Overview, condition: ConditionStatus) -> Iterator[Diagnosis]:
@@ -211,6 +212,6 @@ def _waiting(overview: Overview) -> Iterator[Diagnosis]:
     if waiting:
         who = ", ".join(each.title for each in waiting[:4]) + (", …" if len(waiting) > 4 else "")
         first = waiting[0]
-        look = ("dtj", "logs", overview.job.name, "--role", first.pod.role, "--index", str(first.pod.index))
+        look = ("dtj", "logs", typed(overview.job), "--role", first.pod.role, "--index", str(first.pod.index))
         remedy = "containers are starting, or their probes fail" if first.pod.node else "a node is being chosen"
         yield Diagnosis(Reason.WAITING_FOR_PODS, f"not ready yet: {who}", remedy, (look, _describe(first)))

@@ -16,12 +16,13 @@ import msgspec
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import as_role
+from dtj.client import job_names
 from dtj.client.pods import JobPod, owned, selector_of
 from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, NotFound
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, Listing
+from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, Listing
 from dtj.kube.records import plain_from_object, pod_from_object
 
 _MAX_PODS_ASKED: Final = 5
@@ -83,12 +84,13 @@ class Overview:
         there = {each.replica for each in self.pods.items}
         done = recorded_completions(status)
         wanted = (r for r in replicas(job.spec) if r not in done and (str(r.role), r.index) not in there)
-        return tuple(pod_name(job.name, replica, incarnation(status, replica)) for replica in wanted)
+        return tuple(pod_name(job, replica, incarnation(status, replica)) for replica in wanted)
 
 
 async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview:
     """Everything about a job. Raises ApiError where the job itself cannot be read, NotFound where there is none."""
-    body = await gateway.get(JOBS, namespace=namespace, name=name)
+    resource, name = job_names.parse(name)
+    body = await gateway.get(resource, namespace=namespace, name=name)
     job = Job.from_object(body)
     of_job = selector_of(job)
     pods, claims, job_events = await asyncio.gather(
@@ -96,7 +98,7 @@ async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview
         part(all_of(gateway.list(CLAIMS, namespace=namespace, selector=of_job))),
         part(all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={job.uid}"))),
     )
-    mine = owned((JobPod.of(pod_from_object(item)) for item in pods.items), job)
+    mine = owned((JobPod.of(pod_from_object(item), job.form) for item in pods.items), job)
     waiting = [each for each in mine if not (each.pod.ready or each.pod.main_container_ended)][:_MAX_PODS_ASKED]
     asked = (
         all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={each.uid}"))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
-from dtj.api.names import Label
 from dtj.api.spec import Role
 from dtj.core.observed import Pod
 from dtj.kube.gateway import PODS, Gateway
@@ -25,9 +25,9 @@ class JobPod:
     pod: Pod
 
     @classmethod
-    def of(cls, record: PodRecord) -> JobPod:
-        """What is known of a pod."""
-        return cls(record, pod_from(record))
+    def of(cls, record: PodRecord, form: Form = DTJ) -> JobPod:
+        """What is known of a pod of a job of this form."""
+        return cls(record, pod_from(record, form))
 
     @property
     def uid(self) -> str:
@@ -57,7 +57,7 @@ class JobPod:
 
 def selector_of(job: Job) -> str:
     """Selects the pods of a job, and those of an earlier one of the same name."""
-    return f"{Label.JOB_NAME}={job.name}"
+    return f"{job.form.job_label}={job.name}"
 
 
 def owned(pods: Iterable[JobPod], job: Job) -> tuple[JobPod, ...]:
@@ -69,7 +69,7 @@ def owned(pods: Iterable[JobPod], job: Job) -> tuple[JobPod, ...]:
 async def pods_of(gateway: Gateway, job: Job) -> tuple[JobPod, ...]:
     """The pods of a job, all incarnations that are still there. Raises ApiError."""
     listing = await gateway.list(PODS, namespace=job.namespace, selector=selector_of(job))
-    return owned((JobPod.of(decode_pod(item)) for item in listing.items), job)
+    return owned((JobPod.of(decode_pod(item), job.form) for item in listing.items), job)
 
 
 def _place(each: JobPod) -> tuple[int, int, float, str]:

@@ -14,15 +14,14 @@ from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
-from dtj.api.names import Label
 from dtj.api.spec import JobSpec
 from dtj.client.checks import Manifest
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import first_pods
-from dtj.core.platform import Platform
+from dtj.core.platform import Platform, ReplicaServiceNetwork
 from dtj.core.policies.service import service
 from dtj.core.policies.tensorboard import tensorboard_pod
-from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource, Verdict, dry_run
+from dtj.kube.gateway import CLAIMS, PODS, SERVICES, Gateway, Resource, Verdict, dry_run, jobs_of
 
 _UID: Final = "00000000-0000-0000-0000-000000000000"
 """Stands for the UID that the API server will give to the job."""
@@ -56,7 +55,9 @@ async def check_on_server(gateway: Gateway, manifest: Manifest, *, namespace: st
 
     job = replace(manifest.job, namespace=namespace, uid=_UID)
     platform = Platform(trainer_image=_IMAGE)
-    of_job = await ask(JOBS, manifest.body)  # a cluster without the CRD is asked for nothing else
+    if job.form.foreign:
+        platform = Platform(network=ReplicaServiceNetwork(), inline_addresses=None)
+    of_job = await ask(jobs_of(job.form), manifest.body)  # a cluster without the CRD is asked for nothing else
     of_objects = await ask_all(platform)
     if any(verdict.wants_restricted for _, _, verdict in of_objects):
         of_objects = await ask_all(replace(platform, restricted=True))
@@ -64,19 +65,21 @@ async def check_on_server(gateway: Gateway, manifest: Manifest, *, namespace: st
     refusals: list[str] = []
     unchecked: list[str] = []
     for resource, body, verdict in (of_job, *of_objects):
-        problems += (_in_manifest(error, resource, body, manifest.body) for error in verdict.errors)
+        problems += (_in_manifest(error, resource, body, manifest) for error in verdict.errors)
         if "cannot create resource" in verdict.forbidden:
             unchecked.append(verdict.forbidden)
         elif verdict.wants_restricted:
-            problems.append(f"{_owner(body)}: {verdict.forbidden}")
+            problems.append(f"{_owner(body, job)}: {verdict.forbidden}")
         elif verdict.forbidden:
-            refusals.append(f"{_owner(body)}: {verdict.forbidden}")
+            refusals.append(f"{_owner(body, job)}: {verdict.forbidden}")
     return ServerCheck(*(tuple(dict.fromkeys(lines)) for lines in (problems, refusals, unchecked)))
 
 
 def _objects(job: Job, spec: JobSpec, platform: Platform) -> Iterator[tuple[Resource, JsonObject]]:
     for pod in first_pods(job, spec, platform=platform):
         yield PODS, _without_owner(pod)
+    if job.form.foreign:
+        return
     if spec.tensor_board is not None:
         yield PODS, _without_owner(tensorboard_pod(job, spec, platform))
     yield SERVICES, _without_owner(service(job, spec, attempt=1))
@@ -94,20 +97,23 @@ def _without_owner(body: JsonObject) -> JsonObject:
 # -- fields ----------------------------------------------------------------------------------------------------
 
 
-def _owner(body: JsonObject) -> str:
-    role = text(dig(body, "metadata", "labels", Label.ROLE))
+def _owner(body: JsonObject, job: Job) -> str:
+    role = text(dig(body, "metadata", "labels", job.form.role_label))
     return f"pods of {role}" if role else text(body.get("kind"))
 
 
-def _in_manifest(error: str, resource: Resource, body: JsonObject, manifest: JsonObject) -> str:
+def _in_manifest(error: str, resource: Resource, body: JsonObject, manifest: Manifest) -> str:
     """An error with the field of the manifest that it is about, or with the object that has the field."""
-    if resource == JOBS:
+    job = manifest.job
+    if resource == jobs_of(job.form):
         return error
     if resource == CLAIMS:
         return f"spec.checkpoint.claimTemplate.{error}"
-    role = text(dig(body, "metadata", "labels", Label.ROLE))
-    own = f"spec.replicaSpecs[{role}].template", dig(manifest, "spec", "replicaSpecs", role, "template")
-    path, template = own if own[1] is not None else ("spec.template", dig(manifest, "spec", "template"))
+    role = text(dig(body, "metadata", "labels", job.form.role_label))
+    roles = dig(manifest.body, "spec", job.form.roles_field)
+    key = next((key for key in roles if key.lower() == role), role) if isinstance(roles, dict) else role
+    own = f"spec.{job.form.roles_field}[{key}].template", dig(roles, key, "template")
+    path, template = own if own[1] is not None else ("spec.template", dig(manifest.body, "spec", "template"))
     steps = [name or (int(key) if key.isdecimal() else key) for name, key in _STEP.findall(error.partition(": ")[0])]
     is_same = dig(template, *steps) == dig(body, *steps)  # else a role or the operator has set it, or moved it
-    return f"{path}.{error}" if steps and is_same else f"{_owner(body)}: {error}"
+    return f"{path}.{error}" if steps and is_same else f"{_owner(body, job)}: {error}"

@@ -11,6 +11,7 @@ from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, Role
+from dtj.core.gang import tfjobs
 from dtj.core.gang.discovery import choose, served
 from dtj.core.gang.group import size
 from dtj.core.gang.schedulers import disrupted_at
@@ -51,6 +52,7 @@ class JobContext:
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> JobContext:
         """The context of a pass at ``now``."""
+        observed = replace(observed, job=tfjobs.as_configured(observed.job, observed.platform))
         forgotten = _forgotten_queue(observed)
         asked = _in_queue(observed.job, observed.job.status.queue or forgotten)
         observed = replace(observed, job=as_admitted(asked, observed.gang))
@@ -132,6 +134,16 @@ class JobContext:
         return tuple(pod for pod in self.own if self.is_current(pod))
 
     @cached_property
+    def stopping(self) -> tuple[Pod, ...]:
+        """Our pods of a TFJob that hold resources though they run for this job no more: those that are asked to stop,
+        and those of an earlier attempt. Kueue counts them by the status."""
+        if not self.job.form.foreign:
+            return ()
+        return tuple(
+            pod for pod in self.own if not pod.all_containers_ended and (pod.terminating or not self.is_current(pod))
+        )
+
+    @cached_property
     def pod_ends(self) -> tuple[PodEnd, ...]:
         """The current pods that have ended or are being taken away, and why; the earliest first."""
         group = self.gang_object
@@ -165,7 +177,7 @@ class JobContext:
         return self.pod_names.get(replica) or self._new_name(replica)
 
     def _new_name(self, replica: Replica) -> str:
-        return pod_name(self.job.name, replica, incarnation(self.job.status, replica))
+        return pod_name(self.job, replica, incarnation(self.job.status, replica))
 
     @cached_property
     def missing(self) -> tuple[Replica, ...]:

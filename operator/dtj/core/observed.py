@@ -278,6 +278,9 @@ class Observed:
     platform: Platform
     pods: tuple[Pod, ...] = ()
     service: Child | None = None
+    services: tuple[Child, ...] = ()
+    """Of a TFJob: every Service with this job's labels, or with a name that one of its replicas needs."""
+
     network_policy: Child | None = None
     claim: Child | None = None
     tensorboard: Child | None = None

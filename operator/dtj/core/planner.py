@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from dtj.api.kueue import is_left_alone
 from dtj.core.actions import Decision, Plan
 from dtj.core.context import JobContext
 from dtj.core.kueue import default_queue, multikueue, queue, reporting
@@ -25,6 +24,7 @@ from dtj.core.policies import (
     deadlines,
     elastic,
     gang,
+    managed_twice,
     name_collision,
     network_policy,
     pods,
@@ -103,9 +103,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     Never raises for anything that an API server can store.
     """
     job = observed.job
-    if job.deleting or not job.uid or is_left_alone(job.raw_spec):
+    if job.deleting or not job.uid or job.form.left_alone(job.raw_spec):
         return ()
     context = JobContext.of(observed, now)
+    twice = managed_twice.leave(context)
+    if twice is not None:
+        return twice.actions
     if job.spec is None:
         return _unreadable(context)
     if context.dispatched:

@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import STATUS_PORT
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
-from dtj.api.spec import JobSpec, Role
+from dtj.api.spec import CleanPodPolicy, Gang, JobSpec, Role
 from dtj.core.replicas import Replica
 
 TRAINER_LOG_FORMATS: Final = ("plain", "text", "json")
@@ -23,7 +23,7 @@ TRAINER_LOG_FORMATS: Final = ("plain", "text", "json")
 class Network(Protocol):
     """Where replicas are reached."""
 
-    def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
+    def address(self, *, namespace: str, job: str, role: str, index: int, port: int) -> str:
         """``host:port`` of a replica's gRPC server, valid before its pod exists."""
 
     def pattern(self, *, namespace: str, job: str, port: int) -> str | None:
@@ -36,7 +36,11 @@ class Network(Protocol):
 def address_of(replica: Replica, job: Job, spec: JobSpec, network: Network) -> str:
     """``host:port`` at which a job's replica is reached."""
     return network.address(
-        namespace=job.namespace, job=job.name, role=replica.role, index=replica.index, port=spec.port
+        namespace=job.namespace,
+        job=job.name,
+        role=job.form.word(replica.role),
+        index=replica.index,
+        port=job.form.port(spec, replica.role),
     )
 
 
@@ -54,11 +58,29 @@ class Directories(Protocol):
 class ClusterNetwork:
     """DNS names of a headless Service: ``<role>-<index>.<job>.<namespace>.svc``."""
 
-    def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
+    def address(self, *, namespace: str, job: str, role: str, index: int, port: int) -> str:
         return self.pattern(namespace=namespace, job=job, port=port).format(role=role, index=index)
 
     def pattern(self, *, namespace: str, job: str, port: int) -> str:
         return f"{{role}}-{{index}}.{job}.{namespace}.svc:{port}"
+
+    def status_port(self, *, role: Role, index: int) -> int:
+        return STATUS_PORT
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaServiceNetwork:
+    """DNS names of a headless Service of each replica: ``<job>-<role>-<index>.<namespace>.svc``."""
+
+    domain: str = ""
+    """What follows, where the cluster's DNS needs it, such as ``cluster.local``."""
+
+    def address(self, *, namespace: str, job: str, role: str, index: int, port: int) -> str:
+        return f"{job}-{role}-{index}.{namespace}.svc{f'.{self.domain}' if self.domain else ''}:{port}"
+
+    def pattern(self, *, namespace: str, job: str, port: int) -> None:
+        """Each role may have a port of its own."""
+        return
 
     def status_port(self, *, role: Role, index: int) -> int:
         return STATUS_PORT
@@ -114,6 +136,15 @@ class Platform:
     inline_addresses: int | None = 1024
     """The longest list of addresses, in bytes, that each pod has in its own manifest; a longer one is in a ConfigMap.
     None if it has any in its manifest. ``bench/addresses.py`` measures what it costs."""
+
+    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
+    """That of jobs that name none."""
+
+    gang_of_tfjobs: Gang = Gang.NONE
+    """The scheduler that starts all pods of a TFJob or none."""
+
+    queues_tfjobs: bool = False
+    """Whether TFJobs wait in Kueue as our own jobs do: Kueue's integration does not serve them."""
 
     tensorboard: bool = True
     """Whether a job's TensorBoard can be a pod next to the others."""

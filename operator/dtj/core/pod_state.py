@@ -86,10 +86,10 @@ def stopped_on_request(pods: Iterable[Pod]) -> frozenset[str]:
     )
 
 
-def main_container(pod_spec: JsonObject) -> JsonObject:
-    """The container that trains: the one named trainer, or the only one there is."""
+def main_container(pod_spec: JsonObject, name: str = names.MAIN_CONTAINER) -> JsonObject:
+    """The container that trains: the one of this name, or the only one there is."""
     containers = objects(pod_spec.get("containers"))
-    named = [container for container in containers if container.get("name") == names.MAIN_CONTAINER]
+    named = [container for container in containers if container.get("name") == name]
     return next(iter(named or containers), {})
 
 

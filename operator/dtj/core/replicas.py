@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dtj.api.names import Label
+from dtj.api.job import Job
 from dtj.api.spec import JobSpec, Role, SuccessPolicy
 from dtj.api.status import JobStatus
 
@@ -49,15 +49,20 @@ def deciding_replica(spec: JobSpec) -> Replica | None:
     return next((Replica(role, 0) for role in TRAINING_ROLES if spec.replicas(role)), None)
 
 
-def pod_name(job: str, replica: Replica, incarnation: int = 0) -> str:
+def base_name(job: Job, replica: Replica) -> str:
+    """The name of a replica's first pod."""
+    return f"{job.name}-{job.form.word(replica.role)}-{replica.index}"
+
+
+def pod_name(job: Job, replica: Replica, incarnation: int = 0) -> str:
     """A pod's name is a function of job, replica and incarnation, so that creating it twice makes one pod.
 
     Later incarnations have names of their own: they need not wait for the pod of the one before to be gone.
     """
-    return f"{job}-{replica.role}-{replica.index}" + (f"-r{incarnation}" if incarnation else "")
+    return base_name(job, replica) + (f"-r{incarnation}" if incarnation else "")
 
 
-def number_of(name: str, job: str, replica: Replica) -> int | None:
+def number_of(name: str, job: Job, replica: Replica) -> int | None:
     """The incarnation of a replica's pod that has this name; None where it is no name of ours."""
     suffix = name.removeprefix(pod_name(job, replica))
     if suffix in ("", name):
@@ -73,9 +78,9 @@ def incarnation(status: JobStatus, replica: Replica) -> int:
     return max(status.attempt, 1) - 1 + alone
 
 
-def worker_selector(job: str) -> str:
+def worker_selector(job: Job) -> str:
     """Label selector of the workers, as the scale subresource publishes it."""
-    return f"{Label.JOB_NAME}={job},{Label.ROLE}={Role.WORKER}"
+    return f"{job.form.job_label}={job.name},{job.form.role_label}={Role.WORKER}"
 
 
 def format_indexes(indexes: Iterable[int]) -> str:

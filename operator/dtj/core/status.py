@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
 from dtj.api.json import JsonObject
@@ -57,8 +57,10 @@ def replica_statuses(
     done: frozenset[Replica],
     starting: frozenset[Replica],
     recorded: dict[str, ReplicaStatus],
+    stopping: Collection[Pod] = (),
 ) -> dict[str, ReplicaStatus]:
-    """Counts by role. ``starting`` are replicas whose pods this very plan creates: they count as active.
+    """Counts by role. ``starting`` are replicas whose pods this very plan creates: they count as active; ``stopping``
+    are pods of any attempt that still hold what they hold.
 
     What was counted before (``recorded``) and is no number of pods is carried on.
     """
@@ -73,6 +75,7 @@ def replica_statuses(
             active=sum(not pod.main_container_ended and not pod.terminating for pod in own)
             + sum(replica.role is role for replica in starting),
             ready=sum(is_ready(pod) for pod in own),
+            terminating=sum(pod.role == role for pod in stopping),
             succeeded=len(indexes),
             failed=sum(pod.failed and not pod.terminating for pod in own),
             completed_indexes=format_indexes(indexes),
@@ -84,9 +87,12 @@ def replica_statuses(
     return statuses
 
 
-def of_a_new_attempt(spec: JobSpec, recorded: dict[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
+def of_a_new_attempt(
+    spec: JobSpec, recorded: dict[str, ReplicaStatus], stopping: Collection[Pod] = ()
+) -> dict[str, ReplicaStatus]:
     """Counts by role before any pod of the next attempt exists: nobody has completed, or was replaced alone."""
-    return all_together(replica_statuses(spec, (), done=frozenset(), starting=frozenset(), recorded=recorded))
+    none: frozenset[Replica] = frozenset()
+    return all_together(replica_statuses(spec, (), done=none, starting=none, recorded=recorded, stopping=stopping))
 
 
 def all_together(counts: dict[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
@@ -150,6 +156,7 @@ def _durable_counts(counts: ReplicaStatus) -> ReplicaStatus:
     """``counts`` with what must be durable alone: completed replicas are more than a number."""
     return ReplicaStatus(
         desired=counts.desired,
+        terminating=min(counts.terminating, 1),  # that the last of them is gone is what Kueue waits for
         completed_indexes=counts.completed_indexes,
         memory_increases=counts.memory_increases,
         restarts=counts.restarts,

@@ -41,12 +41,13 @@ def counted(context: JobContext, *, starting: frozenset[Replica] = frozenset()) 
         done=context.completed,
         starting=starting,
         recorded=before.replica_statuses,
+        stopping=context.stopping,
     )
     return before.model_copy(
         update={
             "replica_statuses": counts,
             "ready": ready_text(context.spec, counts),
-            "selector": worker_selector(context.job.name),
+            "selector": worker_selector(context.job),
             "progress": progress(context),
             "export": exported(context),
         }

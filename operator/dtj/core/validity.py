@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api import kueue, names, rules
+from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
-from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
+from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Scheduling, Strategy
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
 from dtj.core.manifests.tf_config import Cluster, Delivery
@@ -36,10 +36,12 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     """Everything that keeps ``job`` from being planned on ``platform``; empty where nothing does."""
     if job.spec is None:
         return tuple(Problem(Reason.INVALID_SPEC, problem) for problem in job.problems)
-    broken = rules.check(name=job.name, spec=job.raw_spec)
+    broken = job.form.check(job.name, job.raw_spec)
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
-    queued = kueue.problems(job.spec, job.labels, job.annotations)
+    # A TFJob that our operator does not queue leaves its labels to Kueue's integration.
+    left = job.form.foreign and (job.spec.run_policy.scheduling or Scheduling()).gang is not Gang.KUEUE
+    queued = () if left else kueue.problems(job.spec, job.labels, job.annotations)
     return (
         *(Problem(Reason.INVALID_SPEC, problem, of_queue=True) for problem in queued),
         *_prebuilt_workload(job),

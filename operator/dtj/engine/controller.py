@@ -49,8 +49,10 @@ class Controller:
         metrics: Metrics,
         now: Callable[[], datetime],
         in_doubt: Callable[[], None],
+        hands_off: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``in_doubt`` is called when an answer of the API server raises doubt whether a job is still there."""
+        """``in_doubt`` is called when an answer of the API server raises doubt whether a job is still there.
+        ``hands_off`` says whether nothing may be done for any job."""
         self._queue = queue
         self._state = state
         self._plan = plan
@@ -59,6 +61,7 @@ class Controller:
         self._metrics = metrics
         self._now = now
         self._in_doubt = in_doubt
+        self._hands_off = hands_off
         self._planning = asyncio.Lock()
 
     async def run(self) -> None:
@@ -115,7 +118,7 @@ class Controller:
         for _ in range(MAX_PLANS_A_PASS):
             await self._take_turn()
             record = self._state.jobs.get(key)
-            if record is None or record.deleting:
+            if record is None or record.deleting or self._hands_off():
                 return True
             unsettled = self._state.expectations.remaining(record.identity)
             if unsettled > 0.0:

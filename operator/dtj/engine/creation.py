@@ -14,9 +14,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
-from dtj.api.names import Label
 from dtj.core.actions import CheckPods
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
@@ -121,7 +121,7 @@ class Creator:
         for manifest in check.manifests:
             verdict = await dry_run(self._gateway, PODS, namespace=job.namespace, body=manifest)
             found = (verdict.forbidden,) if verdict.wants_restricted else verdict.errors
-            errors += (f"{text(dig(manifest, 'metadata', 'labels', Label.ROLE))}: {error}" for error in found)
+            errors += (f"{text(dig(manifest, 'metadata', 'labels', job.form.role_label))}: {error}" for error in found)
             wants_restricted |= verdict.wants_restricted
             priority = verdict.priority if priority is None else priority
         return TemplateVerdict(
@@ -164,7 +164,7 @@ class Creator:
         resource, name = wanted.resource, wanted.name
         body = await self._gateway.get(resource, namespace=job.namespace, name=name)
         metadata = plain_from_object(body).metadata
-        labelled = dig(body, "metadata", "labels", Label.JOB_NAME) is not None
+        labelled = dig(body, "metadata", "labels", job.form.job_label) is not None
         if job.owns(metadata) and labelled:
             shown = self._state.shown(resource, (job.namespace, name))
             if shown is None or shown.uid != metadata.uid:
@@ -172,7 +172,7 @@ class Creator:
             return
         if labelled:
             raise Conflict(f'{resource.kind} "{name}" exists and is not in the store yet')
-        unlabelled = _unlabelled(resource, body, instead_of=_seen(resource, wanted.render()))
+        unlabelled = _unlabelled(resource, body, instead_of=_seen(resource, wanted.render(), job.form))
         self._state.caches.of(job.uid).unlabelled[resource, name] = unlabelled
 
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
@@ -231,11 +231,11 @@ def _unlabelled(resource: Resource, body: JsonObject, *, instead_of: Pod | Child
     return UnlabelledObject(value=found, checked_at=loop_time())
 
 
-def _seen(resource: Resource, body: JsonObject) -> Pod | Child | GangObject:
+def _seen(resource: Resource, body: JsonObject, form: Form = DTJ) -> Pod | Child | GangObject:
     if resource == PODS:
-        return pod_from(pod_from_object(body))
+        return pod_from(pod_from_object(body), form)
     if resource == SERVICES:
-        return service_from(service_from_object(body))
+        return service_from(service_from_object(body), form)
     return seen_gang(resource, body) or claim_from(plain_from_object(body))
 
 

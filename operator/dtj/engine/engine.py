@@ -7,13 +7,14 @@ claims it watches itself, through the Gateway.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from dtj.api.names import Label
+from dtj.api.form import DTJ, Form
 from dtj.core.observed import Child, GangObject, Pod
 from dtj.core.platform import Platform
 from dtj.engine.child_store import C, ChildStore, job_of
@@ -27,17 +28,15 @@ from dtj.engine.metrics import Metrics
 from dtj.engine.pod_events import PodEventReader
 from dtj.engine.progress import ProgressReader, StackRequests
 from dtj.engine.queue import WorkQueue
+from dtj.engine.record_guard import RecordGuard
 from dtj.engine.state import ClusterState
 from dtj.engine.stragglers import StragglerFinder
 from dtj.kube.events import EventRecorder
-from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Keep, Resource, everywhere
+from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Keep, Resource, everywhere, jobs_of
 from dtj.kube.informer import Change, Informer
 from dtj.kube.observed import claim_from, network_policy_from, pod_from, service_from
 from dtj.kube.records import Key, Record, decode_plain, decode_pod, decode_service
 from dtj.kube.waiting import Backoff
-
-SELECTOR: Final = Label.JOB_NAME
-"""Label selector of everything that belongs to some job."""
 
 R = TypeVar("R", bound=Record)
 
@@ -69,15 +68,19 @@ class Engine:
         plan: PlanFunction,
         platform: Platform,
         instance: str,
+        form: Form = DTJ,
         namespaces: Sequence[str | None] = (None,),
         settings: EngineSettings | None = None,
         metrics: Metrics | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         keep: Keep = everywhere,
+        keeps_record: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """``keep`` says of a namespace whether its jobs are ours."""
+        """``form`` is that of the jobs; ``keep`` says of a namespace whether its jobs are ours. ``keeps_record`` asks
+        the API server whether it keeps our record of a job, where that is no matter of course."""
         metrics = metrics or Metrics()
         self._metrics = metrics
+        self._form = form
         self._keep = keep
         self._gateway = gateway
         self._namespaces = tuple(namespaces)
@@ -96,6 +99,7 @@ class Engine:
             state=self.state,
             queue=self.queue,
             recorder=self._recorder,
+            resource=jobs_of(form),
             keep=keep,
         )
         self._progress = ProgressReader(self.state, self.queue, metrics=metrics, now=now)
@@ -105,11 +109,12 @@ class Engine:
             gateway,
             self.state,
             namespaces=self._namespaces,
-            selector=SELECTOR,
+            selector=form.selector,
             on_change=lambda resource, change: self._on_child(resource, self.state.gangs, change),
             now=now,
             keep=keep,
         )
+        self._guard = None if keeps_record is None else RecordGuard(form, keeps_record, self._plan_all)
         self._controller = self._make_controller(plan, metrics=metrics, now=now)
         self._informers = [informer for namespace in self._namespaces for informer in self._make_informers(namespace)]
         metrics.watch(self.state.jobs, self.queue)
@@ -118,6 +123,15 @@ class Engine:
     def synced(self) -> bool:
         """Whether the stores of pods, Services and claims are complete; no job is planned before."""
         return all(informer.synced.is_set() for informer in self._informers)
+
+    @property
+    def drops_record(self) -> bool:
+        """Whether nothing is done for any job, because the API server does not keep our record of it."""
+        return self._guard is not None and self._guard.dropped
+
+    def _plan_all(self) -> None:
+        for record in self.state.jobs:
+            self.queue.add(record.key)
 
     def stop(self) -> None:
         """Have :meth:`run` return soon."""
@@ -143,6 +157,8 @@ class Engine:
                     for informer in self._informers
                 ),
             ]
+            if self._guard is not None:
+                background.append(group.create_task(self._guard.run(), name="guard of the record"))
             if self._settings.relist_every is not None:
                 listing = self.feed.keep_listing(self._gateway, self._namespaces, every=self._settings.relist_every)
                 background.append(group.create_task(listing, name="list of jobs"))
@@ -164,6 +180,8 @@ class Engine:
     async def _work(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
+        if self._guard is not None:
+            await self._guard.look()
         await self._controller.run()
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
@@ -176,6 +194,7 @@ class Engine:
             recorder=self._recorder,
             metrics=metrics,
             stacks=StackRequests(self.state.platform),
+            guard=self._guard,
             now=now,
         )
         return Controller(
@@ -187,6 +206,7 @@ class Engine:
             metrics=metrics,
             now=now,
             in_doubt=self.feed.relist_soon,
+            hands_off=lambda: self.drops_record,
         )
 
     def _make_informers(self, namespace: str | None) -> list[Informer[Any, Any]]:
@@ -200,7 +220,7 @@ class Engine:
                 self._gateway,
                 resource,
                 namespace=namespace,
-                selector=SELECTOR,
+                selector=self._form.selector,
                 decode=decode,
                 convert=convert,
                 on_change=lambda change: self._on_child(resource, store, change),
@@ -211,8 +231,8 @@ class Engine:
         policies = [watching(NETWORK_POLICIES, self.state.network_policies, decode_plain, network_policy_from)]
         return [
             *(policies if self.state.platform.job_access is not None else []),
-            watching(PODS, self.state.pods, decode_pod, pod_from),
-            watching(SERVICES, self.state.services, decode_service, service_from),
+            watching(PODS, self.state.pods, decode_pod, partial(pod_from, form=self._form)),
+            watching(SERVICES, self.state.services, decode_service, partial(service_from, form=self._form)),
             watching(CLAIMS, self.state.claims, decode_plain, claim_from),
         ]
 

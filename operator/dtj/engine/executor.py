@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, merge_patch_between, text
@@ -60,10 +60,11 @@ from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
+from dtj.engine.record_guard import RecordGuard
 from dtj.engine.state import ClusterState, worth_reporting
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
-from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource, jobs_of
 from dtj.kube.observed import resource_of
 from dtj.kube.waiting import loop_time
 
@@ -104,6 +105,7 @@ class Executor:
         recorder: EventRecorder,
         metrics: Metrics,
         stacks: StackRequests,
+        guard: RecordGuard | None = None,
         now: Callable[[], datetime],
     ) -> None:
         self._gateway = gateway
@@ -113,6 +115,7 @@ class Executor:
         self._recorder = recorder
         self._metrics = metrics
         self._stacks = stacks
+        self._guard = guard
         self._now = now
 
     async def execute(self, job: Job, plan: Plan) -> PassResult:
@@ -277,7 +280,7 @@ class Executor:
             case DeleteGang():
                 resource, name, uid = resource_of(action.api), action.name, action.uid
             case DeleteJob():
-                resource, name, uid, version = JOBS, job.name, job.uid, job.resource_version
+                resource, name, uid, version = jobs_of(job.form), job.name, job.uid, job.resource_version
             case DeleteNetworkPolicy():
                 resource, name, uid = NETWORK_POLICIES, action.name, action.uid
             case DeleteService():
@@ -375,18 +378,21 @@ class Executor:
 
     async def _write_status(self, job: Job, wanted: JobStatus) -> Job:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
-        ours = {key: value for key, value in job.raw_status.items() if key in _FIELDS_OF_STATUS}
-        difference = merge_patch_between(ours, wanted.to_object())
+        ours = {key: value for key, value in job.raw_status.items() if key in job.form.status_fields}
+        difference = merge_patch_between(ours, job.form.stored(job.namespace, job.name, ours, wanted))
         if not difference:
             return job
         patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": difference}
         body = await self._gateway.patch(
-            JOBS, namespace=job.namespace, name=job.name, patch=patch, subresource="status"
+            jobs_of(job.form), namespace=job.namespace, name=job.name, patch=patch, subresource="status"
         )
         record = JobRecord.from_object(body)
         if not self._state.jobs.answer(record):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
         stored = record.job()
+        if self._guard is not None and job.form.recorded_in not in stored.raw_status:
+            self._guard.doubt()
+            raise Replan
         cache, now = self._state.caches.of(job.uid), self._now()
         cache.status_written_at = now
         self._metrics.note_status(job, wanted, cache=cache, now=now)
@@ -400,12 +406,9 @@ class Executor:
         return stored
 
     def _emit(self, job: Job, emit: Emit) -> None:
-        subject = Subject(namespace=job.namespace, name=job.name, uid=job.uid)
+        form = job.form
+        subject = Subject(job.namespace, job.name, job.uid, form.api_version, form.kind)
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
-
-
-_FIELDS_OF_STATUS: Final = frozenset(field.alias or name for name, field in JobStatus.model_fields.items())
-"""Fields of a stored status that are not ours are left alone."""
 
 
 def _failed(

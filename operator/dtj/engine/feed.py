@@ -20,7 +20,7 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.kube.errors import ApiError
 from dtj.kube.events import EventRecorder
-from dtj.kube.gateway import JOBS, Gateway, Keep, everywhere
+from dtj.kube.gateway import JOBS, Gateway, Keep, Resource, everywhere
 from dtj.kube.records import Key, decode_plain
 from dtj.kube.waiting import Backoff
 
@@ -47,12 +47,14 @@ class JobFeed:
         state: ClusterState,
         queue: WorkQueue[Key],
         recorder: EventRecorder,
+        resource: Resource = JOBS,
         keep: Keep = everywhere,
     ) -> None:
         """``keep`` says of a namespace whether its jobs are ours."""
         self._state = state
         self._queue = queue
         self._recorder = recorder
+        self.resource = resource
         self._keep = keep
         self._wanted = asyncio.Event()
         self.on_turned_back: Callable[[], None] = lambda: None
@@ -81,7 +83,7 @@ class JobFeed:
         listed_at, newest = jobs.moment, jobs.newest
         present: set[str] = set()
         version = ""
-        async for page in gateway.pages(JOBS, namespace=namespace):
+        async for page in gateway.pages(self.resource, namespace=namespace):
             version = page.resource_version
             for number, item in enumerate(page.items, start=1):
                 metadata = decode_plain(item).metadata

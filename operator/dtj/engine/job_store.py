@@ -25,10 +25,11 @@ from typing import Final
 
 import msgspec
 
+from dtj.api.form import DTJ
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
-from dtj.api.status import JobStatus
+from dtj.api.tfjob.form import TFJOB
 from dtj.kube.job_body import json_of, read_job
 from dtj.kube.records import Key
 
@@ -72,7 +73,8 @@ class JobRecord:
         """Keep a job as the API server writes it. Raises msgspec.DecodeError if it is none."""
         found = read_job(raw)
         metadata = found.metadata
-        status = JobStatus.from_object(msgspec.json.decode(found.status))
+        form = TFJOB if found.kind == TFJOB.kind else DTJ
+        status = form.record(msgspec.json.decode(found.status))
         alive = metadata.deletion_timestamp is None and not status.terminal
         return cls(
             namespace=intern(metadata.namespace),  # a text that many jobs share

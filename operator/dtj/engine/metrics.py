@@ -99,6 +99,11 @@ REQUEST_SECONDS: Final = Described(
 THROTTLED: Final = Described(
     "gauge", "dtj_api_throttled", "1 while the operator makes fewer calls because the API server answers 429."
 )
+DROPPED: Final = Described(
+    "gauge",
+    "dtj_tfjob_record_dropped",
+    "1 while nothing is done for TFJobs because their CRD drops status.dtj. Only with tfjob.enabled.",
+)
 LEADER: Final = Described("gauge", "dtj_leader", "1 if this operator runs jobs, 0 if it stands by.")
 SHARD: Final = Described(
     "gauge",
@@ -215,6 +220,10 @@ class Metrics(QueueObserver):
     def watch_leader(self, held: Callable[[], Sequence[bool]]) -> None:
         """Report which shards this operator holds, found out when asked."""
         self._register(lambda: _shards(held()))
+
+    def watch_record(self, dropped: Callable[[], bool]) -> None:
+        """Report whether the CRD of TFJobs drops our record."""
+        self._register(lambda: [_family(DROPPED, [((), float(dropped()))])])
 
     def watch_throttle(self, limited: Callable[[], bool]) -> None:
         """Report whether the API server limits the operator's calls, found out when asked."""

@@ -93,7 +93,7 @@ SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
 
 def pod_of(state: ClusterState, job: Job, replica: Replica) -> Pod | None:
     """The job's own pod that runs a replica now, where it is there and can be reached."""
-    pod = state.pods.get((job.namespace, pod_name(job.name, replica, incarnation(job.status, replica))))
+    pod = state.pods.get((job.namespace, pod_name(job, replica, incarnation(job.status, replica))))
     return pod if pod is not None and job.owns(pod) and pod.ip else None
 
 

@@ -242,6 +242,7 @@ class ClusterState:
             platform=self.platform,
             pods=(*pods.values(), *unseen.values()),
             service=self.services.get(job.key) or _child(cache.unlabelled_of(SERVICES).get(job.name)),
+            services=self._services(job, cache) if job.form.foreign else (),
             network_policy=self.network_policies.get(job.key)
             or _child(cache.unlabelled_of(NETWORK_POLICIES).get(job.name)),
             claim=self.claims.get((job.namespace, claim_name(job)))
@@ -262,6 +263,11 @@ class ClusterState:
             stragglers=cache.step_timings.stragglers,
             start_troubles=cache.start_troubles,
         )
+
+    def _services(self, job: Job, cache: JobCache) -> tuple[Child, ...]:
+        shown = {child.name: child for child in self.services.of(job).values()}
+        unseen = (_child(found) for name, found in cache.unlabelled_of(SERVICES).items() if name not in shown)
+        return (*shown.values(), *(child for child in unseen if child is not None))
 
 
 def _gang(cache: JobCache, name: str) -> GangObject | None:

@@ -34,7 +34,7 @@ from dtj.kube.errors import (
     error_from_status,
     transport_words,
 )
-from dtj.kube.gateway import JOBS, PODS, Discovery, Listing, Resource, WatchEvent
+from dtj.kube.gateway import JOBS, PODS, TFJOBS, Discovery, Listing, Resource, WatchEvent
 from dtj.kube.job_body import in_short
 from dtj.kube.paging import PAGE_SIZE, PageTooLong, read_page
 from dtj.kube.pod_logs import LogQuery, split_lines
@@ -252,7 +252,7 @@ class KubeGateway:
         path = resource.path(namespace, name, subresource)
         query = {"fieldManager": self._manager}
         # The answer to a status holds the whole job, however long.
-        decode = in_short if resource == JOBS and subresource == "status" else _decode_object
+        decode = in_short if resource in (JOBS, TFJOBS) and subresource == "status" else _decode_object
         try:
             return await self._call(
                 "patch", resource, path=path, namespace=namespace, query=query, body=patch, decode=decode
@@ -326,6 +326,10 @@ class KubeGateway:
             served=tuple([r for r in resources if r.api_version in listed and await self._discovers(r)]),
             versions=tuple(sorted(version for version in listed if version.partition("/")[0] in groups)),
         )
+
+    async def openapi(self, resource: Resource, decode: Callable[[bytes], T]) -> T:
+        """The schema of a resource's group and version, which every account may read."""
+        return await self._call("get", resource, path=f"/openapi/v3{resource.root}", decode=decode)
 
     async def count(self, resource: Resource, *, namespace: str | None) -> int:
         """How many objects there are, as the server says beside the first of them; it may be off by a few."""

@@ -45,6 +45,8 @@ class Subject:
     namespace: str
     name: str
     uid: str
+    api_version: str = names.API_VERSION
+    kind: str = names.KIND
 
 
 EventType = Literal["Normal", "Warning"]
@@ -203,8 +205,8 @@ class EventRecorder:
             "reason": words.reason,
             "note": words.note,
             "regarding": {
-                "apiVersion": names.API_VERSION,
-                "kind": names.KIND,
+                "apiVersion": subject.api_version,
+                "kind": subject.kind,
                 "namespace": subject.namespace,
                 "name": subject.name,
                 "uid": subject.uid,

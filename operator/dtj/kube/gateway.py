@@ -13,7 +13,9 @@ from typing import Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
 from dtj.api import names
+from dtj.api.form import Form
 from dtj.api.json import JsonObject, dig
+from dtj.api.tfjob import names as tfjob
 from dtj.kube.errors import AlreadyExists, Forbidden, Invalid
 
 
@@ -43,6 +45,7 @@ class Resource:
 
 
 JOBS = Resource(names.API_VERSION, names.KIND, names.PLURAL)
+TFJOBS = Resource(tfjob.API_VERSION, tfjob.KIND, tfjob.PLURAL)
 PODS = Resource("v1", "Pod", "pods")
 SERVICES = Resource("v1", "Service", "services")
 CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
@@ -50,6 +53,11 @@ NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpol
 CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 EVENTS = Resource("events.k8s.io/v1", "Event", "events")
 NODES = Resource("v1", "Node", "nodes")
+
+
+def jobs_of(form: Form) -> Resource:
+    """The jobs of this form."""
+    return TFJOBS if form.foreign else JOBS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import msgspec
 from dtj.api import kueue, names
 from dtj.api.job import size_problem
 from dtj.api.json import JsonObject
+from dtj.api.tfjob import read as tfjob
 from dtj.kube.gateway import Keep, everywhere
 from dtj.kube.records import decode_plain
 
@@ -27,7 +28,7 @@ class _Labels(msgspec.Struct, omit_defaults=True):
 
 
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The metadata that is read: of labels and annotations only Kueue's. The others and managed fields may be long."""
+    """The metadata that is read: of labels Kueue's, and few annotations. The others and managed fields may be long."""
 
     name: str = ""
     namespace: str = "default"
@@ -44,12 +45,16 @@ class _Head(msgspec.Struct, rename="camel", omit_defaults=True):
     """What must be known even of a spec that is too large: whether the job is ours at all."""
 
     managed_by: Any = None
+    run_policy: Any = None
+    """Of a TFJob, where the controller is named here."""
 
 
 class JobObject(msgspec.Struct, rename="camel", omit_defaults=True):
     """A job without what is not read of it. Encoded, it is a body that :meth:`dtj.api.job.Job.from_object` reads."""
 
     metadata: _Metadata
+    kind: str = names.KIND
+    api_version: str = names.API_VERSION
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
     spec_problem: str = ""
@@ -79,6 +84,8 @@ _LONGEST_HEAD: Final = 1024
 
 _OF_JOBS: Final = ("ADDED", "MODIFIED", "DELETED")
 
+_OTHERS: Final = (kueue.PREBUILT_WORKLOAD, *tfjob.ANNOTATIONS)
+
 _TEXT: Final = "text"
 """Where an object has the JSON of a job, in place of the job: see :func:`in_short`."""
 
@@ -95,10 +102,10 @@ def read_job(raw: bytes | msgspec.Raw) -> JobObject:
 
 
 def _kept(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Kueue's annotations. The API server limits all of a job's to 256 KiB."""
+    """The annotations that are read. The API server limits all of a job's to 256 KiB."""
     found = annotations or {}
-    prebuilt = {key: found[key] for key in (kueue.PREBUILT_WORKLOAD,) if key in found}
-    return {**kueue.kept_annotations(found), **prebuilt} or None
+    others = {key: found[key] for key in _OTHERS if key in found}
+    return {**kueue.kept_annotations(found), **others} or None
 
 
 def in_short(raw: bytes | msgspec.Raw) -> JsonObject:
@@ -114,8 +121,8 @@ def in_short(raw: bytes | msgspec.Raw) -> JsonObject:
         "resourceVersion": job.metadata.resource_version,
     }
     return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND,
+        "apiVersion": job.api_version,
+        "kind": job.kind,
         "metadata": identity,
         _TEXT: _encode(job).decode(),
     }

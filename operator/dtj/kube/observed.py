@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from pydantic import JsonValue
 
+from dtj.api.form import DTJ, Form
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import ADMISSION_GATE
@@ -20,7 +21,7 @@ from dtj.core.blockers import WaitingContainer, blocker_of
 from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
 from dtj.kube.gateway import Resource
-from dtj.kube.records import GangRecord, Metadata, PlainRecord, PodRecord, ServiceRecord
+from dtj.kube.records import GangRecord, Metadata, PlainRecord, PodRecord, ServiceRecord, Terminated
 
 MOST_SELECTED: Final = 8
 LARGEST_STATUS: Final = 512 * 1024
@@ -36,10 +37,10 @@ def resource_of(api: GangApi) -> Resource:
     return Resource(api.api_version, api.kind, api.plural)
 
 
-def service_from(record: ServiceRecord) -> Child:
+def service_from(record: ServiceRecord, form: Form = DTJ) -> Child:
     """A Service as the planner sees it."""
     selector = record.spec.selector or {}
-    child = _child(record.metadata, selector=selector if _can_be_ours(selector) else _NOT_OURS)
+    child = _child(record.metadata, form, selector=selector if _can_be_ours(selector) else _NOT_OURS)
     return replace(child, config_map=_note(record.metadata, Annotation.CLUSTER))
 
 
@@ -121,21 +122,21 @@ def _bounded(status: JsonObject) -> JsonObject:
     return status if len(msgspec.json.encode(status)) <= LARGEST_STATUS else {}
 
 
-def _child(metadata: Metadata, *, selector: dict[str, str]) -> Child:
+def _child(metadata: Metadata, form: Form = DTJ, *, selector: dict[str, str]) -> Child:
     return Child(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         owner_uid=metadata.owner_uid,
         selector=selector,
-        job_name=metadata.label(Label.JOB_NAME),
+        job_name=metadata.label(form.job_label),
     )
 
 
 _PHASES: Final = {str(phase): phase for phase in Phase}
 
 
-def pod_from(record: PodRecord) -> Pod:
+def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
     """A pod as the planner sees it."""
     metadata, status = record.metadata, record.status
     main = record.main_container
@@ -146,9 +147,9 @@ def pod_from(record: PodRecord) -> Pod:
         name=metadata.name,
         uid=metadata.uid,
         owner_uid=metadata.owner_uid,
-        job_name=metadata.label(Label.JOB_NAME),
-        role=metadata.label(Label.ROLE),
-        index=_number(metadata.label(Label.INDEX), default=-1),
+        job_name=metadata.label(form.job_label),
+        role=form.role_of(metadata.label(form.role_label)),
+        index=_number(metadata.label(form.index_label), default=-1),
         attempt=_number(metadata.label(Label.ATTEMPT), default=1),
         phase=phase,
         ready=record.ready,
@@ -175,6 +176,8 @@ def pod_from(record: PodRecord) -> Pod:
 def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | None:
     """How the main container ended, or the init container that kept it from starting."""
     end, init = record.termination(main), ""
+    if end is not None and _starts_again(record, end, phase):
+        return None
     if end is None and phase is Phase.FAILED and record.failed_init_container is not None:
         init, end = record.failed_init_container
     if end is None:
@@ -188,6 +191,15 @@ def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | No
         finished_at=parse_time(end.finished_at),
         init_container=init,
     )
+
+
+def _starts_again(record: PodRecord, end: Terminated, phase: Phase) -> bool:
+    """Whether the kubelet is about to start a container that has ended. It does in pods that Kubeflow's operator has
+    made, and in those of a role of a TFJob whose policy is Always."""
+    if phase in (Phase.SUCCEEDED, Phase.FAILED) or record.metadata.deletion_timestamp is not None:
+        return False
+    policy = record.spec.restart_policy
+    return policy == "Always" or (policy == "OnFailure" and end.exit_code != 0)
 
 
 _KUBELETS_MARGIN: Final = timedelta(seconds=60)

@@ -23,8 +23,8 @@ class LocalNetwork:
     def __init__(self, ports: dict[Replica, tuple[ReservedPort, ReservedPort]]) -> None:
         self._ports = ports
 
-    def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
-        return f"{HOST}:{self._ports[Replica(role, index)][0].number}"
+    def address(self, *, namespace: str, job: str, role: str, index: int, port: int) -> str:
+        return f"{HOST}:{self._ports[Replica(Role(role), index)][0].number}"
 
     def pattern(self, *, namespace: str, job: str, port: int) -> None:
         """Each replica has a port of its own."""

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 LIGHT = {"click", "dtj"}
 """Packages outside the standard library that help, the version and completion may import."""
 
-LIGHT_ROOMS = ("dtj.cli", "dtj.api.names", "dtj.api.printable", "dtj.api.strategies")
+LIGHT_ROOMS = ("dtj.cli", "dtj.api.names", "dtj.api.printable", "dtj.api.strategies", "dtj.api.tfjob.names")
 """Modules of ours that they may import."""
 
 RUN = """
@@ -44,7 +44,7 @@ def imported(body: str) -> set[str]:
 def too_heavy(modules: set[str]) -> set[str]:
     """Those that help and completion must do without."""
     foreign = {name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names | LIGHT}
-    ours = {name for name in modules if name.startswith("dtj.") and name != "dtj.api"}
+    ours = {name for name in modules if name.startswith("dtj.") and name not in ("dtj.api", "dtj.api.tfjob")}
     return foreign | {name for name in ours if not name.startswith(LIGHT_ROOMS)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from builders import job
 from dtj.api.spec import Role
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus, Plan, RequeueAfter, UpdateService
 from dtj.core.planner import plan
@@ -42,4 +43,4 @@ class TestARecordThatIsOlderThanItsPods:
     def test_is_not_suspected_for_names_that_are_none_of_ours(self) -> None:
         worker = Replica(Role.WORKER, 1)
         names = ("a-worker-1", "a-worker-1-r3", "a-worker-1-r", "a-worker-1-rx", "a-worker-10", "a-worker-10-r2", "b")
-        assert [number_of(name, "a", worker) for name in names] == [0, 3, None, None, None, None, None]
+        assert [number_of(name, job("a"), worker) for name in names] == [0, 3, None, None, None, None, None]

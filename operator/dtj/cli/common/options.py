@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 
 from dtj.api import names
 from dtj.api.printable import one_line
+from dtj.api.tfjob import names as tfjob
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
@@ -185,23 +186,31 @@ def place_options(command: Callable[..., int]) -> Callable[..., int]:
 PATIENCE: Final = 2.0
 """Seconds that a person who presses Tab waits for a cluster at most."""
 
+_TFJOBS: Final = (tfjob.SINGULAR, tfjob.PLURAL, f"{tfjob.SINGULAR}.{tfjob.GROUP}", f"{tfjob.PLURAL}.{tfjob.GROUP}")
 _KINDS: Final = (names.SHORT_NAME, names.SINGULAR, names.PLURAL, f"{names.PLURAL}.{names.GROUP}")
 
 
 class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the oldest click that we take
-    """The name of a job: ``digits``, or as kubectl prints it, ``distributedtrainingjob.training.dtj.dev/digits``."""
+    """The name of a job: ``digits``, or as kubectl prints it, ``distributedtrainingjob.training.dtj.dev/digits``.
+
+    With ``tfjobs``, it may be that of a TFJob, which becomes ``tfjob/mnist``.
+    """
 
     name = "job"
 
+    def __init__(self, *, tfjobs: bool = False) -> None:
+        self._tfjobs = tfjobs
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         kind, slash, name = value.rpartition("/")
-        if slash and kind not in (*_KINDS, f"{names.SINGULAR}.{names.GROUP}"):
+        is_tfjob = self._tfjobs and kind in _TFJOBS
+        if slash and not is_tfjob and kind not in (*_KINDS, f"{names.SINGULAR}.{names.GROUP}"):
             self.fail(f'"{value}" is of another kind: write NAME or {names.SHORT_NAME}/NAME', param, ctx)
         if not name:
             self.fail("the name of a job must not be empty", param, ctx)
         if name != one_line(name):
             self.fail(f"{name!a} cannot be the name of a job: use lower-case letters, digits and '-'", param, ctx)
-        return name
+        return f"{tfjob.SINGULAR}/{name}" if is_tfjob else name
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         kind, slash, begun = incomplete.rpartition("/")

@@ -14,22 +14,22 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import names
+from dtj.api.form import EXIT_CODES_OF_ERRORS
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.printable import one_line
 from dtj.api.spec import ELASTIC, Gang, RestartPolicy, Role, RunPolicy, Strategy, SuccessPolicy
+from dtj.api.tfjob.names import CONTROLLER, GROUP, KIND, MASTER
 from dtj.api.validation import validate
 from dtj.cli.common.formatting import as_yaml, counted, listed
 from dtj.cli.common.terminal import say
 from dtj.cli.convert.tfjob_pods import NotConvertible, Pods, mapping
-from dtj.client.checks import TFJOB, TFJOB_GROUP, is_tfjob
+from dtj.client.checks import is_tfjob
 from dtj.client.manifest_files import STDIN, Document, read
-from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES
 from dtj.core.replicas import TRAINING_ROLES
 
-_MASTER: Final = "master"
 _ROLES: Final = {
     "chief": Role.CHIEF,
-    _MASTER: Role.CHIEF,
+    MASTER: Role.CHIEF,
     "worker": Role.WORKER,
     "ps": Role.PS,
     "evaluator": Role.EVALUATOR,
@@ -52,7 +52,6 @@ _CHOICE: Final = "spec.strategy"
 """What a person should look at first: all else follows from it."""
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
-_OWN_CONTROLLER: Final = "kubeflow.org/training-operator"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _STORED: Final = (
     "creationTimestamp",
@@ -156,7 +155,7 @@ class _Converter:
                 raise NotConvertible(f"{path}: not a role of a TFJob: use one of {', '.join(_ROLES)}")
             if role in made:
                 raise NotConvertible(f"{path}: there is a {role} already: a TFJob has a Chief or a Master")
-            if key.lower() == _MASTER:
+            if key.lower() == MASTER:
                 self._note(path, f"its task type in TF_CONFIG is {role} now, which a script may have to look for")
             made[role] = self._role(role, dict(mapping(value, path)), path, pods)
         if not made:
@@ -180,7 +179,7 @@ class _Converter:
             self._note(
                 f"{path}.restartPolicy",
                 "a TFJob retries exit codes from 128 on, here all but "
-                f"{listed(map(str, sorted(NON_RETRYABLE_EXIT_CODES)))} are retried: "
+                f"{listed(map(str, sorted(EXIT_CODES_OF_ERRORS)))} are retried: "
                 "runPolicy.exitCodes changes single ones",
             )
         return {} if policy == RestartPolicy.ON_FAILURE else {"restartPolicy": policy}
@@ -265,7 +264,7 @@ class _Converter:
         return {**({"runPolicy": made} if made else {}), **manager}
 
     def _manager(self, given: JsonValue) -> JsonObject:
-        if not given or given == _OWN_CONTROLLER:
+        if not given or given == CONTROLLER:
             return {}
         self._note("spec.runPolicy.managedBy", f"became spec.managedBy: the operator leaves this job to {given}")
         return {"managedBy": given}
@@ -329,7 +328,7 @@ def _no_tfjob(files: tuple[str, ...], found: list[Document]) -> str:
     kinds = dict.fromkeys((text(each.body.get("kind")), text(each.body.get("apiVersion"))) for each in found)
     there = [f"{kind or 'an object without a kind'} ({version or 'no apiVersion'})" for kind, version in kinds]
     ours = ", which needs no conversion" if [kind for kind, _ in kinds] == [names.KIND] else ""
-    return f"{where}: there is no {TFJOB} ({TFJOB_GROUP}/…) here, but {listed(there or ['an empty list'])}{ours}"
+    return f"{where}: there is no {KIND} ({GROUP}/…) here, but {listed(there or ['an empty list'])}{ours}"
 
 
 def _as_yaml(document: Document, strategy: Strategy | None) -> str:
@@ -351,5 +350,5 @@ def _commented(tfjob: JsonObject, conversion: Conversion) -> str:
     # A note names fields of the TFJob: a line break in one would end the comment, and begin an object.
     notes = [f"# - {one_line(note)}" for note in conversion.notes] or [f"# {_NOTHING_TO_CHECK}"]
     version = one_line(str(tfjob["apiVersion"]))
-    head = f"# From a {TFJOB} of {version}, by dtj convert." + (" To check:" if conversion.notes else "")
+    head = f"# From a {KIND} of {version}, by dtj convert." + (" To check:" if conversion.notes else "")
     return "\n".join([head, *notes, as_yaml([conversion.body])])

@@ -12,10 +12,8 @@ from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Env
 from dtj.api.spec import Role
+from dtj.api.tfjob.names import CONTAINER, PORT
 from dtj.core.replicas import TRAINING_ROLES
-
-CONTAINER: Final = "tensorflow"
-PORT: Final = "tfjob-port"
 
 _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 _TPUS: Final = ("google.com/tpu", "cloud-tpus.google.com/")

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from dtj import __version__
 from dtj.api import names, quantities
+from dtj.api.crd import without
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.schema import generated_job_schema
@@ -83,23 +84,17 @@ def _definition(found: Installation) -> Iterator[Finding]:
         yield fail(f"{names.KIND} is unknown to the cluster", install)
     elif not found.crd.items:
         yield unknown(f"it is installed; whether it matches: {found.crd.unread}")
-    elif _without_descriptions(_schema(found.crd.items[0])) != _without_descriptions(generated_job_schema()):
+    elif without(_schema(found.crd.items[0]), "description") != without(generated_job_schema(), "description"):
         words = f"its schema of {names.VERSION} differs from that of dtj {__version__}"
         yield warn(words, f"use one version of operator, CRD and this program: {install}")
     else:
         yield ok(f"{names.API_VERSION}, the same as that of dtj {__version__}")
 
 
-def _schema(crd: JsonObject) -> Any:
+def _schema(crd: JsonObject) -> JsonObject:
     versions = (each for each in objects(dig(crd, "spec", "versions")) if each.get("name") == names.VERSION)
-    return dig(next(versions, {}), "schema", "openAPIV3Schema")
-
-
-def _without_descriptions(schema: Any, within: str = "") -> Any:
-    if not isinstance(schema, dict):
-        return schema
-    kept = (key for key in schema if key != "description" or within == "properties")
-    return {key: _without_descriptions(schema[key], key) for key in kept}
+    schema = dig(next(versions, {}), "schema", "openAPIV3Schema")
+    return schema if isinstance(schema, dict) else {}
 
 
 # -- operators -------------------------------------------------------------------------------------------------

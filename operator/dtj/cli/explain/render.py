@@ -13,6 +13,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from dtj.api.form import EXIT_CODES_OF_ERRORS
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
@@ -27,7 +28,7 @@ from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import main_container_of
-from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES, restart_denied
+from dtj.core.policies.budgets import restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
 from dtj.core.replicas import Replica, deciding_replicas
 
@@ -274,7 +275,7 @@ def _after_error(spec: JobSpec, role: Role) -> str:
     codes = spec.run_policy.exit_codes
     fatal = set(codes.fatal) if codes is not None else set()
     if (spec.replica_specs.get(role) or ReplicaSpec()).restart_policy is RestartPolicy.EXIT_CODE:
-        fatal |= NON_RETRYABLE_EXIT_CODES - set(codes.retryable if codes is not None else ())
+        fatal |= EXIT_CODES_OF_ERRORS - set(codes.retryable if codes is not None else ())
     return again + (f"; after exit code {listed(map(str, sorted(fatal)))} the job fails" if fatal else "")
 
 

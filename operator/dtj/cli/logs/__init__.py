@@ -11,7 +11,7 @@ from dtj.cli.common.options import Duration, JobName, Place, WholeNumber, check_
 
 
 @click.command()
-@click.argument("name", type=JobName(), required=False)
+@click.argument("name", type=JobName(tfjobs=True), required=False)
 @job_or_run
 @click.option("--role", metavar="ROLE", help="Show only replicas of this role: chief, worker, ps, …")
 @click.option("--index", type=WholeNumber(min=0), metavar="N", help="Show only the replica with this index.")

@@ -12,6 +12,7 @@ from dtj.cli.common.connection import next_command
 from dtj.cli.common.console import Console, Text, coloured
 from dtj.cli.common.terminal import Exit, copy_line, say
 from dtj.client import AsyncClient
+from dtj.client.job_names import typed
 from dtj.client.log_follower import follow_logs
 from dtj.client.logs import FirstError, LogLine, LogNote, LogSelection, first_error, read_logs, select, silence
 from dtj.core.outcome import how_replica_ended
@@ -28,7 +29,7 @@ async def show_job(
         if only_error:
             found = await first_error(client.gateway, job, selection)
             of_cause = ("--role", found.cause.role, "--index", str(found.cause.index))
-            return print_first_error(found, more=next_command("logs", job.name, *of_cause))
+            return print_first_error(found, more=next_command("logs", typed(job), *of_cause))
         if follow:
             await output.show(follow_logs(client.gateway, job, selection, changes=lambda: client.follow(name)))
             return Exit.OK

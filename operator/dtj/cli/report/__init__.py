@@ -22,7 +22,7 @@ def _one_run(context: click.Context, option: click.Parameter, runs: tuple[str, .
 
 
 @click.command()
-@click.argument("name", type=JobName(), required=False)
+@click.argument("name", type=JobName(tfjobs=True), required=False)
 @runs_option("With --run: the folder that holds the runs.")
 @click.option(
     "--run",

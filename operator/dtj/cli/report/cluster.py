@@ -11,15 +11,14 @@ from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import Label
 from dtj.cli.report.evidence import LOG_LINES, Evidence, Log, Unread, replica_named, scalars_of, versions_of
-from dtj.client import ApiError, AsyncClient
+from dtj.client import ApiError, AsyncClient, job_names
 from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
 from dtj.client.overview import Event, aggregated, all_of, part
-from dtj.client.pods import JobPod, owned
+from dtj.client.pods import JobPod, owned, selector_of
 from dtj.core.replicas import deciding_replica
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
-from dtj.kube.records import pod_from_object
+from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, SERVICES, Resource
+from dtj.kube.records import plain_from_object, pod_from_object
 
 _LEADERS_LINES: Final = 5000
 """How much of a log is read for its curves, from its end."""
@@ -31,18 +30,20 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
 
     The leader's log is read in any case: its curves and versions are in it.
     """
-    body = await client.gateway.get(JOBS, namespace=client.namespace, name=name)
+    resource, name = job_names.parse(name)
+    body = await client.gateway.get(resource, namespace=client.namespace, name=name)
     job, reader = Job.from_object(body), _Reader(client)
-    uid = f"{Label.JOB_UID}={job.uid}"
+    of_job = selector_of(job)
     pods, services, claims, events, nodes = await asyncio.gather(
-        reader.all("the job's pods", PODS, selector=uid),
-        reader.all("its Service", SERVICES, selector=uid),
+        reader.all("the job's pods", PODS, selector=of_job),
+        reader.all("its Service", SERVICES, selector=of_job),
         reader.all("claims", CLAIMS),
         reader.all("events", EVENTS),
         reader.all("nodes", NODES, everywhere=True),
     )
     leader = deciding_replica(job.spec) if job.spec is not None else None
-    known = owned((JobPod.of(pod_from_object(pod)) for pod in pods), job)
+    pods, services = (tuple(each for each in found if _is_of(each, job)) for found in (pods, services))
+    known = owned((JobPod.of(pod_from_object(pod), job.form) for pod in pods), job)
     led = [each for each in known if leader is not None and each.replica == (leader.role, leader.index)]
     failed = job.status.root_cause.pod if job.status.root_cause is not None else ""
     # Of too many pods, these are read.
@@ -108,6 +109,11 @@ class _Reader:
 
 def _name(item: JsonObject) -> str:
     return text(dig(item, "metadata", "name"))
+
+
+def _is_of(item: JsonObject, job: Job) -> bool:
+    """Whether the job owns it: an earlier one of its name may have left others."""
+    return job.owns(plain_from_object(item).metadata)
 
 
 def _mounted(pods: Iterable[JsonObject]) -> set[str]:

@@ -18,7 +18,7 @@ _SHOWN: Final = 10
 
 
 @click.command()
-@click.argument("name", type=JobName(), required=False)
+@click.argument("name", type=JobName(tfjobs=True), required=False)
 @gone("-o", "--output", instead="use kubectl get dtj NAME -o json, or dtj report NAME for all that is known")
 @click.option("-w", "--watch", is_flag=True, help="Show each change until the job ends.")
 @cluster_command

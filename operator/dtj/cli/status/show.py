@@ -21,7 +21,7 @@ from dtj.cli.common.console import Console, Screen, Step, Text, coloured, colour
 from dtj.cli.common.formatting import counted, short_time
 from dtj.cli.common.job_view import JobView, job_view, next_words
 from dtj.cli.common.terminal import Exit, say
-from dtj.client import AsyncClient, JobGone
+from dtj.client import AsyncClient, JobGone, job_names
 from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
@@ -109,7 +109,7 @@ async def follow(
                 return overview
             await _next_change(changed)
             try:
-                overview = await gather(client.gateway, job.name, namespace=job.namespace)
+                overview = await gather(client.gateway, job_names.typed(job), namespace=job.namespace)
                 answered_at = loop_time()
             except NotFound as error:
                 raise JobGone(f"{job.name}: was deleted", job=overview.job) from error
@@ -127,7 +127,7 @@ async def _note_changes(client: AsyncClient, job: Job, changed: asyncio.Event) -
     """Set ``changed`` when the job changes. If it cannot be followed, it is read at intervals."""
     for delay in Backoff(base=1.0, cap=30.0):
         try:
-            async with aclosing(client.follow(job.name, namespace=job.namespace)) as jobs:
+            async with aclosing(client.follow(job_names.typed(job), namespace=job.namespace)) as jobs:
                 async for _ in jobs:
                     changed.set()
         except ApiError:
@@ -379,7 +379,7 @@ def _event_words(overview: Overview, event: Event) -> str:
 
 
 def _next(overview: Overview, width: int, typed: Typed) -> Iterator[RenderableType]:
-    shown = ("status", overview.job.name)
+    shown = ("status", job_names.typed(overview.job))
     steps = [Step(typed(("dtj", *words)), purpose) for words, purpose in next_words(overview.job) if words != shown]
     yield from step_lines(steps, width=width - _INDENT)
 

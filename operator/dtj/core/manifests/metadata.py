@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.names import Label
 from dtj.api.spec import JobSpec
 from dtj.api.storage import ClaimMetadata
 
 
 def labels_of(job: Job) -> JsonObject:
     """The labels of everything that the job owns."""
-    return {
-        Label.APP_NAME: "distributed-training-job",
-        Label.APP_INSTANCE: job.name,
-        Label.APP_PART_OF: job.name,
-        Label.APP_MANAGED_BY: names.MANAGER,
-        Label.JOB_NAME: job.name,
-        Label.JOB_UID: job.uid,
-    }
+    return job.form.labels(job.name, job.uid)
 
 
 def metadata_of(job: Job, name: str, *, labels: JsonObject) -> JsonObject:

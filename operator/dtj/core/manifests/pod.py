@@ -17,7 +17,7 @@ from dtj.core.manifests.metadata import claim_name, labels_of, metadata_of
 from dtj.core.manifests.tf_config import Cluster, Variables
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
-from dtj.core.replicas import Replica, incarnation, pod_name
+from dtj.core.replicas import Replica, base_name, deciding_replica, incarnation, pod_name
 
 """Increases that are computed; by then any most is reached."""
 
@@ -44,6 +44,7 @@ class PodRenderer:
             template=self._template(replica.role),
             environment=self._environment(replica, attempt=attempt),
             attempt=attempt,
+            decides=deciding_replica(self.spec),
         )
 
     @cached_property
@@ -96,17 +97,21 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     role_spec = spec.replica_specs.get(role) or ReplicaSpec()
     template = _changeable(role_spec.template or spec.template or {})
     pod_spec = object_at(template, "spec")
-    main = main_container(pod_spec)
+    main = main_container(pod_spec, job.form.container)
 
     if platform.trainer_image and not main.get("image"):
         main["image"] = platform.trainer_image
     _apply_role(pod_spec, main, role_spec)
     _apply_more_memory(job, spec, role, main)
     _apply_accelerator(pod_spec, main, accelerators.needs(spec, role, platform))
-    _apply_ports(main, spec)
+    _apply_ports(job, spec, role, main)
     mount_checkpoint(job, spec, pod_spec)
     for container in _containers(pod_spec):
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    if job.form.foreign:
+        # Only its reader sets the policy: where the kubelet restarts the containers, whatever their exit code.
+        pod_spec.setdefault("restartPolicy", "Never")
+        return template
     apply_security(pod_spec, restricted=platform.restricted)
     pod_spec.update(restartPolicy="Never", subdomain=job.name)
     pod_spec.setdefault("enableServiceLinks", False)
@@ -145,25 +150,34 @@ def _own_object(parent: JsonObject, key: str) -> JsonObject:
     return copied
 
 
-def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: Variables, attempt: int) -> JsonObject:
+def _pod(
+    job: Job,
+    replica: Replica,
+    *,
+    template: JsonObject,
+    environment: Variables,
+    attempt: int,
+    decides: Replica | None,
+) -> JsonObject:
     """The pod of one replica. What it does not share with its peers is copied; nothing in ``template`` changes."""
-    pod_spec: JsonObject = {**_map(template, "spec"), "hostname": replica.hostname}
+    hostname = base_name(job, replica) if job.form.foreign else replica.hostname
+    pod_spec: JsonObject = {**_map(template, "spec"), "hostname": hostname}
     for kind in _CONTAINER_KINDS:
         if kind in pod_spec:
             pod_spec[kind] = [with_environment(container, environment) for container in objects(pod_spec[kind])]
+    number = incarnation(job.status, replica)
     metadata = metadata_of(
         job,
-        pod_name(job.name, replica, incarnation(job.status, replica)),
+        pod_name(job, replica, number),
         labels={
             **_map(template, "metadata", "labels"),
             **labels_of(job),
-            Label.APP_COMPONENT: str(replica.role),
-            Label.ROLE: str(replica.role),
-            Label.INDEX: str(replica.index),
+            **job.form.replica_labels(replica.role, replica.index, decides=replica == decides),
             Label.ATTEMPT: str(attempt),
+            **({Label.INCARNATION: str(number)} if job.form.foreign and number else {}),
         },
     )
-    main = text(main_container(pod_spec).get("name"))
+    main = text(main_container(pod_spec, job.form.container).get("name"))
     annotations = {**_map(template, "metadata", "annotations"), **({Annotation.MAIN_CONTAINER: main} if main else {})}
     if annotations:
         metadata["annotations"] = annotations
@@ -212,10 +226,13 @@ def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerato
     extend(pod_spec, "tolerations", needs.tolerations)
 
 
-def _apply_ports(main: JsonObject, spec: JobSpec) -> None:
+def _apply_ports(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
     """Declare our ports where the user did not; TensorFlow listens whether or not they are declared."""
     present = objects(main.get("ports"))
-    for name, number in (("tf", spec.port), ("status", names.STATUS_PORT)):
+    ports = [(job.form.port_name, job.form.port(spec, role))]
+    if not job.form.foreign:
+        ports.append(("status", names.STATUS_PORT))
+    for name, number in ports:
         if not any(port.get("name") == name or port.get("containerPort") == number for port in present):
             extend(main, "ports", ({"name": name, "containerPort": number},))
 

@@ -73,12 +73,22 @@ class Cluster:
     def addresses(self) -> dict[str, list[str]]:
         """``{task type: [host:port, …]}``."""
         return {
-            str(role): [self._address(Replica(role, index)) for index in range(count)] for role, count in self._counts
+            self.job.form.word(role): [self._address(Replica(role, index)) for index in range(count)]
+            for role, count in self._counts
         }
 
     def variables(self, replica: Replica) -> Variables:
-        """TF_CONFIG of one replica, and the variables that it is made of; the same ``cluster`` for all replicas."""
-        task = f'"task":{{"type":"{replica.role}","index":{replica.index}}}'
+        """TF_CONFIG of one replica, and the variables that it is made of; the same ``cluster`` for all replicas.
+
+        The only replica of a TFJob has none, and each of several is told that it runs in a cloud.
+        """
+        form = self.job.form
+        if form.foreign and sum(self.spec.replicas(role) for role in Role) == 1:
+            return {}
+        task = f'"task":{{"type":"{form.word(replica.role)}","index":{replica.index}}}'
+        task += self._tail
+        if form.dynamic_workers:
+            return {Env.TF_CONFIG: f'{{"cluster":{_compact(self._known_to(replica))},{task}}}'}
         if self.delivery is Delivery.INLINE:
             return {Env.TF_CONFIG: f'{{"cluster":{self._json},{task}}}'}
         if self.delivery is Delivery.CONFIG_MAP:
@@ -89,6 +99,14 @@ class Cluster:
             Env.CLUSTER_ADDRESS: self._pattern,
             Env.CLUSTER_COUNTS: _compact({str(role): count for role, count in self._counts}),
             Env.TF_CONFIG: f'{{"cluster":"{_TOO_LONG}",{task}}}',
+        }
+
+    def _known_to(self, replica: Replica) -> dict[str, object]:
+        """What a replica of a job with dynamic workers knows: a worker itself and all servers, a server itself."""
+        worker, ps = replica.role is Role.WORKER, replica.role is Role.PS
+        return {
+            "worker": {str(replica.index): self._address(replica)} if worker else {},
+            "ps": self.addresses.get(Role.PS, []) if worker else [self._address(replica)] if ps else [],
         }
 
     @cached_property
@@ -115,13 +133,22 @@ class Cluster:
     @cached_property
     def longest(self) -> int:
         """Characters of the longest TF_CONFIG of the job, to the byte, found without making any."""
-        task = max(len(f'"{role}","index":{self.spec.replicas(role) - 1}') for role in self.spec.roles())
-        return len('{"cluster":,"task":{"type":}}') + self._length + task
+        word = self.job.form.word
+        task = max(len(f'"{word(role)}","index":{self.spec.replicas(role) - 1}') for role in self.spec.roles())
+        return len('{"cluster":,"task":{"type":}}') + self._length + task + len(self._tail)
+
+    @property
+    def _tail(self) -> str:
+        form = self.job.form
+        return ',"environment":"cloud"' if form.foreign and not form.dynamic_workers else ""
 
     @cached_property
     def _length(self) -> int:
         """Characters of the list of addresses."""
-        lists = (len(f'"{role}":[],') + self._length_of_addresses(role, count) for role, count in self._counts)
+        lists = (
+            len(f'"{self.job.form.word(role)}":[],') + self._length_of_addresses(role, count)
+            for role, count in self._counts
+        )
         return len("{}") + max(sum(lists) - 1, 0)
 
     def _length_of_addresses(self, role: Role, count: int) -> int:

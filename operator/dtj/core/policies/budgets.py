@@ -7,20 +7,21 @@ is killed in between neither forgets a restart nor counts one twice.
 
 from __future__ import annotations
 
-from typing import Final
-
+from dtj.api.form import EXIT_CODES_OF_ERRORS
 from dtj.api.names import Reason
 from dtj.api.spec import ExitCodes, JobSpec, ReplicaSpec, RestartPolicy
 from dtj.api.status import JobStatus, ReplicaStatus, RestartCounts, RootCause
 from dtj.core.outcome import Failure, how_it_failed, root_cause
 from dtj.core.pod_failure import PodEnd, PodFailureClass
 
-NON_RETRYABLE_EXIT_CODES: Final = frozenset({1, 2, 126, 127, 128, 134, 139})
-"""Exit codes that no restart can help: an error of the program or its arguments, no such command, abort, segfault."""
 
+def restart_denied(
+    spec: JobSpec, status: JobStatus, ended: PodEnd, errors_of_programs: frozenset[int] = EXIT_CODES_OF_ERRORS
+) -> Failure | None:
+    """Why there can be no restart after this end, or None where there can be one.
 
-def restart_denied(spec: JobSpec, status: JobStatus, ended: PodEnd) -> Failure | None:
-    """Why there can be no restart after this end, or None where there can be one."""
+    ``errors_of_programs`` are the exit codes after which restartPolicy ExitCode wants none.
+    """
     cause = root_cause(ended)
     what = how_it_failed(cause) + (f"; {ended.note}" if ended.note else "")
     if ended.by_infrastructure:
@@ -35,9 +36,7 @@ def restart_denied(spec: JobSpec, status: JobStatus, ended: PodEnd) -> Failure |
     end = ended.pod.termination
     code = end.exit_code if end is not None and not end.init_container else None
     hopeless = (
-        role.restart_policy is RestartPolicy.EXIT_CODE
-        and code in NON_RETRYABLE_EXIT_CODES
-        and code not in codes.retryable
+        role.restart_policy is RestartPolicy.EXIT_CODE and code in errors_of_programs and code not in codes.retryable
     )
     if ended.failure_class is not PodFailureClass.OUT_OF_MEMORY and (hopeless or code in codes.fatal):
         return Failure(Reason.FATAL_EXIT_CODE, f"{what}; no restart can help after this exit code", cause)

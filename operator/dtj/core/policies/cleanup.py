@@ -32,12 +32,19 @@ def to_stop(context: JobContext) -> tuple[Pod, ...]:
     Under any policy it wants those gone that nothing but their sidecars keep running: they do no work, and would
     hold what they hold forever.
     """
-    spec = context.job.spec
-    policy = spec.run_policy.clean_pod_policy if spec is not None else CleanPodPolicy.NONE
+    policy = _policy(context)
     if policy is CleanPodPolicy.ALL:
         return context.own
     running = policy is CleanPodPolicy.RUNNING
     return tuple(pod for pod in context.own if (pod.sidecars if pod.main_container_ended else running))
+
+
+def _policy(context: JobContext) -> CleanPodPolicy:
+    spec = context.job.spec
+    if spec is None:
+        return CleanPodPolicy.NONE
+    asked = "clean_pod_policy" in spec.run_policy.model_fields_set
+    return spec.run_policy.clean_pod_policy if asked else context.platform.clean_pod_policy
 
 
 def stop_before_ttl(context: JobContext) -> Decision | None:
@@ -77,11 +84,11 @@ def delete_outdated(context: JobContext) -> tuple[DeletePod, ...]:
     Kept are those of the replicas' latest end, whatever it was, and the newest that ended by an error of their own:
     pods that saved and left, or were taken away, say nothing any more, and a job must not fill the cluster with them.
     """
-    older = [
-        pod
-        for pod in context.own
-        if pod.all_containers_ended and not context.is_current(pod) and not _is_previous(pod, context.job)
-    ]
+    older = [pod for pod in context.own if pod.all_containers_ended and not context.is_current(pod)]
+    if context.job.form.foreign:
+        # Of an index with two pods, Kubeflow's operator would touch neither, should the job be handed back to it.
+        return tuple(DeletePod(pod.name, pod.uid) for pod in older if not pod.terminating)
+    older = [pod for pod in older if not _is_previous(pod, context.job)]
     causes = sorted(_causes(older), key=_age, reverse=True)
     kept = {pod.uid for pod in causes[:MAX_KEPT_CAUSES]}
     return tuple(DeletePod(pod.name, pod.uid) for pod in older if pod.uid not in kept and not pod.terminating)
@@ -91,7 +98,7 @@ def _is_previous(pod: Pod, job: Job) -> bool:
     """Whether a pod is the one before its replica's latest."""
     replica = replica_of(pod)
     number = incarnation(job.status, replica) if replica is not None else 0
-    return replica is not None and number > 0 and pod.name == pod_name(job.name, replica, number - 1)
+    return replica is not None and number > 0 and pod.name == pod_name(job, replica, number - 1)
 
 
 def _causes(pods: Iterable[Pod]) -> Iterable[Pod]:

@@ -24,9 +24,11 @@ def _resized(context: JobContext) -> str | None:
 
     As long as nothing of the attempt is there, it simply starts with the new number.
     """
-    recorded = context.job.status.replica_statuses.get(Role.WORKER)
-    wanted = context.spec.replicas(Role.WORKER)
     started = context.job.status.start_time is not None and bool(context.current or context.completed)
-    if context.spec.elastic is None or recorded is None or recorded.desired == wanted or not started:
+    if context.spec.elastic is None or context.job.form.dynamic_workers or not started:
         return None
-    return f"workers scaled from {recorded.desired} to {wanted}"
+    for role in (Role.WORKER, Role.PS):
+        recorded, wanted = context.job.status.replica_statuses.get(role), context.spec.replicas(role)
+        if recorded is not None and recorded.desired != wanted:
+            return f"{role}s scaled from {recorded.desired} to {wanted}"
+    return None

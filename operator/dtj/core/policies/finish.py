@@ -29,7 +29,8 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
 
     Before that, the evaluator of a job that has succeeded may evaluate the last checkpoint.
     """
-    evaluating = _evaluators(context) if isinstance(outcome, Success) else ()
+    waits_for_evaluator = isinstance(outcome, Success) and not context.job.form.foreign
+    evaluating = _evaluators(context) if waits_for_evaluator else ()
     if evaluating and context.now >= (due := _evaluation_due(context)):
         outcome = Success(outcome.message + _cut_off(context, evaluating))
         evaluating = ()

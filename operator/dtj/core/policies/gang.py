@@ -18,7 +18,7 @@ from dtj.core.actions import (
 )
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.gang import discovery
+from dtj.core.gang import discovery, tfjobs
 from dtj.core.kueue import default_queue
 from dtj.core.observed import GangApi
 from dtj.core.pod_creation import new_gang, resize_gang
@@ -42,6 +42,8 @@ def problems(context: JobContext) -> tuple[Problem, ...]:
     """Why there is no gang scheduler that the job could use. A run that began with one goes on."""
     if isinstance(context.gang_choice, Problem):
         return (context.gang_choice,)
+    if found := tfjobs.problems(context.job):
+        return found
     return default_queue.problems(context)
 
 

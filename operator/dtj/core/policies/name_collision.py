@@ -11,7 +11,7 @@ from dtj.core.context import JobContext
 from dtj.core.messages import first_few
 from dtj.core.outcome import CLOCKS_DIFFER
 from dtj.core.policies.backoff import at_most_later
-from dtj.core.replicas import replicas
+from dtj.core.replicas import base_name, replicas
 from dtj.core.status_update import counted, write
 
 RETRY_SECONDS: Final = 30.0
@@ -49,8 +49,10 @@ def _report(context: JobContext, taken: list[str]) -> Decision | None:
 def _taken(context: JobContext) -> list[str]:
     observed, gang = context.observed, context.gang
     ours = {context.name_of(replica) for replica in replicas(context.spec)}
+    named = {base_name(context.job, replica) for replica in replicas(context.spec)}
     taken = [f'pod "{pod.name}"' for pod in context.foreign_pods if pod.name in ours]
     for kind, child in (
+        *(("service", child) for child in observed.services if child.name in named),
         ("service", observed.service),
         ("networkpolicy", observed.network_policy),
         ("persistentvolumeclaim", context.claim_in_use),

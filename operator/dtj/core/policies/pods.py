@@ -87,7 +87,9 @@ def _stop_outdated(context: JobContext) -> Plan:
         (
             pod
             for pod in context.own
-            if not context.is_current(pod) or (pod.main_container_ended and replica_of(pod) in recorded)
+            if not context.is_current(pod)
+            or (pod.main_container_ended and replica_of(pod) in recorded)
+            or (context.job.form.dynamic_workers and replica_of(pod) not in context.pod_names)
         ),
     )
 

@@ -12,12 +12,13 @@ from datetime import datetime
 from typing import Literal
 
 from dtj.api.names import Reason
+from dtj.api.spec import Role
 from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
 from dtj.core.observed import Pod
-from dtj.core.outcome import PodLosses, root_cause
+from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import backoff, budgets, evidence
@@ -96,6 +97,10 @@ def begin_attempt(context: JobContext, kind: Literal["Normal", "Warning"], why: 
     )
 
 
+def _denied(context: JobContext, status: JobStatus, ended: PodEnd) -> Failure | None:
+    return budgets.restart_denied(context.spec, status, ended, context.job.form.exit_codes_of_errors)
+
+
 def _charged(context: JobContext, status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
     """``status`` with a restart more, and with what the next one is judged by."""
     return evidence.recorded(context, budgets.charge(status, failure_class, role), failure_class)
@@ -123,7 +128,11 @@ def _vanished(context: JobContext) -> tuple[PodEnd, ...]:
         for i in known[role].restarting
         if i.isdecimal()
     }
-    lost = (replica for replica in context.missing if replica not in awaited)
+    lost = (
+        replica
+        for replica in context.missing
+        if replica not in awaited and (replica.role not in known or replica.index < known[replica.role].desired)
+    )
     return tuple(PodEnd(_gone(context, each), PodFailureClass.DISRUPTION, EARLIEST) for each in lost)
 
 
@@ -155,7 +164,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
         return _wait(context, losses.message, due, status.model_copy(update={"pending_restart": None}))
     first = evidence.judged(context, first)
     losses = PodLosses((first, *losses.ends[1:]))
-    denied = budgets.restart_denied(context.spec, status, first)
+    denied = _denied(context, status, first)
     if denied is not None:
         return finish(context, denied)
     noted = status.model_copy(update={"root_cause": budgets.known_cause(status, first)})
@@ -200,7 +209,9 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
             continue
         ended = evidence.judged(context, ended)
         follows = peer_paid or is_secondary_failure(ended, losses, replaced)
-        denied = None if follows else budgets.restart_denied(context.spec, status, ended)
+        denied = None if follows else _denied(context, status, ended)
+        if denied is not None and context.job.form.dynamic_workers and replica.role is Role.WORKER:
+            continue
         if denied is not None:
             return finish(context, denied)
         due = max(now, backoff.due(status, ended, all_at_once=False, now=now))

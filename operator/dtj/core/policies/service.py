@@ -15,15 +15,17 @@ from dtj.api.spec import JobSpec
 from dtj.core.actions import Action, CreateConfigMap, CreateService, DeleteConfigMap, DeleteService, UpdateService
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
-from dtj.core.policies import cleanup
+from dtj.core.policies import cleanup, replica_services
 
 
 def before_pods(context: JobContext) -> tuple[Action, ...]:
     """Create the ConfigMap and the Service, or let the Service select this attempt: then the addresses of the older one
-    vanish.
+    vanish. The replicas of a TFJob have a Service each.
 
     A Service of somebody else stays as it is.
     """
+    if context.job.form.foreign:
+        return replica_services.before_pods(context)
     return (*_config_map_before_pods(context), *_service_before_pods(context))
 
 
@@ -39,6 +41,8 @@ def _service_before_pods(context: JobContext) -> tuple[Action, ...]:
 
 def drop(context: JobContext) -> tuple[Action, ...]:
     """Delete the job's Service, if it is there and ours, and the ConfigMap that it names before it."""
+    if context.job.form.foreign:
+        return replica_services.drop(context)
     found = context.observed.service
     if found is None or not context.job.owns(found):
         return ()

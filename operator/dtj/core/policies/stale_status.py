@@ -44,7 +44,7 @@ def wait_for_status(context: JobContext) -> Decision | None:
 def _is_newer(pod: Pod, job: Job) -> bool:
     """Whether a pod is of an attempt or incarnation that the job's status does not know of."""
     replica = replica_of(pod)
-    if replica is None or number_of(pod.name, job.name, replica) is None:
+    if replica is None or number_of(pod.name, job, replica) is None:
         return False
     return pod.attempt > job.attempt or _number(pod, job) > incarnation(job.status, replica)
 
@@ -52,4 +52,4 @@ def _is_newer(pod: Pod, job: Job) -> bool:
 def _number(pod: Pod, job: Job) -> int:
     """The incarnation of a pod, by its name."""
     replica = replica_of(pod)
-    return (number_of(pod.name, job.name, replica) or 0) if replica is not None else 0
+    return (number_of(pod.name, job, replica) or 0) if replica is not None else 0

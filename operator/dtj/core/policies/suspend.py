@@ -45,7 +45,8 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
 
 def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decision:
     """Write that the job does not run: ``status`` as before an attempt, and ``why`` as the condition Suspended."""
-    counts = of_a_new_attempt(context.spec, status.replica_statuses)
+    stopping = [pod for pod in context.own if not pod.all_containers_ended] if context.job.form.foreign else ()
+    counts = of_a_new_attempt(context.spec, status.replica_statuses, stopping)
     held = status.model_copy(
         update={
             "start_time": None,
@@ -53,7 +54,7 @@ def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decis
             "pending_restart": None,
             "replica_statuses": counts,
             "ready": ready_text(context.spec, counts),
-            "selector": worker_selector(context.job.name),
+            "selector": worker_selector(context.job),
         }
     )
     ready = DesiredCondition("False", why.reason)

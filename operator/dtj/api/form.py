@@ -1,0 +1,126 @@
+"""The form of a job: what differs between the kinds of jobs that one planner runs.
+
+The form of a DistributedTrainingJob is here, that of Kubeflow's TFJob in :mod:`dtj.api.tfjob.form`. A job carries its
+form, and whoever names a label, an object or an address asks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeAlias
+
+from pydantic import ValidationError
+
+from dtj.api import kueue, names, rules
+from dtj.api.json import JsonObject
+from dtj.api.names import Label
+from dtj.api.rule import Violation
+from dtj.api.spec import JobSpec, Role
+from dtj.api.status import JobStatus
+
+Reading: TypeAlias = tuple[JobSpec | None, tuple[str, ...]]
+"""A spec; or None, and a line for each thing that keeps it from being read."""
+
+EXIT_CODES_OF_ERRORS: Final = frozenset({1, 2, 126, 127, 128, 134, 139})
+"""Exit codes that no restart can help: an error of the program or its arguments, no such command, abort, segfault."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of a DistributedTrainingJob, and what another kind of job may do in another way."""
+
+    chief: str = str(Role.CHIEF)
+    """The task type of a chief as this job spells it: in names, labels and TF_CONFIG."""
+
+    dynamic_workers: bool = False
+    """Whether workers come and go while the others run on: each knows only itself and the parameter servers."""
+
+    api_version: ClassVar[str] = names.API_VERSION
+    kind: ClassVar[str] = names.KIND
+    plural: ClassVar[str] = names.PLURAL
+
+    selector: ClassVar[str] = Label.JOB_NAME
+    """Label selector of everything that belongs to a job of this form."""
+
+    job_label: ClassVar[str] = Label.JOB_NAME
+    role_label: ClassVar[str] = Label.ROLE
+    index_label: ClassVar[str] = Label.INDEX
+    """The keys of the labels in which a pod names its job, its task type and its task index."""
+
+    roles_field: ClassVar[str] = "replicaSpecs"
+    """The field of a spec that holds the roles."""
+
+    container: ClassVar[str] = names.MAIN_CONTAINER
+    """The container that trains, where a template has several."""
+
+    port_name: ClassVar[str] = "tf"
+    exit_codes_of_errors: ClassVar[frozenset[int]] = EXIT_CODES_OF_ERRORS
+    """The exit codes that restartPolicy ExitCode does not retry."""
+
+    foreign: ClassVar[bool] = False
+    """Whether the manifest follows the habits of another operator. Then each replica has a Service of its own, a pod
+    has nothing that its template does not ask for but what the replica needs to know, and of each replica there is one
+    pod at a time."""
+
+    status_fields: ClassVar[frozenset[str]] = frozenset(
+        field.alias or name for name, field in JobStatus.model_fields.items()
+    )
+    """The fields of a stored status that are ours; others are left alone."""
+
+    recorded_in: ClassVar[str] = ""
+    """The field of a stored status that holds the operator's record; empty where the whole status is the record."""
+
+    def labels(self, job: str, uid: str) -> JsonObject:
+        """The labels of everything that a job of this name owns."""
+        return {
+            Label.APP_NAME: "distributed-training-job",
+            Label.APP_INSTANCE: job,
+            Label.APP_PART_OF: job,
+            Label.APP_MANAGED_BY: names.MANAGER,
+            Label.JOB_NAME: job,
+            Label.JOB_UID: uid,
+        }
+
+    def replica_labels(self, role: Role, index: int, *, decides: bool) -> JsonObject:
+        """The labels that a replica's pods have besides; ``decides`` is whether its success is the job's."""
+        return {Label.APP_COMPONENT: str(role), Label.ROLE: str(role), Label.INDEX: str(index)}
+
+    def word(self, role: Role) -> str:
+        """A task type as this job spells it."""
+        return self.chief if role is Role.CHIEF else str(role)
+
+    def role_of(self, word: str) -> str:
+        """The inverse of :meth:`word`, for a job of this kind."""
+        return word
+
+    def port(self, spec: JobSpec, role: Role) -> int:
+        """The port of TensorFlow's server in the pods of a role."""
+        return spec.port
+
+    def left_alone(self, spec: JsonObject) -> bool:
+        """Whether another controller runs a job with this spec."""
+        return kueue.is_left_alone(spec)
+
+    def read(self, spec: JsonObject, annotations: JsonObject) -> Reading:
+        """Read a stored spec. Never raises."""
+        try:
+            return JobSpec.model_validate(spec), ()
+        except ValidationError as error:
+            return None, tuple(
+                f"{'.'.join(['spec', *map(str, problem['loc'])])}: {problem['msg']}" for problem in error.errors()
+            )
+
+    def check(self, name: str, spec: JsonObject) -> tuple[Violation, ...]:
+        """The rules that a job of this name breaks, by its stored spec."""
+        return rules.check(name=name, spec=spec)
+
+    def record(self, status: JsonObject) -> JobStatus:
+        """What the operator recorded of a job with this stored status."""
+        return JobStatus.from_object(status)
+
+    def stored(self, namespace: str, name: str, before: JsonObject, record: JobStatus) -> JsonObject:
+        """The status to store for ``record``, in place of ``before``."""
+        return record.to_object()
+
+
+DTJ: Final = Form()

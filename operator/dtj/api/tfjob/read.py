@@ -1,0 +1,127 @@
+"""From a TFJob of Kubeflow to the spec that the planner reads. Pure.
+
+Source: ``pkg/apis/kubeflow.org/v1/{tensorflow,common}_{types,defaults}.go`` of kubeflow/training-operator v1.9.4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+
+from dtj.api import names as dtj_names
+from dtj.api.form import Reading
+from dtj.api.json import JsonObject, dig
+from dtj.api.spec import MAX_REPLICAS, Gang, JobSpec, RestartScope, Role, Strategy, SuccessPolicy
+from dtj.api.tfjob import names
+
+ROLES: Final = {
+    "chief": Role.CHIEF,
+    names.MASTER: Role.CHIEF,
+    "worker": Role.WORKER,
+    "ps": Role.PS,
+    "evaluator": Role.EVALUATOR,
+}
+"""The roles of a TFJob, which a manifest may spell in any case."""
+
+STRATEGY: Final = f"{dtj_names.GROUP}/strategy"
+"""An annotation that names the strategy where the roles do not show it."""
+
+RESTART_SCOPE: Final = f"{dtj_names.GROUP}/restart-scope"
+"""An annotation with a value of ``runPolicy.restartScope`` of a DistributedTrainingJob."""
+
+ANNOTATIONS: Final = (STRATEGY, RESTART_SCOPE)
+
+_NO_LIMIT: Final = 1_000_000
+"""A TFJob without backoffLimit starts again as often as it fails."""
+
+_SAME: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
+"""What the run policy calls the same on both sides, and means the same by."""
+
+
+def has_master(spec: JsonObject) -> bool:
+    """Whether the chief of this TFJob is spelled ``Master``."""
+    roles = spec.get("tfReplicaSpecs")
+    return isinstance(roles, dict) and any(key.lower() == names.MASTER for key in roles)
+
+
+def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
+    """What a stored TFJob asks for; never raises. What it cannot say is as the TFJob's own operator has it."""
+    given = spec.get("tfReplicaSpecs")
+    keys = {ROLES.get(key.lower()): key for key in given} if isinstance(given, dict) else {}
+    roles = {str(role): _role(dig(given, key)) for role, key in keys.items() if role is not None}
+    policy = spec.get("runPolicy")
+    policy = policy if isinstance(policy, dict) else {}
+    run_policy: JsonObject = {
+        "backoffLimit": _NO_LIMIT,
+        **{name: policy[name] for name in _SAME if policy.get(name) not in (None, "")},
+        "scheduling": {"gang": str(Gang.NONE), **_scheduling(policy.get("schedulingPolicy"))},
+    }
+    if spec.get("successPolicy") == SuccessPolicy.ALL_WORKERS:
+        run_policy["successPolicy"] = str(SuccessPolicy.ALL_WORKERS)
+    if spec.get("enableDynamicWorker") is True:
+        run_policy["restartScope"] = str(RestartScope.POD)
+    if RESTART_SCOPE in annotations:
+        run_policy["restartScope"] = annotations[RESTART_SCOPE]
+    wanted: JsonObject = {
+        "strategy": annotations.get(STRATEGY) or str(_strategy(roles)),
+        "replicaSpecs": {**roles},
+        "elastic": {"minReplicas": 1, "maxReplicas": MAX_REPLICAS},
+        "runPolicy": run_policy,
+    }
+    try:
+        return JobSpec.model_validate(wanted), ()
+    except ValidationError as error:
+        return None, tuple(f"{_place(problem['loc'], keys)}: {problem['msg']}" for problem in error.errors())
+
+
+_SCHEDULING: Final = {
+    "minAvailable": "minAvailable",
+    "queue": "queue",
+    "priorityClass": "priorityClassName",
+    "scheduleTimeoutSeconds": "timeoutSeconds",
+}
+
+
+def _scheduling(given: JsonValue) -> JsonObject:
+    """What a gang scheduler is told. What the pods request is counted, so ``minResources`` says nothing new."""
+    return {ours: value for theirs, ours in _SCHEDULING.items() if (value := dig(given, theirs))}
+
+
+def _role(given: JsonValue) -> JsonObject:
+    """A role as the planner knows it. The kubelet restarts the containers of a role with the policy Always."""
+    policy, replicas = dig(given, "restartPolicy"), dig(given, "replicas")
+    template = dig(given, "template")
+    pod_spec = dig(template, "spec")
+    always = policy == "Always"
+    kept = {k: v for k, v in pod_spec.items() if k != "restartPolicy"} if isinstance(pod_spec, dict) else {}
+    return {
+        "replicas": 1 if replicas is None else replicas,
+        "restartPolicy": "OnFailure" if always else policy or "Never",
+        "template": {
+            **(template if isinstance(template, dict) else {}),
+            "spec": {**kept, **({"restartPolicy": "Always"} if always else {})},
+        },
+    }
+
+
+def _strategy(roles: dict[str, JsonObject]) -> Strategy:
+    """The strategy that fits the roles: who starts again when a replica is lost depends on it."""
+    counts = {role: count for role, given in roles.items() if isinstance(count := given["replicas"], int)}
+    if counts.get(Role.PS):
+        return Strategy.PARAMETER_SERVER
+    several = counts.get(Role.CHIEF, 0) + counts.get(Role.WORKER, 0) > 1
+    return Strategy.MULTI_WORKER_MIRRORED if several else Strategy.ONE_DEVICE
+
+
+def _place(loc: tuple[int | str, ...], keys: dict[Role | None, str]) -> str:
+    """A field of the TFJob, for a field that the planner knows by another name."""
+    first, *rest = map(str, loc)
+    if first == "strategy":
+        return f"metadata.annotations[{STRATEGY}]"
+    if (first, *rest) == ("runPolicy", "restartScope"):
+        return f"metadata.annotations[{RESTART_SCOPE}]"
+    if first == "replicaSpecs" and rest:
+        key = next((key for role, key in keys.items() if role == rest[0]), rest[0])
+        first, rest = f"tfReplicaSpecs.{key}", rest[1:]
+    return ".".join(["spec", first, *rest])

@@ -1,0 +1,156 @@
+"""The status of a TFJob: the operator's record, and the conditions, counts and times of Kubeflow that follow from it.
+
+The record is in ``status.dtj``. All other fields are a function of it and of the conditions that are stored already,
+and one patch writes both. A TFJob without a record is one that Kubeflow's training-operator has run: what it wrote is
+read once, as the first attempt. Pure.
+
+Source: ``pkg/util/status.go`` and ``pkg/controller.v1/{common/job,tensorflow/tfjob_controller}.go`` of
+kubeflow/training-operator v1.9.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from dtj.api import names as dtj_names
+from dtj.api.json import JsonObject, objects, text
+from dtj.api.names import Reason, State
+from dtj.api.status import ConditionStatus, JobStatus
+from dtj.api.tfjob.names import KIND, RECORD, Condition
+
+FIELDS: Final = frozenset((RECORD, "conditions", "replicaStatuses", "startTime", "completionTime", "lastReconcileTime"))
+
+_ROLES: Final = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
+
+
+def recorded(status: JsonObject) -> JobStatus:
+    """What the operator recorded of a TFJob with this stored status, or what Kubeflow's operator left."""
+    record = status.get(RECORD)
+    return JobStatus.from_object(record) if isinstance(record, dict) else _adopted(status)
+
+
+def _adopted(status: JsonObject) -> JobStatus:
+    """A job that Kubeflow's operator ran: its pods are the first attempt, and an end stays an end."""
+    found = _conditions(status)
+    start, end = (text(status.get(name)) or None for name in ("startTime", "completionTime"))
+    for kind, ours in (
+        (Condition.SUCCEEDED, dtj_names.Condition.COMPLETE),
+        (Condition.FAILED, dtj_names.Condition.FAILED),
+    ):
+        condition = found.get(kind, {})
+        if condition.get("status") == "True":
+            ended = ConditionStatus(
+                type=ours,
+                status="True",
+                reason=Reason.JOB_FINISHED,
+                message=text(condition.get("message")),
+                last_transition_time=text(condition.get("lastTransitionTime")),
+            )
+            return JobStatus(attempt=1, start_time=start, completion_time=end, conditions=(ended,))
+    suspended = found.get(Condition.SUSPENDED, {}).get("status") == "True"
+    return JobStatus(attempt=1, start_time=start) if start and not suspended else JobStatus()
+
+
+def projected(namespace: str, name: str, before: JsonObject, record: JobStatus) -> JsonObject:
+    """The status of a TFJob with this record, in place of the stored status ``before``."""
+    times = {"startTime": record.start_time, "completionTime": record.completion_time}
+    moment = max((condition.last_transition_time for condition in record.conditions), default="")
+    counts: JsonObject = {
+        _ROLES.get(role, role): {
+            "active": count.active + count.terminating,
+            "succeeded": count.succeeded,
+            "failed": count.failed,
+        }
+        for role, count in record.replica_statuses.items()
+    }
+    return {
+        RECORD: record.to_object(),
+        "conditions": _conditions_after(_conditions(before), _holding(namespace, name, record), name, moment),
+        "replicaStatuses": counts,
+        **{field: time for field, time in times.items() if time},
+        **({"lastReconcileTime": moment} if moment else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Says:
+    """What a condition says; its reason without the kind that comes before."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def _holding(namespace: str, name: str, record: JobStatus) -> tuple[Condition, _Says]:
+    """The condition that holds now. The messages of Kubeflow are kept to the letter: tests read them."""
+    kinds = dtj_names.Condition
+    ours = {condition.type: condition.message for condition in record.conditions if condition.status == "True"}
+    if kinds.COMPLETE in ours:
+        return _true(Condition.SUCCEEDED, f"{KIND} {namespace}/{name} successfully completed.")
+    if kinds.FAILED in ours:
+        return _true(Condition.FAILED, ours[kinds.FAILED])
+    invalid = record.condition(kinds.INVALID)
+    if (
+        kinds.INVALID in ours
+        and invalid is not None
+        and invalid.reason == Reason.INVALID_SPEC
+        and not record.start_time
+    ):
+        return Condition.FAILED, _Says("True", "FailedValidation", invalid.message)
+    if kinds.SUSPENDED in ours:
+        return _true(Condition.SUSPENDED, f"{KIND} {name} is suspended.")
+    if record.state == State.RESTARTING:
+        return _true(Condition.RESTARTING, ours.get(kinds.RESTARTING, ""))
+    if record.state == State.RUNNING:
+        return _true(Condition.RUNNING, f"{KIND} {namespace}/{name} is running.")
+    ready = record.condition(kinds.PODS_READY)
+    obstacle = ready.message if ready is not None and ready.reason not in _NO_OBSTACLES else ""
+    return _true(Condition.CREATED, ours.get(kinds.INVALID) or obstacle or f"{KIND} {name} is created.")
+
+
+def _true(kind: Condition, message: str) -> tuple[Condition, _Says]:
+    return kind, _Says("True", kind, message)
+
+
+_NO_OBSTACLES: Final = (Reason.WAITING_FOR_PODS, Reason.ALL_PODS_READY, Reason.NEW_ATTEMPT, Reason.PENDING)
+"""Reasons of the condition PodsReady that are no news to somebody who waits."""
+
+
+def _conditions_after(
+    found: dict[str, JsonObject], now: tuple[Condition, _Says], name: str, moment: str
+) -> list[JsonValue]:
+    """The conditions once this one holds. It is the last of the list, which the column State shows."""
+    holds, says = now
+    wanted = {Condition.CREATED: _Says("True", Condition.CREATED, f"{KIND} {name} is created.")}
+    if Condition.SUSPENDED in found:
+        wanted[Condition.SUSPENDED] = _Says("False", "Resumed", f"{KIND} {name} is resumed.")
+    if Condition.RUNNING in found and holds is not Condition.RESTARTING:
+        wanted[Condition.RUNNING] = _Says("False", says.reason, says.message)
+    wanted.pop(holds, None)
+    wanted[holds] = says
+    return [_condition(kind, wanted[kind], found.get(kind, {}), moment) for kind in wanted]
+
+
+def _condition(kind: Condition, says: _Says, before: JsonObject, moment: str) -> JsonObject:
+    """A condition as it is stored; its transition time moves with its status alone."""
+    wanted: JsonObject = {
+        "type": str(kind),
+        "status": says.status,
+        "reason": f"{KIND}{says.reason}",
+        "message": says.message,
+    }
+    if all(before.get(field) == value for field, value in wanted.items()):
+        return before
+    moved = before.get("status") != says.status
+    return {
+        **wanted,
+        "lastUpdateTime": moment,
+        "lastTransitionTime": moment if moved else before.get("lastTransitionTime") or moment,
+    }
+
+
+def _conditions(status: JsonObject) -> dict[str, JsonObject]:
+    return {text(condition.get("type")): condition for condition in objects(status.get("conditions"))}

@@ -1,0 +1,41 @@
+"""Who schedules the pods of TFJobs together: as Kubeflow's operator, ours is told once for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dtj.api import kueue
+from dtj.api.job import Job
+from dtj.api.names import Reason
+from dtj.api.spec import Gang, Scheduling
+from dtj.core.platform import Platform
+from dtj.core.validity import Problem
+
+
+def as_configured(job: Job, platform: Platform) -> Job:
+    """A TFJob with the gang scheduler of this platform; with Kueue instead if it names a queue, and our operator is to
+    queue it. Other jobs name theirs themselves."""
+    if not job.form.foreign or job.spec is None:
+        return job
+    asked, queue = job.spec.run_policy.scheduling or Scheduling(), job.labels.get(kueue.QUEUE, "")
+    if queue and platform.queues_tfjobs:
+        scheduling = Scheduling(gang=Gang.KUEUE, queue=queue, priority_class_name=asked.priority_class_name)
+    else:
+        scheduling = asked.model_copy(update={"gang": platform.gang_of_tfjobs})
+    run_policy = job.spec.run_policy.model_copy(update={"scheduling": scheduling})
+    return replace(job, spec=job.spec.model_copy(update={"run_policy": run_policy}))
+
+
+def problems(job: Job) -> tuple[Problem, ...]:
+    """Why no scheduler can ever place enough pods of a TFJob."""
+    scheduling = job.spec.run_policy.scheduling if job.spec is not None else None
+    if job.spec is None or not job.form.foreign or scheduling is None or scheduling.gang in (Gang.NONE, Gang.KUEUE):
+        return ()
+    pods = sum(job.spec.replicas(role) for role in job.spec.roles())
+    if (scheduling.min_available or 0) <= pods:
+        return ()
+    message = (
+        f"spec.runPolicy.schedulingPolicy.minAvailable: {scheduling.min_available} is more than the {pods} pods of the "
+        "job: lower it, or remove it"
+    )
+    return (Problem(Reason.GANG_UNAVAILABLE, message),)

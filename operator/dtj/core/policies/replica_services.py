@@ -1,0 +1,87 @@
+"""The Services of a TFJob: one for each replica, so that its name outlives its pod.
+
+They are made before the pods, and publish addresses of pods that are not ready: no replica ends for want of a name.
+"""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Label
+from dtj.core.actions import Action, CreateService, DeleteService, UpdateService
+from dtj.core.context import JobContext
+from dtj.core.manifests.metadata import labels_of, metadata_of
+from dtj.core.observed import Child
+from dtj.core.pod_state import replica_of
+from dtj.core.replicas import Replica, base_name, incarnation, replicas
+
+
+def before_pods(context: JobContext) -> tuple[Action, ...]:
+    """Create the Services that are missing, and delete those of replicas that the job does not have any more."""
+    wanted = {base_name(context.job, replica): replica for replica in replicas(context.spec)}
+    found = {child.name: child for child in context.observed.services}
+    missing = (CreateService(_service(context, each)) for name, each in wanted.items() if name not in found)
+    outdated = (DeleteService(child.name, child.uid) for child in _owned(context) if child.name not in wanted)
+    return (*missing, *_updates(context, wanted), *outdated)
+
+
+def drop(context: JobContext) -> tuple[Action, ...]:
+    """Delete the Services of the job."""
+    return tuple(DeleteService(child.name, child.uid) for child in _owned(context))
+
+
+def _owned(context: JobContext) -> tuple[Child, ...]:
+    return tuple(child for child in context.observed.services if context.job.owns(child))
+
+
+def _updates(context: JobContext, wanted: dict[str, Replica]) -> tuple[UpdateService, ...]:
+    """Let a Service select the next pod of its replica alone where the one before may still answer: that one is on its
+    way out, or on a node that is lost. Such a Service is changed again with each later pod."""
+    answering = {replica_of(pod) for pod in context.own if not pod.all_containers_ended and not context.is_current(pod)}
+    updates = []
+    for child in _owned(context):
+        replica = wanted.get(child.name)
+        if replica is None or not (replica in answering or Label.INCARNATION in child.selector):
+            continue
+        number = incarnation(context.job.status, replica)
+        selector = {**_selector(context, replica), **({Label.INCARNATION: str(number)} if number else {})}
+        if selector != child.selector:
+            updates.append(UpdateService(child.name, child.uid, selector))
+    return tuple(updates)
+
+
+def _selector(context: JobContext, replica: Replica) -> dict[str, str]:
+    """The labels by which Kubeflow's operator, too, finds the pods of a replica."""
+    job = context.job
+    labels = {**labels_of(job), **job.form.replica_labels(replica.role, replica.index, decides=False)}
+    return {key: str(value) for key, value in labels.items()}
+
+
+def _service(context: JobContext, replica: Replica) -> JsonObject:
+    """The headless Service of a replica, with all ports that its container names."""
+    job, spec = context.job, context.spec
+    labels: JsonObject = {**_selector(context, replica)}
+    ports: dict[str, JsonObject] = {}
+    given = spec.replica_specs.get(replica.role)
+    for container in objects(dig(given.template if given is not None else None, "spec", "containers")):
+        if container.get("name") == job.form.container:
+            named = (port for port in objects(container.get("ports")) if port.get("name"))
+            ports = {text(port["name"]): _port(port["name"], port.get("containerPort")) for port in named}
+    name = job.form.port_name
+    ports.setdefault(name, _port(name, job.form.port(spec, replica.role)))
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata_of(job, base_name(job, replica), labels=labels),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": labels,
+            "ports": [*ports.values()],
+        },
+    }
+
+
+def _port(name: JsonValue, number: JsonValue) -> JsonObject:
+    return {"name": name, "port": number, "targetPort": number}

@@ -1,0 +1,71 @@
+"""Keeps the operator's hands off jobs whose CRD drops the operator's record.
+
+A TFJob's record is in a field that Kubeflow's own CRD does not have. Without it restarts are forgotten and counted
+anew, so nothing is created or deleted until the CRD has the field again; a record that was stored is there then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from dtj.api.form import Form
+from dtj.kube.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 10.0
+"""Between two looks at a CRD that drops the record."""
+
+
+class RecordGuard:
+    """Knows whether the API server keeps the record of a job of ``form``."""
+
+    def __init__(self, form: Form, keeps: Callable[[], Awaitable[bool]], on_return: Callable[[], None]) -> None:
+        """``keeps`` asks the API server, and raises ApiError; ``on_return`` is called when the record is kept again."""
+        self._form = form
+        self._keeps = keeps
+        self._on_return = on_return
+        self._doubt = asyncio.Event()
+        self.dropped = False
+
+    def doubt(self) -> None:
+        """The answer to a write lacked the record."""
+        if not self.dropped:
+            self._dropped()
+            self._doubt.set()
+
+    async def look(self) -> None:
+        """Ask once, and say what has changed."""
+        with suppress(ApiError):
+            keeps = await self._keeps()
+            if not keeps and not self.dropped:
+                self._dropped()
+            elif keeps and self.dropped:
+                self.dropped = False
+                log.info("the CRD %s keeps status.%s again", self._crd, self._form.recorded_in)
+                self._on_return()
+
+    def _dropped(self) -> None:
+        self.dropped = True
+        log.error(
+            "the CRD %s drops status.%s, so nothing is done for its jobs: run helm upgrade with tfjob.crd.enabled=true",
+            self._crd,
+            self._form.recorded_in,
+        )
+
+    @property
+    def _crd(self) -> str:
+        return f"{self._form.plural}.{self._form.api_version.partition('/')[0]}"
+
+    async def run(self) -> NoReturn:
+        """Look until cancelled, while the record is dropped."""
+        while True:
+            if not self.dropped:
+                await self._doubt.wait()
+            self._doubt.clear()
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()

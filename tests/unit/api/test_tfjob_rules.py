@@ -1,0 +1,26 @@
+"""What a TFJob must hold, said offline."""
+
+from __future__ import annotations
+
+import pytest
+
+from bad_tfjobs import ACCEPTED, REFUSED
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.tfjob.rules import check
+
+
+def lines(body: JsonObject) -> list[str]:
+    spec = dig(body, "spec")
+    assert isinstance(spec, dict)
+    return [str(violation) for violation in check(name=text(dig(body, "metadata", "name")), spec=spec)]
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_can_never_end_well_is_refused_in_one_line_with_field_value_and_remedy(case: str) -> None:
+    body, line = REFUSED[case]
+    assert lines(body) == [line]
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_kubeflow_runs_to_its_end_as_written_is_accepted(case: str) -> None:
+    assert lines(ACCEPTED[case]) == []

@@ -1,0 +1,418 @@
+"""A TFJob of Kubeflow as the planner runs it: pods, Services, TF_CONFIG, restarts, and the status that others read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from builders import stored
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, object_at, objects, text
+from dtj.api.names import Reason
+from dtj.api.spec import CleanPodPolicy, Gang
+from dtj.api.tfjob.names import Label
+from dtj.core.actions import DeletePod, PatchStatus, UpdateService
+from dtj.core.gang.discovery import APIS
+from dtj.core.observed import Phase
+from dtj.core.platform import Platform, ReplicaServiceNetwork
+from world import World
+
+
+def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: object) -> JsonObject:
+    """A TFJob as the API server stores it."""
+    template: JsonObject = {"spec": {"containers": [{"name": "tensorflow", "image": "example/mnist:1"}]}}
+    given = {"Worker": 2} if roles is None else roles
+    body: JsonObject = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "mnist"},
+        "spec": {
+            "tfReplicaSpecs": {
+                role: {"replicas": count, **({"restartPolicy": restart} if restart else {}), "template": template}
+                for role, count in given.items()
+            },
+            **spec,  # type: ignore[dict-item]
+        },
+    }
+    return stored(body)
+
+
+def world_of(body: JsonObject, **platform: object) -> World:
+    settings = {"clean_pod_policy": CleanPodPolicy.NONE, **platform}
+    made = Platform(network=ReplicaServiceNetwork(), inline_addresses=None, **settings)  # type: ignore[arg-type]
+    return World(Job.from_object(body), platform=made)
+
+
+def running(roles: dict[str, int] | None = None, *, restart: str = "OnFailure", **spec: object) -> World:
+    return world_of(tfjob(roles, restart=restart, **spec)).start()
+
+
+def container_of(world: World, pod: str) -> JsonObject:
+    return objects(dig(world.manifests[f"mnist-{pod}"], "spec", "containers"))[0]
+
+
+def tf_config(world: World, pod: str) -> JsonObject | None:
+    found = [each for each in objects(container_of(world, pod).get("env")) if each["name"] == "TF_CONFIG"]
+    config: JsonObject = json.loads(text(found[0]["value"])) if found else {}
+    return config or None
+
+
+def conditions(world: World) -> dict[str, str]:
+    """What is true and what is not, in the order of the list."""
+    return {text(c["type"]): text(c["status"]) for c in objects(world.job.raw_status.get("conditions"))}
+
+
+def last(world: World) -> JsonObject:
+    return objects(world.job.raw_status.get("conditions"))[-1]
+
+
+class TestPods:
+    def test_have_the_labels_names_and_addresses_that_scripts_and_katib_look_for(self) -> None:
+        world = running({"Chief": 1, "Worker": 2, "PS": 1, "Evaluator": 1})
+        assert sorted(world.pods) == [
+            f"mnist-{name}" for name in ("chief-0", "evaluator-0", "ps-0", "worker-0", "worker-1")
+        ]
+        metadata = object_at(world.manifests["mnist-worker-1"], "metadata")
+        labels = object_at(metadata, "labels")
+        assert {key: value for key, value in labels.items() if "kubeflow" in key} == {
+            Label.JOB_NAME: "mnist",
+            Label.OPERATOR_NAME: "tfjob-controller",
+            Label.REPLICA_TYPE: "worker",
+            Label.REPLICA_INDEX: "1",
+        }
+        assert dig(world.manifests["mnist-chief-0"], "metadata", "labels", Label.JOB_ROLE) == "master"
+        owner = objects(metadata["ownerReferences"])[0]
+        assert (owner["apiVersion"], owner["kind"], owner["controller"]) == ("kubeflow.org/v1", "TFJob", True)
+        assert tf_config(world, "evaluator-0") == {
+            "cluster": {
+                "chief": ["mnist-chief-0.default.svc:2222"],
+                "worker": ["mnist-worker-0.default.svc:2222", "mnist-worker-1.default.svc:2222"],
+                "ps": ["mnist-ps-0.default.svc:2222"],
+            },
+            "task": {"type": "evaluator", "index": 0},
+            "environment": "cloud",
+        }
+
+    def test_worker_0_is_the_master_where_there_is_no_chief(self) -> None:
+        world = running()
+        roles = {name: dig(body, "metadata", "labels", Label.JOB_ROLE) for name, body in world.manifests.items()}
+        assert roles == {"mnist-worker-0": "master", "mnist-worker-1": None}
+
+    def test_a_master_is_spelled_so_in_names_labels_and_tf_config(self) -> None:
+        world = running({"Master": 1, "Worker": 1})
+        assert sorted(world.services) == ["mnist-master-0", "mnist-worker-0"]
+        config = tf_config(world, "master-0") or {}
+        assert (dig(config, "task", "type"), [*object_at(config, "cluster")]) == ("master", ["master", "worker"])
+        assert dig(world.manifests["mnist-master-0"], "metadata", "labels", Label.REPLICA_TYPE) == "master"
+
+    def test_the_only_replica_of_a_job_has_no_tf_config(self) -> None:
+        assert tf_config(running({"Worker": 1}), "worker-0") is None
+
+    def test_get_nothing_that_their_template_does_not_ask_for(self) -> None:
+        world = running()
+        spec = object_at(world.manifests["mnist-worker-0"], "spec")
+        assert {*spec} == {"containers", "hostname", "restartPolicy"}
+        assert (spec["hostname"], spec["restartPolicy"]) == ("mnist-worker-0", "Never")
+        container = container_of(world, "worker-0")
+        assert {*container} == {"name", "image", "ports", "env", "terminationMessagePolicy"}
+        assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
+
+    def test_each_role_may_have_a_port_of_its_own(self) -> None:
+        body = tfjob({"Worker": 1, "PS": 1})
+        worker = dig(body, "spec", "tfReplicaSpecs", "Worker")
+        assert isinstance(worker, dict)
+        ports: JsonObject = {"ports": [{"name": "tfjob-port", "containerPort": 3000}]}
+        worker["template"] = {"spec": {"containers": [{"name": "tensorflow", "image": "a", **ports}]}}
+        world = world_of(body).start()
+        addresses = object_at(tf_config(world, "ps-0") or {}, "cluster")
+        assert addresses == {"worker": ["mnist-worker-0.default.svc:3000"], "ps": ["mnist-ps-0.default.svc:2222"]}
+
+    def test_with_the_policy_always_the_kubelet_restarts_the_container(self) -> None:
+        world = running(restart="Always")
+        assert dig(world.manifests["mnist-worker-0"], "spec", "restartPolicy") == "Always"
+
+
+class TestServices:
+    def test_each_replica_has_one_before_the_first_pod(self) -> None:
+        world = world_of(tfjob())
+        world.settle()
+        assert sorted(world.services) == ["mnist-worker-0", "mnist-worker-1"]
+        kinds = [type(action).__name__ for action in world.history]
+        assert kinds.index("CreatePod") > len(kinds) - 1 - kinds[::-1].index("CreateService")
+
+    def test_one_selects_the_new_pod_alone_only_while_the_old_one_may_answer(self) -> None:
+        world = running({"Chief": 1, "Worker": 1, "PS": 1})
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
+        world.advance(61)
+        world.start()
+        assert world.taken(UpdateService) == []
+        world.loses("worker-0-r1")
+        (update,) = world.taken(UpdateService)
+        assert isinstance(update, UpdateService)
+        assert update.selector["training.dtj.dev/incarnation"] == "2"
+
+    def test_they_go_with_the_end_and_with_a_suspension(self) -> None:
+        world = running()
+        world.sees("worker-0", Phase.SUCCEEDED)
+        assert world.services == {}
+
+
+class TestRestarts:
+    def test_the_pod_before_is_gone_once_its_successor_is_there(self) -> None:
+        world = running({"Chief": 1, "Worker": 1, "PS": 1})
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
+        world.advance(61)
+        world.start()
+        world.settle_deletions()
+        assert [name for name in world.pods if "worker" in name] == ["mnist-worker-0-r1"]
+
+    @pytest.mark.parametrize(
+        ("policy", "code", "again"),
+        [
+            ("Never", 137, False),
+            ("OnFailure", 1, True),
+            ("ExitCode", 1, False),
+            ("ExitCode", 127, False),
+            ("ExitCode", 128, True),
+            ("ExitCode", 139, True),
+            ("ExitCode", 42, True),
+        ],
+    )
+    def test_follow_the_restart_policy(self, policy: str, code: int, *, again: bool) -> None:
+        world = running({"Worker": 1}, restart=policy)
+        world.sees("worker-0", Phase.FAILED, exit_code=code)
+        world.advance(61)
+        world.settle()
+        assert ("mnist-worker-0-r1" in world.pods, world.job.status.terminal) == (again, not again)
+
+    def test_have_no_limit_unless_the_job_names_one(self) -> None:
+        world = running({"Worker": 1})
+        for number in range(8):
+            world.sees(f"worker-0{f'-r{number}' if number else ''}", Phase.FAILED, exit_code=1)
+            world.advance(3600)
+            world.start()
+        assert not world.job.status.terminal
+
+    def test_all_get_one_cluster_when_the_number_of_workers_changes(self) -> None:
+        world = running({"Worker": 2})
+        body = tfjob({"Worker": 3}, restart="OnFailure")
+        changed = Job.from_object({**body, "status": world.job.raw_status})
+        world.job = replace(changed, generation=2)
+        world.settle_deletions()
+        world.start()
+        assert sorted(world.pods) == ["mnist-worker-0-r1", "mnist-worker-1-r1", "mnist-worker-2-r1"]
+
+
+class TestTheStatus:
+    def test_of_a_life_is_what_the_sdk_and_kueue_read(self) -> None:
+        world = world_of(tfjob())
+        world.settle()
+        assert conditions(world) == {"Created": "True"}
+        assert last(world)["message"] == "TFJob mnist is created."
+        world.all_run()
+        assert conditions(world) == {"Created": "True", "Running": "True"}
+        assert dig(world.job.raw_status, "replicaStatuses") == {"Worker": {"active": 2, "succeeded": 0, "failed": 0}}
+        world.sees("worker-0", Phase.SUCCEEDED)
+        assert conditions(world) == {"Created": "True", "Running": "False", "Succeeded": "True"}
+        assert (last(world)["reason"], last(world)["message"]) == (
+            "TFJobSucceeded",
+            "TFJob default/mnist successfully completed.",
+        )
+        assert text(world.job.raw_status.get("completionTime"))
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "succeeded") == 1
+
+    def test_of_a_failed_job_names_the_pod_and_its_last_line(self) -> None:
+        world = running(restart="Never")
+        world.sees("worker-1", Phase.FAILED, exit_code=3, message="ValueError: no")
+        assert conditions(world) == {"Created": "True", "Running": "False", "Failed": "True"}
+        assert text(last(world)["message"]).startswith("worker-1 (pod mnist-worker-1) exited with code 3: ValueError")
+
+    def test_says_restarting_until_all_run_again(self) -> None:
+        world = running()
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
+        assert conditions(world) == {"Created": "True", "Restarting": "True"}
+        world.advance(61)
+        world.settle_deletions()
+        world.start()
+        assert conditions(world) == {"Created": "True", "Running": "True"}
+
+    def test_of_a_suspended_job_counts_pods_until_they_are_gone(self) -> None:
+        world = running()
+        body = tfjob(restart="OnFailure", runPolicy={"suspend": True})
+        world.job = replace(Job.from_object({**body, "status": world.job.raw_status}), generation=2)
+        world.settle()
+        assert conditions(world) == {"Created": "True", "Running": "False", "Suspended": "True"}
+        assert last(world)["message"] == "TFJob mnist is suspended."
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 2
+        world.settle_deletions()
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 0
+        assert world.services == {}
+        world.job = replace(Job.from_object({**tfjob(), "status": world.job.raw_status}), generation=3)
+        world.settle()
+        found = [(c["type"], c["status"]) for c in objects(world.job.raw_status.get("conditions"))]
+        assert found == [("Suspended", "False"), ("Running", "False"), ("Created", "True")]
+        world.start()
+        assert (last(world)["type"], dig(world.job.raw_status, "startTime") is not None) == ("Running", True)
+
+    def test_of_a_job_that_breaks_a_rule_is_failed_with_all_lines_and_no_pod(self) -> None:
+        world = world_of(tfjob({"Trainer": 1}))
+        world.settle()
+        assert (last(world)["reason"], world.pods) == ("TFJobFailedValidation", {})
+        assert "spec.tfReplicaSpecs.Trainer" in text(last(world)["message"])
+
+    def test_says_what_the_api_server_has_against_the_pods(self) -> None:
+        world = world_of(tfjob())
+        world.template_errors = ("worker: spec.containers[0].image: Required value",)
+        world.settle()
+        assert (last(world)["type"], last(world)["message"]) == ("Created", world.template_errors[0])
+
+
+class TestTheEnd:
+    @pytest.mark.parametrize(
+        ("roles", "done", "policy"),
+        [({"Worker": 2}, ["worker-0"], ""), ({"Worker": 2}, ["worker-0", "worker-1"], "AllWorkers")],
+    )
+    def test_comes_when_the_success_policy_says_so(self, roles: dict[str, int], done: list[str], policy: str) -> None:
+        world = running(roles, successPolicy=policy)
+        for replica in done:
+            assert not world.job.status.terminal
+            world.sees(replica, Phase.SUCCEEDED)
+        assert world.job.status.terminal
+
+    def test_leaves_pods_that_run_unless_a_policy_says_otherwise(self) -> None:
+        world = running({"Worker": 1, "PS": 1})
+        world.sees("worker-0", Phase.SUCCEEDED)
+        assert (world.job.status.terminal, world.taken(DeletePod)) == (True, [])
+        other = world_of(tfjob({"Worker": 1, "PS": 1}), clean_pod_policy=CleanPodPolicy.RUNNING).start()
+        other.sees("worker-0", Phase.SUCCEEDED)
+        assert [action.name for action in other.taken(DeletePod) if isinstance(action, DeletePod)] == ["mnist-ps-0"]
+
+    def test_does_not_wait_for_an_evaluator(self) -> None:
+        world = running({"Worker": 1, "Evaluator": 1})
+        world.sees("worker-0", Phase.SUCCEEDED)
+        assert world.job.status.terminal
+
+
+OLD: JsonObject = {"startTime": "2026-01-02T03:00:00Z", "lastReconcileTime": "2026-01-02T03:00:00Z"}
+
+
+class TestAJobOfKubeflowsOperator:
+    """It has no record of ours."""
+
+    def status(self, *held: str) -> JsonObject:
+        times: JsonObject = {"lastUpdateTime": "2026-01-02T03:00:00Z", "lastTransitionTime": "2026-01-02T03:00:00Z"}
+        return {
+            **OLD,
+            "conditions": [
+                {"type": kind, "status": "True", "reason": f"TFJob{kind}", "message": "", **times} for kind in held
+            ],
+        }
+
+    @pytest.mark.parametrize("kind", ["Succeeded", "Failed"])
+    def test_that_has_ended_is_not_touched(self, kind: str) -> None:
+        world = world_of({**tfjob(), "status": self.status("Created", kind)})
+        assert world.step() == ()
+
+    def test_that_runs_goes_on_with_its_pods(self) -> None:
+        world = running()
+        world.history.clear()
+        body = {**tfjob(restart="OnFailure"), "status": self.status("Created", "Running")}
+        world.job = Job.from_object(body)
+        world.operator_restarts()
+        world.settle()
+        assert [type(action) for action in world.history if not _waits(action)] == [PatchStatus]
+        assert conditions(world) == {"Created": "True", "Running": "True"}
+
+
+def _waits(action: object) -> bool:
+    return type(action).__name__ in ("RequeueAfter", "CheckPods", "LookForGangs")
+
+
+class TestAnotherController:
+    def test_that_writes_the_status_is_noticed_and_nothing_is_touched(self) -> None:
+        world = running()
+        raw = {key: value for key, value in world.job.raw_status.items() if key != "dtj"}
+        world.job = Job.from_object({**tfjob(restart="OnFailure"), "status": raw})
+        world.take_away("worker-0")
+        world.finish_deletions()
+        world.history.clear()
+        world.step()
+        assert [getattr(action, "reason", "") for action in world.history] == [Reason.MANAGED_TWICE]
+
+    @pytest.mark.parametrize(
+        ("manager", "left"),
+        [("kubeflow.org/training-operator", False), ("kueue.x-k8s.io/multikueue", True), ("example.com/other", True)],
+    )
+    def test_that_a_job_names_has_it_for_itself(self, manager: str, *, left: bool) -> None:
+        world = world_of(tfjob(runPolicy={"managedBy": manager}))
+        assert (world.step() == ()) == left
+
+
+class TestGangs:
+    def test_are_those_of_the_operators_setting_and_nobody_else_makes_a_podgroup(self) -> None:
+        policy: JsonObject = {"schedulingPolicy": {"minAvailable": 2, "queue": "research", "priorityClass": "high"}}
+        body = tfjob(runPolicy=policy)
+        volcano = next(api for api in APIS if api.gang is Gang.VOLCANO)
+        world = world_of(body, gang_of_tfjobs=Gang.VOLCANO)
+        world.installed, world.gangs = (volcano,), None
+        world.settle()
+        (group,) = world.gang_manifests
+        assert dig(group, "metadata", "name") == "mnist"
+        spec = object_at(group, "spec")
+        assert (spec["minMember"], spec["queue"], spec["priorityClassName"]) == (2, "research", "high")
+        pod = world.manifests["mnist-worker-0"]
+        assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "mnist"
+        assert dig(pod, "spec", "schedulerName") == "volcano"
+        assert running(runPolicy=policy).gang_manifests == []
+
+    def test_that_can_never_be_complete_stay_created_and_say_why(self) -> None:
+        world = world_of(tfjob(runPolicy={"schedulingPolicy": {"minAvailable": 10}}), gang_of_tfjobs=Gang.COSCHEDULING)
+        world.installed = tuple(api for api in APIS if api.gang is Gang.COSCHEDULING)
+        world.gangs = None
+        world.settle()
+        assert (last(world)["type"], world.pods) == ("Created", {})
+        assert "minAvailable: 10 is more than the 2 pods" in text(last(world)["message"])
+
+    def test_a_queue_of_kueue_is_ours_only_if_the_operator_is_told_so(self) -> None:
+        body = tfjob()
+        object_at(body, "metadata")["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+        assert sorted(world_of(body).start().pods) == ["mnist-worker-0", "mnist-worker-1"]
+        world = world_of(body, queues_tfjobs=True)
+        world.installed, world.gangs = tuple(api for api in APIS if api.gang is Gang.KUEUE), None
+        world.settle()
+        (workload,) = world.gang_manifests
+        assert (dig(workload, "spec", "queueName"), world.pods) == ("research", {})
+        assert last(world)["type"] == "Suspended"
+
+
+class TestDynamicWorkers:
+    def test_know_themselves_and_the_servers_alone(self) -> None:
+        world = running({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
+        ps = "mnist-ps-0.default.svc:2222"
+        assert [tf_config(world, name) for name in ("worker-1", "ps-0")] == [
+            {
+                "cluster": {"worker": {"1": "mnist-worker-1.default.svc:2222"}, "ps": [ps]},
+                "task": {"type": "worker", "index": 1},
+            },
+            {"cluster": {"worker": {}, "ps": [ps]}, "task": {"type": "ps", "index": 0}},
+        ]
+
+    def test_come_and_go_while_the_others_run_on(self) -> None:
+        world = running({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
+        kept = {world.pods[name].uid for name in ("mnist-worker-0", "mnist-ps-0")}
+        for count, there in ((3, ["worker-0", "worker-1", "worker-2"]), (1, ["worker-0"])):
+            body = tfjob({"Worker": count, "PS": 1}, restart="OnFailure", enableDynamicWorker=True)
+            world.job = Job.from_object({**body, "status": world.job.raw_status})
+            world.settle_deletions()
+            world.start()
+            assert sorted(world.pods) == sorted(f"mnist-{name}" for name in (*there, "ps-0"))
+        assert kept <= {pod.uid for pod in world.pods.values()}
+
+    def test_may_fail_without_an_end_of_the_job(self) -> None:
+        world = running({"Worker": 2, "PS": 1}, restart="Never", enableDynamicWorker=True)
+        world.sees("worker-1", Phase.FAILED, exit_code=1)
+        assert not world.job.status.terminal
+        world.sees("ps-0", Phase.FAILED, exit_code=1)
+        assert world.job.status.terminal
