@@ -286,7 +286,7 @@ def _build(module: Module, names: list[str], *, go: Path, report: Report) -> Non
             finally:
                 process.kill()
         if process.returncode != 0:
-            raise Unavailable(f"go build of {module.upstream} failed: {_last_error(log.read_text())}")
+            raise Unavailable(f"go build of {module.upstream} failed: {last_error(log.read_text())}")
         _keep_assets(module, go=go, environment=environment)
         for name, path in built.items():
             path_of(name).parent.mkdir(parents=True, exist_ok=True)
@@ -300,7 +300,7 @@ def _keep_assets(module: Module, *, go: Path, environment: Mapping[str, str]) ->
     command = [str(go), "list", "-m", "-f", "{{.Dir}}", module.upstream]
     answer = subprocess.run(command, cwd=module.folder, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
-        raise Unavailable(f"go list of {module.upstream} failed: {_last_error(answer.stderr)}")
+        raise Unavailable(f"go list of {module.upstream} failed: {last_error(answer.stderr)}")
     shutil.rmtree(assets_of(module), ignore_errors=True)
     shutil.copytree(Path(answer.stdout.strip()) / module.assets, assets_of(module), copy_function=shutil.copyfile)
 
@@ -334,7 +334,7 @@ def _ldflags(module: Module) -> str:
     return " ".join(flags)
 
 
-def _last_error(log: str) -> str:
+def last_error(log: str) -> str:
     """The last line that is neither a package's name (`-v` prints them) nor a download."""
     lines = [line.strip() for line in log.splitlines() if not line.startswith("go: downloading")]
     return next((line for line in reversed(lines) if " " in line), "no message")

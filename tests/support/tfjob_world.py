@@ -1,0 +1,149 @@
+"""TFJobs of one namespace, as a user sees them, and their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dtj.api.json import JsonObject, dig, objects, text
+from support import played_pods
+from support.job_world import MERGE_PATCH
+from support.waiting import eventually
+from testbed import ControlPlane
+from testbed.peers import TFJOBS
+
+T = TypeVar("T")
+LABELS = "training.kubeflow.org"
+
+
+def tfjob(name: str, roles: Mapping[str, int], *, restarts: str = "Never", **run_policy: object) -> JsonObject:
+    """A TFJob of these roles."""
+    role = {"restartPolicy": restarts, "template": {"spec": {"containers": [container()]}}}
+    specs = {kind: {**role, "replicas": count} for kind, count in roles.items()}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name},
+        "spec": {"runPolicy": run_policy, "tfReplicaSpecs": specs},  # type: ignore[dict-item]
+    }
+
+
+def container() -> JsonObject:
+    """The container that trains."""
+    return {"name": "tensorflow", "image": "example/trainer:1", "command": ["python", "train.py"]}
+
+
+@dataclass(frozen=True)
+class TfJobWorld:
+    """Everything in one namespace."""
+
+    plane: ControlPlane
+    namespace: str
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def create(self, body: JsonObject) -> JsonObject:
+        """Make a TFJob."""
+        return self.plane.api.request("POST", self._jobs, body)
+
+    def job(self, name: str) -> JsonObject:
+        """It as it is."""
+        return self.plane.api.request("GET", f"{self._jobs}/{name}")
+
+    def change(self, name: str, change: JsonObject) -> None:
+        """Merge a change into it."""
+        self.plane.api.request("PATCH", f"{self._jobs}/{name}", change, content_type=MERGE_PATCH)
+
+    def suspend(self, name: str, *, suspend: bool) -> None:
+        """Set ``runPolicy.suspend``."""
+        self.change(name, {"spec": {"runPolicy": {"suspend": suspend}}})
+
+    def delete(self, name: str) -> None:
+        """Delete it."""
+        self.plane.api.request("DELETE", f"{self._jobs}/{name}")
+
+    def condition(self, name: str, kind: str) -> JsonObject:
+        """Its condition of that type; empty where there is none."""
+        found = objects(dig(self.job(name), "status", "conditions"))
+        return next((each for each in found if each.get("type") == kind), {})
+
+    def await_condition(self, name: str, kind: str, status: str = "True") -> JsonObject:
+        """Wait until this condition of the job has that status; the job then."""
+
+        def reached() -> JsonObject:
+            job = self.job(name)
+            found = {each.get("type"): each.get("status") for each in objects(dig(job, "status", "conditions"))}
+            assert found.get(kind) == status, f"{name} is not {kind}={status}: {dig(job, 'status')}"
+            return job
+
+        return eventually(reached)
+
+    def await_counts(self, name: str, role: str, **counts: int) -> None:
+        """Wait until the job counts its replicas so; what is not named is 0."""
+
+        def reached() -> None:
+            found = dig(self.job(name), "status", "replicaStatuses", role)
+            assert isinstance(found, dict), f"{name} has no status of {role}"
+            kinds = ("active", "succeeded", "failed")
+            assert {kind: found.get(kind, 0) for kind in kinds} == {kind: counts.get(kind, 0) for kind in kinds}
+
+        eventually(reached)
+
+    # -- what it owns --------------------------------------------------------------------------------------------
+
+    def pods(self, name: str) -> dict[str, JsonObject]:
+        """Its pods that are not being deleted, by name."""
+        return {key: pod for key, pod in self.all_pods(name).items() if "deletionTimestamp" not in _metadata(pod)}
+
+    def all_pods(self, name: str) -> dict[str, JsonObject]:
+        """Its pods, by name."""
+        return self._of("pods", name)
+
+    def services(self, name: str) -> dict[str, JsonObject]:
+        """Its Services, by name."""
+        return self._of("services", name)
+
+    def await_pods(self, name: str, *wanted: str) -> dict[str, JsonObject]:
+        """Wait until its pods are exactly these: their names without the job's."""
+
+        def there() -> dict[str, JsonObject]:
+            found = self.pods(name)
+            assert set(found) == {f"{name}-{each}" for each in wanted}, f"the pods are {sorted(found)}, not {wanted}"
+            return found
+
+        return eventually(there)
+
+    # -- kubelets ------------------------------------------------------------------------------------------------
+
+    def run_pods(self, name: str) -> None:
+        """All pods that have not ended run and are ready."""
+        for pod in self.pods(name).values():
+            if dig(pod, "status", "phase") not in ("Succeeded", "Failed"):
+                played_pods.write(self.plane.api, pod, {})
+
+    def end_pod(self, pod: str, code: int, **of_container: int | None) -> None:
+        """The containers of a pod end with this code, but for those that are named."""
+        body = self.plane.api.request("GET", f"/api/v1/namespaces/{self.namespace}/pods/{pod}")
+        names = [text(each["name"]) for each in objects(dig(body, "spec", "containers"))]
+        codes: dict[str, int | None] = dict.fromkeys(names, code)
+        played_pods.write(self.plane.api, body, {**codes, **of_container})
+
+    def eventually(self, check: Callable[[], T]) -> T:
+        """Wait until it raises no AssertionError; what it returns then."""
+        return eventually(check)
+
+    @property
+    def _jobs(self) -> str:
+        return f"{TFJOBS}/namespaces/{self.namespace}/tfjobs"
+
+    def _of(self, plural: str, name: str) -> dict[str, JsonObject]:
+        path = f"/api/v1/namespaces/{self.namespace}/{plural}?labelSelector={LABELS}/job-name%3D{name}"
+        found = objects(self.plane.api.request("GET", path).get("items"))
+        return {text(dig(body, "metadata", "name")): body for body in found}
+
+
+def _metadata(body: JsonObject) -> JsonObject:
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    return metadata
