@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import JsonValue
 
 from bad_tfjobs import ACCEPTED, REFUSED, container, role, tfjob
+from dtj.api.job import MAX_SPEC_BYTES
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.tfjob.crd import custom_resource_definition
 from support.chart import CHART
@@ -120,6 +122,20 @@ def test_what_makes_the_pods_is_changed_while_the_job_is_suspended_alone(
         assert apply(served, guarded, job(run_policy=running)) == ""
     finally:
         served.kubectl("delete", "tfjob", name, "-n", guarded)
+
+
+def test_the_largest_job_that_the_operator_reads_is_within_what_the_api_server_computes(
+    served: ControlPlane, guarded: str
+) -> None:
+    many: list[JsonValue] = [{"name": f"VARIABLE_{number}", "value": "x" * 20} for number in range(900)]
+    ports: list[JsonValue] = [{"containerPort": number} for number in range(1, 20)]
+    roles = {each: role(1, container(env=many, ports=ports)) for each in ("Chief", "Worker", "PS", "Evaluator")}
+    assert 200_000 < len(json.dumps(roles)) < MAX_SPEC_BYTES
+    path = f"/apis/kubeflow.org/v1/namespaces/{guarded}/tfjobs"
+    made = served.api.request("POST", path, tfjob("mnist-large", run_policy={"suspend": True}, **roles))
+    object_at(object_at(made, "spec"), "runPolicy")["suspend"] = False
+    served.api.request("PUT", f"{path}/mnist-large", made)
+    served.kubectl("delete", "tfjob", "mnist-large", "-n", guarded)
 
 
 def test_more_replicas_and_roles_are_no_change_of_pods(served: ControlPlane, guarded: str) -> None:
