@@ -23,7 +23,7 @@ TFJOBS: JsonObject = {"tfjob": {"enabled": True}}
 
 
 def test_without_them_nothing_is_rendered_for_them(helm: Helm) -> None:
-    assert "tfjob" not in helm.render().lower()
+    assert "tfjob" not in helm.render({"crds": {"enabled": False}}).lower()
 
 
 def test_the_crd_is_that_of_the_project_and_outlives_the_chart_unless_a_value_says_otherwise(helm: Helm) -> None:

@@ -5,7 +5,7 @@ What Kubeflow's operator runs to its end as written is accepted. Refused is what
 operator would ignore without a word.
 
 In the CEL of a rule about each role, ``role`` is its key, and ``self`` its value, which may be null.
-:mod:`dtj.api.tfjob.policy` has the variables.
+``scripts/tfjob_policy.py`` has the variables.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dtj.api.names import MAX_NAME_LENGTH, Env, matches
 from dtj.api.rule import ANY_KEY, JOB, RUN_POLICY, SPEC, Path, Rule, Violation, broken
 from dtj.api.spec import CleanPodPolicy, RestartPolicy, SuccessPolicy
 from dtj.api.tfjob import names
+from dtj.api.tfjob.read import ROLES
 
 TF_ROLES: Final[Path] = (*SPEC, "tfReplicaSpecs")
 TF_ROLE: Final[Path] = (*TF_ROLES, ANY_KEY)
@@ -88,7 +89,6 @@ def _trains(roles: JsonObject) -> bool:
 
 _HOST_NAME: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _MAX_PORT: Final = 65535
-_ROLES: Final = ("chief", names.MASTER, "worker", "ps", "evaluator")
 _TRAIN: Final = ("chief", names.MASTER, "worker")
 _SINGLE: Final = ("chief", names.MASTER, "evaluator")
 
@@ -178,8 +178,8 @@ RULES: Final[tuple[Rule, ...]] = (
     _rule(
         TF_ROLE,
         "",
-        f"role.lowerAscii() in {json.dumps(_ROLES)}",
-        lambda role: _lower(role) in _ROLES,
+        f"role.lowerAscii() in {json.dumps([*ROLES])}",
+        lambda role: _lower(role) in ROLES,
         "is not a role of a TFJob: use Chief, Worker, PS or Evaluator",
     ),
     _rule(
