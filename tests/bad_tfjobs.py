@@ -178,9 +178,7 @@ ACCEPTED: dict[str, JsonObject] = {
     "the smallest numbers": tfjob(
         run_policy={"activeDeadlineSeconds": 1, "backoffLimit": 0, "ttlSecondsAfterFinished": 0}
     ),
-    "empty policies": tfjob(
-        run_policy={"cleanPodPolicy": ""}, spec={"successPolicy": "", "enableDynamicWorker": True}
-    ),
+    "empty policies": tfjob(run_policy={"cleanPodPolicy": ""}, spec={"successPolicy": "", "enableDynamicWorker": True}),
     "left to MultiKueue": tfjob(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"}),
     "all workers": tfjob(spec={"successPolicy": "AllWorkers"}, Worker=role(3)),
     "any port": tfjob(Worker=role(1, container(ports=[{"name": "tfjob-port", "containerPort": 2223}]))),

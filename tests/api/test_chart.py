@@ -33,6 +33,7 @@ from support.chart import (
     Granted,
     Helm,
     HelmError,
+    arguments,
     granted,
     is_hook,
     listed,
@@ -60,6 +61,7 @@ EVERYTHING: JsonObject = {
     "verbose": True,
     "acceleratorProfiles": [{"name": "lab", "resource": "nvidia.com/gpu", "nodeSelector": {"gpu": "a100"}}],
     "rbac": {"blockOwnerDeletion": True},
+    "tfjob": {"enabled": True, "cleanPodPolicy": "Running", "gangScheduler": "Volcano", "kueue": "Own"},
     "serviceAccount": {"annotations": {"a": "b"}},
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "ml"},
@@ -79,7 +81,12 @@ EVERYTHING: JsonObject = {
 OF_PROMETHEUS = ("PodMonitor", "PrometheusRule")
 """Kinds that an API server without Prometheus' operator does not have."""
 
-MODES: Mapping[str, JsonObject] = {"cluster-wide": {}, "namespaced": NAMESPACED, "everything": EVERYTHING}
+MODES: Mapping[str, JsonObject] = {
+    "cluster-wide": {},
+    "namespaced": NAMESPACED,
+    "everything": EVERYTHING,
+    "tfjobs": {"tfjob": {"enabled": True}},
+}
 
 
 class TestWhatItRenders:
@@ -137,10 +144,10 @@ class TestWhatItRenders:
     @pytest.mark.parametrize("mode", MODES)
     def test_the_operator_knows_each_option_that_it_is_given(self, helm: Helm, mode: str) -> None:
         known = {option for parameter in main.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        assert {argument.partition("=")[0] for argument in _arguments(helm.objects(MODES[mode]))} <= known
+        assert {argument.partition("=")[0] for argument in arguments(helm.objects(MODES[mode]))} <= known
 
     def test_the_operator_reads_who_may_connect_to_jobs_as_it_is_given(self, helm: Helm) -> None:
-        given = [argument.removeprefix("--network-policies=") for argument in _arguments(helm.objects(EVERYTHING))]
+        given = [argument.removeprefix("--network-policies=") for argument in arguments(helm.objects(EVERYTHING))]
         (access,) = (job_access(argument) for argument in given if argument.startswith("{"))
         operator, somebody = access.status
         assert dig(operator, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name") == "dtj-system"
@@ -211,6 +218,12 @@ class TestWhatItRefuses:
                 {"metrics": {"enabled": False}, "alerts": {"enabled": True}},
                 "set metrics.enabled to true, or alerts.enabled to false",
             ),
+            ({"tfjob": {"cleanPodPolicy": "running"}}, "value must be one of 'None', 'Running', 'All'"),
+            ({"tfjob": {"enabled": True, "crds": True}}, "additional properties 'crds' not allowed"),
+            (
+                {"tfjob": {"enabled": True, "gangScheduler": "Volcano"}, "gangSchedulers": ["Kueue"]},
+                "tfjob.gangScheduler is Volcano, which gangSchedulers does not name: add it there",
+            ),
             ({"shards": 0}, "minimum: got 0, want 1"),
             ({"shards": 101}, "maximum: got 101, want 100"),
             ({"shards": 2, "replicas": 1, "leaderElection": {"enabled": False}}, "set shards to 1"),
@@ -248,7 +261,7 @@ class TestRights:
     def test_without_a_policy_for_each_job_it_has_no_right_to_policies_and_gets_none(self, helm: Helm) -> None:
         bodies = helm.objects({**NAMESPACED, "networkPolicy": {"jobs": {"enabled": False}}})
         assert granted(operator_rules(bodies)["team-a"]) == listed(NAMESPACE_RULES, *FOR_GANGS.values())
-        assert not any("--network-policies" in argument for argument in _arguments(bodies))
+        assert not any("--network-policies" in argument for argument in arguments(bodies))
 
     def test_its_right_to_leases_is_to_its_own(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects(NAMESPACED))["dtj-system"]
@@ -260,7 +273,7 @@ class TestRights:
 
     def test_shards_give_each_replica_their_number_and_the_right_to_a_lease_each(self, helm: Helm) -> None:
         bodies = helm.objects({"replicas": 3, "shards": 3})
-        assert "--shards=3" in _arguments(bodies)
+        assert "--shards=3" in arguments(bodies)
         assert dig(of_kind(bodies, "Deployment")[0], "spec", "strategy", "type") == "Recreate"
         (leases,) = [names for rule in operator_rules(bodies)["dtj-system"] if (names := rule.get("resourceNames"))]
         assert leases == ["dtj", "dtj-1", "dtj-2"]
@@ -323,7 +336,7 @@ class TestTheOperatorUnderTheRenderedRights:
         mark = world.plane.audit.mark()
         process = OperatorProcess(
             _service_account(world, folder=tmp_path),
-            *(argument for argument in _arguments(bodies) if "-port" not in argument),
+            *(argument for argument in arguments(bodies) if "-port" not in argument),
             log=tmp_path / "operator.log",
         )
         with process:
@@ -430,14 +443,6 @@ def _may(cluster: ControlPlane, namespace: str, *, user: str, verb: str, allowed
 def _is_for_users(role: JsonObject) -> bool:
     labels = dig(role, "metadata", "labels")
     return isinstance(labels, dict) and any("aggregate-to-" in label for label in labels)
-
-
-def _arguments(bodies: list[JsonObject]) -> list[str]:
-    """What the operator's container is started with."""
-    (deployment,) = of_kind(bodies, "Deployment")
-    arguments = dig(deployment, "spec", "template", "spec", "containers", 0, "args")
-    assert isinstance(arguments, list)
-    return [str(argument) for argument in arguments]
 
 
 def _service_account(world: JobWorld, *, folder: Path) -> Path:

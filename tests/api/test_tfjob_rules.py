@@ -41,8 +41,12 @@ def set_status(cluster: ControlPlane, namespace: str, status: JsonObject, name: 
 def served(cluster: ControlPlane) -> ControlPlane:
     """With the CRD, which stays: other tests of the run may use it, too."""
     cluster.apply(custom_resource_definition())
-    eventually(partial(cluster.kubectl, "get", "tfjobs"))
+    eventually(lambda: _is_served(cluster))
     return cluster
+
+
+def _is_served(cluster: ControlPlane) -> None:
+    assert cluster.kubectl("get", "tfjobs", check=False).returncode == 0
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,14 @@ def of_kind(bodies: Iterable[JsonObject], *kinds: str) -> list[JsonObject]:
     return [body for body in bodies if body["kind"] in kinds and not is_hook(body)]
 
 
+def arguments(bodies: Iterable[JsonObject]) -> list[str]:
+    """What the operator's container is started with."""
+    (deployment,) = of_kind(bodies, "Deployment")
+    given = dig(deployment, "spec", "template", "spec", "containers", 0, "args")
+    assert isinstance(given, list)
+    return [str(argument) for argument in given]
+
+
 def operator_rules(bodies: Iterable[JsonObject]) -> dict[str, list[JsonObject]]:
     """The rules that bind the operator's service account, by namespace; those of the whole cluster under ``*``."""
     bodies = list(bodies)

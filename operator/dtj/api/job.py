@@ -173,7 +173,8 @@ class Job:
 
 def form_of(body: JsonObject) -> Form:
     """The form of a stored job. What names no kind is a DistributedTrainingJob."""
-    return tfjob.form_of(_object(body.get("spec"))) if body.get("kind") == tfjob.TFJOB.kind else DTJ
+    is_tfjob = (body.get("apiVersion"), body.get("kind")) == (tfjob.TFJOB.api_version, tfjob.TFJOB.kind)
+    return tfjob.form_of(_object(body.get("spec"))) if is_tfjob else DTJ
 
 
 def _object(value: JsonValue) -> JsonObject:

@@ -17,7 +17,6 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import namespace_problem
 from dtj.api.rule import Violation
 from dtj.api.schema import generated_job_schema
-from dtj.api.tfjob import crd
 
 
 def validate(body: JsonObject) -> tuple[Violation, ...]:
@@ -40,7 +39,11 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
 
 def schema_of(form: Form) -> JsonObject:
     """The schema of the jobs of a form."""
-    return crd.schema() if form.foreign else generated_job_schema()
+    if not form.foreign:
+        return generated_job_schema()
+    from dtj.api.tfjob import crd  # it is built from types, for which other commands do not wait
+
+    return crd.schema()
 
 
 def _identity(body: JsonObject, form: Form) -> Iterator[Violation]:

@@ -12,6 +12,7 @@ from dtj.api.crd import custom_resource_definition
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.spec import Gang
+from dtj.client.kubeflow import DEPLOYMENTS, Kubeflow, read_kubeflow
 from dtj.client.overview import Part, all_of, one, part
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.observed import GangApi
@@ -20,12 +21,11 @@ from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
 from dtj.kube.lease import LEASES, THROTTLED
 from dtj.kube.observed import resource_of
-from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
+from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, FOR_TFJOBS, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
 
 OPERATOR_LABEL: Final = "app.kubernetes.io/name=dtj-operator"
 """What the chart gives all objects of an operator."""
 
-DEPLOYMENTS: Final = Resource("apps/v1", "Deployment", "deployments")
 QUOTAS: Final = Resource("v1", "ResourceQuota", "resourcequotas")
 LIMIT_RANGES: Final = Resource("v1", "LimitRange", "limitranges")
 
@@ -108,6 +108,11 @@ class Operator:
         return not self.namespaces or namespace in self.namespaces
 
     @property
+    def runs_tfjobs(self) -> bool:
+        """Whether it runs TFJobs of Kubeflow, too."""
+        return bool(self._options("--tfjobs"))
+
+    @property
     def service_account(self) -> str:
         return text(dig(self.body, "spec", "template", "spec", "serviceAccountName"), "default")
 
@@ -166,6 +171,9 @@ class Installation:
     refusal: Part[str]
     """What the API server says against a small job here, of which nothing is kept."""
 
+    kubeflow: Kubeflow | None = None
+    """None where no operator runs TFJobs."""
+
 
 async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: str | None) -> Installation:
     """Look at everything. Raises ApiError where the API server does not answer at all."""
@@ -185,6 +193,7 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         _queues(gateway, gangs, namespace),
         _sizes(gateway, namespace, (JOBS, PODS, SERVICES) if served else (PODS, SERVICES)),
     )
+    runs_tfjobs = any(operator.runs_tfjobs for operator in operators.items)
     return Installation(
         server=gateway.server,
         namespace=namespace,
@@ -202,6 +211,7 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         queues=queues,
         sizes=sizes,
         refusal=refusal,
+        kubeflow=await read_kubeflow(gateway) if runs_tfjobs else None,
     )
 
 
@@ -262,7 +272,10 @@ async def _rights_of(gateway: KubeGateway, operator: Operator, namespace: str) -
         return ()
     found = tuple(api.gang for api in (await _gangs(gateway)).apis)
     gangs = tuple(right for gang in found for right in FOR_GANGS[gang])
-    answers = await _answers(gateway, (*NAMESPACE_RULES, *gangs), namespace=namespace, user=user, groups=groups)
+    tfjobs = FOR_TFJOBS if operator.runs_tfjobs else ()
+    answers = await _answers(
+        gateway, (*NAMESPACE_RULES, *tfjobs, *gangs), namespace=namespace, user=user, groups=groups
+    )
     if Gang.KUEUE in found:
         answers += await _answers(gateway, FOR_KUEUE, namespace="", user=user, groups=groups)
     if (key := operator.lease_key) is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.spec import Gang
-from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Resource
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, TFJOBS, Resource
 from dtj.kube.lease import LEASES
 
 CRDS: Final = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
@@ -61,6 +61,13 @@ FOR_NETWORK_POLICIES: Final = (
     ),
 )
 """Needed besides in each namespace whose jobs are run, if jobs get a NetworkPolicy each."""
+
+FOR_TFJOBS: Final = (
+    PolicyRule(TFJOBS, ("list", "watch"), "to know the TFJobs"),
+    PolicyRule(TFJOBS, ("patch",), "to write their status", subresource="status"),
+    PolicyRule(TFJOBS, ("delete",), "for runPolicy.ttlSecondsAfterFinished"),
+)
+"""Needed besides in each namespace whose jobs are run, if TFJobs are run."""
 
 _TO_GANG: Final = ("get", "list", "watch", "create", "delete")
 _WHY: Final = "to tell the scheduler, or the queue, which pods belong together"

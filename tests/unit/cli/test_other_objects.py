@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bad_tfjobs import role, tfjob
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.cli.main import cli
@@ -47,7 +48,18 @@ def test_a_file_without_a_job_next_to_one_with_a_job_is_left_alone(tmp_path: Pat
     assert run("validate", other, write(tmp_path, manifest("digits"))) == 0
 
 
-@pytest.mark.parametrize("command", ["validate", "explain", "run"])
+def test_a_tfjob_is_checked_as_the_operator_runs_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("validate", write(tmp_path, tfjob())) == 0
+    bad = write(tmp_path, tfjob(Trainer=role()), name="bad.yaml")
+    assert run("validate", bad) == 2
+    assert "spec.tfReplicaSpecs.Trainer: is not a role of a TFJob" in capsys.readouterr().err
+
+
+def test_an_old_tfjob_is_to_be_converted(tmp_path: Path) -> None:
+    assert run("validate", write(tmp_path, {**tfjob(), "apiVersion": "kubeflow.org/v1beta2"})) == 2
+
+
+@pytest.mark.parametrize("command", ["explain", "run"])
 def test_a_tfjob_is_recognised_with_the_command_that_converts_it(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.schema import generated_job_schema
 from dtj.cli.common.formatting import counted, listed, short_time
-from dtj.cli.doctor import queues
+from dtj.cli.doctor import queues, tfjobs
 from dtj.cli.doctor.findings import Finding, fail, ok, unknown, warn
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator, Size
 from dtj.client.overview import Part
@@ -328,6 +328,7 @@ _CHECKS: Final = (
     Check("submitting", _admission, lambda found: found.refusal),
     Check("gang schedulers", _gangs, lambda found: found.gangs),
     Check("queues", queues.findings),
+    Check("TFJobs", tfjobs.findings),
     Check("accelerators", _profiles, lambda found: found.nodes),
     Check("quotas", _quotas, lambda found: found.quotas),
     Check("limits", _limits, lambda found: found.limit_ranges),
