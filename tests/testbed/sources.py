@@ -42,6 +42,8 @@ def controller_tests(*, report: Report = to_stderr) -> Path:
     """
     suite = hashlib.sha256(_SUITE.read_bytes()).hexdigest()[:16]
     program = cache_root() / TRAINING_OPERATOR.key / f"tfjob-controller-{suite}.test"
+    if program.exists():
+        return program
     with locked(cache_root() / "build.lock", on_wait=lambda: report("waiting for a build in another process")):
         if not program.exists():
             report(f"building the tests of training-operator {TRAINING_OPERATOR.version}: a minute, the first time")
