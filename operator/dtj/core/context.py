@@ -242,13 +242,14 @@ class JobContext:
         """The gang scheduler of the job, or why there is none that it could use.
 
         None if the job needs none, or if the schedulers of the cluster are not known yet. A run keeps the scheduler
-        that it began with.
+        that it began with, and so does a job whose manifest cannot be read.
         """
-        found, scheduling = self.observed.gangs, self.spec.run_policy.scheduling
+        found, spec, status = self.observed.gangs, self.job.spec, self.job.status
         if found is None:
             return None
-        if self.job.status.start_time is not None:
-            return served(self.job.status.gang, found)
+        if spec is None or status.start_time is not None:
+            return served(status.gang, found)
+        scheduling = spec.run_policy.scheduling
         return choose(scheduling, found) if scheduling is not None else None
 
     @property

@@ -80,6 +80,8 @@ def _changed(context: JobContext, workload: GangObject) -> JsonObject:
         return {}  # its pods stop because it ends, which is no loss to recover from
     if not context.has_something_to_stop and _must_release(workload):
         return _released(workload, context.now)
+    if context.job.spec is None:
+        return {}  # what its pods should be is not known
     if context.job.prebuilt_workload:
         return _of_others(context, workload)
     ready = _pods_ready(workload, context.now, ready=context.all_ready)
