@@ -53,12 +53,13 @@ def fits(context: JobContext, workload: GangObject) -> bool:
 
 
 def _has_pods(context: JobContext, workload: GangObject) -> bool:
-    """Whether the Workload is for the pods that would be made by now: the accelerator profiles of the operator may have
+    """Whether the Workload is for the pods that are about to be made: the accelerator profiles of the operator may have
     changed, or the operator has not seen that the job was suspended, changed and resumed. Pods that run stay as they
-    are. Those of another cluster are made there, by its profiles.
+    are, as long as none is missing. Those of another cluster are made there, by its profiles.
     """
     elsewhere = context.job.prebuilt_workload or (context.dispatched and admitted(workload))
-    return bool(not workload.pods or context.current or elsewhere) or workload.pods == digest(FirstPods(context))
+    complete = context.current and not context.missing
+    return bool(not workload.pods or complete or elsewhere) or workload.pods == digest(FirstPods(context))
 
 
 def _needs_more(context: JobContext, workload: GangObject) -> bool:
