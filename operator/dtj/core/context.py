@@ -15,6 +15,7 @@ from dtj.core.gang.discovery import choose, served
 from dtj.core.gang.group import size
 from dtj.core.gang.schedulers import disrupted_at
 from dtj.core.kueue.partial_admission import as_admitted
+from dtj.core.kueue.workloads import inactive_queue
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
@@ -256,6 +257,12 @@ class JobContext:
     def gang(self) -> GangApi | None:
         """The gang scheduler of the job, if there is one."""
         return self.gang_choice if isinstance(self.gang_choice, GangApi) else None
+
+    @cached_property
+    def inactive_queue(self) -> str:
+        """The ClusterQueue of Kueue that admits no job, and whose name says why; empty if the job waits for something
+        else, or not at all."""
+        return inactive_queue(self.gang_object) if self.gang_object is not None else ""
 
     @property
     def gang_object(self) -> GangObject | None:

@@ -156,6 +156,8 @@ class TestKueue:
             ),
             ("ClusterQueue all is inactive", "correct what the condition Active of the ClusterQueue names"),
             ("LocalQueue team-a is stopped", "set spec.stopPolicy of the LocalQueue to None to go on"),
+            ("The LocalQueue is stopped", "set spec.stopPolicy of the LocalQueue to None to go on"),
+            ("The ClusterQueue is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on"),
             ("ClusterQueue all is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on"),
         ],
     )

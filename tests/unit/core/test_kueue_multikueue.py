@@ -10,7 +10,7 @@ from builders import edited, job
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, UpdateGang
+from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, RequeueAfter, UpdateGang
 from dtj.core.observed import GangObject, Phase
 from support.gang_worlds import KUEUE, NATIVE, admit, evict, kueue_condition, workload_conditions
 from world import World
@@ -126,6 +126,10 @@ class TestManager:
         story.settle()
         message = story.condition(Condition.SUSPENDED).message
         assert message.endswith("inactive AdmissionCheck(s): multikueue: create or correct what this names")
+        story.queue_words = "Can't admit new workloads: references missing ResourceFlavor(s): l4."
+        assert RequeueAfter(60.0) in story.step()
+        story.wait(60)
+        assert "ResourceFlavor(s): l4" in story.condition(Condition.SUSPENDED).message
 
     def test_a_job_that_becomes_invalid_while_it_waits_leaves_the_queue(self) -> None:
         story = manager()
