@@ -19,9 +19,9 @@ from dtj.core.actions import Action, CreateGang, Decision, DeleteGang, UpdateWor
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities
 from dtj.core.kueue.workloads import admitted, condition, conditions, digest, evicted, holds_quota, is_true
+from dtj.core.manifests.pod import role_template
 from dtj.core.messages import cut
 from dtj.core.observed import GangObject
-from dtj.core.pod_creation import FirstPods
 from dtj.core.status import format_time
 
 PAST_SECONDS: Final = "accumulatedPastExecutionTimeSeconds"
@@ -59,7 +59,11 @@ def _has_pods(context: JobContext, workload: GangObject) -> bool:
     """
     elsewhere = context.job.prebuilt_workload or (context.dispatched and admitted(workload))
     complete = context.current and not context.missing
-    return bool(not workload.pods or complete or elsewhere) or workload.pods == digest(FirstPods(context))
+    if not workload.pods or complete or elsewhere:
+        return True
+    job, spec, platform = context.job, context.spec, context.platform
+    # What makes each pod of a role another one is not read, and costs as much as there are replicas.
+    return workload.pods == digest(role_template(job, spec, role, platform=platform) for role in spec.roles())
 
 
 def _needs_more(context: JobContext, workload: GangObject) -> bool:
@@ -85,8 +89,10 @@ def _changed(context: JobContext, workload: GangObject) -> JsonObject:
         return {}  # what its pods should be is not known
     if context.job.prebuilt_workload:
         return _of_others(context, workload)
+    if not is_true(workload, "Admitted"):
+        return _pods_ready(workload, context.now, ready=False)
     ready = _pods_ready(workload, context.now, ready=context.all_ready)
-    counts = _given_back(context) if is_true(workload, "Admitted") and context.has_something_to_stop else Counter[str]()
+    counts = _given_back(context) if context.has_something_to_stop else Counter[str]()
     return {**ready, **_with_reclaimable(workload, counts)}
 
 

@@ -71,7 +71,7 @@ def workload_spec(group: Group, pods: Iterable[JsonObject], *, priority: int | N
 
 
 def digest(pods: Iterable[JsonObject]) -> str:
-    """Of the first pods of each role what decides whether, and to which flavors, Kueue admits them."""
+    """Of the first pods or the templates of all roles what decides whether, and to which flavors, Kueue admits them."""
     read = [
         [
             {name: str(quantity) for name, quantity in requests(pod).items()},
