@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.json import JsonObject
-from dtj.api.kueue import ADMISSION_GATE, max_execution_seconds
+from dtj.api.kueue import ADMISSION_GATE, gates, max_execution_seconds
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Action, Decision, DeleteGang, Emit, ReadClusterQueue, ReadFlavors, RequeueAfter, UpdateGang
@@ -110,13 +110,19 @@ def _have_workload(context: JobContext, api: GangApi, *, same: bool) -> tuple[Ac
         return () if made_by_others else (priorities.unread(context, api) or new_gang(context, api),)
     if workload.terminating or made_by_others:
         return ()
-    if same and workload.queue == workloads.queue_of(context.spec):
+    if same and workload.queue == workloads.queue_of(context.spec) and not _adds_gate(context, workload):
         return (*_follow_job(context, workload), *priorities.follow_label(context, workload))
     return (DeleteGang(workload.api, workload.name, workload.uid),)
 
 
+def _adds_gate(context: JobContext, workload: GangObject) -> bool:
+    """Whether the job has an admission gate that its Workload lacks. Kueue refuses to add one."""
+    gate = context.job.annotations.get(ADMISSION_GATE, "")
+    return cut(gate, MAX_NOTE) != workload.gated_by and not {*gates(gate)} <= {*gates(workload.gated_by)}
+
+
 def _follow_job(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
-    """Give the Workload the admission gate of the job, which others add and take off, and its limit of time.
+    """Take the admission gates off the Workload that others took off the job, and give it the job's limit of time.
 
     The API server refuses another limit until the quota of an admitted job is given back.
     """
