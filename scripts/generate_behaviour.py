@@ -71,10 +71,11 @@ CHAPTERS = {
         "unit/core/test_progress.py",
         "unit/core/test_stall.py",
         "unit/engine/test_progress.py",
+        "unit/engine/test_progress_reader.py",
         "unit/engine/test_status_port.py",
     ),
     "TensorBoard": ("unit/core/test_tensorboard.py",),
-    "Stragglers": ("unit/core/test_stragglers.py",),
+    "Stragglers": ("unit/engine/test_stragglers.py",),
     "Pod security": ("unit/core/test_pod_security.py", "api/test_operator_pod_security.py"),
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (
