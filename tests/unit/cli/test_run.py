@@ -145,14 +145,6 @@ def test_several_documents_run_in_order_up_to_the_first_that_fails(dtj: CommandL
     assert done.stdout.endswith("Not run: c.\n")
 
 
-def test_nothing_is_run_when_any_document_is_bad(dtj: CommandLine) -> None:
-    bad = manifest("bad", port=0)
-    done = dtj.run(write(dtj.folder, dtj.job("pass"), bad))
-    assert done.returncode == 2
-    assert "job.yaml: document 2 (bad): spec.port: " in done.stderr
-    assert not (dtj.folder / "dtj-runs").exists()
-
-
 def test_what_only_a_cluster_has_is_bad_input_on_this_machine(dtj: CommandLine) -> None:
     variable: JsonObject = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     container: JsonObject = {"name": "trainer", "image": "i", "command": ["true"], "env": [variable]}
