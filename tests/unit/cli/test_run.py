@@ -207,18 +207,6 @@ def test_a_second_ctrl_c_kills_processes_that_do_not_end(dtj: CommandLine) -> No
     assert marked_processes(dtj.mark) == []
 
 
-def test_a_runner_that_is_killed_leaves_no_process_behind(dtj: CommandLine) -> None:
-    running = dtj.start(write(dtj.folder, dtj.job(DEAF)))
-    dtj.wait_until_up()
-    running.kill()
-    running.communicate(timeout=PATIENCE_SECONDS)
-
-    def nothing_left() -> None:
-        assert marked_processes(dtj.mark) == []
-
-    eventually(nothing_left)
-
-
 def test_a_run_under_nohup_outlives_its_terminal(dtj: CommandLine) -> None:
     running = dtj.start(write(dtj.folder, dtj.job(WAITS)), by=("nohup",))
     dtj.wait_until_up()
