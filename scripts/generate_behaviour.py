@@ -38,7 +38,6 @@ CHAPTERS = {
         "unit/core/test_success.py",
         "unit/core/test_finish.py",
         "unit/core/test_cleanup.py",
-        "unit/core/test_ttl.py",
         "api/test_operator_lifecycle.py",
         "e2e/test_jobs.py",
         "e2e/test_training.py",

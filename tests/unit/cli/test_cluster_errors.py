@@ -102,8 +102,6 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(dtj: Dtj, tmp_
     ("arguments", "words"),
     [
         (["scale", "digits", "--replicas", "0"], '"0" is not a whole number of at least 1'),
-        (["delete"], "Missing argument 'NAME...'"),
-        (["delete", "pod/digits"], '"pod/digits" is of another kind: write NAME or dtj/NAME'),
         (["delete", "digits", "--timeout", "5s"], "--timeout limits --wait: give both"),
         (["status", "digits", "-o", "json"], "--output is gone: use kubectl get dtj NAME -o json, or dtj report NAME"),
         (["list", "--watch"], "--watch is gone: use kubectl get dtj --watch"),

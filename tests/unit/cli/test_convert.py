@@ -62,10 +62,6 @@ STRATEGIES = {
 }
 
 
-def test_every_shape_has_a_strategy_here() -> None:
-    assert set(STRATEGIES) == set(SHAPES)
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_becomes_a_valid_job_of_the_strategy_that_fits(tmp_path: Path, dtj: Dtj, shape: str) -> None:
     made = Converted(tmp_path, dtj, SHAPES[shape])
