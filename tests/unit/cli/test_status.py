@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from rich.console import Console
 
 from builders import NOW
 from dtj.api.json import JsonObject, object_at
@@ -22,6 +20,7 @@ from dtj.client.diagnosis import reasons, suspended_by
 from dtj.client.overview import Event, Overview, aggregated
 from dtj.core import blockers
 from overviews import body, condition, job_pod, moment, overview
+from support.screens import seen
 
 READY = condition(Condition.PODS_READY, "True", Reason.ALL_PODS_READY)
 PROGRESS = {
@@ -43,10 +42,7 @@ def typed(words: Sequence[str]) -> str:
 
 
 def shown(what: Overview, width: int) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
-    console.print(status_view(what, width=width, typed=typed))
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+    return seen(status_view(what, width=width, typed=typed), width=width)
 
 
 def running() -> Overview:
