@@ -115,7 +115,7 @@ def test_a_file_without_a_job_next_to_one_with_a_job_is_left_alone(dtj: Dtj, tmp
 def test_a_job_of_another_kind_or_version_or_with_metadata_that_no_server_takes_is_refused(
     dtj: Dtj, fields: JsonObject, message: str, tmp_path: Path
 ) -> None:
-    body = {key: value for key, value in {**manifest(), **fields}.items() if value is not None}
+    body: JsonObject = {key: value for key, value in {**manifest(), **fields}.items() if value is not None}
     done = dtj("validate", write(tmp_path, body))
     assert done.code == 2
     assert message in done.err

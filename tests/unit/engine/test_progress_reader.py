@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -20,7 +21,7 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
-from support.virtual_time import virtual_time
+from support.virtual_time import loop_time, virtual_time
 from world import running
 
 
@@ -78,6 +79,42 @@ async def test_of_the_replica_that_knows_the_latest_pod_is_asked(monkeypatch: py
     shown = state.caches.of(world.job.uid).progress
     assert shown is not None
     assert shown.progress.step == 7
+
+
+@virtual_time
+async def test_an_answer_that_repeats_is_as_old_as_the_first_and_its_place_is_another_once_pods_were_not_ready() -> (
+    None
+):
+    world = running(seconds=0)
+    state = ClusterState(world.platform)
+    state.jobs.put(kept(world.job))
+    state.caches.begin(world.job.uid)
+    for there in world.pods.values():
+        state.pods.apply(Change(None, replace(there, ip="10.0.0.1")))
+    queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
+    reader = progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW + timedelta(seconds=loop_time()))
+
+    async def fetch(host: str, port: int, **_: object) -> bytes:
+        return b'{"step": 7}'
+
+    async def seen() -> tuple[datetime, float]:
+        await reader.ask_all()
+        shown = state.caches.of(world.job.uid).progress
+        assert shown is not None
+        return shown.at, shown.still_for.total_seconds()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "fetch", fetch)
+        first, still = await seen()
+        assert still == 0.0
+        await asyncio.sleep(30.0)
+        at, still = await seen()
+        assert (at, round(still)) == (first, 30)
+        world.advance(60)
+        world.sees("worker-1", Phase.PENDING)
+        world.all_run()
+        state.jobs.put(kept(replace(world.job, resource_version="2")))
+        assert await seen() == (first, 0.0)
 
 
 @virtual_time
