@@ -27,9 +27,7 @@ def source_of(module: Module, *, report: Report = to_stderr) -> Path:
     """The folder of the upstream module, downloaded if need be; read only. Raises `Unavailable` where it cannot be."""
     go = find_go(required_version(module.go_mod), report=report)
     command = [str(go), "mod", "download", "-json", module.upstream]
-    answer = subprocess.run(
-        command, cwd=module.folder, env=_environment(), capture_output=True, text=True, check=False
-    )
+    answer = subprocess.run(command, cwd=module.folder, env=_environment(), capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise Unavailable(f"go mod download of {module.upstream} failed: {last_error(answer.stderr or answer.stdout)}")
     return Path(json.loads(answer.stdout)["Dir"])
