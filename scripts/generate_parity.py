@@ -29,7 +29,7 @@ one device: the same initial weights, the same order of the examples, the same g
 device, under Mirrored and with 2 workers.
 *resumed* is a run that was stopped and continued from its checkpoint; it also equals the uninterrupted run to the bit.
 ParameterServer has one worker and one server here, since several apply their updates in no fixed order. The models are
-functions in `tests/trainer/parity_*.py`. CONTRIBUTING.md says how to test one of them.
+in `tests/trainer/parity_models.py`. CONTRIBUTING.md says how to test one of them.
 
 """
 ENDS = "Each task of these runs ends with one line.\n"

@@ -25,7 +25,7 @@ GRACE_SECONDS = 25.0
 """An end within these is in time: Kubernetes kills a pod 30 s after it was asked to stop."""
 
 
-def rules_of(*tables: tuple[PolicyRule, ...]) -> list[JsonObject]:
+def _rules(*tables: tuple[PolicyRule, ...]) -> list[JsonObject]:
     return [
         {"apiGroups": [right.group], "resources": [right.path], "verbs": list(right.verbs)}
         for table in tables
@@ -33,7 +33,7 @@ def rules_of(*tables: tuple[PolicyRule, ...]) -> list[JsonObject]:
     ]
 
 
-RULES = rules_of(NAMESPACE_RULES)
+RULES = _rules(NAMESPACE_RULES)
 """All that the operator needs in a namespace whose jobs it runs."""
 
 
@@ -43,7 +43,7 @@ def set_rights(plane: ControlPlane, namespace: str, *, without: str = "") -> Non
     Returns when the API server refuses what is taken: it learns of changed roles a moment later.
     """
     verb, _, resource = without.partition(" ")
-    rules = rules_of(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values())
+    rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values())
     for rule in rules:
         if rule["resources"] == [resource]:
             rule["verbs"] = [given for given in _texts(rule["verbs"]) if given != verb] or ["none"]
@@ -71,7 +71,7 @@ def grant(plane: ControlPlane, namespace: str) -> None:
     """Give the operator its rights in one namespace, and those of an election."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     metadata = {"name": USER}
-    rules = rules_of(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values())
+    rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values())
     plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": rules})
     plane.api.request(
         "POST",
@@ -88,7 +88,7 @@ def grant_flavors(plane: ControlPlane, namespace: str) -> None:
     """Let the operator read ResourceFlavors, as the chart does in a cluster with Kueue."""
     name = f"{USER}-{namespace}"
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    plane.api.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": rules_of(FOR_KUEUE)})
+    plane.api.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": _rules(FOR_KUEUE)})
     plane.api.request(
         "POST",
         f"{rbac}/clusterrolebindings",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dtj.kube import rbac
-from support.operator_process import USER, OperatorProcess, rules_of
+from support.chart import Helm, operator_rules
+from support.operator_process import USER, OperatorProcess
 from support.snippets import ROOT
 from support.waiting import eventually_true
-from testbed import ApiError, ControlPlane
+from testbed import ApiError, ControlPlane, binaries
 from testbed.peers import TFJOBS, TrainingOperator
 
 CRD = ROOT / "charts" / "dtj" / "files" / "tfjob-crd.yaml"
@@ -35,17 +36,16 @@ def _is_served(plane: ControlPlane) -> bool:
 
 
 def grant_everywhere(plane: ControlPlane) -> None:
-    """Give the operator its rights in the whole cluster, with TFJobs."""
-    rules = rules_of(rbac.NAMESPACE_RULES, rbac.FOR_TFJOBS, rbac.FOR_NETWORK_POLICIES, *rbac.FOR_GANGS.values())
+    """Give the operator the rights that the chart gives it, in the whole cluster."""
+    with tempfile.TemporaryDirectory() as home:
+        helm = Helm(program=binaries.ensure(("helm",))["helm"], home=Path(home))
+        rules = operator_rules(helm.objects({"tfjob": {"enabled": True}}))["*"]
     kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": USER}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER}
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}
     plane.apply(
         {**kind, "kind": "ClusterRole", "rules": rules},
-        {
-            **kind,
-            "kind": "ClusterRoleBinding",
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER},
-            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}],
-        },
+        {**kind, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
     )
 
 

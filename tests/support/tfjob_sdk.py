@@ -36,7 +36,12 @@ class Sdk:
             "PYTEST_ADDOPTS": "",
         }
         done = subprocess.run(
-            [PYTHON, *arguments], cwd=self.folder, env={**os.environ, **own}, capture_output=True, text=True, check=False
+            [PYTHON, *arguments],
+            cwd=self.folder,
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         print(done.stdout, done.stderr)  # shown where the test fails
         return done

@@ -27,9 +27,7 @@ def source_of(module: Module, *, report: Report = to_stderr) -> Path:
     """The folder of the upstream module, downloaded if need be; read only. Raises `Unavailable` where it cannot be."""
     go = find_go(required_version(module.go_mod), report=report)
     command = [str(go), "mod", "download", "-json", module.upstream]
-    answer = subprocess.run(
-        command, cwd=module.folder, env=_environment(), capture_output=True, text=True, check=False
-    )
+    answer = subprocess.run(command, cwd=module.folder, env=_environment(), capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise Unavailable(f"go mod download of {module.upstream} failed: {last_error(answer.stderr or answer.stdout)}")
     return Path(json.loads(answer.stdout)["Dir"])
@@ -42,6 +40,8 @@ def controller_tests(*, report: Report = to_stderr) -> Path:
     """
     suite = hashlib.sha256(_SUITE.read_bytes()).hexdigest()[:16]
     program = cache_root() / TRAINING_OPERATOR.key / f"tfjob-controller-{suite}.test"
+    if program.exists():
+        return program
     with locked(cache_root() / "build.lock", on_wait=lambda: report("waiting for a build in another process")):
         if not program.exists():
             report(f"building the tests of training-operator {TRAINING_OPERATOR.version}: a minute, the first time")

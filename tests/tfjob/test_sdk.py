@@ -51,4 +51,3 @@ def _end(pod: JsonObject) -> int | None:
     """A pod ends when the program says so."""
     code = dig(pod, "metadata", "annotations", "test/exit-code")
     return None if code is None else int(str(code))
-

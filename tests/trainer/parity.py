@@ -1,8 +1,8 @@
 """Which models train as plain Keras `fit` on one device would at the same global batch; the cases are a table.
 
-A case names a function of `parity_models.py` that returns a compiled model, and one that returns its data. The
-reference is Keras' own `fit`; the trainer runs it in every cell (a strategy and a loop), and the figure is the largest
-absolute difference of any weight. All cases of a strategy share one set of processes:
+A case names a model of `parity_models.py` and its data. The reference is Keras' own `fit`; the trainer runs it in every
+cell (a strategy and a loop), and the figure is the largest absolute difference of any weight. All cases of a strategy
+share one set of processes:
 
     python parity.py local OUT CASE[:CELL,CELL]...      reference, OneDevice, Mirrored and Pipeline, in this process
     python parity.py workers OUT CASE[:CELL,CELL]...    one worker of TF_CONFIG under MultiWorkerMirrored
@@ -87,7 +87,7 @@ class Harness:
 
             tf_keras.utils.set_random_seed(SEED)
         keras.utils.set_random_seed(SEED)
-        model = getattr(parity_models, case.reference or case.name)()
+        model = getattr(parity_models, case.reference or case.model)()
         data = getattr(parity_models, case.data)()["training"]
         if case.batch == BATCH:
             model.fit(data.batch(BATCH), epochs=EPOCHS, shuffle=False, verbose=0)
@@ -111,7 +111,7 @@ class Harness:
         from dtj_trainer.training.reporting import Run
 
         argv = [
-            f"--model=parity_models:{case.name}", f"--data=parity_models:{case.data}", "--no-shuffle",
+            f"--model=parity_models:{case.model}", f"--data=parity_models:{case.data}", "--no-shuffle",
             f"--epochs={EPOCHS}", f"--batch-size={case.batch}", "--steps-per-call=4", "--progress-every=1000",
             *case.arguments, *arguments,
         ]  # fmt: skip
@@ -162,6 +162,7 @@ class Harness:
         import keras
         import parity_models
         import tensorflow as tf
+        from parity_data import EXAMPLES
 
         from dtj_launch.progress import ProgressStore
         from dtj_trainer.config.parsing import parse
@@ -177,7 +178,7 @@ class Harness:
             tf_keras.utils.set_random_seed(SEED)
         keras.utils.set_random_seed(SEED)
         with s.strategy.scope():
-            model = getattr(parity_models, case.name)()
+            model = getattr(parity_models, case.model)()
             optimizer = model.optimizer
         s.checkpoint(model=model, optimizer=optimizer)
         data = getattr(parity_models, case.data)()["training"].repeat(EPOCHS).batch(case.batch)
@@ -198,7 +199,7 @@ class Harness:
         def train_step(batch: Any) -> Any:
             return s.strategy.reduce("SUM", s.strategy.run(learn, args=batch), axis=None)
 
-        for _ in s.steps(EPOCHS * parity_models.EXAMPLES // case.batch):
+        for _ in s.steps(EPOCHS * EXAMPLES // case.batch):
             s.report(loss=train_step(next(batches)))
         return [weight.numpy() for weight in model.weights]
 

@@ -68,6 +68,7 @@ PARTS = {
         what="own loop: the optimizer", like="loop model", ways=MADE,
         ends={BEFORE: {**of_loop("the optimizer Adam"), **EARLY}, OUTSIDE: of_loop("the optimizer Adam")},
     ),
+    "loop accumulation": Part(what="own loop: an optimizer that accumulates gradients", ways=(IN_SCOPE,)),
     "loop loss": Part(what="own loop: the loss", like="loop model", ways=MADE),
     "loop metric": Part(
         what="own loop: a metric", like="loop model", ways=MADE, ends={BEFORE: EARLY, OUTSIDE: METRIC}
@@ -75,10 +76,11 @@ PARTS = {
 }  # fmt: skip
 """By its name in the script."""
 CALLS = (
-    "steps_per_execution=3", "run_eagerly=True", "jit_compile=True", "auto_scale_loss=False", "class_weight",
-    "sample_weight", "validation_split", "validation_data with weights, validation_steps", "arrays, shuffled",
-    "batches of one example", "tf.data of one batch", "tf.data, repeated, steps_per_epoch", "drop_remainder",
-    "auto_shard_policy DATA", "generators", "PyDataset", "experimental_distribute_dataset",
+    "gradient_accumulation_steps", "steps_per_execution=3", "run_eagerly=True", "jit_compile=True",
+    "auto_scale_loss=False", "class_weight", "sample_weight", "validation_split",
+    "validation_data with weights, validation_steps", "arrays, shuffled", "batches of one example",
+    "tf.data of one batch", "tf.data, repeated, steps_per_epoch", "drop_remainder", "auto_shard_policy DATA",
+    "generators", "PyDataset", "experimental_distribute_dataset",
     "distribute_datasets_from_function", "fit twice, initial_epoch", "evaluate", "predict",
     "train_on_batch, test_on_batch, predict_on_batch",
 )  # fmt: skip

@@ -227,3 +227,34 @@ def test_what_is_made_outside_the_scope_learns_from_all_replicas(folder: Path) -
         assert started.start().wait() == {"worker-0": 0}
     # The halves of both replicas are 1.5: a step of 0.75, and one of 0.75 with half of the first one by the momentum.
     assert "learned [-0.875, -0.875]" in started["worker-0"].log
+
+
+FITS = """
+import sys
+import dtj_trainer, keras
+import numpy as np
+
+with dtj_trainer.session() as s:
+    with s.strategy.scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.01, **{sys.argv[1]: int(sys.argv[2])}), "mse")
+    s.checkpoint(model=model, optimizer=model.optimizer)
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+    model.fit(x, x[:, :1], batch_size=8, shuffle=False, verbose=0, callbacks=[s.callback()])
+    print("learned", *model.get_weights()[0].ravel())
+"""
+
+
+@pytest.mark.parametrize("option", [("clipnorm", "1000"), ("gradient_accumulation_steps", "2")], ids=lambda one: one[0])
+def test_fit_in_a_session_clips_and_accumulates_as_on_one_device(folder: Path, option: tuple[str, str]) -> None:
+    learned = []
+    for strategy in ("OneDevice", "Mirrored"):
+        place = folder / strategy
+        place.mkdir(parents=True)
+        (place / "train.py").write_text(FITS)
+        with job(place, ONE, place / "train.py", *option, strategy=strategy) as started:
+            started.arguments.insert(0, "--logical-cpus=2")
+            assert started.start().wait() == {"worker-0": 0}
+        learned.append([float(one) for one in re.findall(r"^learned (.*)", started["worker-0"].log, re.M)[0].split()])
+    assert learned[1] == pytest.approx(learned[0], abs=1e-6)

@@ -72,24 +72,6 @@ def test_a_level_of_the_gate_has_all_its_cases_within_its_budget_and_skips_none(
     assert words in capfd.readouterr().out
 
 
-def test_levels_after_one_that_failed_still_run_and_a_need_that_cannot_be_made_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    table = """
-gate = []
-[levels.a]
-command = ["true"]
-needs = ["no-such-target"]
-[levels.b]
-command = ["sh", "-c", "echo b was run"]
-"""
-    assert run(tmp_path, monkeypatch, table, "a", "b") == 1
-    printed = capfd.readouterr().out
-    assert "make no-such-target ended with 2" in printed
-    assert "what it needs could not be made" in printed
-    assert "b was run" in printed
-
-
 PART = """
 gate = ["b"]
 [levels.b]

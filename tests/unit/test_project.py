@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import generate_reference
 import levels
 import pytest
 import yaml
 
+from dtj.api import names
 from dtj.api.crd import custom_resource_definition, job_schema
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
@@ -97,3 +99,9 @@ def test_the_shipped_conditions_merge_by_type() -> None:
     conditions = dig(job_schema(), "properties", "status", "properties", "conditions")
     assert dig(conditions, "x-kubernetes-list-map-keys") == ["type"]
     assert objects(dig(conditions, "x-kubernetes-validations")) == []
+
+
+def test_the_reference_describes_every_condition_and_every_environment_variable() -> None:
+    assert set(generate_reference.CONDITIONS) == set(names.Condition)
+    variables = {value for name, value in vars(names.Env).items() if name.isupper()} - {names.Env.PREFIX}
+    assert set(generate_reference.VARIABLES) == variables

@@ -191,8 +191,8 @@ def _fit_of_scripts() -> None:
         with _strategy().scope():
             layers = [keras.layers.Embedding(4, 2, mask_zero=True), keras.layers.GlobalAveragePooling1D()]
             model = keras.Sequential([*layers, keras.layers.BatchNormalization(), keras.layers.Dense(1)])
-            optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.1, clipnorm=1.0))
-            model.compile(optimizer, "mse", steps_per_execution=2, **_PLAIN)
+            inner = keras.optimizers.SGD(0.1, clipnorm=1.0, gradient_accumulation_steps=2)
+            model.compile(keras.mixed_precision.LossScaleOptimizer(inner), "mse", steps_per_execution=2, **_PLAIN)
             own = _OwnMethods([keras.Input((1,)), keras.layers.Dense(1)], name="own")
             own.compile("sgd", "mse", **_PLAIN)
         model.fit(inputs, labels, sample_weight=weights, batch_size=2, epochs=2, verbose=0, callbacks=callbacks)

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, text
-from dtj.api.names import LABEL_KEY, Label, matches
+from dtj.api.names import DOMAIN_PATH, LABEL_KEY, Label, matches
 from dtj.api.spec import Gang, JobSpec, Scheduling
 
 _MAX_INT32: Final = 2_147_483_647
@@ -88,6 +88,9 @@ PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 ADMISSION_GATE: Final = "kueue.x-k8s.io/admission-gated-by"
 """While a job has it, Kueue does not admit the job. Its value names the controllers that remove it."""
 
+_MAX_GATE: Final = 63
+"""Most characters of one gate."""
+
 _MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 _ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
 
@@ -118,8 +121,19 @@ def annotations_of_workload(annotations: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def gates(annotation: str) -> list[str]:
+    """The gates that a value of :data:`ADMISSION_GATE` lists."""
+    return [each.strip() for each in annotation.split(",")] if annotation.strip() else []
+
+
 def _annotation_problems(annotations: Mapping[str, str]) -> Iterator[str]:
-    """What a queued job asks for that our operator does not do."""
+    """What a queued job asks for that our operator does not do, or that Kueue refuses."""
+    listed = gates(annotations.get(ADMISSION_GATE, ""))
+    if len(set(listed)) < len(listed) or not all(len(g) <= _MAX_GATE and matches(DOMAIN_PATH, g) for g in listed):
+        yield (
+            f"metadata.annotations: {ADMISSION_GATE} must list controllers, each once and as a domain and a path of "
+            f"{_MAX_GATE} characters at most, such as example.com/budget, not {annotations[ADMISSION_GATE]!r}"
+        )
     if _MIN_PARALLELISM in annotations:
         yield (
             f"metadata.annotations: {_MIN_PARALLELISM}: the least number of workers is spec.elastic.minReplicas: set "

@@ -225,6 +225,9 @@ LABEL_KEY: Final = (
 )
 """The key of a label, such as ``topology.kubernetes.io/rack``."""
 
+DOMAIN_PATH: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/._~%!$&'()*+,;=:-]+$"
+"""A domain and a path, as ``managedBy`` of a batch Job must be (kubernetes, IsDomainPrefixedPath)."""
+
 
 def matches(pattern: str, value: object) -> bool:
     """Whether the whole text matches; ``pattern`` begins with ``^`` and ends with ``$``.

@@ -6,7 +6,7 @@ from typing import Final
 
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import matches
+from dtj.api.names import DOMAIN_PATH, matches
 from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule, cel_count, count
 from dtj.api.spec import QUEUEING, Gang, OnNaN, OnStall, Role, Strategy
 
@@ -62,17 +62,13 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-_CONTROLLER: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/._~%!$&'()*+,;=:-]+$"
-"""A domain and a path, as ``managedBy`` of a batch Job must be (kubernetes, IsDomainPrefixedPath)."""
-
-
 MANAGED_BY_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(SPEC,),
-        cel=f'!has(self.managedBy) || self.managedBy.matches("{_CONTROLLER}")',
+        cel=f'!has(self.managedBy) || self.managedBy.matches("{DOMAIN_PATH}")',
         message=f"managedBy must name a controller as a domain and a path, such as {names.CONTROLLER}: "
         "correct it, or remove it",
-        holds=lambda spec: spec.get("managedBy") is None or matches(_CONTROLLER, spec["managedBy"]),
+        holds=lambda spec: spec.get("managedBy") is None or matches(DOMAIN_PATH, spec["managedBy"]),
         field="managedBy",
     ),
     Rule(

@@ -137,8 +137,9 @@ def admitted_workers(context: JobContext) -> str:
 def with_conditions(context: JobContext, base: JobStatus, desired: DesiredConditions) -> JobStatus:
     """``base`` with conditions and summary as ``desired``; what that leaves open stays as it was."""
     desired = _carried_on(context.job.status, desired)
-    if context.tolerated and desired.invalid.status != "True":
-        what = context.tolerated[0]
+    wrong = context.tolerated or context.problems
+    if wrong and desired.invalid.status != "True":
+        what = wrong[0]
         desired = replace(desired, invalid=DesiredCondition("True", what.reason, what.message))
     obstacle = context.observed.obstacle
     if obstacle and desired.pods_ready.status != "True":

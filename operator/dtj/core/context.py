@@ -16,6 +16,7 @@ from dtj.core.gang.discovery import choose, served
 from dtj.core.gang.group import size
 from dtj.core.gang.schedulers import disrupted_at
 from dtj.core.kueue.partial_admission import as_admitted
+from dtj.core.kueue.workloads import inactive_queue
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
@@ -254,19 +255,26 @@ class JobContext:
         """The gang scheduler of the job, or why there is none that it could use.
 
         None if the job needs none, or if the schedulers of the cluster are not known yet. A run keeps the scheduler
-        that it began with.
+        that it began with, and so does a job whose manifest cannot be read.
         """
-        found, scheduling = self.observed.gangs, self.spec.run_policy.scheduling
+        found, spec, status = self.observed.gangs, self.job.spec, self.job.status
         if found is None:
             return None
-        if self.job.status.start_time is not None:
-            return served(self.job.status.gang, found)
+        if spec is None or status.start_time is not None:
+            return served(status.gang, found)
+        scheduling = spec.run_policy.scheduling
         return choose(scheduling, found) if scheduling is not None else None
 
     @property
     def gang(self) -> GangApi | None:
         """The gang scheduler of the job, if there is one."""
         return self.gang_choice if isinstance(self.gang_choice, GangApi) else None
+
+    @cached_property
+    def inactive_queue(self) -> str:
+        """The ClusterQueue of Kueue that admits no job, and whose name says why; empty if the job waits for something
+        else, or not at all."""
+        return inactive_queue(self.gang_object) if self.gang_object is not None else ""
 
     @property
     def gang_object(self) -> GangObject | None:

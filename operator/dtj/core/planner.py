@@ -136,10 +136,12 @@ def _unfinished(context: JobContext) -> Decision:
 
 
 def _unreadable(context: JobContext) -> Plan:
-    """A manifest that this operator cannot read, such as one of a newer version."""
+    """A manifest that this operator cannot read, such as one of a newer version. Kueue gets its quota back."""
     if context.job.status.terminal:
-        return (*cleanup.stop_pods(context, cleanup.to_stop(context)), *service.after_the_end(context))
-    return admission_check.report_invalid(context, context.problems).actions
+        decision = Decision.of(*cleanup.stop_pods(context, cleanup.to_stop(context)), *service.after_the_end(context))
+    else:
+        decision = queue.take_back(context) or admission_check.keep_out(context, context.problems)
+    return (*decision.actions, *reporting.alongside(context, decision), *gang.find_unreadable(context))
 
 
 def _first(policies: Iterable[Policy], context: JobContext) -> Decision | None:

@@ -88,11 +88,27 @@ def replica_statuses(
 
 
 def of_a_new_attempt(
-    spec: JobSpec, recorded: dict[str, ReplicaStatus], stopping: Collection[Pod] = ()
+    spec: JobSpec | None, recorded: dict[str, ReplicaStatus], stopping: Collection[Pod] = ()
 ) -> dict[str, ReplicaStatus]:
-    """Counts by role before any pod of the next attempt exists: nobody has completed, or was replaced alone."""
-    none: frozenset[Replica] = frozenset()
-    return all_together(replica_statuses(spec, (), done=none, starting=none, recorded=recorded, stopping=stopping))
+    """Counts by role before any pod of the next attempt exists: nobody has completed, or was replaced alone.
+
+    A job whose manifest cannot be read still wants as many pods as it did. ``stopping`` are as in
+    :func:`replica_statuses`.
+    """
+    if spec is None:
+        desired = {role: before.desired for role, before in recorded.items()}
+    else:
+        desired = {str(role): spec.replicas(role) for role in spec.roles()}
+    return {
+        role: ReplicaStatus(
+            desired=count,
+            terminating=sum(pod.role == role for pod in stopping),
+            memory_increases=before.memory_increases,
+            restarts=before.restarts,
+        )
+        for role, count in desired.items()
+        for before in (recorded.get(role, ReplicaStatus()),)
+    }
 
 
 def all_together(counts: dict[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
@@ -105,10 +121,9 @@ def is_ready(pod: Pod) -> bool:
     return pod.ready and not pod.main_container_ended and not pod.terminating
 
 
-def ready_text(spec: JobSpec, counts: dict[str, ReplicaStatus]) -> str:
+def ready_text(counts: dict[str, ReplicaStatus]) -> str:
     """``3/4``: pods that are ready, of all that the job wants."""
-    ready = sum(role.ready for role in counts.values())
-    return f"{ready}/{sum(spec.replicas(role) for role in spec.roles())}"
+    return f"{sum(role.ready for role in counts.values())}/{sum(role.desired for role in counts.values())}"
 
 
 def without_unreported_progress(status: JobStatus) -> JobStatus:

@@ -46,7 +46,7 @@ def counted(context: JobContext, *, starting: frozenset[Replica] = frozenset()) 
     return before.model_copy(
         update={
             "replica_statuses": counts,
-            "ready": ready_text(context.spec, counts),
+            "ready": ready_text(counts),
             "selector": worker_selector(context.job),
             "progress": progress(context),
             "export": exported(context),

@@ -325,7 +325,7 @@ class Executor:
             words = await self._gangs.why_inactive(action.api, action.name)
         except (Forbidden, NotFound):
             words = ""
-        self._state.cluster_queues[action.name] = ClusterQueue(words, self._now())
+        self._state.learn_cluster_queue(action.name, ClusterQueue(words, self._now()))
         raise Replan
 
     async def _patched(self, resource: Resource, job: Job, name: str, patch: JsonObject) -> bool:

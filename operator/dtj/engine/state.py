@@ -7,10 +7,11 @@ job's status.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dtj.api.job import Job
+from dtj.core.kueue.queue import READ_TTL
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.messages import cut
 from dtj.core.observed import (
@@ -224,6 +225,12 @@ class ClusterState:
         }
         found: Pod | Child | GangObject | None = stores.get(resource, self.gangs).get(key)
         return found
+
+    def learn_cluster_queue(self, name: str, found: ClusterQueue) -> None:
+        """What a ClusterQueue says, for all jobs. What no job has asked again is forgotten: those that wait do it."""
+        oldest = found.at - timedelta(seconds=2 * READ_TTL)
+        fresh = {other: one for other, one in self.cluster_queues.items() if one.at > oldest}
+        self.cluster_queues = {**fresh, name: found}
 
     def rest(self, record: JobRecord) -> None:
         """Nothing is left to do for this finished job: cache nothing of it, unless there is news by now."""

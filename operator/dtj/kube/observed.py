@@ -152,7 +152,8 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
         index=_number(metadata.label(form.index_label), default=-1),
         attempt=_number(metadata.label(Label.ATTEMPT), default=1),
         phase=phase,
-        ready=record.ready,
+        # To Kubeflow's operator a pod that runs is ready. A kubelet says of each that runs whether it is.
+        ready=record.ready or (form.foreign and phase is Phase.RUNNING and not record.tells_ready),
         terminating=metadata.deletion_timestamp is not None,
         deletion_requested_at=_deletion_requested_at(record, ended_at=end.finished_at if end else None),
         deletion_due=parse_time(metadata.deletion_timestamp),

@@ -183,6 +183,11 @@ class PodRecord(_Partial):
         """Whether the condition Ready is True."""
         return self.has_condition("Ready")
 
+    @property
+    def tells_ready(self) -> bool:
+        """Whether there is a condition Ready, whatever it says."""
+        return any(c.type == "Ready" for c in self.status.conditions or ())
+
     def has_condition(self, kind: str) -> bool:
         """Whether the condition of this type is True."""
         return any(c.type == kind and c.status == "True" for c in self.status.conditions or ())

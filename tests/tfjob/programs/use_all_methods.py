@@ -47,9 +47,7 @@ def tfjob(name: str, restarts: str = "Never", **roles: int) -> KubeflowOrgV1TFJo
         api_version=constants.API_VERSION,
         kind=constants.TFJOB_KIND,
         metadata=V1ObjectMeta(name=name, namespace=NAMESPACE),
-        spec=KubeflowOrgV1TFJobSpec(
-            run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="None"), tf_replica_specs=specs
-        ),
+        spec=KubeflowOrgV1TFJobSpec(run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="None"), tf_replica_specs=specs),
     )
 
 

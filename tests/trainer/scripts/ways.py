@@ -115,6 +115,7 @@ MADE = {
     "callbacks": callbacks,
     "loop model": sequential,
     "loop optimizer": lambda: optimizers.Adam(0.01),
+    "loop accumulation": lambda: optimizers.Adam(0.01, clipnorm=0.1, gradient_accumulation_steps=3),
     "loop loss": lambda: losses.BinaryCrossentropy(reduction=None),
     "loop metric": lambda: metrics.Mean(name="mean"),
 }
@@ -184,9 +185,8 @@ def fitted(cell):
 
 def looped(cell):
     """A loop of the script's own."""
-    model, optimizer, loss_of, metric = (
-        made(f"loop {part}", cell) for part in ("model", "optimizer", "loss", "metric")
-    )
+    kind = "accumulation" if cell.startswith("loop accumulation") else "optimizer"
+    model, optimizer, loss_of, metric = (made(f"loop {part}", cell) for part in ("model", kind, "loss", "metric"))
     data = batched(inputs, labels)
     data = strategy.experimental_distribute_dataset(data) if strategy else data
 
@@ -243,7 +243,8 @@ def called(how):
     options = {name: json.loads(value.lower()) for name, value in (how.split("="),)} if how in compiling else {}
     with scope():
         model = sequential()
-        model.compile("adam", "binary_crossentropy", metrics=["mae", "AUC"], weighted_metrics=["accuracy"], **options)
+        adam = optimizers.Adam(**{how: 3}) if how == "gradient_accumulation_steps" else "adam"
+        model.compile(adam, "binary_crossentropy", metrics=["mae", "AUC"], weighted_metrics=["accuracy"], **options)
     data, history = batched(inputs, labels), []
     plain = {"shuffle": False, "batch_size": 16}
     classes = {"class_weight": {0: 1.0, 1: 2.5}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import io
 import json
 import logging
 import re
@@ -14,12 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from builders import job
 from dtj.app import main as command
 from dtj.app import settings as settings_module
 from dtj.app.settings import OperatorSettings, SettingsError
 from dtj.app.watch import QuietRetries, connection_info, make_settings
-from dtj.engine.logs import JsonFormatter, LogFormat, TextFormatter, about
+from dtj.engine.logs import LogFormat
 from dtj.kube.config import ConnectionSource
 
 
@@ -96,78 +94,10 @@ def test_without_namespaces_all_are_watched() -> None:
     assert OperatorSettings(namespaces=("a", "b")).watched_namespaces == ("a", "b")
 
 
-def test_own_accelerator_profiles_join_and_replace_the_shipped_ones(tmp_path: Path) -> None:
-    file = tmp_path / "profiles.yaml"
-    file.write_text("- {name: nvidia, resource: example.com/gpu}\n- {name: fpga, resource: example.com/fpga}\n")
-    profiles = OperatorSettings(accelerator_profiles=file).profiles()
-    assert profiles["nvidia"].resource == "example.com/gpu"
-    assert profiles["fpga"].resource == "example.com/fpga"
-    assert "tpu-v5e" in profiles
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("nvidia", "valid list"),
-        ("- {name: fpga}", r"profiles\[0\].resource: Field required"),
-        ("- {name: fpga, resource: x, color: red}", r"profiles\[0\].color"),
-        ("- [", "not YAML"),
-    ],
-)
-def test_a_file_of_profiles_that_cannot_be_used_says_where(tmp_path: Path, content: str, complaint: str) -> None:
-    file = tmp_path / "profiles.yaml"
-    file.write_text(content)
-    with pytest.raises(SettingsError, match=complaint) as caught:
-        OperatorSettings(accelerator_profiles=file).profiles()
-    assert str(file) in str(caught.value)
-
-
-# -- log lines --------------------------------------------------------------------------------------------------
-
-
-def log_record(message: str = "created 4 pods", *, name: str = "dtj.engine", **fields: object) -> logging.LogRecord:
-    level = logging.ERROR if "failed" in message else logging.INFO
-    record = logging.LogRecord(name, level, __file__, 1, message, (), None)
-    if fields:
-        record.__dict__.update(about(job(), **fields))
-    return record
-
-
-def test_a_line_for_machines_is_one_json_object_with_the_job_as_fields() -> None:
-    line = json.loads(JsonFormatter().format(log_record(action="create", reason="Missing")))
-    assert line.pop("time").endswith("+00:00")
-    assert line == {
-        "level": "info",
-        "logger": "dtj.engine",
-        "message": "created 4 pods",
-        "job": "default/digits",
-        "uid": job().uid,
-        "attempt": 1,
-        "action": "create",
-        "reason": "Missing",
-    }
-
-
-def test_a_line_for_people_begins_with_the_time_and_the_job() -> None:
-    line = TextFormatter().format(log_record(action="create", reason="Missing"))
-    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO    default/digits: created 4 pods \(Missing\)", line)
-
-
-def test_a_line_about_no_job_names_none() -> None:
-    assert "job" not in json.loads(JsonFormatter().format(log_record("hello")))
-    assert TextFormatter().format(log_record("hello")).endswith("INFO    hello")
-
-
-def test_automatic_format_is_json_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dtj.engine import logs
-
-    stream = io.StringIO()
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [])
-    monkeypatch.setattr(root, "level", root.level)
-    logs.configure(LogFormat.AUTO, stream=stream)
-    logging.getLogger("dtj").info("hello")
-    assert json.loads(stream.getvalue())["message"] == "hello"
+def test_a_file_of_profiles_that_cannot_be_used_is_a_setting_that_cannot(tmp_path: Path) -> None:
+    assert "tpu-v5e" in OperatorSettings().profiles()
+    with pytest.raises(SettingsError, match="none: No such file"):
+        OperatorSettings(accelerator_profiles=tmp_path / "none").profiles()
 
 
 # -- kopf -------------------------------------------------------------------------------------------------------
@@ -195,7 +125,9 @@ def test_kopf_never_gives_up_never_writes_and_looks_around_only_in_a_whole_clust
     ],
 )
 def test_kopf_complains_of_an_outage_once(name: str, message: str, passes: bool) -> None:
-    record = log_record(message, name=name)
+    record = logging.LogRecord(
+        name, logging.ERROR if "failed" in message else logging.INFO, __file__, 1, message, (), None
+    )
     assert QuietRetries().filter(record) is passes
     assert record.levelno < logging.ERROR, "that an attempt failed which will be made again is no error"
 

@@ -19,42 +19,30 @@ TAKE_OVER_SECONDS = 15.0
 """The promise; what the times of the leases add up to is below it."""
 
 
+@pytest.mark.parametrize(
+    ("number", "shards", "pause", "shares"),
+    [
+        (1, 3, 30.0, [3]),
+        (2, 3, 30.0, [1, 2]),
+        (3, 3, 30.0, [1, 1, 1]),
+        (5, 3, 30.0, [1, 1, 1]),
+        (3, 6, 0.0, [2, 2, 2]),
+        (3, 7, 0.0, [2, 2, 3]),
+    ],
+)
 @virtual_time
-async def test_one_operator_takes_all_shards() -> None:
-    operators = SharingOperators(FakeGateway())
-    operators.start("a")
-    await asyncio.sleep(20.0)
-    assert operators.share() == {"a": 3}
-    await operators.end()
-
-
-@pytest.mark.parametrize(("number", "shares"), [(2, [1, 2]), (3, [1, 1, 1]), (5, [1, 1, 1])])
-@virtual_time
-async def test_operators_that_start_one_after_another_share_the_shards(number: int, shares: list[int]) -> None:
-    operators = SharingOperators(FakeGateway())
+async def test_operators_share_the_shards_evenly_and_come_to_rest(
+    number: int, shards: int, pause: float, shares: list[int]
+) -> None:
+    operators = SharingOperators(FakeGateway(), shards)
     for name in "abcde"[:number]:
         operators.start(name)
-        await asyncio.sleep(30.0)
+        await asyncio.sleep(pause)
+    await asyncio.sleep(300.0)
     assert sorted(operators.share().values()) == shares
     before = list(operators.taken)
-    await asyncio.sleep(3600.0)
+    await asyncio.sleep(600.0)
     assert operators.taken == before, "what is shared stays as it is"
-    await operators.end()
-
-
-@pytest.mark.parametrize("shards", [6, 7])
-@virtual_time
-async def test_many_shards_are_shared_evenly_and_come_to_rest(shards: int) -> None:
-    operators = SharingOperators(FakeGateway(), shards)
-    operators.start("a")
-    await asyncio.sleep(60.0)
-    operators.start("b")
-    operators.start("c")
-    await asyncio.sleep(300.0)
-    assert sorted(operators.share().values()) == sorted([shards // 3, shards // 3, shards - 2 * (shards // 3)])
-    before = list(operators.taken)
-    await asyncio.sleep(3600.0)
-    assert operators.taken == before
     await operators.end()
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from builders import manifest
 from dtj.cli.main import cli, main
+from support.commands import Done, Dtj
 from support.kubeconfigs import kubeconfig
 from support.local_runs import write
 
@@ -53,112 +54,78 @@ def without_crd(tmp_path: Path) -> Iterator[Path]:
     server.server_close()
 
 
-def run(*arguments: object) -> object:
-    return cli.main([str(argument) for argument in arguments], prog_name="dtj", standalone_mode=False)
-
-
-def errors(capsys: pytest.CaptureFixture[str]) -> str:
-    output = capsys.readouterr()
-    assert output.out == ""
-    return output.err
-
-
 def words_of(command: str, folder: Path) -> list[str]:
     """The words of a command, with a file of two jobs for FILE."""
     return [str(write(folder, manifest("a"), manifest("b"))) if word == "FILE" else word for word in command.split()]
 
 
 @pytest.mark.parametrize("command", [*ANY, *WITH_FILE])
-def test_a_cluster_that_does_not_answer_is_one_line(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*words_of(command, tmp_path), "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 4
-    printed = errors(capsys)
-    assert printed.startswith(f"the cluster does not answer: {NOBODY}: ")
-    assert printed.count("\n") == 1
+def test_a_cluster_that_does_not_answer_is_one_line(dtj: Dtj, command: str, tmp_path: Path) -> None:
+    done = dtj(*words_of(command, tmp_path), "--kubeconfig", kubeconfig(tmp_path, NOBODY))
+    assert (done.code, done.out, done.err.count("\n")) == (4, "", 1)
+    assert done.err.startswith(f"the cluster does not answer: {NOBODY}: ")
 
 
 @pytest.mark.parametrize("command", [*ANY, *WITH_FILE])
 def test_a_cluster_without_the_crd_is_reported_with_what_to_install(
-    command: str, without_crd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dtj: Dtj, command: str, without_crd: Path, tmp_path: Path
 ) -> None:
-    assert run(*words_of(command, tmp_path), "--kubeconfig", without_crd) == 4
-    assert errors(capsys) == (
-        "404 page not found: is the CRD installed? (kubectl get crd; helm install dtj charts/dtj)\n"
-    )
+    words = "404 page not found: is the CRD installed? (kubectl get crd; helm install dtj charts/dtj)\n"
+    assert dtj(*words_of(command, tmp_path), "--kubeconfig", without_crd) == Done(4, "", words)
 
 
-def test_the_options_of_a_cluster_are_for_the_check_on_one(tmp_path: Path) -> None:
-    with pytest.raises(click.UsageError, match="--namespace, --context and --kubeconfig need --server"):
-        run("validate", write(tmp_path, manifest("a")), "--namespace", "a")
-
-
-@pytest.mark.parametrize("command", ["submit", "run --cluster"])
-def test_nothing_is_asked_of_the_cluster_when_any_document_is_bad(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write(tmp_path, manifest("a"), manifest("b", port=0))
-    assert run(*command.split(), file, "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 2
-    assert errors(capsys).startswith(f"{file}: document 2 (b): spec.port: ")
-
-
-def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("list", "--kubeconfig", tmp_path / "none") == 2
-    assert errors(capsys) == (f"kubeconfig {tmp_path}/none does not exist: give one with --kubeconfig or $KUBECONFIG\n")
+def test_a_kubeconfig_that_is_not_there_is_one_line(dtj: Dtj, tmp_path: Path) -> None:
+    complaint = dtj("list", "--kubeconfig", tmp_path / "none").complaint
+    assert complaint == f"kubeconfig {tmp_path}/none does not exist: give one with --kubeconfig or $KUBECONFIG\n"
 
 
 def test_without_a_cluster_the_runs_on_this_machine_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dtj-runs" / "digits" / "latest").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBECONFIG", "none")
-    assert run("status", "digits") == 2
-    assert errors(capsys) == (
+    assert dtj("status", "digits").complaint == (
         "kubeconfig none does not exist: give one with --kubeconfig or $KUBECONFIG; for a run on this machine, use dtj "
         "report --run digits or dtj logs --run digits\n"
     )
-    assert run("status", "digits", "--kubeconfig", "other") == 2
-    assert "--run" not in errors(capsys), "whoever names a cluster means it"
+    complaint = dtj("status", "digits", "--kubeconfig", "other").complaint
+    assert "--run" not in complaint, "whoever names a cluster means it"
 
 
-def test_an_unknown_condition_is_refused_before_anything_is_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("wait", "digits", "--for", "done", "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 2
-    assert errors(capsys).startswith('"done" is not a condition of a job: wait for one of complete, ')
+def test_an_unknown_condition_is_refused_before_anything_is_asked(dtj: Dtj, tmp_path: Path) -> None:
+    done = dtj("wait", "digits", "--for", "done", "--kubeconfig", kubeconfig(tmp_path, NOBODY))
+    assert done.complaint.startswith('"done" is not a condition of a job: wait for one of complete, ')
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["scale", "digits", "--replicas", "0"], '"0" is not a whole number of at least 1'),
-        (["delete"], "Missing argument 'NAME...'"),
-        (["delete", "pod/digits"], '"pod/digits" is of another kind: write NAME or dtj/NAME'),
         (["delete", "digits", "--timeout", "5s"], "--timeout limits --wait: give both"),
         (["status", "digits", "-o", "json"], "--output is gone: use kubectl get dtj NAME -o json, or dtj report NAME"),
         (["list", "--watch"], "--watch is gone: use kubectl get dtj --watch"),
         (["list", "-o", "json"], "-o json: -o wide is all there is here: use kubectl get dtj -o json"),
         (["run", "x.yaml", "-n", "team"], "--namespace needs --cluster"),
         (["run", "x.yaml", "--cluster", "--resume"], "--resume is for runs on this machine"),
+        (["validate", "x.yaml", "-n", "a"], "--namespace, --context and --kubeconfig need --server"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_name(tmp_path: Path, arguments: list[str], words: str) -> None:
-    where = [] if arguments[0] == "run" else ["--kubeconfig", kubeconfig(tmp_path, NOBODY)]
+def test_what_makes_no_sense_is_refused_by_its_name(dtj: Dtj, tmp_path: Path, arguments: list[str], words: str) -> None:
+    where = [] if arguments[0] in ("run", "validate") else ["--kubeconfig", kubeconfig(tmp_path, NOBODY)]
     with pytest.raises(click.UsageError) as refused:
-        run(*arguments, *where)
+        dtj(*arguments, *where)
     assert words in refused.value.format_message()
 
 
 @pytest.mark.parametrize("command", ANY)
 @pytest.mark.parametrize("fields", [{"clusters": [{"name": "c", "cluster": {"server": 1}}]}, {"contexts": None}])
 def test_a_kubeconfig_that_cannot_be_used_is_bad_input_in_one_line(
-    command: str, fields: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dtj: Dtj, command: str, fields: dict[str, object], tmp_path: Path
 ) -> None:
     file = kubeconfig(tmp_path, NOBODY)
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **fields}))
-    assert run(*command.split(), "--kubeconfig", file) == 2
-    assert errors(capsys).count("\n") == 1
+    assert dtj(*command.split(), "--kubeconfig", file).complaint
 
 
 def test_an_error_of_dtj_itself_does_not_say_that_the_job_failed(
@@ -171,4 +138,4 @@ def test_an_error_of_dtj_itself_does_not_say_that_the_job_failed(
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 70
-    assert "LookupError: nobody expected this" in errors(capsys)
+    assert "LookupError: nobody expected this" in capsys.readouterr().err

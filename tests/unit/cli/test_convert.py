@@ -12,14 +12,8 @@ import yaml
 
 from dtj.cli.convert.tfjob import convert
 from dtj.cli.convert.tfjob_pods import NotConvertible
-from dtj.cli.main import cli
+from support.commands import Dtj
 from support.tfjobs import SHAPES
-
-Caught = pytest.CaptureFixture[str]
-
-
-def run(*arguments: object) -> object:
-    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
 
 
 def file_of(folder: Path, text: str) -> Path:
@@ -40,17 +34,16 @@ GANG = "a gang in a queue of Volcano"
 class Converted:
     """What became of a TFJob: the one job, its comment, and what was reported."""
 
-    def __init__(self, folder: Path, caught: Caught, text: str, *options: str) -> None:
-        assert run("convert", file_of(folder, text), *options) == 0
-        output = caught.readouterr()
-        self.text, self.printed = output.out, output.err
-        self.body: dict[str, Any] = yaml.safe_load(output.out)
+    def __init__(self, folder: Path, dtj: Dtj, text: str, *options: str) -> None:
+        done = dtj("convert", file_of(folder, text), *options)
+        assert done.code == 0
+        self.text, self.printed = done.out, done.err
+        self.body: dict[str, Any] = yaml.safe_load(done.out)
         self.spec = self.body["spec"]
         self.main = self.spec["template"]["spec"]["containers"][-1]
         result = folder / "job.yaml"
-        result.write_text(output.out)
-        assert run("validate", result) == 0, caught.readouterr().err
-        caught.readouterr()
+        result.write_text(done.out)
+        assert dtj("validate", result).err == ""
 
 
 STRATEGIES = {
@@ -69,13 +62,9 @@ STRATEGIES = {
 }
 
 
-def test_every_shape_has_a_strategy_here() -> None:
-    assert set(STRATEGIES) == set(SHAPES)
-
-
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_becomes_a_valid_job_of_the_strategy_that_fits(tmp_path: Path, capsys: Caught, shape: str) -> None:
-    made = Converted(tmp_path, capsys, SHAPES[shape])
+def test_every_shape_becomes_a_valid_job_of_the_strategy_that_fits(tmp_path: Path, dtj: Dtj, shape: str) -> None:
+    made = Converted(tmp_path, dtj, SHAPES[shape])
     assert made.spec["strategy"] == STRATEGIES[shape]
     assert made.body["kind"] == "DistributedTrainingJob"
     assert "tensorflow" not in [c["name"] for c in made.spec["template"]["spec"]["containers"]]
@@ -83,17 +72,17 @@ def test_every_shape_becomes_a_valid_job_of_the_strategy_that_fits(tmp_path: Pat
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_to_be_checked_stands_above_the_job_and_is_reported_line_by_line(
-    tmp_path: Path, capsys: Caught, shape: str
+    tmp_path: Path, dtj: Dtj, shape: str
 ) -> None:
-    made = Converted(tmp_path, capsys, SHAPES[shape])
+    made = Converted(tmp_path, dtj, SHAPES[shape])
     comments = [line.removeprefix("# - ") for line in made.text.splitlines() if line.startswith("# - ")]
     assert comments
     assert made.text.startswith("# From a TFJob of kubeflow.org/")
     assert all(line.endswith(f": {words}") for line, words in zip(made.printed.splitlines(), comments, strict=True))
 
 
-def test_a_claim_a_command_and_a_namespace_come_along(tmp_path: Path, capsys: Caught) -> None:
-    made = Converted(tmp_path, capsys, SHAPES["one worker with a claim"])
+def test_a_claim_a_command_and_a_namespace_come_along(tmp_path: Path, dtj: Dtj) -> None:
+    made = Converted(tmp_path, dtj, SHAPES["one worker with a claim"])
     assert made.body["metadata"] == {"name": "summaries", "namespace": "kubeflow"}
     assert made.main["command"] == ["python", "/var/mnist.py", "--log_dir=/train/logs"]
     assert made.spec["template"]["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "events"}
@@ -101,10 +90,10 @@ def test_a_claim_a_command_and_a_namespace_come_along(tmp_path: Path, capsys: Ca
     assert made.spec["replicaSpecs"] == {"worker": {"replicas": 1, "restartPolicy": "Never"}}
 
 
-def test_equal_templates_become_the_shared_one_and_small_differences_stay_small(tmp_path: Path, capsys: Caught) -> None:
-    same = Converted(tmp_path, capsys, SHAPES["servers and workers"])
+def test_equal_templates_become_the_shared_one_and_small_differences_stay_small(tmp_path: Path, dtj: Dtj) -> None:
+    same = Converted(tmp_path, dtj, SHAPES["servers and workers"])
     assert all("template" not in role for role in same.spec["replicaSpecs"].values())
-    uneven = Converted(tmp_path, capsys, SHAPES["servers that differ from the workers by a little"])
+    uneven = Converted(tmp_path, dtj, SHAPES["servers that differ from the workers by a little"])
     assert uneven.main["args"] == ["--worker"]
     assert uneven.spec["replicaSpecs"] == {
         "chief": {"replicas": 1, "args": ["--chief"], "resources": {}},
@@ -113,14 +102,14 @@ def test_equal_templates_become_the_shared_one_and_small_differences_stay_small(
     }
 
 
-def test_a_role_that_differs_otherwise_keeps_its_own_template(tmp_path: Path, capsys: Caught) -> None:
+def test_a_role_that_differs_otherwise_keeps_its_own_template(tmp_path: Path, dtj: Dtj) -> None:
     text = SHAPES["servers that differ from the workers by a little"].replace("example/u:1", "example/v:1", 1)
-    made = Converted(tmp_path, capsys, text)
+    made = Converted(tmp_path, dtj, text)
     assert made.spec["replicaSpecs"]["chief"]["template"]["spec"]["containers"][0]["image"] == "example/v:1"
 
 
-def test_the_run_policy_next_to_the_roles_is_taken_too(tmp_path: Path, capsys: Caught) -> None:
-    made = Converted(tmp_path, capsys, SHAPES["a master, and the run policy beside the roles"])
+def test_the_run_policy_next_to_the_roles_is_taken_too(tmp_path: Path, dtj: Dtj) -> None:
+    made = Converted(tmp_path, dtj, SHAPES["a master, and the run policy beside the roles"])
     assert made.spec["runPolicy"] == {
         "backoffLimit": 5,
         "activeDeadlineSeconds": 7200,
@@ -131,8 +120,8 @@ def test_the_run_policy_next_to_the_roles_is_taken_too(tmp_path: Path, capsys: C
     assert made.body["metadata"]["name"] == "tfjob"
 
 
-def test_a_scheduling_policy_becomes_a_gang_of_volcano(tmp_path: Path, capsys: Caught) -> None:
-    made = Converted(tmp_path, capsys, SHAPES["a gang in a queue of Volcano"])
+def test_a_scheduling_policy_becomes_a_gang_of_volcano(tmp_path: Path, dtj: Dtj) -> None:
+    made = Converted(tmp_path, dtj, SHAPES["a gang in a queue of Volcano"])
     assert made.spec["runPolicy"] == {
         "backoffLimit": 2,
         "successPolicy": "AllWorkers",
@@ -148,25 +137,23 @@ def test_a_scheduling_policy_becomes_a_gang_of_volcano(tmp_path: Path, capsys: C
     assert "restartPolicy: Always became OnFailure" in made.printed
 
 
-def test_a_job_of_kueue_stays_in_its_queue_and_nothing_of_the_server_stays(tmp_path: Path, capsys: Caught) -> None:
-    made = Converted(tmp_path, capsys, SHAPES["a job of Kueue as a cluster shows it"])
+def test_a_job_of_kueue_stays_in_its_queue_and_nothing_of_the_server_stays(tmp_path: Path, dtj: Dtj) -> None:
+    made = Converted(tmp_path, dtj, SHAPES["a job of Kueue as a cluster shows it"])
     assert made.body["metadata"] == {"name": "queued", "namespace": "team", "labels": {"team": "vision"}}
     assert made.spec["runPolicy"] == {"scheduling": {"gang": "Kueue", "queue": "team-queue"}}
     assert "runPolicy.suspend: was set by Kueue" in made.printed
     assert "status" not in made.body
 
 
-def test_another_controllers_job_stays_another_controllers(tmp_path: Path, capsys: Caught) -> None:
+def test_another_controllers_job_stays_another_controllers(tmp_path: Path, dtj: Dtj) -> None:
     text = SHAPES["a job of Kueue as a cluster shows it"].replace("kubeflow.org/training-operator", "example.com/them")
-    made = Converted(tmp_path, capsys, text)
+    made = Converted(tmp_path, dtj, text)
     assert made.spec["managedBy"] == "example.com/them"
     assert "the operator leaves this job to example.com/them" in made.printed
 
 
-def test_variables_of_the_operator_ports_and_names_of_the_container_are_taken_care_of(
-    tmp_path: Path, capsys: Caught
-) -> None:
-    made = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"])
+def test_variables_of_the_operator_ports_and_names_of_the_container_are_taken_care_of(tmp_path: Path, dtj: Dtj) -> None:
+    made = Converted(tmp_path, dtj, SHAPES["dynamic workers beside a sidecar"])
     pod = made.spec["template"]["spec"]
     assert made.spec["port"] == 3333
     assert made.main["ports"] == [{"name": "board", "containerPort": 6006}]
@@ -178,8 +165,8 @@ def test_variables_of_the_operator_ports_and_names_of_the_container_are_taken_ca
     assert "variable DTJ_X of container fetch left out" in made.printed
 
 
-def test_a_restart_policy_in_the_template_counts_for_nothing_as_in_a_tfjob(tmp_path: Path, capsys: Caught) -> None:
-    made = Converted(tmp_path, capsys, SHAPES["a chief alone, its restart policy in the template"])
+def test_a_restart_policy_in_the_template_counts_for_nothing_as_in_a_tfjob(tmp_path: Path, dtj: Dtj) -> None:
+    made = Converted(tmp_path, dtj, SHAPES["a chief alone, its restart policy in the template"])
     assert made.spec["replicaSpecs"]["chief"] == {"replicas": 1, "restartPolicy": "Never"}
     assert "template.spec.restartPolicy: left out" in made.printed
     assert "not set, which means Never in a TFJob" in made.printed
@@ -229,45 +216,42 @@ NOTES = {
 
 
 @pytest.mark.parametrize("what", NOTES)
-def test_what_becomes_otherwise_or_behaves_otherwise_is_named(tmp_path: Path, capsys: Caught, what: str) -> None:
+def test_what_becomes_otherwise_or_behaves_otherwise_is_named(tmp_path: Path, dtj: Dtj, what: str) -> None:
     shape, old, new, note = NOTES[what]
-    made = Converted(tmp_path, capsys, changed(SHAPES[shape], old, new) if old else SHAPES[shape])
+    made = Converted(tmp_path, dtj, changed(SHAPES[shape], old, new) if old else SHAPES[shape])
     assert note in made.printed
     assert "restartPolicy" not in made.main
     assert made.spec.get("port") == (3333 if shape == DYNAMIC and not new else None)
     assert shape != GANG or "minAvailable" not in made.spec["runPolicy"]["scheduling"]
 
 
-def test_what_does_not_change_is_not_named(tmp_path: Path, capsys: Caught) -> None:
-    printed = Converted(tmp_path, capsys, SHAPES["servers and workers"].replace("Never", "OnFailure")).printed
+def test_what_does_not_change_is_not_named(tmp_path: Path, dtj: Dtj) -> None:
+    printed = Converted(tmp_path, dtj, SHAPES["servers and workers"].replace("Never", "OnFailure")).printed
     assert not any(words in printed for words in ("Never:", "TF_CONFIG is set", "GPUs"))
-    claimed = Converted(tmp_path, capsys, SHAPES["one worker with a claim"]).printed
+    claimed = Converted(tmp_path, dtj, SHAPES["one worker with a claim"]).printed
     assert "cleanPodPolicy" not in claimed
 
 
-def test_the_strategy_can_be_set(tmp_path: Path, capsys: Caught) -> None:
-    made = Converted(tmp_path, capsys, SHAPES["one worker with several GPUs"], "--strategy", "CentralStorage")
+def test_the_strategy_can_be_set(tmp_path: Path, dtj: Dtj) -> None:
+    made = Converted(tmp_path, dtj, SHAPES["one worker with several GPUs"], "--strategy", "CentralStorage")
     assert made.spec["strategy"] == "CentralStorage"
     assert "was chosen" not in made.printed
 
 
-def test_what_does_not_fit_the_wanted_strategy_is_reported_first_and_is_no_failure(
-    tmp_path: Path, capsys: Caught
-) -> None:
-    file = file_of(tmp_path, SHAPES["servers and workers"])
-    assert run("convert", file, "--strategy", "OneDevice") == 0
-    first = capsys.readouterr().err.splitlines()[0]
+def test_what_does_not_fit_the_wanted_strategy_is_reported_first_and_is_no_failure(tmp_path: Path, dtj: Dtj) -> None:
+    done = dtj("convert", file_of(tmp_path, SHAPES["servers and workers"]), "--strategy", "OneDevice")
+    first, *_ = done.err.splitlines()
+    assert done.code == 0
     assert "spec.replicaSpecs: strategies OneDevice, Mirrored" in first
     assert first.endswith("(dtj validate rejects this)")
 
 
-def test_other_objects_of_a_file_are_printed_as_they_are(tmp_path: Path, capsys: Caught) -> None:
+def test_other_objects_of_a_file_are_printed_as_they_are(tmp_path: Path, dtj: Dtj) -> None:
     claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: events}\n---"
-    assert run("convert", file_of(tmp_path, claim + SHAPES["one worker with a claim"])) == 0
-    output = capsys.readouterr()
-    kinds = [body["kind"] for body in yaml.safe_load_all(output.out)]
-    assert kinds == ["PersistentVolumeClaim", "DistributedTrainingJob"]
-    assert "PersistentVolumeClaim: printed unchanged" in output.err
+    done = dtj("convert", file_of(tmp_path, claim + SHAPES["one worker with a claim"]))
+    kinds = [body["kind"] for body in yaml.safe_load_all(done.out)]
+    assert (done.code, kinds) == (0, ["PersistentVolumeClaim", "DistributedTrainingJob"])
+    assert "PersistentVolumeClaim: printed unchanged" in done.err
 
 
 SIMPLE = SHAPES["workers alone"]
@@ -321,12 +305,8 @@ SIMPLE = SHAPES["workers alone"]
         ),
     ],
 )
-def test_what_is_no_tfjob_is_one_line_and_code_2(tmp_path: Path, capsys: Caught, text: str, complaint: str) -> None:
-    assert run("convert", file_of(tmp_path, text)) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert complaint in output.err
-    assert output.err.count("\n") == 1
+def test_what_is_no_tfjob_is_one_line_and_code_2(tmp_path: Path, dtj: Dtj, text: str, complaint: str) -> None:
+    assert complaint in dtj("convert", file_of(tmp_path, text)).complaint
 
 
 # -- whatever is in the file ---------------------------------------------------------------------------------

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import io
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
 
 from builders import NOW
 from dtj import __version__
@@ -23,6 +21,7 @@ from dtj.client.overview import Part
 from dtj.core.gang.discovery import APIS
 from dtj.kube.gateway import PODS, SERVICES
 from support.installations import installation, node, operator
+from support.screens import seen
 
 CHART = Path(__file__).resolve().parents[3] / "charts" / "dtj" / "Chart.yaml"
 
@@ -196,24 +195,16 @@ def test_what_admission_says_against_a_job_fails() -> None:
 
 @pytest.mark.parametrize("width", [50, 80])
 def test_the_report_fits_the_terminal_and_counts(width: int) -> None:
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
     found = findings(installation(operator(ready=0), nodes=Part(unread="nodes is forbidden")))
-    for line in report(found, wrapped=True):
-        console.print(line)
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert all(len(line.rstrip()) <= width for line in lines)
+    lines = seen(*report(found, wrapped=True), width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
     assert lines[-1].strip() == "9 ok, 1 fail, 1 not checked"
     assert any(line.startswith("not checked  accelerators: nodes is forbidden") for line in lines)
 
 
 def test_without_a_terminal_no_line_is_broken() -> None:
-    console = Console(file=io.StringIO(), width=40, color_system=None, highlight=False)
     long = Finding(Verdict.FAIL, "nobody " * 30, "look " * 30, title="leader")
-    for line in report([long], wrapped=False):
-        console.print(line, soft_wrap=True)
-    assert isinstance(console.file, io.StringIO)
-    first, second, last, _ = console.file.getvalue().split("\n")
+    first, second, last = seen(*report([long], wrapped=False), width=40, soft_wrap=True).splitlines()
     assert first.startswith("fail         leader: nobody nobody")
     assert second.startswith("             do: look look")
     assert last == "1 fail"

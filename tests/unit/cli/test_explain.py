@@ -17,24 +17,20 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.cli.explain.render import explanation
 from dtj.cli.explain.simulation import UID, simulate
-from dtj.cli.main import cli
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
+from support.commands import Dtj
 from support.local_runs import write
 
-Caught = pytest.CaptureFixture[str]
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 
 
-def run(*arguments: object) -> object:
-    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
-
-
-def explained(caught: Caught, *arguments: object) -> str:
+def explained(dtj: Dtj, *arguments: object) -> str:
     """The output of an explanation that succeeds."""
-    assert run("explain", *arguments) == 0
-    return caught.readouterr().out
+    done = dtj("explain", *arguments)
+    assert done.code == 0
+    return done.out
 
 
 def section(text: str, title: str) -> list[str]:
@@ -69,29 +65,26 @@ def test_service_and_claim_come_before_the_pods() -> None:
     assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod"]
 
 
-def test_tensorboard_next_to_the_job_is_shown_too(tmp_path: Path, capsys: Caught) -> None:
+def test_tensorboard_next_to_the_job_is_shown_too(tmp_path: Path, dtj: Dtj) -> None:
     body = manifest(checkpoint={"claimTemplate": CLAIM_TEMPLATE}, tensorBoard={})
     assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
-    text = explained(capsys, write(tmp_path, body))
+    text = explained(dtj, write(tmp_path, body))
     assert section(text, "Pods")[-1].startswith("digits-tensorboard")
     assert "image        example/trainer:1" in section(text, "Pod digits-tensorboard")
     assert "selects  training.dtj.dev/job-uid=<that of the job>, training.dtj.dev/role=tensorboard" in text
 
 
-def test_a_suspended_job_is_shown_as_it_would_be_resumed(tmp_path: Path, capsys: Caught) -> None:
+def test_a_suspended_job_is_shown_as_it_would_be_resumed(tmp_path: Path, dtj: Dtj) -> None:
     file = write(tmp_path, manifest(runPolicy={"suspend": True}))
-    assert run("explain", file) == 0
-    output = capsys.readouterr()
-    assert "digits-worker-1" in output.out
-    assert "runPolicy.suspend is true: nothing is created until it is false" in output.err
+    done = dtj("explain", file)
+    assert "digits-worker-1" in done.out
+    assert "runPolicy.suspend is true: nothing is created until it is false" in done.err
 
 
-def test_of_another_controllers_job_nothing_is_made(tmp_path: Path, capsys: Caught) -> None:
-    file = write(tmp_path, manifest(managedBy="example.com/other"))
-    assert run("explain", file) == 0
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert "our operator creates nothing for this job" in output.err
+def test_of_another_controllers_job_nothing_is_made(tmp_path: Path, dtj: Dtj) -> None:
+    done = dtj("explain", write(tmp_path, manifest(managedBy="example.com/other")))
+    assert (done.code, done.out) == (0, "")
+    assert "our operator creates nothing for this job" in done.err
 
 
 @pytest.mark.parametrize(
@@ -105,38 +98,36 @@ def test_of_another_controllers_job_nothing_is_made(tmp_path: Path, capsys: Caug
     ],
 )
 def test_a_gang_is_shown_as_on_a_cluster_that_has_it(
-    tmp_path: Path, capsys: Caught, scheduling: dict[str, object], kind: str, pods_carry: tuple[str, ...]
+    tmp_path: Path, dtj: Dtj, scheduling: dict[str, object], kind: str, pods_carry: tuple[str, ...]
 ) -> None:
     body = manifest(runPolicy={"scheduling": scheduling})
     found = objects_of(body)
     assert sorted(kinds(found)) == sorted([kind, "Pod", "Pod", "Service"])
     assert all(dig(item, *pods_carry) for item in found if item["kind"] == "Pod")
-    assert run("explain", write(tmp_path, body)) == 0
-    output = capsys.readouterr()
-    assert f"{kind} digits (" in output.out
-    assert "runPolicy.scheduling: as on a cluster with " in output.err
+    done = dtj("explain", write(tmp_path, body))
+    assert f"{kind} digits (" in done.out
+    assert "runPolicy.scheduling: as on a cluster with " in done.err
 
 
-def test_a_job_with_a_workload_priority_class_is_explained(tmp_path: Path, capsys: Caught) -> None:
+def test_a_job_with_a_workload_priority_class_is_explained(tmp_path: Path, dtj: Dtj) -> None:
     body = manifest()
     labels: JsonObject = {kueue.QUEUE: "team", kueue.PRIORITY_CLASS: "high"}
     body["metadata"] = {"name": "digits", "labels": labels}
     assert sorted(kinds(objects_of(body))) == ["Pod", "Pod", "Service", "Workload"]
-    assert run("explain", write(tmp_path, body)) == 0
-    assert "the cluster has the value of WorkloadPriorityClass high" in capsys.readouterr().err
+    assert "the cluster has the value of WorkloadPriorityClass high" in dtj("explain", write(tmp_path, body)).err
 
 
 # -- sections ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_each_example_can_be_explained(capsys: Caught, example: Path) -> None:
-    text = explained(capsys, example)
+def test_each_example_can_be_explained(dtj: Dtj, example: Path) -> None:
+    text = explained(dtj, example)
     assert {"Pods", "TF_CONFIG", "Environment", "When a pod is lost", "The end"} <= set(text.splitlines())
 
 
-def test_pods_have_names_and_addresses(tmp_path: Path, capsys: Caught) -> None:
-    text = explained(capsys, write(tmp_path, manifest(port=3333)), "--namespace", "team")
+def test_pods_have_names_and_addresses(tmp_path: Path, dtj: Dtj) -> None:
+    text = explained(dtj, write(tmp_path, manifest(port=3333)), "--namespace", "team")
     assert text.startswith("digits: MultiWorkerMirrored with 2 workers, in namespace team\n")
     assert section(text, "Pods")[1:] == [
         "digits-worker-0  worker  0      worker-0.digits.team.svc:3333",
@@ -144,13 +135,13 @@ def test_pods_have_names_and_addresses(tmp_path: Path, capsys: Caught) -> None:
     ]
 
 
-def test_of_a_hundred_workers_the_first_and_the_last_are_listed(tmp_path: Path, capsys: Caught) -> None:
-    text = explained(capsys, write(tmp_path, manifest(roles={"worker": 100})))
+def test_of_a_hundred_workers_the_first_and_the_last_are_listed(tmp_path: Path, dtj: Dtj) -> None:
+    text = explained(dtj, write(tmp_path, manifest(roles={"worker": 100})))
     rows = [row.split("  ")[0] for row in section(text, "Pods")]
     assert rows == ["NAME", *(f"digits-worker-{n}" for n in range(4)), "… 95 more …", "digits-worker-99"]
 
 
-def test_each_role_says_what_its_pods_need(tmp_path: Path, capsys: Caught) -> None:
+def test_each_role_says_what_its_pods_need(tmp_path: Path, dtj: Dtj) -> None:
     container = {
         "name": "trainer",
         "image": "example/trainer:1",
@@ -161,7 +152,7 @@ def test_each_role_says_what_its_pods_need(tmp_path: Path, capsys: Caught) -> No
         template={"spec": {"containers": [container, {"name": "logger", "image": "x"}]}},
         accelerator={"profile": "gke-nvidia-l4", "count": 2},
     )
-    assert section(explained(capsys, write(tmp_path, body)), "Each worker") == [
+    assert section(explained(dtj, write(tmp_path, body)), "Each worker") == [
         "image        example/trainer:1",
         "command      python -m 'my train'",
         "resources    cpu 2, memory 1Gi, nvidia.com/gpu 2, at most cpu 4",
@@ -172,22 +163,22 @@ def test_each_role_says_what_its_pods_need(tmp_path: Path, capsys: Caught) -> No
 
 
 def test_the_labels_and_annotations_of_the_template_its_account_and_affinity_are_shown(
-    tmp_path: Path, capsys: Caught
+    tmp_path: Path, dtj: Dtj
 ) -> None:
     body: Any = manifest()
     template = body["spec"]["template"]
     template["metadata"] = {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}}
     template["spec"] |= {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
-    lines = section(explained(capsys, write(tmp_path, body)), "Each worker")
+    lines = section(explained(dtj, write(tmp_path, body)), "Each worker")
     assert {"labels       team=vision", "annotations  sidecar.istio.io/inject=false"} <= set(lines)
     assert {"account      trains", "affinity     nodeAffinity"} <= set(lines)
 
 
-def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: Path, capsys: Caught) -> None:
+def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: Path, dtj: Dtj) -> None:
     file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 3, "ps": 1}))
-    whole = section(explained(capsys, file), "TF_CONFIG")
+    whole = section(explained(dtj, file), "TF_CONFIG")
     assert [line.split()[0] for line in whole] == ["chief-0", "worker-0", "ps-0"]
-    workers = explained(capsys, file, "--role", "worker")
+    workers = explained(dtj, file, "--role", "worker")
     config = section(workers, "TF_CONFIG")
     assert [line.split()[0] for line in config] == ["worker-0", "worker-1", "worker-2"]
     assert json.loads(config[2].split(maxsplit=1)[1])["task"] == {"type": "worker", "index": 2}
@@ -249,31 +240,31 @@ LOST = {
 
 
 @pytest.mark.parametrize("who", LOST)
-def test_what_follows_the_loss_of(tmp_path: Path, capsys: Caught, who: str) -> None:
+def test_what_follows_the_loss_of(tmp_path: Path, dtj: Dtj, who: str) -> None:
     body, error, taken = LOST[who]
-    lines = section(explained(capsys, write(tmp_path, body), "--role", "worker"), "When a pod is lost")
+    lines = section(explained(dtj, write(tmp_path, body), "--role", "worker"), "When a pod is lost")
     assert lines[:2] == [f"worker  error       {error}", f"disruption  {taken}"]
 
 
-def test_a_job_without_checkpoints_reports_where_it_begins_again(tmp_path: Path, capsys: Caught) -> None:
+def test_a_job_without_checkpoints_reports_where_it_begins_again(tmp_path: Path, dtj: Dtj) -> None:
     printed = "spec.checkpoint is not set: restarts begin at step 0"
-    assert printed in explained(capsys, write(tmp_path, manifest()))
-    assert printed not in explained(capsys, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
+    assert printed in explained(dtj, write(tmp_path, manifest()))
+    assert printed not in explained(dtj, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
 
 
-def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, capsys: Caught) -> None:
+def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, dtj: Dtj) -> None:
     file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
-    first, *_, last, _, _ = section(explained(capsys, file), "When a pod is lost")
+    first, *_, last, _, _ = section(explained(dtj, file), "When a pod is lost")
     assert "it starts again alone, once its previous pod has certainly ended" in first
     assert last.endswith("all start again from the last checkpoint, without limit")
 
 
-def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, capsys: Caught) -> None:
-    assert section(explained(capsys, write(tmp_path, manifest(roles={"chief": 1, "worker": 2}))), "The end")[0] == (
+def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, dtj: Dtj) -> None:
+    assert section(explained(dtj, write(tmp_path, manifest(roles={"chief": 1, "worker": 2}))), "The end")[0] == (
         "The job succeeds when chief-0 has completed."
     )
     policy = {"successPolicy": "AllWorkers", "ttlSecondsAfterFinished": 60, "cleanPodPolicy": "All"}
-    assert section(explained(capsys, write(tmp_path, manifest(runPolicy=policy))), "The end") == [
+    assert section(explained(dtj, write(tmp_path, manifest(runPolicy=policy))), "The end") == [
         "The job succeeds when all 2 training replicas have completed.",
         "All pods are deleted.",
         "The job is deleted 60 s after its end.",
@@ -283,54 +274,45 @@ def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, capsys: Caught)
 # -- objects -------------------------------------------------------------------------------------------------
 
 
-def test_yaml_is_the_objects_themselves_and_of_one_role_where_that_is_wanted(tmp_path: Path, capsys: Caught) -> None:
+def test_yaml_is_the_objects_themselves_and_of_one_role_where_that_is_wanted(tmp_path: Path, dtj: Dtj) -> None:
     body = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
     file = write(tmp_path, body)
-    text = explained(capsys, file, "-o", "yaml")
+    text = explained(dtj, file, "-o", "yaml")
     assert text.startswith(f"# UID {UID} stands for the job's own UID")
     assert "&id" not in text
     assert tuple(yaml.safe_load_all(text)) == objects_of(body)
-    listed: dict[str, Any] = json.loads(explained(capsys, file, "-o", "json", "--role", "ps"))
+    listed: dict[str, Any] = json.loads(explained(dtj, file, "-o", "json", "--role", "ps"))
     assert [dig(item, "metadata", "name") for item in listed["items"]] == ["digits", "digits-ps-0"]
 
 
-def test_profiles_may_come_from_the_values_of_the_chart(tmp_path: Path, capsys: Caught) -> None:
+def test_profiles_may_come_from_the_values_of_the_chart(tmp_path: Path, dtj: Dtj) -> None:
     values = tmp_path / "values.yaml"
     values.write_text("acceleratorProfiles:\n- {name: fpga, resource: example.com/fpga, nodeSelector: {a: b}}\n")
     file = write(tmp_path, manifest(accelerator={"profile": "fpga", "count": 3}))
-    text = explained(capsys, file, "--profiles", values)
+    text = explained(dtj, file, "--profiles", values)
     assert "resources    example.com/fpga 3" in text
-    assert run("validate", file, "--profiles", values) == 0
-    assert run("validate", file) == 2
+    assert [dtj("validate", file, *more).code for more in (("--profiles", values), ())] == [0, 2]
 
 
 # -- bad input -----------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_is_not_valid_is_not_explained(tmp_path: Path, capsys: Caught) -> None:
-    file = write(tmp_path, manifest("a"), manifest("b", port=0))
-    assert run("explain", file) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(f"{file}: document 2 (b): spec.port: ")
-
-
-def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, capsys: Caught) -> None:
+def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, dtj: Dtj) -> None:
     file = write(tmp_path, manifest())
-    assert run("explain", file, "--role", "ps") == 2
-    assert capsys.readouterr().err == f"{file}: digits: --role: the job has no ps; it has worker\n"
+    complaint = dtj("explain", file, "--role", "ps").complaint
+    assert complaint == f"{file}: digits: --role: the job has no ps; it has worker\n"
 
 
-def test_an_option_that_is_gone_names_what_remains() -> None:
+def test_an_option_that_is_gone_names_what_remains(dtj: Dtj) -> None:
     with pytest.raises(click.UsageError, match=r"docs/reference\.md has all fields"):
-        run("explain", "--field", "spec.port")
+        dtj("explain", "--field", "spec.port")
 
 
-def test_pods_in_the_network_of_their_nodes_are_said_to_need_a_node_each(tmp_path: Path, capsys: Caught) -> None:
+def test_pods_in_the_network_of_their_nodes_are_said_to_need_a_node_each(tmp_path: Path, dtj: Dtj) -> None:
     spec = {"hostNetwork": True, "containers": [{"name": "trainer", "image": "i"}]}
-    text = explained(capsys, write(tmp_path, manifest(roles={"worker": 3}, template={"spec": spec})))
+    text = explained(dtj, write(tmp_path, manifest(roles={"worker": 3}, template={"spec": spec})))
     assert section(text, "Pods")[-1] == (
         "hostNetwork: each pod takes the ports 2222 and 2223 of its node, so no two of these pods share a node: 3 "
         "nodes with these ports free."
     )
-    assert "hostNetwork" not in explained(capsys, write(tmp_path, manifest(roles={"worker": 3})))
+    assert "hostNetwork" not in explained(dtj, write(tmp_path, manifest(roles={"worker": 3})))

@@ -11,9 +11,7 @@ import yaml
 from dtj.api.names import job_name_from
 from dtj.api.spec import Strategy
 from dtj.cli.init import Style
-from dtj.cli.main import cli
-
-Caught = pytest.CaptureFixture[str]
+from support.commands import Dtj
 
 PAIRS = [
     (style, strategy)
@@ -25,14 +23,9 @@ PAIRS = [
 ]
 
 
-def run(*arguments: object) -> object:
-    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
-
-
-def test_the_next_commands_are_reported(tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_commands_are_reported(tmp_path: Path, dtj: Dtj, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("init", "my first", "--workers", "3") == 0
-    assert capsys.readouterr().out == (
+    assert dtj("init", "my first", "--workers", "3").out == (
         "Wrote my first/job.yaml and my first/train.py. Next:\n\n"
         "  cd 'my first'\n"
         "  dtj run job.yaml                       train here, 3 workers\n"
@@ -43,43 +36,38 @@ def test_the_next_commands_are_reported(tmp_path: Path, capsys: Caught, monkeypa
 
 @pytest.mark.parametrize(("style", "strategy"), PAIRS)
 def test_every_pair_is_valid_and_can_be_submitted_with_its_code(
-    tmp_path: Path, capsys: Caught, style: Style, strategy: Strategy
+    tmp_path: Path, dtj: Dtj, style: Style, strategy: Strategy
 ) -> None:
-    assert run("init", tmp_path / "first", "--style", style, "--strategy", strategy) == 0
-    assert run("validate", tmp_path / "first" / "job.yaml") == 0, capsys.readouterr().err
-    assert yaml.safe_load((tmp_path / "first" / "job.yaml").read_text())["spec"]["strategy"] == strategy
-    ast.parse((tmp_path / "first" / "train.py").read_text())
-    capsys.readouterr()
-    assert run("submit", "--code", tmp_path / "first", "-o", "yaml", tmp_path / "first" / "job.yaml") == 0
-    config_map, job = yaml.safe_load_all(capsys.readouterr().out)
+    folder, file = tmp_path / "first", tmp_path / "first" / "job.yaml"
+    assert dtj("init", folder, "--style", style, "--strategy", strategy).code == 0
+    assert dtj("validate", file).err == ""
+    assert yaml.safe_load(file.read_text())["spec"]["strategy"] == strategy
+    ast.parse((folder / "train.py").read_text())
+    config_map, job = yaml.safe_load_all(dtj("submit", "--code", folder, "-o", "yaml", file).out)
     volumes = job["spec"]["template"]["spec"]["volumes"]
     assert config_map["metadata"]["name"] in [volume.get("configMap", {}).get("name") for volume in volumes]
 
 
-def test_without_a_directory_it_is_the_current_one(
-    tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_directory_it_is_the_current_one(tmp_path: Path, dtj: Dtj, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("init", "--name", "here") == 0
-    assert "cd " not in capsys.readouterr().out
+    assert "cd " not in dtj("init", "--name", "here").out
     assert yaml.safe_load(Path("job.yaml").read_text())["metadata"]["name"] == "here"
 
 
-def test_parameter_servers_get_the_keras_that_they_need(tmp_path: Path) -> None:
-    assert run("init", tmp_path, "--strategy", "ParameterServer", "--name", "servers") == 0
+def test_parameter_servers_get_the_keras_that_they_need(tmp_path: Path, dtj: Dtj) -> None:
+    assert dtj("init", tmp_path, "--strategy", "ParameterServer", "--name", "servers").code == 0
     assert "\nimport tf_keras as keras" in (tmp_path / "train.py").read_text()
     assert "\nimport keras\n" not in (tmp_path / "train.py").read_text()
 
 
-def test_files_that_are_there_stay_unless_force_is_used(tmp_path: Path, capsys: Caught) -> None:
+def test_files_that_are_there_stay_unless_force_is_used(tmp_path: Path, dtj: Dtj) -> None:
     (tmp_path / "train.py").write_text("mine")
-    assert run("init", tmp_path, "--name", "a") == 2
-    assert capsys.readouterr().err == (
+    assert dtj("init", tmp_path, "--name", "a").complaint == (
         f"{tmp_path}/train.py: already exists: use --force to overwrite it, or name another directory\n"
     )
     assert not (tmp_path / "job.yaml").exists()
     assert (tmp_path / "train.py").read_text() == "mine"
-    assert run("init", tmp_path, "--name", "a", "--force") == 0
+    assert dtj("init", tmp_path, "--name", "a", "--force").code == 0
     assert (tmp_path / "train.py").read_text() != "mine"
 
 
@@ -93,19 +81,16 @@ def test_files_that_are_there_stay_unless_force_is_used(tmp_path: Path, capsys: 
     ],
 )
 def test_what_cannot_work_is_one_line_and_nothing_is_written(
-    tmp_path: Path, capsys: Caught, options: list[str], words: str
+    tmp_path: Path, dtj: Dtj, options: list[str], words: str
 ) -> None:
-    assert run("init", tmp_path / "new", *options) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith(words)
-    assert printed.count("\n") == 1
+    assert dtj("init", tmp_path / "new", *options).complaint.startswith(words)
     assert not (tmp_path / "new").exists()
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Caught) -> None:
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, dtj: Dtj) -> None:
     (tmp_path / "file").write_text("")
-    assert run("init", tmp_path / "file" / "below") == 2
-    assert capsys.readouterr().err == f"{tmp_path}/file/below: cannot be written: Not a directory\n"
+    complaint = dtj("init", tmp_path / "file" / "below").complaint
+    assert complaint == f"{tmp_path}/file/below: cannot be written: Not a directory\n"
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,14 @@ from dtj.api.job import parse_time
 from dtj.api.json import JsonObject
 from dtj.cli.logs import local_run
 from dtj.cli.logs.local_run import followed
-from dtj.cli.main import cli
 from dtj.client.logs import LogLine, LogSelection
 from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES
 from dtj.local import run_directory
 from dtj.local.replica_logs import ReplicaLog, read_times, replica_logs, times_file
 from dtj.local.run_directory import RunDirectory
+from support.commands import Done, Dtj
 from support.job_evidence import a_job_that_failed, moment
 from support.local_runs import python_job, run_locally
-
-
-def run(*words: str) -> int:
-    return int(cli.main(["logs", *words], standalone_mode=False) or 0)
 
 
 def a_run(folder: Path, *, job: JsonObject | None = None) -> RunDirectory:
@@ -44,11 +40,8 @@ def a_run(folder: Path, *, job: JsonObject | None = None) -> RunDirectory:
     return directory
 
 
-def test_lines_are_merged_by_time_and_carry_the_name_of_their_replica(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--run", str(a_run(tmp_path).path)) == 0
-    assert capsys.readouterr().out.splitlines() == [
+def test_lines_are_merged_by_time_and_carry_the_name_of_their_replica(dtj: Dtj, tmp_path: Path) -> None:
+    assert dtj("logs", "--run", a_run(tmp_path).path).out.splitlines() == [
         "worker-0 | one of 0",
         "worker-1 | one of 1",
         "worker-0 | two of 0",
@@ -56,16 +49,12 @@ def test_lines_are_merged_by_time_and_carry_the_name_of_their_replica(
     ]
 
 
-def test_the_options_mean_what_they_mean_for_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(a_run(tmp_path).path)
-    one = ("--run", folder, "--role", "worker", "--index", "1")
-    assert run(*one, "--tail", "1") == 0
-    assert capsys.readouterr().out == "two of 1\n"
-    assert run(*one, "--timestamps", "--tail", "1") == 0
-    assert capsys.readouterr().out == f"{moment(11):%Y-%m-%dT%H:%M:%SZ} two of 1\n"
+def test_the_options_mean_what_they_mean_for_a_cluster(dtj: Dtj, tmp_path: Path) -> None:
+    one = ("logs", "--run", a_run(tmp_path).path, "--role", "worker", "--index", "1")
+    assert dtj(*one, "--tail", "1").out == "two of 1\n"
+    assert dtj(*one, "--timestamps", "--tail", "1").out == f"{moment(11):%Y-%m-%dT%H:%M:%SZ} two of 1\n"
     recent = (datetime.now(UTC) - moment(11) + timedelta(seconds=-3600)).total_seconds()
-    assert run(*one, "--since", f"{int(recent)}s") == 0
-    assert capsys.readouterr().out == ""
+    assert dtj(*one, "--since", f"{int(recent)}s") == Done(0, "", "")
 
 
 def test_a_run_that_is_followed_shows_new_lines_and_new_replicas_and_how_it_ended(
@@ -102,14 +91,11 @@ def test_a_run_that_is_followed_shows_new_lines_and_new_replicas_and_how_it_ende
     ]
 
 
-def test_the_first_error_is_searched_in_the_log_of_the_replica_that_failed_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_error_is_searched_in_the_log_of_the_replica_that_failed_first(dtj: Dtj, tmp_path: Path) -> None:
     directory = a_run(tmp_path)
     log = directory.replica_log("worker-1")
     log.write_text(log.read_text() + "ValueError: bad record\nafter\n")
-    assert run("--run", str(directory.path), "--first-error") == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = dtj("logs", "--run", directory.path, "--first-error").out.splitlines()
     assert printed[0].startswith("worker-1 exited with code 1")
     assert printed[1:5] == ["  one of 1", "  two of 1", "> ValueError: bad record", "  after"]
     assert printed[-1] == f"all of it: dtj logs --run {directory.path} --role worker --index 1"
@@ -124,10 +110,9 @@ def test_the_first_error_is_searched_in_the_log_of_the_replica_that_failed_first
     ids=["role", "index"],
 )
 def test_a_replica_that_the_job_does_not_have_is_one_line_and_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+    dtj: Dtj, tmp_path: Path, words: tuple[str, ...], expected: str
 ) -> None:
-    assert run("--run", str(a_run(tmp_path).path), *words) == 2
-    assert capsys.readouterr().err == f"{expected}\n"
+    assert dtj("logs", "--run", a_run(tmp_path).path, *words).complaint == f"{expected}\n"
 
 
 @pytest.mark.parametrize(
@@ -141,17 +126,17 @@ def test_a_replica_that_the_job_does_not_have_is_one_line_and_exit_code_2(
     ],
     ids=["previous", "container", "namespace", "both", "neither"],
 )
-def test_options_that_do_not_fit_a_run_are_refused(words: tuple[str, ...], expected: str) -> None:
+def test_options_that_do_not_fit_a_run_are_refused(dtj: Dtj, words: tuple[str, ...], expected: str) -> None:
     with pytest.raises(click.UsageError, match=f"^{expected}"):
-        run(*words)
+        dtj("logs", *words)
 
 
-def test_a_run_that_has_written_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_has_written_nothing_says_so(dtj: Dtj, tmp_path: Path) -> None:
     directory = a_run(tmp_path)
     for file in directory.replica_logs():
         file.unlink()
-    assert run("--run", str(directory.path)) == 0
-    assert capsys.readouterr().err == "digits: no such replica has written anything yet\n"
+    words = "digits: no such replica has written anything yet\n"
+    assert dtj("logs", "--run", directory.path) == Done(0, "", words)
 
 
 def test_a_line_without_an_end_keeps_its_first_64_kib(tmp_path: Path) -> None:
@@ -170,8 +155,10 @@ async def test_the_runner_notes_when_lines_were_written(tmp_path: Path) -> None:
     assert before <= at <= datetime.now(UTC)
 
 
-def test_a_command_without_a_name_names_a_run_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_without_a_name_names_a_run_that_is_here(
+    dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a_run(tmp_path)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(click.UsageError, match=r"or a run on this machine with --run, such as --run digits$"):
-        run()
+        dtj("logs")

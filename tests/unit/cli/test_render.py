@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console, RenderableType
 
 from builders import manifest
 from dtj.api.spec import Role
@@ -22,6 +20,7 @@ from dtj.core.replicas import Replica
 from dtj.local.run_directory import RunDirectory
 from dtj.local.runner import End, FinishedRun, Result
 from dtj.local.view import ReplicaView, RunView
+from support.screens import seen
 
 TRAINING = Progress(
     phase="Training",
@@ -41,15 +40,8 @@ def view(*states: str, progress: Progress | None = None, state: str = "Running")
     return RunView(job="digits", strategy="MultiWorkerMirrored", state=state, elapsed=14.2, replicas=replicas)
 
 
-def text(what: RenderableType, width: int) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(what)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-
-
 def test_the_table_at_80_columns() -> None:
-    assert text(run_table(view("Training", "Failed (3)", progress=TRAINING), width=80), 80) == (
+    assert seen(run_table(view("Training", "Failed (3)", progress=TRAINING), width=80), width=80) == (
         "digits  Running  14s  MultiWorkerMirrored\n"
         "━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━\n"
         "Replica      State                  Step       Loss  Examples/s     ETA\n"
@@ -59,7 +51,7 @@ def test_the_table_at_80_columns() -> None:
 
 
 def test_the_table_at_40_columns_keeps_what_matters_most() -> None:
-    assert text(run_table(view("Training", "Starting", progress=TRAINING), width=40), 40) == (
+    assert seen(run_table(view("Training", "Starting", progress=TRAINING), width=40), width=40) == (
         "digits  Running  14s  MultiWorkerMirror…\n"
         "━━━━━━━━━━━━━━━━━━━━━\n"
         "Replica   State              Step\n"
@@ -69,7 +61,7 @@ def test_the_table_at_40_columns_keeps_what_matters_most() -> None:
 
 
 def test_the_table_before_anything_is_known() -> None:
-    assert text(run_table(view("Starting"), width=80), 80) == (
+    assert seen(run_table(view("Starting"), width=80), width=80) == (
         "digits  Running  14s  MultiWorkerMirrored\n"
         "Replica      State                  Step       Loss  Examples/s     ETA\n"
         "worker-0     Starting"
@@ -78,7 +70,7 @@ def test_the_table_before_anything_is_known() -> None:
 
 @pytest.mark.parametrize("width", range(10, 120, 7))
 def test_no_line_of_the_table_is_wider_than_the_terminal(width: int) -> None:
-    lines = text(run_table(view("Training", progress=TRAINING), width=width), width).splitlines()
+    lines = seen(run_table(view("Training", progress=TRAINING), width=width), width=width).splitlines()
     assert all(len(line) <= width for line in lines)
     assert len(lines) == 4, "and none is wrapped"
 

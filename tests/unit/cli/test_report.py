@@ -28,6 +28,7 @@ from dtj.local.run_record import NoManifest
 from dtj_launch.logs import JsonFormatter
 from dtj_launch.progress import Progress
 from dtj_trainer.progress_line import progress_line
+from support.commands import Dtj
 from support.job_evidence import (
     HOSTILE,
     SECRET,
@@ -158,14 +159,6 @@ def test_the_lines_of_the_trainer_are_understood() -> None:
     assert {curve.name: curve.points for curve in curves(logged(text + "{}\n{\n").scalars)} == found
 
 
-def test_steps_go_back_after_a_restart() -> None:
-    loss = next(curve for curve in curves(a_job_that_failed().scalars) if curve.name == "loss")
-    assert [point.step for point in loss.points] == [*range(20, 120, 20), *range(120, 301, 20)]
-    assert [[point.step for point in stretch] for stretch in loss.redone] == [[100, 120, 140, 160, 180, 200]]
-    assert loss.restarts == (100,)
-    assert plot(loss).count('polyline class="redone"') == 1
-
-
 def test_lines_that_only_look_like_progress_do_no_harm() -> None:
     text = "step 1  loss 1.2.3\nstep 2  loss nan\nstep 99999999999999999999  loss 1e3\nstep 3  loss .\nstep x\n"
     assert curves(logged(text).scalars) == ()
@@ -259,37 +252,30 @@ def a_run(folder: Path) -> Path:
     return directory.path
 
 
-def run(*arguments: object) -> object:
-    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
-
-
-def test_a_local_run_gives_a_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_local_run_gives_a_page(dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = a_run(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert run("report", "--run", folder, "--html", "-o", "x.html") == 0
+    assert dtj("report", "--run", folder, "--html", "-o", "x.html").out.startswith("Wrote x.html: a page, ")
     page = (tmp_path / "x.html").read_text()
     assert "1 (1 disruption)" in page
     assert "polyline" in page
     assert SECRET not in page
-    assert run("report", "--run", "digits") == 0
+    assert dtj("report", "--run", "digits").code == 0
     assert stat.S_IMODE((tmp_path / "dtj-report-digits.html").stat().st_mode) == 0o600
-    assert capsys.readouterr().out.startswith("Wrote x.html: a page, ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dtj-report-digits.html", "dtj-runs", "x.html"]
 
 
-def test_the_name_of_a_job_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_a_job_is_no_path(dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = a_run(tmp_path)
     (folder / "objects.json").unlink()
     (folder / "manifest.yaml").write_text("metadata: {name: ../../x}")
     monkeypatch.chdir(tmp_path)
-    assert run("report", "--run", folder) == 0
+    assert dtj("report", "--run", folder).code == 0
     assert (tmp_path / "dtj-report-.._.._x.html").exists()
 
 
 def test_a_page_can_be_written_to_standard_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("report", "--run", a_run(tmp_path), "--html", "-o", "-") == 0
+    assert cli(["report", "--run", str(a_run(tmp_path)), "--html", "-o", "-"], standalone_mode=False) == 0
     assert re.fullmatch(r"<!doctype html>.*</html>\n", capfd.readouterr().out, re.DOTALL)
 
 
@@ -310,9 +296,9 @@ def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) ->
         *(((option, "x"), r"^--run means a run on this machine: leave out --na") for option in ("-n", "--kubeconfig")),
     ],
 )
-def test_what_does_not_go_with_a_run_is_refused_with_what_does(more: tuple[str, ...], words: str) -> None:
+def test_what_does_not_go_with_a_run_is_refused_with_what_does(dtj: Dtj, more: tuple[str, ...], words: str) -> None:
     with pytest.raises(click.UsageError, match=words):
-        run("report", "--run", "a", *more)
+        dtj("report", "--run", "a", *more)
 
 
 @pytest.mark.parametrize(
@@ -326,14 +312,11 @@ def test_what_does_not_go_with_a_run_is_refused_with_what_does(more: tuple[str, 
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str, words: str
+    dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str
 ) -> None:
     a_run(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert run("report", *arguments.split()) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith(words)
-    assert (printed.err.count("\n"), printed.out) == (1, "")
+    assert dtj("report", *arguments.split()).complaint.startswith(words)
 
 
 @pytest.mark.parametrize(

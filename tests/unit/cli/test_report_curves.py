@@ -61,6 +61,7 @@ def test_steps_that_were_done_again_are_drawn_once_and_what_they_replace_is_pale
     assert [(point.step, point.number) for point in loss.points] == [(1, 9), (2, 8), (3, 7), (4, 6.5), (5, 4), (6, 3)]
     assert [[(point.step, point.number) for point in stretch] for stretch in loss.redone] == [[(3, 7), (4, 6), (5, 5)]]
     assert loss.restarts == (3,)
+    assert plot(loss).count('polyline class="redone"') == 1
 
 
 def test_a_restart_that_lost_no_step_is_marked_in_a_curve_without_a_gap() -> None:

@@ -145,14 +145,6 @@ def test_several_documents_run_in_order_up_to_the_first_that_fails(dtj: CommandL
     assert done.stdout.endswith("Not run: c.\n")
 
 
-def test_nothing_is_run_when_any_document_is_bad(dtj: CommandLine) -> None:
-    bad = manifest("bad", port=0)
-    done = dtj.run(write(dtj.folder, dtj.job("pass"), bad))
-    assert done.returncode == 2
-    assert "job.yaml: document 2 (bad): spec.port: " in done.stderr
-    assert not (dtj.folder / "dtj-runs").exists()
-
-
 def test_what_only_a_cluster_has_is_bad_input_on_this_machine(dtj: CommandLine) -> None:
     variable: JsonObject = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     container: JsonObject = {"name": "trainer", "image": "i", "command": ["true"], "env": [variable]}
@@ -213,18 +205,6 @@ def test_a_second_ctrl_c_kills_processes_that_do_not_end(dtj: CommandLine) -> No
     assert running.returncode == 130
     assert "Killing the processes.\n" in output
     assert marked_processes(dtj.mark) == []
-
-
-def test_a_runner_that_is_killed_leaves_no_process_behind(dtj: CommandLine) -> None:
-    running = dtj.start(write(dtj.folder, dtj.job(DEAF)))
-    dtj.wait_until_up()
-    running.kill()
-    running.communicate(timeout=PATIENCE_SECONDS)
-
-    def nothing_left() -> None:
-        assert marked_processes(dtj.mark) == []
-
-    eventually(nothing_left)
 
 
 def test_a_run_under_nohup_outlives_its_terminal(dtj: CommandLine) -> None:

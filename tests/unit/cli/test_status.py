@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from rich.console import Console
 
 from builders import NOW
 from dtj.api.json import JsonObject, object_at
@@ -22,6 +20,7 @@ from dtj.client.diagnosis import reasons, suspended_by
 from dtj.client.overview import Event, Overview, aggregated
 from dtj.core import blockers
 from overviews import body, condition, job_pod, moment, overview
+from support.screens import seen
 
 READY = condition(Condition.PODS_READY, "True", Reason.ALL_PODS_READY)
 PROGRESS = {
@@ -43,10 +42,7 @@ def typed(words: Sequence[str]) -> str:
 
 
 def shown(what: Overview, width: int) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
-    console.print(status_view(what, width=width, typed=typed))
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+    return seen(status_view(what, width=width, typed=typed), width=width)
 
 
 def running() -> Overview:
@@ -241,10 +237,6 @@ def test_of_many_pods_those_that_do_not_run_are_shown() -> None:
     assert "60 pods, of which 59 run or have succeeded" in text
 
 
-def test_a_pod_that_is_not_there_is_missing() -> None:
-    assert "worker-1  Missing" in shown(overview(body(READY, state="Running"), job_pod("worker-0")), 80)
-
-
 def test_no_pod_is_missing_that_need_not_be_there() -> None:
     stopped = condition(Condition.SUSPENDED, "True", Reason.SUSPENDED)
     assert "Missing" not in shown(overview(body(stopped, state="Suspended", startTime=None)), 80)
@@ -301,11 +293,6 @@ def test_a_change_says_what_is_in_the_way_and_why_the_job_restarts() -> None:
 
 def explanations(what: Overview) -> list[tuple[str, str, str]]:
     return [(why.reason, why.words, why.remedy) for why in reasons(what)]
-
-
-def test_a_job_that_runs_or_has_ended_has_no_reason_not_to_run() -> None:
-    assert reasons(running()) == ()
-    assert reasons(failed()) == ()
 
 
 def test_a_job_that_nobody_has_seen_points_at_the_doctor() -> None:

@@ -12,15 +12,9 @@ import yaml
 
 from builders import manifest
 from dtj.api.json import JsonObject, object_at
-from dtj.cli.main import cli
+from support.commands import Dtj
 from support.kubeconfigs import kubeconfig
 from support.local_runs import write
-
-Caught = pytest.CaptureFixture[str]
-
-
-def run(*arguments: object) -> object:
-    return cli.main([str(argument) for argument in arguments], prog_name="dtj", standalone_mode=False)
 
 
 @pytest.fixture
@@ -39,15 +33,14 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_what_would_be_created_is_printed_each_config_map_before_its_job(
-    tmp_path: Path, code: Path, capsys: Caught, form: str
+    dtj: Dtj, tmp_path: Path, code: Path, form: str
 ) -> None:
-    assert run("submit", "--code", code, "-o", form, write(tmp_path, manifest("a"), manifest("b"))) == 0
-    output = capsys.readouterr()
-    found = list(yaml.safe_load_all(output.out)) if form == "yaml" else json.loads(output.out)["items"]
+    done = dtj("submit", "--code", code, "-o", form, write(tmp_path, manifest("a"), manifest("b")))
+    found = list(yaml.safe_load_all(done.out)) if form == "yaml" else json.loads(done.out)["items"]
     assert [each["kind"] for each in found] == ["ConfigMap", "DistributedTrainingJob"] * 2
     assert [each["metadata"].get("namespace") for each in found] == [None] * 4
     assert found[0]["metadata"]["name"] != found[2]["metadata"]["name"], "each job has its own"
-    assert output.err == f"Code of {code}: 1 file, 4 bytes, packed {len_packed(found[0])} bytes\n"
+    assert done.err == f"Code of {code}: 1 file, 4 bytes, packed {len_packed(found[0])} bytes\n"
 
 
 def len_packed(config_map: JsonObject) -> int:
@@ -56,56 +49,50 @@ def len_packed(config_map: JsonObject) -> int:
     return len(base64.b64decode(str(data["code.tar.gz"])))
 
 
-def test_without_code_the_jobs_alone_are_printed(tmp_path: Path, capsys: Caught) -> None:
-    assert run("submit", "-o", "yaml", write(tmp_path, manifest("a"))) == 0
-    assert yaml.safe_load(capsys.readouterr().out) == manifest("a")
+def test_without_code_the_jobs_alone_are_printed(dtj: Dtj, tmp_path: Path) -> None:
+    assert yaml.safe_load(dtj("submit", "-o", "yaml", write(tmp_path, manifest("a"))).out) == manifest("a")
 
 
-def test_the_namespace_that_was_asked_for_is_printed(tmp_path: Path, code: Path, capsys: Caught) -> None:
-    file = write(tmp_path, manifest("a"))
-    assert run("submit", "--code", code, "-o", "yaml", "-n", "theirs", file) == 0
-    found = yaml.safe_load_all(capsys.readouterr().out)
+def test_the_namespace_that_was_asked_for_is_printed(dtj: Dtj, tmp_path: Path, code: Path) -> None:
+    done = dtj("submit", "--code", code, "-o", "yaml", "-n", "theirs", write(tmp_path, manifest("a")))
+    found = yaml.safe_load_all(done.out)
     assert [each["metadata"]["namespace"] for each in found] == ["theirs", "theirs"]
 
 
 @pytest.mark.parametrize("options", [["-o", "yaml"], []])
 def test_a_directory_that_is_not_there_is_one_line_whether_printed_or_submitted(
-    tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch, options: list[str]
+    dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "https://127.0.0.1:1", token="t")))
-    assert run("submit", "--code", tmp_path / "none", *options, write(tmp_path, manifest("a"))) == 2
-    assert capsys.readouterr().err == f"--code: {tmp_path}/none: directory not found\n"
+    done = dtj("submit", "--code", tmp_path / "none", *options, write(tmp_path, manifest("a")))
+    assert done.complaint == f"--code: {tmp_path}/none: directory not found\n"
 
 
-def test_a_bad_manifest_and_a_contradicting_namespace_are_refused(tmp_path: Path, capsys: Caught) -> None:
-    assert run("submit", "-o", "yaml", write(tmp_path, manifest("a", port=0), manifest("b", port=0))) == 2
-    assert capsys.readouterr().err.count("spec.port: ") == 2
+def test_a_contradicting_namespace_is_refused(dtj: Dtj, tmp_path: Path) -> None:
     there: JsonObject = {**manifest("a"), "metadata": {"name": "a", "namespace": "there"}}
-    assert run("submit", "-o", "yaml", "-n", "here", write(tmp_path, there)) == 2
-    assert 'is "there", but the namespace asked for is "here"' in capsys.readouterr().err
+    complaint = dtj("submit", "-o", "yaml", "-n", "here", write(tmp_path, there)).complaint
+    assert 'is "there", but the namespace asked for is "here"' in complaint
 
 
 def test_a_command_that_names_files_of_the_directory_is_noted_without_code(
-    tmp_path: Path, code: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch
+    dtj: Dtj, tmp_path: Path, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     template = {"spec": {"containers": [{"name": "trainer", "image": "a:1", "args": ["--script=train.py"]}]}}
     file = write(tmp_path, manifest("a", template=template))
     monkeypatch.chdir(code)
-    assert run("submit", "-o", "yaml", file) == 0
-    assert capsys.readouterr().err == (
+    assert dtj("submit", "-o", "yaml", file).err == (
         f"{file}: a: the command names train.py of this directory: add --code . to send the directory along, "
         "unless the image has it\n"
     )
-    assert run("submit", "--code", ".", "-o", "yaml", file) == 0
-    assert "the command names" not in capsys.readouterr().err
+    assert "the command names" not in dtj("submit", "--code", ".", "-o", "yaml", file).err
 
 
 @pytest.mark.parametrize("given", [["--code-claim", "shared"], ["--copy-only"]], ids=" ".join)
-def test_an_option_that_is_gone_names_what_remains(given: list[str], tmp_path: Path) -> None:
+def test_an_option_that_is_gone_names_what_remains(dtj: Dtj, given: list[str], tmp_path: Path) -> None:
     with pytest.raises(click.UsageError, match=r"is gone: .* into an image, or onto a volume"):
-        run("submit", "--code", ".", *given, write(tmp_path, manifest("a")))
+        dtj("submit", "--code", ".", *given, write(tmp_path, manifest("a")))
 
 
-def test_code_for_a_run_on_this_machine_is_refused(tmp_path: Path, code: Path, capsys: Caught) -> None:
+def test_code_for_a_run_on_this_machine_is_refused(dtj: Dtj, tmp_path: Path, code: Path) -> None:
     with pytest.raises(click.UsageError, match="--code needs --cluster"):
-        run("run", "--code", code, write(tmp_path, manifest("a")))
+        dtj("run", "--code", code, write(tmp_path, manifest("a")))

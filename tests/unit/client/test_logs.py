@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import cast
 
 import pytest
-from rich.console import Console
 
 from dtj.api.job import Job
 from dtj.api.status import RootCause
@@ -30,6 +28,7 @@ from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES, LogQuery, split_lines
 from overviews import body, job_pod
+from support.screens import seen
 
 
 def stamped(second: float, text: str) -> bytes:
@@ -246,25 +245,18 @@ def test_a_line_for_a_person_shows_a_progress_bar_as_it_was_drawn_last() -> None
     assert log_text(LINE, width=9, prefix=True, timestamps=False).plain == "worker-0  |  9/9 done"
 
 
-def printed(what: FirstError) -> str:
-    console = Console(file=io.StringIO(), width=80, color_system=None, highlight=False)
-    for line in first_error_lines(what, more="dtj logs digits --role worker --index 1"):
-        console.print(line, soft_wrap=True)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
 def test_the_first_error_as_a_person_sees_it() -> None:
     cause = RootCause(
         role="worker", index=1, pod="digits-worker-1", node="n2", exit_code=1, reason="Error", hint="check the labels"
     )
     what = FirstError(cause, ("step 3", "Traceback (most recent call last):", "ValueError: no"), 1, 7)
-    assert printed(what) == (
+    lines = first_error_lines(what, more="dtj logs digits --role worker --index 1")
+    assert seen(*lines, soft_wrap=True) == (
         "worker-1 exited with code 1  pod digits-worker-1 on node n2\n"
         "  step 3\n"
         "> Traceback (most recent call last):\n"
         "  ValueError: no\n"
         "  … 7 more lines\n"
         "hint: check the labels\n"
-        "all of it: dtj logs digits --role worker --index 1\n"
+        "all of it: dtj logs digits --role worker --index 1"
     )

@@ -48,13 +48,3 @@ def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid(
     world.settle()
     assert not world.is_true(Condition.INVALID)
     assert "digits-worker-1" in world.pods, "its creation says what is wrong, where something is"
-
-
-def test_a_slice_with_the_wrong_number_of_hosts_is_invalid_and_says_the_right_one() -> None:
-    world = World(
-        job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"})
-    ).settle()
-    assert world.condition(Condition.INVALID).message == (
-        "spec.accelerator.topology: 4x4 has 16 chips, 4 per host: it needs 4 training replicas "
-        "(chief and workers), not 3; set replicaSpecs.worker.replicas to 4"
-    )

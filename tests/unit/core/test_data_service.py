@@ -5,18 +5,14 @@ from __future__ import annotations
 import pytest
 
 from builders import job
-from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from dtj.core.replicas import replicas
 from dtj.local.platform import local_network
+from support.pod_environment import environment_of
 from world import World, running
 
 ROLES = {"worker": 2, "dispatcher": 1, "data-worker": 2}
-
-
-def environment(manifest: JsonObject) -> dict[str, str]:
-    return {str(v["name"]): str(v["value"]) for v in objects(dig(manifest, "spec", "containers", 0, "env"))}
 
 
 def live(world: World) -> set[str]:
@@ -28,7 +24,7 @@ class TestWhatPodsAreTold:
     def test_its_pods_get_the_address_under_which_they_are_reached(self) -> None:
         world = running(roles={**ROLES, "evaluator": 1})
         given = {
-            name: (environment(made).get("DTJ_HOST"), environment(made).get("DTJ_DATA_SERVICE_PORT"))
+            name: (environment_of(made).get("DTJ_HOST"), environment_of(made).get("DTJ_DATA_SERVICE_PORT"))
             for name, made in world.manifests.items()
         }
         assert given["digits-data-worker-1"] == ("data-worker-1.digits.default.svc", "2222")
@@ -49,7 +45,7 @@ class TestWhatPodsAreTold:
         variables = [{"name": "TF_DATA_SERVICE_ADDRESS", "value": "elsewhere:5050"}]
         trainer = {"name": "trainer", "image": "x", "env": variables}
         world = World(job(template={"spec": {"containers": [trainer]}})).settle()
-        assert environment(world.manifests["digits-worker-0"])["TF_DATA_SERVICE_ADDRESS"] == "elsewhere:5050"
+        assert environment_of(world.manifests["digits-worker-0"])["TF_DATA_SERVICE_ADDRESS"] == "elsewhere:5050"
 
 
 class TestItsLife:

@@ -10,6 +10,8 @@ from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import ReadClusterQueue, ReadFlavors, RequeueAfter
+from dtj.core.context import JobContext
+from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Flavor, Phase
 from support.gang_worlds import KUEUE, admit, admitted, kueue_condition, workload_conditions, world
 from world import World
@@ -156,6 +158,8 @@ class TestKueue:
             ),
             ("ClusterQueue all is inactive", "correct what the condition Active of the ClusterQueue names"),
             ("LocalQueue team-a is stopped", "set spec.stopPolicy of the LocalQueue to None to go on"),
+            ("The LocalQueue is stopped", "set spec.stopPolicy of the LocalQueue to None to go on"),
+            ("The ClusterQueue is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on"),
             ("ClusterQueue all is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on"),
         ],
     )
@@ -192,6 +196,20 @@ class TestKueue:
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved")], "admissionChecks": [check]})
         story.wait(60)
         assert self.message(story) == "Kueue: admission check prov is Pending: creating nodes"
+
+    def test_what_a_pass_costs_while_a_job_waits_does_not_grow_with_its_replicas(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        story = self.queued()
+
+        def fails(replica: object, *_: object) -> str:
+            raise AssertionError(f"{replica} is one of thousands")
+
+        monkeypatch.setattr(Cluster, "_address", fails)
+        monkeypatch.setattr(JobContext, "_new_name", fails)
+        for conditions in ([], [kueue_condition("QuotaReserved")], [kueue_condition("QuotaReserved", "False")]):
+            story.kueue_says({"conditions": [*conditions]})
+            story.settle()
 
     def test_a_job_that_waits_may_change_its_queue(self) -> None:
         story = self.queued()

@@ -38,9 +38,19 @@ def test_kueuectl_finds_the_workload_of_a_job() -> None:
     assert dig(story.gang_manifests[-1], "metadata", "labels", "kueue.x-k8s.io/job-uid") == story.job.uid
 
 
-@pytest.mark.parametrize(("before", "after"), [("a.b/c", ""), ("a.b/c,d.e/f", "d.e/f"), ("", "a.b/c")])
-def test_a_gate_that_is_changed_on_a_job_that_waits_is_changed_on_its_workload(before: str, after: str) -> None:
+@pytest.mark.parametrize(("before", "after"), [("", "a.b/c"), ("a.b/c", "a.b/c, d.e/f"), ("a.b/c", "d.e/f")])
+def test_a_gate_that_is_added_to_a_job_that_waits_needs_another_workload(before: str, after: str) -> None:
     story = queued(**{GATE: before} if before else {})
+    story.job = replace(story.job, annotations={GATE: after})
+    story.settle()
+    assert not story.taken(UpdateGang), "Kueue refuses it"
+    assert len(story.gang_manifests) == 2
+    assert dig(story.gang_manifests[-1], "metadata", "annotations", GATE) == after
+
+
+@pytest.mark.parametrize(("before", "after"), [("a.b/c", ""), ("a.b/c,d.e/f", "d.e/f"), ("a.b/c, d.e/f", "d.e/f")])
+def test_a_gate_that_is_taken_off_a_job_that_waits_is_taken_off_its_workload(before: str, after: str) -> None:
+    story = queued(**{GATE: before})
     story.job = replace(story.job, annotations={GATE: after} if after else {})
     story.settle()
     (update,) = story.taken(UpdateGang)
@@ -101,6 +111,10 @@ def test_a_name_that_is_too_long_for_a_label_is_left_out() -> None:
     [
         ({"kueue.x-k8s.io/job-min-parallelism": "2"}, "spec.elastic.minReplicas: set it there"),
         ({"kueue.x-k8s.io/elastic-job": "true"}, "waits in its queue again when its number of workers changes"),
+        ({GATE: "budget"}, "must list controllers, each once and as a domain and a path"),
+        ({GATE: "a.b/c,a.b/c"}, "must list controllers, each once and as a domain and a path"),
+        ({GATE: "a.b/c,"}, "must list controllers, each once and as a domain and a path"),
+        ({GATE: f"a.b/{'c' * 60}"}, "of 63 characters at most"),
     ],
 )
 def test_what_the_operator_does_not_do_is_refused_with_the_reason(annotation: dict[str, str], words: str) -> None:

@@ -10,9 +10,9 @@ from builders import edited, job
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, UpdateGang
+from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, RequeueAfter, UpdateGang
 from dtj.core.observed import GangObject, Phase
-from support.gang_worlds import KUEUE, NATIVE, admit, kueue_condition, workload_conditions
+from support.gang_worlds import KUEUE, NATIVE, admit, evict, kueue_condition, workload_conditions
 from world import World
 
 QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
@@ -126,6 +126,10 @@ class TestManager:
         story.settle()
         message = story.condition(Condition.SUSPENDED).message
         assert message.endswith("inactive AdmissionCheck(s): multikueue: create or correct what this names")
+        story.queue_words = "Can't admit new workloads: references missing ResourceFlavor(s): l4."
+        assert RequeueAfter(60.0) in story.step()
+        story.wait(60)
+        assert "ResourceFlavor(s): l4" in story.condition(Condition.SUSPENDED).message
 
     def test_a_job_that_becomes_invalid_while_it_waits_leaves_the_queue(self) -> None:
         story = manager()
@@ -133,6 +137,17 @@ class TestManager:
         story.settle()
         assert story.is_true(Condition.INVALID)
         assert story.gang is None
+
+    @pytest.mark.parametrize("read", [True, False], ids=["invalid", "unreadable"])
+    def test_a_job_that_is_wrong_by_now_leaves_the_queue_when_it_is_evicted(self, *, read: bool) -> None:
+        story = running()
+        wrong = replace(story.job, raw_spec={**story.job.raw_spec, "strategy": "OneDevice"})
+        story.job = wrong if read else replace(wrong, spec=None, problems=("spec.strategy: not known",))
+        story.settle()
+        assert story.gang is not None, "the copy runs on"
+        evict(story, "Preempted")
+        assert story.gang is None
+        assert story.is_true(Condition.INVALID)
 
     @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])
     def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:

@@ -10,7 +10,7 @@ from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.kueue import TOPOLOGY_UNCONSTRAINED
 from dtj.api.profiles import Profile
-from dtj.core.observed import Flavor
+from dtj.core.observed import Flavor, Phase
 from support.gang_worlds import KUEUE, admit, evict
 from world import World, live
 
@@ -29,15 +29,16 @@ def means(story: World, profile: Profile) -> None:
     story.settle()
 
 
-def queued() -> World:
-    made = job(roles={"worker": 3}, runPolicy=QUEUE, accelerator={"profile": "pool", "count": 1})
+def queued(**more: object) -> World:
+    accelerator = {"profile": "pool", "count": 1}
+    made = job(**{"roles": {"worker": 3}, "runPolicy": QUEUE, "accelerator": accelerator, **more})  # type: ignore[arg-type]
     story = World(made, installed=(KUEUE,), known_flavors={"spot": Flavor({"kind": "spot"})})
     means(story, GPU)
     return story
 
 
-def running() -> World:
-    story = queued()
+def running(**more: object) -> World:
+    story = queued(**more)
     admit(story, cpu="spot")
     return story.start()
 
@@ -80,6 +81,48 @@ def test_a_job_that_runs_goes_on_and_its_next_attempt_waits_for_other_quota() ->
     admit(story, cpu="spot")
     story.settle()
     assert len(live(story)) == 3
+
+
+@pytest.mark.parametrize("lost", ["failed", "drained", "gone"])
+def test_no_pod_comes_back_alone_without_the_quota_that_it_needs_by_now(lost: str) -> None:
+    story = running(roles={"chief": 1, "worker": 2, "ps": 1}, strategy="ParameterServer")
+    means(story, OTHERS["another resource"])
+    assert len(live(story)) == 4
+    match lost:
+        case "failed":
+            story.sees("worker-1", Phase.FAILED, exit_code=137)
+        case "drained":
+            story.loses("worker-1")
+        case "gone":
+            story.remove("worker-1")
+    story.settle_deletions()
+    story.advance(60)
+    story.settle()
+    assert not live(story)
+    assert any(event.message.startswith("the Workload asks for other pods") for event in story.events)
+    assert len(story.gang_manifests) == 2
+    admit(story, cpu="spot")
+    story.start()
+    first = live(story)
+    again = next(name for name in first if "worker-1" in name).removeprefix("digits-")
+    story.sees(again, Phase.FAILED, exit_code=137)
+    story.advance(60)
+    story.start()
+    assert first <= live(story), "with that quota, it comes back alone"
+    assert len(live(story) - first) == 1
+    assert len(story.gang_manifests) == 2
+
+
+def test_a_job_whose_first_pods_were_made_before_the_change_gets_no_others_beside_them() -> None:
+    story = queued()
+    admit(story, cpu="spot")
+    while len(story.pods) < 3:
+        story.step()
+    story.pods.popitem()
+    means(story, OTHERS["another resource"])
+    story.settle_deletions()
+    assert not live(story)
+    assert len(story.gang_manifests) == 2
 
 
 def test_a_job_that_is_evicted_waits_as_long_as_its_pods_are_the_same() -> None:

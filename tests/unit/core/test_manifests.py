@@ -316,7 +316,10 @@ class TestAccelerators:
     def test_a_slice_of_more_hosts_than_training_replicas_is_a_problem(self) -> None:
         owner = job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"})
         (problem,) = problems(owner, Platform())
-        assert "it needs 4 training replicas (chief and workers), not 3; " in problem.message
+        assert problem.message == (
+            "spec.accelerator.topology: 4x4 has 16 chips, 4 per host: it needs 4 training replicas "
+            "(chief and workers), not 3; set replicaSpecs.worker.replicas to 4"
+        )
 
     @pytest.mark.parametrize(
         ("profile", "topology", "workers", "chips"),
@@ -334,6 +337,5 @@ class TestAccelerators:
         self, profile: str, topology: str, workers: int, chips: int
     ) -> None:
         owner = job(strategy="TPU", roles={"worker": workers}, accelerator={"profile": profile, "topology": topology})
-
         assert problems(owner, Platform()) == ()
         assert dig(pod(owner), "spec", "containers", 0, "resources", "requests", "google.com/tpu") == chips

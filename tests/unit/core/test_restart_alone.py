@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dtj.api.json import dig, objects, text
 from dtj.core.observed import Phase
-from world import World, live, running
+from support.pod_environment import environment_of
+from world import live, running
 
 
 class TestTrainingInOneProcess:
@@ -36,7 +36,7 @@ class TestCollectivesThatAreMendedPodByPod:
         assert live(world) == {"digits-worker-0", "digits-worker-1-r1", "digits-worker-2"}
         status = world.job.status
         assert (status.attempt, status.restarts.disruption, status.restarts.total) == (1, 1, 1)
-        new, old = (environment(world, name) for name in ("digits-worker-1-r1", "digits-worker-0"))
+        new, old = (environment_of(world.manifests[name]) for name in ("digits-worker-1-r1", "digits-worker-0"))
         assert new["DTJ_ATTEMPT"] == old["DTJ_ATTEMPT"] == "1"
         assert new["DTJ_RESTART_SCOPE"] == old["DTJ_RESTART_SCOPE"] == "Pod"
 
@@ -76,9 +76,3 @@ class TestCollectivesThatAreMendedPodByPod:
         world.wait(1)
         assert world.job.status.attempt == 2
         assert {"digits-chief-0-r1", "digits-worker-0-r1"} <= live(world)
-
-
-def environment(world: World, pod: str) -> dict[str, str]:
-    """The variables of a pod's only container."""
-    variables = objects(dig(world.manifests[pod], "spec", "containers", 0, "env"))
-    return {text(variable["name"]): text(variable["value"]) for variable in variables}

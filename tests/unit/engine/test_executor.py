@@ -10,10 +10,21 @@ import pytest
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
-from dtj.core.actions import CheckPods, CreatePod, CreateService, DeletePod, Emit, PatchStatus, Plan, RequeueAfter
+from dtj.core.actions import (
+    CheckPods,
+    CreateClaim,
+    CreateConfigMap,
+    CreatePod,
+    CreateService,
+    DeletePod,
+    Emit,
+    PatchStatus,
+    Plan,
+    RequeueAfter,
+)
 from dtj.core.observed import Observed
 from dtj.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests
-from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
@@ -186,15 +197,38 @@ async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_to
 
 
 @virtual_time
-async def test_a_foreign_service_is_shown_to_the_planner() -> None:
+async def test_a_foreign_service_and_a_foreign_claim_are_shown_to_the_planner() -> None:
+    def planner(observed: Observed) -> Plan:
+        if observed.service is None:
+            return (CreateService(service_manifest(observed.job)),)
+        claim: JsonObject = {"metadata": {"name": "digits-checkpoint"}}
+        return (CreateClaim(claim),) if observed.claim is None else ()
+
     gateway = FakeGateway()
     gateway.put(SERVICES, {"metadata": {"name": "digits"}, "spec": {"selector": {"app": "other"}}})
-    async with harnessed(wants_pods(0), gateway=gateway) as harness:
+    gateway.put(CLAIMS, {"metadata": {"name": "digits-checkpoint"}})
+    async with harnessed(planner, gateway=gateway) as harness:
         await harness.take()
-        service = harness.seen[-1].service
+        service, claim = harness.seen[-1].service, harness.seen[-1].claim
         assert service is not None
-        assert service.owner_uid == ""
-        assert service.selector == {"app": "other"}
+        assert (service.owner_uid, service.selector) == ("", {"app": "other"})
+        assert claim is not None
+        assert (claim.name, claim.owner_uid) == ("digits-checkpoint", "")
+
+
+@virtual_time
+async def test_a_config_map_that_is_there_is_the_one_that_was_wanted_and_one_that_is_refused_is_reported() -> None:
+    gateway = FakeGateway()
+    wanted = CreateConfigMap({"metadata": {"name": "addresses"}})
+    gateway.put(CONFIG_MAPS, {"metadata": {"name": "addresses"}})
+    async with harnessed(once((wanted,), (wanted,)), gateway=gateway) as harness:
+        await harness.take()
+        assert (harness.seen[-1].refusal, harness.seen[-1].obstacle) == (None, "")
+        gateway.fail("create", CONFIG_MAPS, QUOTA)
+        await harness.look_again()
+        refusal = harness.seen[-1].refusal
+        assert refusal is not None
+        assert (refusal.name, refusal.message) == ("addresses", QUOTA.message)
 
 
 @virtual_time
@@ -334,14 +368,10 @@ async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out
 # -- deleting -------------------------------------------------------------------------------------------------
 
 
-def deletes(uid: str) -> Plan:
-    return (DeletePod("digits-worker-0", uid),)
-
-
 @virtual_time
 async def test_deleting_a_pod_that_is_gone_or_another_by_now_is_no_error() -> None:
-    gateway = FakeGateway()
-    async with harnessed(once(deletes("old"), deletes("old")), gateway=gateway) as harness:
+    gateway, deletes = FakeGateway(), (DeletePod("digits-worker-0", "old"),)
+    async with harnessed(once(deletes, deletes), gateway=gateway) as harness:
         harness.submit()
         await asyncio.sleep(100.0)
         gateway.put(PODS, {"metadata": {"name": "digits-worker-0", "uid": "new"}})
@@ -349,6 +379,19 @@ async def test_deleting_a_pod_that_is_gone_or_another_by_now_is_no_error() -> No
         await asyncio.sleep(100.0)
         assert harness.writes() == ["delete pods digits-worker-0"] * 2
         assert gateway.names(PODS) == ["digits-worker-0"]
+
+
+@pytest.mark.parametrize(("number", "words"), [(1, "deleted Pod digits-worker-0"), (2, "deleted 2 pods")])
+@virtual_time
+async def test_deleted_pods_are_logged_in_one_line(number: int, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    gateway = FakeGateway()
+    for index in range(number):
+        gateway.put(PODS, {"metadata": {"name": f"digits-worker-{index}", "uid": f"u{index}"}})
+    plan = tuple(DeletePod(f"digits-worker-{index}", f"u{index}") for index in range(number))
+    with caplog.at_level("INFO"):
+        async with harnessed(once(plan), gateway=gateway) as harness:
+            await harness.take()
+    assert [message for message in caplog.messages if message.startswith("deleted")] == [words]
 
 
 @virtual_time

@@ -124,20 +124,17 @@ async def test_a_packed_job_is_deleted_when_its_time_to_live_is_over() -> None:
         assert cluster.api.names(JOBS) == []
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["by the watch", "by a list alone"])
 @virtual_time
-async def test_a_packed_job_that_is_deleted_leaves_nothing() -> None:
+async def test_a_packed_job_that_is_deleted_leaves_nothing(seen: bool) -> None:
     async with operating(await ended()) as harness:
-        harness.retract()
+        if seen:
+            harness.retract()
+        else:
+            harness.gateway.remove(JOBS, "digits")
+            await asyncio.sleep(200.0)
         assert len(harness.engine.state.jobs) == 0
         assert len(harness.engine.state.caches) == 0
-
-
-@virtual_time
-async def test_a_packed_job_that_a_list_lacks_leaves_nothing() -> None:
-    async with operating(await ended()) as harness:
-        harness.gateway.remove(JOBS, "digits")
-        await asyncio.sleep(200.0)
-        assert len(harness.engine.state.jobs) == 0
 
 
 @virtual_time

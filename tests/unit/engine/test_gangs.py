@@ -10,6 +10,7 @@ import pytest
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
+from dtj.api.kueue import QUEUE
 from dtj.api.names import Label
 from dtj.api.spec import Gang
 from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue
@@ -92,6 +93,26 @@ async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
         harness.submit()
         await asyncio.sleep(1.0)
         assert harness.seen[-1].cluster_queues["all"].words == ("no flavor" if answer == "inactive" else "")
+
+
+@virtual_time
+async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() -> None:
+    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
+
+    def asks(observed: Observed) -> Plan:
+        name = observed.job.labels[QUEUE]
+        return () if name in observed.cluster_queues else (ReadClusterQueue(api, name),)
+
+    async with harnessed(asks, gateway=gateway) as harness:
+        known = harness.engine.state
+        for name in ("first", "second"):
+            harness.submit(labels={QUEUE: name})
+            await asyncio.sleep(60.0)
+        assert set(known.cluster_queues) == {"first", "second"}
+        await asyncio.sleep(30.0)
+        harness.submit(labels={QUEUE: "third"})
+        await asyncio.sleep(1.0)
+        assert set(known.cluster_queues) == {"second", "third"}
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from builders import edited, job, manifest, stored
+from dtj import __version__
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
@@ -152,6 +153,13 @@ def test_each_alert_says_what_to_do_and_how_bad_it_is() -> None:
     for rule in rules:
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert {"summary", "description"} <= rule["annotations"].keys()
+
+
+def test_the_version_of_the_operator_is_a_metric_and_each_kind_of_end_has_a_zero_before_the_first() -> None:
+    found = Metrics().registry.get_sample_value
+    assert found("dtj_build_info", {"version": __version__}) == 1
+    assert found("dtj_jobs_finished_total", {"outcome": "Failed", "class": "Preemption"}) == 0
+    assert found("dtj_restarts_total", {"class": "disruption"}) == 0
 
 
 def test_names_follow_prometheus_conventions() -> None:

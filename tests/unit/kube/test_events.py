@@ -37,22 +37,25 @@ def stored(gateway: FakeGateway) -> list[JsonObject]:
     return [gateway.body(EVENTS, name) for name in gateway.names(EVENTS)]
 
 
+async def recorded(*events: tuple[Subject, str], gateway: FakeGateway | None = None) -> list[JsonObject]:
+    """What is stored when these notes on these jobs were recorded, at once."""
+    gateway = gateway or FakeGateway()
+    async with recording(gateway) as recorder:
+        for subject, note in events:
+            recorder.record(subject, "Normal", "PodsCreated", note)
+        await recorder.flush()
+    return stored(gateway)
+
+
 @virtual_time
 async def test_words_of_others_are_printable_in_a_note() -> None:
-    gateway = FakeGateway()
-    async with recording(gateway) as recorder:
-        recorder.record(JOB, "Warning", "Refused", "a webhook says \x1b]0;title\x07\x9b2Jno\ud800")
-        await recorder.flush()
-    assert [dig(event, "note") for event in stored(gateway)] == ["a webhook says no\ufffd"]
+    (event,) = await recorded((JOB, "a webhook says \x1b]0;title\x07\x9b2Jno\ud800"))
+    assert event["note"] == "a webhook says no\ufffd"
 
 
 @virtual_time
 async def test_an_event_says_who_what_why_and_when() -> None:
-    gateway = FakeGateway()
-    async with recording(gateway) as recorder:
-        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
-        await recorder.flush()
-    (event,) = stored(gateway)
+    (event,) = await recorded((JOB, "created 4 pods"))
     metadata = event.pop("metadata")
     assert str(dig(metadata, "name")).startswith("digits.")
     assert dig(metadata, "namespace") == "default"
@@ -92,25 +95,16 @@ async def test_the_same_words_again_become_one_event_with_a_count() -> None:
 @virtual_time
 async def test_repetitions_that_come_faster_than_they_can_be_written_cost_one_write() -> None:
     gateway = FakeGateway()
-    async with recording(gateway) as recorder:
-        for _ in range(100):
-            recorder.record(JOB, "Warning", "PodCreationFailed", "exceeded quota")
-        await recorder.flush()
-    (event,) = stored(gateway)
+    (event,) = await recorded(*[(JOB, "exceeded quota")] * 100, gateway=gateway)
     assert dig(event, "series", "count") == 100
     assert len(gateway.writes()) == 1
 
 
 @virtual_time
 async def test_other_words_another_job_or_a_new_job_of_that_name_get_events_of_their_own() -> None:
-    gateway = FakeGateway()
-    async with recording(gateway) as recorder:
-        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
-        recorder.record(JOB, "Normal", "PodsCreated", "created 5 pods")
-        recorder.record(Subject("default", "other", "uid-2"), "Normal", "PodsCreated", "created 4 pods")
-        recorder.record(Subject("default", "digits", "uid-3"), "Normal", "PodsCreated", "created 4 pods")
-        await recorder.flush()
-    assert len(stored(gateway)) == 4
+    other, new = Subject("default", "other", "uid-2"), Subject("default", "digits", "uid-3")
+    events = (JOB, "created 4 pods"), (JOB, "created 5 pods"), (other, "created 4 pods"), (new, "created 4 pods")
+    assert len(await recorded(*events)) == 4
 
 
 @virtual_time
@@ -143,11 +137,8 @@ async def test_an_event_is_offered_again_to_a_server_that_does_not_answer() -> N
     gateway = FakeGateway()
     gateway.fail("create", EVENTS, NO_ANSWER, times=2)
     gateway.fail("create", EVENTS, TooManyRequests("slow down", status=429, retry_after=20.0))
-    async with recording(gateway) as recorder:
-        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
-        await recorder.flush()
-        assert loop_time() > 20.0
-    assert len(stored(gateway)) == 1
+    assert len(await recorded((JOB, "created 4 pods"), gateway=gateway)) == 1
+    assert loop_time() > 20.0
 
 
 @virtual_time
@@ -179,11 +170,7 @@ async def test_a_repetition_of_an_event_that_the_server_has_forgotten_is_a_new_e
 
 @virtual_time
 async def test_a_note_is_cut_to_what_the_server_takes_between_characters() -> None:
-    gateway = FakeGateway()
-    async with recording(gateway) as recorder:
-        recorder.record(JOB, "Normal", "Long", "ä" * 2000)
-        await recorder.flush()
-    (event,) = stored(gateway)
+    (event,) = await recorded((JOB, "ä" * 2000))
     note = event["note"]
     assert isinstance(note, str)
     assert note.endswith("ä…")

@@ -91,11 +91,6 @@ def test_a_job_is_the_same_however_it_came() -> None:
     assert read(raw(body)) == Job.from_object(body)
 
 
-def test_what_cannot_be_read_is_reported_when_the_job_is_planned() -> None:
-    (problem,) = read(raw(stored(manifest(template=["no", "template"])))).problems
-    assert problem.startswith("spec.template: ")
-
-
 def test_a_line_of_a_watch_that_is_no_job_stays_as_it_is() -> None:
     for line in (
         b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}',
@@ -163,12 +158,3 @@ def test_of_the_annotations_only_those_of_kueue_are_kept_and_reach_the_plan() ->
     short = in_short(json.dumps({**body, "metadata": metadata}).encode())
     assert "xxx" not in json.dumps(short)
     assert JobRecord.from_object(short).job().annotations == known
-
-
-def test_the_queue_of_a_label_is_part_of_the_spec_that_is_planned() -> None:
-    body = stored(manifest())
-    labelled = {**body, "metadata": {**object_at(body, "metadata"), "labels": {"kueue.x-k8s.io/queue-name": "gpus"}}}
-    spec = read(json.dumps(labelled).encode()).spec
-    assert spec is not None
-    assert spec.run_policy.scheduling is not None
-    assert spec.run_policy.scheduling.queue == "gpus"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,16 @@ def source(folder: Path, context: str | None = None, **fields: JsonValue) -> Con
     file = folder / "kubeconfig"
     file.write_text(json.dumps({key: value for key, value in {**BASE, **fields}.items() if value != "absent"}))
     return ConnectionSource(kubeconfig=str(file), context=context)
+
+
+async def refusal(given: ConnectionSource) -> str:
+    """The one line, with the name of the file, with which it is refused."""
+    with pytest.raises(ConfigError) as caught:
+        await given.load()
+    line = str(caught.value)
+    assert str(given.kubeconfig) in line
+    assert "\n" not in line
+    return line
 
 
 @pytest.mark.parametrize("current", ["absent", "", None, "deleted"])
@@ -84,11 +95,7 @@ async def test_a_user_is_not_needed(tmp_path: Path, fields: dict[str, Any]) -> N
 async def test_what_cannot_be_used_is_one_line_that_names_the_file(
     tmp_path: Path, fields: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
-        await source(tmp_path, **fields).load()
-    assert words in str(caught.value)
-    assert str(tmp_path / "kubeconfig") in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert words in await refusal(source(tmp_path, **fields))
 
 
 @pytest.mark.parametrize(
@@ -108,11 +115,7 @@ async def test_what_is_no_kubeconfig_is_one_line_too(tmp_path: Path, content: st
     file = tmp_path / "kubeconfig"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(ConfigError) as caught:
-        await ConnectionSource(kubeconfig=str(file)).load()
-    assert words in str(caught.value)
-    assert str(file) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert words in await refusal(ConnectionSource(kubeconfig=str(file)))
 
 
 @pytest.mark.parametrize(
@@ -146,8 +149,7 @@ async def test_a_certificate_that_is_none_is_one_line(tmp_path: Path, field: str
     user: JsonObject = {}
     (cluster if field.startswith("cert") else user)[field] = data
     broken = source(tmp_path, clusters=[{"name": "c", "cluster": cluster}], users=[{"name": "u", "user": user}])
-    with pytest.raises(ConfigError, match=r"kubeconfig .*cannot be used: .*c(ertificate|lient)-"):
-        await broken.load()
+    assert re.search(r"cannot be used: .*c(ertificate|lient)-", await refusal(broken))
 
 
 async def test_of_several_files_the_first_wins_as_with_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

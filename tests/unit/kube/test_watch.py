@@ -1,4 +1,4 @@
-"""The gateway over HTTP: when the place of a watch is lost, and when only the connection is; what a UID is for."""
+"""The gateway over HTTP: watches that lose their place or their connection, the UID of a patch, lists in pages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from aiohttp import web
 
-from dtj.kube import client
+from dtj.kube import client, paging
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, Unavailable
 from dtj.kube.gateway import PODS, SERVICES
 from support.fake_gateway import FakeGateway
 from support.http_api import HttpApi
-from support.web_server import gateway_at
+from support.web_server import gateway_at, served
 
 
 @asynccontextmanager
@@ -73,3 +74,25 @@ async def test_a_patch_that_names_the_uid_of_another_object_is_a_conflict() -> N
     async with connected(server) as gateway:
         with pytest.raises(Conflict):
             await gateway.patch(SERVICES, namespace="default", name="digits", patch={"metadata": {"uid": "ours"}})
+
+
+async def test_a_page_of_long_objects_after_many_short_ones_is_asked_for_again_with_fewer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paging, "MAX_PAGE_BYTES", 400_000)
+    lengths = [10] * 620 + [100_000] * 20 + [500_000]
+    limits: list[int] = []
+
+    async def services(request: web.Request) -> web.Response:
+        assert request.path == "/api/v1/services"
+        first, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
+        limits.append(limit)
+        items = [{"metadata": {"name": str(n)}, "x": "x" * lengths[n]} for n in range(first, len(lengths))[:limit]]
+        following = str(first + limit) if first + limit < len(lengths) else ""
+        return web.json_response({"metadata": {"resourceVersion": "1", "continue": following}, "items": items})
+
+    async with served(services) as url, gateway_at(url) as gateway:
+        listing = await gateway.list(SERVICES, namespace=None)
+    assert [f'"name": "{n}"' in item.decode() for n, item in enumerate(listing.items)] == [True] * len(lengths)
+    assert max(limits) == paging.PAGE_SIZE
+    assert limits[-1] == 1, "one object is read, however long"

@@ -111,12 +111,6 @@ async def test_a_watch_reports_all_that_happened_since_and_waits_for_more() -> N
 # -- jobs over processes --------------------------------------------------------------------------------------
 
 
-async def test_a_program_that_exits_with_42_by_itself_has_failed(tmp_path: Path) -> None:
-    ended = await run_locally(python_job("import sys; sys.exit(42)", roles={"worker": 1}), tmp_path)
-    assert ended.end is End.FAILED
-    assert [replica.state for replica in ended.view.replicas] == ["Failed (42)"]
-
-
 @pytest.mark.parametrize("code", [42, 143])
 async def test_a_program_that_leaves_because_a_person_stopped_the_run_was_stopped(tmp_path: Path, code: int) -> None:
     marks = (tmp_path / "here-0", tmp_path / "here-1")

@@ -12,6 +12,7 @@ Importing this package imports no library. `lean` imports TensorFlow's servers w
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from inspect import unwrap
 from types import CodeType
 from typing import Any
 
@@ -54,7 +55,7 @@ def require(condition: object, what: str, *, library: str) -> None:
 
 def mentions(function: Any, name: str) -> bool:
     """Whether the code of a function has this name or text: says without a call whether it still does what it did."""
-    waiting: list[CodeType] = [getattr(function, "__wrapped__", function).__code__]
+    waiting: list[CodeType] = [unwrap(function).__code__]
     while waiting:
         code = waiting.pop()
         if name in code.co_names or name in code.co_consts:

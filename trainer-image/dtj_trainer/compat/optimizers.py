@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from dtj_trainer.compat import mentions, private, require
 
+_SUM = "_all_reduce_sum_gradients"
 _CALLED_BY = {
-    "_all_reduce_sum_gradients": "_backend_update_step",
+    _SUM: "_backend_update_step",
     "_backend_apply_gradients": "apply",
     "_overwrite_model_variables_with_average_value": "finalize_variable_values",
 }
@@ -64,7 +65,12 @@ def sum_gradients_by(optimizer: Any, reduce: Callable[[Any], Any]) -> None:
     Args:
         reduce: (gradient, variable) pairs -> the same with sums.
     """
-    _replace(optimizer, "_all_reduce_sum_gradients", lambda _: reduce)
+    _replace(optimizer, _SUM, lambda _: reduce)
+
+
+def sums_otherwise(optimizer: Any) -> bool:
+    """Whether `sum_gradients_by` has replaced how it sums."""
+    return _SUM in vars(optimizer)
 
 
 def replace_update(optimizer: Any, wrap: Callable[[Callable[..., None]], Callable[..., None]]) -> None:

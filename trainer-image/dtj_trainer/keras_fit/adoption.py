@@ -19,6 +19,7 @@ from dtj_trainer.compat.keras3 import given_metrics, metrics_of, sublayers
 from dtj_trainer.compat.optimizers import made_under
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import has_scope, several
+from dtj_trainer.training.weight_update import fails_in_replica, sum_first
 
 _SUMMED = ("sum", "mean")
 """How variables are read that each replica sets by its own examples."""
@@ -150,6 +151,8 @@ def build(model: Any, strategy: Any, examples: Any) -> None:
 def apply(original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
     """Builds an optimizer between the replicas before its first update within a step, and for the scope of one replica.
 
+    One that accumulates gradients does it across the replicas from its first update on.
+
     Raises:
         UsageError: it was made outside the scope of the strategy, or the weights were.
     """
@@ -158,6 +161,9 @@ def apply(original: Callable[..., Any], optimizer: Any, grads: Any, trainable_va
     if context is not None and several(context.strategy):
         check_made_in_scope(context.strategy, weights or (), "a weight of the model")
         check_made_in_scope(context.strategy, optimizer.variables, f"the optimizer {type(optimizer).__name__}")
+        if fails_in_replica(optimizer):  # the first replica comes here, before it waits for the others
+            sum_first(optimizer)
+            return optimizer.apply(grads, weights)
     elif context is not None and has_scope(context.strategy):
         if not optimizer.built:
             take(context.strategy, optimizer)

@@ -26,6 +26,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -49,12 +50,12 @@ from dtj_trainer.keras_fit.replica_losses import (
     own_step,
     several,
     share_of,
-    step_of_fit,
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
 from dtj_trainer.keras_fit.watch import FitWatch
 from dtj_trainer.training.layers import synchronize_batch_normalization
 from dtj_trainer.training.loss_division import Parts
+from dtj_trainer.training.weight_update import gradients_of_whole_batch
 
 log = logging.getLogger(__name__)
 
@@ -260,12 +261,6 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         if trains:
             adoption.check_made_apart(model)
         return original(model, step_function)
-    if trains and getattr(model.optimizer, "gradient_accumulation_steps", None):
-        raise UsageError(
-            "fit with several replicas: Keras cannot accumulate gradients there (gradient_accumulation_steps of the "
-            "optimizer), since it reduces them in a branch; leave it out and give a larger batch"
-        )
-
     own = is_own(step := type(model).train_step if trains else type(model).test_step)
     divides = own and divides_itself(model, step)
     if step_function in (model.train_step, model.test_step) and model in _data:
@@ -286,7 +281,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return model._autoconvert_optionals(of_replica)
 
     def one_step(data: Any, *, equal: bool = True) -> Any:
-        with step_of_fit(trains), results.noting(owners_of(model)):
+        whole = gradients_of_whole_batch() if trains else nullcontext()
+        with whole, results.noting(owners_of(model)):
             return strategy.run(replica_step(equal=equal), args=(data,))
 
     def on_data(data: Any, *, equal: bool = True) -> Any:

@@ -20,6 +20,7 @@ from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
 from dtj_trainer.compat.optimizers import reduced
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.loss_division import Parts, loss_of_parts
+from dtj_trainer.training.weight_update import are_of_whole_batch
 
 try:
     from keras.src import tree
@@ -60,8 +61,6 @@ class OfReplica(threading.local):
 
 
 here = OfReplica()
-_training_steps = 0
-"""How many steps of `fit` are under way in the process: a LossScaleOptimizer updates in threads of its own."""
 
 
 def several(strategy: Any) -> bool:
@@ -73,17 +72,6 @@ def has_scope(strategy: Any) -> bool:
     """Whether a strategy trains, on any number of replicas, what is made in its scope."""
     kinds = tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy | tf.distribute.OneDeviceStrategy
     return isinstance(strategy, kinds)
-
-
-@contextmanager
-def step_of_fit(trains: bool) -> Iterator[None]:
-    """Around the replicas' part of a step."""
-    global _training_steps
-    _training_steps += trains
-    try:
-        yield
-    finally:
-        _training_steps -= trains
 
 
 @contextmanager
@@ -373,15 +361,15 @@ def unscale_loss_for_distribution(original: Any, value: Any) -> Any:
     return tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype)) if here.divides else value
 
 
-def weigh_outputs(original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-    """The losses of several outputs: Keras weights each by a static number of examples; in a graph there is none."""
+def weigh_outputs(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    """The losses of several outputs: Keras weights each by the number of examples, where that is static."""
     for _, one, *_ in (private(loss, "_flat_losses", library="keras") or ()) if here.share is not None else ():
         if isinstance(one, keras.losses.Loss) and type(one).__call__ is not keras.losses.Loss.__call__:
             here.loss_name = type(one).__name__
             raise _undivided("has a __call__ of its own instead of call(y_true, y_pred)")
-    here.by_batch = not tf.executing_eagerly()
+    here.by_batch = tree.flatten(y_pred)[0].shape[0] is None
     try:
-        return original(loss, *args, **kwargs)
+        return original(loss, y_true, y_pred, sample_weight)
     finally:
         here.by_batch = False
 
@@ -421,7 +409,7 @@ def _of_whole(divisor: Any) -> Any:
 
 def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: list[Any]) -> list[Any]:
     """In `fit`, the gradients are those of the whole batch already."""
-    return pairs if _training_steps else original(optimizer, pairs)
+    return pairs if are_of_whole_batch() else original(optimizer, pairs)
 
 
 def check_finite(original: Any, optimizer: Any, gradients: list[Any]) -> Any:

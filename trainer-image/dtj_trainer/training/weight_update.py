@@ -6,7 +6,8 @@ replicas. Two more of Keras' steps cannot be taken by a replica at all, since th
 accumulation, and overwriting the weights with their moving average. They are taken across replicas. Imports TensorFlow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -26,6 +27,26 @@ def scales(optimizer: Any) -> bool:
     return inner(optimizer) is not optimizer
 
 
+_steps_of_whole_batch = 0
+"""How many such steps are under way in the process: a LossScaleOptimizer updates in threads of its own."""
+
+
+@contextmanager
+def gradients_of_whole_batch() -> Iterator[None]:
+    """Around steps whose gradients are summed when they are taken, as those of `fit`: no optimizer sums again."""
+    global _steps_of_whole_batch
+    _steps_of_whole_batch += 1
+    try:
+        yield
+    finally:
+        _steps_of_whole_batch -= 1
+
+
+def are_of_whole_batch() -> bool:
+    """Whether such a step is under way."""
+    return _steps_of_whole_batch > 0
+
+
 def sum_first(optimizer: Any) -> None:
     """Lets an optimizer sum the gradients over the replicas before it does anything else with them.
 
@@ -41,8 +62,8 @@ def sum_first(optimizer: Any) -> None:
     def apply_sums(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         weights = list(compat.weights_of(optimizer) if trainable_variables is None else trainable_variables)
         gradients = [gradient for gradient, _ in zip(grads, weights, strict=True)]
-        among_replicas = tf.distribute.get_replica_context() is not None
-        apply(compat.reduced("SUM", gradients) if among_replicas else gradients, weights)
+        sums = tf.distribute.get_replica_context() is not None and not are_of_whole_batch()
+        apply(compat.reduced("SUM", gradients) if sums else gradients, weights)
 
     optimizer.apply = apply_sums
     compat.sum_gradients_by(one, list)
@@ -50,6 +71,12 @@ def sum_first(optimizer: Any) -> None:
         compat.replace_update(one, lambda _: _accumulating(one))
     if one.use_ema:
         compat.replace_overwriting(one, lambda overwrite: moving_average.overwriting(one, overwrite))
+
+
+def fails_in_replica(optimizer: Any) -> bool:
+    """Whether an optimizer of Keras 3 accumulates gradients in a branch that no replica can take, until `sum_first`."""
+    one = inner(optimizer)
+    return bool(getattr(one, "gradient_accumulation_steps", None)) and not compat.sums_otherwise(one)
 
 
 def needs_sum_first(optimizer: Any) -> bool:

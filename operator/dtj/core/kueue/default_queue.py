@@ -66,9 +66,8 @@ def _is_open(context: JobContext) -> bool:
     """
     status, job = context.job.status, context.job
     begun = (status.attempt > 0 or status.start_time is not None) and status.gang != Gang.KUEUE
-    return not (begun or status.queue or job.prebuilt_workload or context.dispatched) and leaves_queue_open(
-        context.spec
-    )
+    named = status.queue or job.prebuilt_workload or context.dispatched
+    return not (begun or named) and job.spec is not None and leaves_queue_open(job.spec)
 
 
 def _runs_without(context: JobContext) -> bool:

@@ -11,7 +11,7 @@ from dtj.api.spec import Gang
 from dtj.core.actions import Decision, Plan, UpdateGang
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities, reporting, workloads
-from dtj.core.kueue.queue import ask_why, into_queue, queued_because
+from dtj.core.kueue.queue import ask_why, into_queue, queued_because, take_back
 from dtj.core.observed import GangObject
 from dtj.core.policies import gang, ttl
 from dtj.core.policies.admission_check import check_template, keep_out
@@ -49,7 +49,7 @@ def _dispatch(context: JobContext) -> Decision:
     if not found and not queued:
         found = (_NO_QUEUE,)
     if found:
-        return keep_out(context, found)
+        return take_back(context) or keep_out(context, found)
     return _queue(context)
 
 

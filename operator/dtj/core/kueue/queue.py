@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.json import JsonObject
-from dtj.api.kueue import ADMISSION_GATE, max_execution_seconds
+from dtj.api.kueue import ADMISSION_GATE, gates, max_execution_seconds
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, Decision, DeleteGang, ReadClusterQueue, ReadFlavors, RequeueAfter, UpdateGang
+from dtj.core.actions import Action, Decision, DeleteGang, Emit, ReadClusterQueue, ReadFlavors, RequeueAfter, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities, workloads
@@ -21,11 +21,13 @@ from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.suspend import stop_all
 from dtj.core.status_update import counted, write
 
-_READ_TTL: Final = 60.0
-"""Seconds for which holds what a ResourceFlavor or a ClusterQueue said."""
+READ_TTL: Final = 60.0
+"""Seconds for which holds what a ResourceFlavor or a ClusterQueue said. Who needs it asks then again."""
 
 _A_MOMENT: Final = 1.0
 """Until a deletion that is called for in this pass is seen, in seconds."""
+
+_OTHER_PODS: Final = "the Workload asks for other pods than the job needs by now: all stop, and the job waits again"
 
 
 def hold_until_admitted(context: JobContext) -> Decision | None:
@@ -45,10 +47,11 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
         return asked
     why = queued_because(context, workload if same else None)
     stopping = stop_all(context, why)
+    if context.has_something_to_stop and workload is not None and not same:
+        return stopping.if_written(Emit("Normal", Reason.QUEUED, _OTHER_PODS))
     if context.has_something_to_stop:
         return stopping
-    again = (RequeueAfter(_READ_TTL),) if workloads.inactive_queue(workload) else ()
-    return stopping.then(*into_queue(context, api, same=same), *again)
+    return stopping.then(*into_queue(context, api, same=same))
 
 
 def take_back(context: JobContext) -> Decision | None:
@@ -77,39 +80,49 @@ def seconds_until_nodes_are_free(context: JobContext) -> float:
 
 def queued_because(context: JobContext, workload: GangObject | None) -> DesiredCondition:
     """The condition Suspended of a job that waits: in Kueue's words, or because its priority cannot be read."""
-    known = context.observed.cluster_queues.get(workloads.inactive_queue(workload))
+    known = context.observed.cluster_queues.get(context.inactive_queue)
     words = workloads.words(workload, inactive=known.words if known is not None else "")
     return DesiredCondition("True", Reason.QUEUED, priorities.refused(context) or words)
 
 
 def ask_why(context: JobContext, api: GangApi) -> Decision | None:
     """Kueue says of a ClusterQueue that it is inactive; the queue itself says why."""
-    name = workloads.inactive_queue(context.gang_object)
+    name = context.inactive_queue
     known = context.observed.cluster_queues.get(name)
-    if not name or (known is not None and (context.now - known.at).total_seconds() < _READ_TTL):
+    if not name or (known is not None and (context.now - known.at).total_seconds() < READ_TTL):
         return None
     return Decision.of(ReadClusterQueue(api, name))
 
 
 def into_queue(context: JobContext, api: GangApi, *, same: bool) -> tuple[Action, ...]:
     """With no pod left: make the Workload, or replace one that does not fit (``same`` is whether it does). Its quota is
-    given back next to that.
-
-    A Workload that others made is theirs to make and to delete.
+    given back next to that. What keeps a ClusterQueue inactive may change, and no event reports that.
     """
+    again = (RequeueAfter(READ_TTL),) if context.inactive_queue else ()
+    return (*_have_workload(context, api, same=same), *again)
+
+
+def _have_workload(context: JobContext, api: GangApi, *, same: bool) -> tuple[Action, ...]:
+    """A Workload that others made is theirs to make and to delete."""
     workload = context.gang_object
     made_by_others = bool(context.job.prebuilt_workload)
     if workload is None:
         return () if made_by_others else (priorities.unread(context, api) or new_gang(context, api),)
     if workload.terminating or made_by_others:
         return ()
-    if same and workload.queue == workloads.queue_of(context.spec):
+    if same and workload.queue == workloads.queue_of(context.spec) and not _adds_gate(context, workload):
         return (*_follow_job(context, workload), *priorities.follow_label(context, workload))
     return (DeleteGang(workload.api, workload.name, workload.uid),)
 
 
+def _adds_gate(context: JobContext, workload: GangObject) -> bool:
+    """Whether the job has an admission gate that its Workload lacks. Kueue refuses to add one."""
+    gate = context.job.annotations.get(ADMISSION_GATE, "")
+    return cut(gate, MAX_NOTE) != workload.gated_by and not {*gates(gate)} <= {*gates(workload.gated_by)}
+
+
 def _follow_job(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
-    """Give the Workload the admission gate of the job, which others add and take off, and its limit of time.
+    """Take the admission gates off the Workload that others took off the job, and give it the job's limit of time.
 
     The API server refuses another limit until the quota of an admitted job is given back.
     """
@@ -142,4 +155,4 @@ def _is_outdated(context: JobContext, flavor: Flavor) -> bool:
     """Whether pods are about to be made by what was read long ago."""
     if flavor.read_at is None or not context.missing:
         return False
-    return (context.now - flavor.read_at).total_seconds() >= _READ_TTL
+    return (context.now - flavor.read_at).total_seconds() >= READ_TTL

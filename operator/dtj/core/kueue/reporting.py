@@ -19,9 +19,9 @@ from dtj.core.actions import Action, CreateGang, Decision, DeleteGang, UpdateWor
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities
 from dtj.core.kueue.workloads import admitted, condition, conditions, digest, evicted, holds_quota, is_true
+from dtj.core.manifests.pod import role_template
 from dtj.core.messages import cut
 from dtj.core.observed import GangObject
-from dtj.core.pod_creation import FirstPods
 from dtj.core.status import format_time
 
 PAST_SECONDS: Final = "accumulatedPastExecutionTimeSeconds"
@@ -53,12 +53,17 @@ def fits(context: JobContext, workload: GangObject) -> bool:
 
 
 def _has_pods(context: JobContext, workload: GangObject) -> bool:
-    """Whether the Workload is for the pods that would be made by now: the accelerator profiles of the operator may have
+    """Whether the Workload is for the pods that are about to be made: the accelerator profiles of the operator may have
     changed, or the operator has not seen that the job was suspended, changed and resumed. Pods that run stay as they
-    are. Those of another cluster are made there, by its profiles.
+    are, as long as none is missing. Those of another cluster are made there, by its profiles.
     """
     elsewhere = context.job.prebuilt_workload or (context.dispatched and admitted(workload))
-    return bool(not workload.pods or context.current or elsewhere) or workload.pods == digest(FirstPods(context))
+    complete = context.current and not context.missing
+    if not workload.pods or complete or elsewhere:
+        return True
+    job, spec, platform = context.job, context.spec, context.platform
+    # What makes each pod of a role another one is not read, and costs as much as there are replicas.
+    return workload.pods == digest(role_template(job, spec, role, platform=platform) for role in spec.roles())
 
 
 def _needs_more(context: JobContext, workload: GangObject) -> bool:
@@ -80,10 +85,14 @@ def _changed(context: JobContext, workload: GangObject) -> JsonObject:
         return {}  # its pods stop because it ends, which is no loss to recover from
     if not context.has_something_to_stop and _must_release(workload):
         return _released(workload, context.now)
+    if context.job.spec is None:
+        return {}  # what its pods should be is not known
     if context.job.prebuilt_workload:
         return _of_others(context, workload)
+    if not is_true(workload, "Admitted"):
+        return _pods_ready(workload, context.now, ready=False)
     ready = _pods_ready(workload, context.now, ready=context.all_ready)
-    counts = _given_back(context) if is_true(workload, "Admitted") and context.has_something_to_stop else Counter[str]()
+    counts = _given_back(context) if context.has_something_to_stop else Counter[str]()
     return {**ready, **_with_reclaimable(workload, counts)}
 
 

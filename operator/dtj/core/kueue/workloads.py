@@ -71,7 +71,7 @@ def workload_spec(group: Group, pods: Iterable[JsonObject], *, priority: int | N
 
 
 def digest(pods: Iterable[JsonObject]) -> str:
-    """Of the first pods of each role what decides whether, and to which flavors, Kueue admits them."""
+    """Of the first pods or the templates of all roles what decides whether, and to which flavors, Kueue admits them."""
     read = [
         [
             {name: str(quantity) for name, quantity in requests(pod).items()},
@@ -125,15 +125,14 @@ def holds_quota(workload: GangObject) -> bool:
     return is_true(workload, "QuotaReserved") or dig(workload.status, "admission") is not None
 
 
-def inactive_queue(workload: GangObject | None) -> str:
+def inactive_queue(workload: GangObject) -> str:
     """The ClusterQueue of which Kueue says that it is inactive, and not why; empty if it says something else."""
-    said = text(condition(workload, "QuotaReserved").get("message")) if workload is not None else ""
-    found = re.fullmatch(r"ClusterQueue (\S+) is inactive", said)
+    found = _INACTIVE_QUEUE.fullmatch(text(condition(workload, "QuotaReserved").get("message")))
     return found[1] if found else ""
 
 
 def words(workload: GangObject | None, *, inactive: str = "") -> str:
-    """Why the job waits, in Kueue's words; ``inactive`` is why its ClusterQueue is."""
+    """Why the job waits, in Kueue's words; ``inactive`` is why the :func:`inactive_queue` is."""
     if workload is None:
         return WAITING_IN_QUEUE
     if not workload.active:
@@ -143,7 +142,7 @@ def words(workload: GangObject | None, *, inactive: str = "") -> str:
         found = condition(workload, kind)
         if found.get("status") == status and text(found.get("message")):
             said = text(found.get("message"))
-            if inactive and inactive_queue(workload):
+            if inactive and kind == "QuotaReserved":
                 said = f"{said}: {inactive.removeprefix(_INACTIVE).removesuffix('.')}"
             return f"Kueue: {_with_remedy(said)}"
     return _checks(workload) or WAITING_IN_QUEUE
@@ -156,6 +155,7 @@ def _checks(workload: GangObject) -> str:
     return "; ".join(f"Kueue: admission check {each.removesuffix(': ')}" for each in said)
 
 
+_INACTIVE_QUEUE: Final = re.compile(r"ClusterQueue (\S+) is inactive")
 _INACTIVE: Final = "Can't admit new workloads: "
 """With this begins what a ClusterQueue says of itself."""
 
@@ -175,8 +175,11 @@ _REMEDIES: Final = tuple(
         (r"^ClusterQueue \S+ is inactive$", "correct what the condition Active of the ClusterQueue names"),
         (r"^ClusterQueue \S+ is inactive: is stopped$", "set spec.stopPolicy of the ClusterQueue to None to go on"),
         (r"^ClusterQueue \S+ is inactive: (?!is stopped$)", "create or correct what this names"),
-        (r"^LocalQueue \S+ is stopped$", "set spec.stopPolicy of the LocalQueue to None to go on"),
-        (r"^ClusterQueue \S+ is stopped$", "set spec.stopPolicy of the ClusterQueue to None to go on"),
+        (r"^(The LocalQueue|LocalQueue \S+) is stopped$", "set spec.stopPolicy of the LocalQueue to None to go on"),
+        (
+            r"^(The ClusterQueue|ClusterQueue \S+) is stopped$",
+            "set spec.stopPolicy of the ClusterQueue to None to go on",
+        ),
         (
             r"^workload namespace doesn't match ClusterQueue selector$",
             "have spec.namespaceSelector of the ClusterQueue match the namespace; {} matches all",

@@ -102,6 +102,13 @@ def find_after_the_end(context: JobContext) -> Decision | None:
     return Decision.of(LookForGangs()) if asked and context.observed.gangs is None else None
 
 
+def find_unreadable(context: JobContext) -> tuple[LookForGangs, ...]:
+    """Look for the gang APIs once if the manifest of a job cannot be read, which may have a Workload of an earlier
+    operator."""
+    unknown = context.observed.gangs is None and context.job.status.gang in ("", Gang.KUEUE)
+    return (LookForGangs(),) if unknown else ()
+
+
 def after_the_end(context: JobContext) -> tuple[BestEffort, ...]:
     """The PodGroup goes with the end of the job. The end does not wait for it: an upgrade of the cluster may have taken
     its API away, or an administrator the right to it."""

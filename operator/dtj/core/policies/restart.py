@@ -80,13 +80,14 @@ def begin_attempt(context: JobContext, kind: Literal["Normal", "Warning"], why: 
     """
     number = max(charged.attempt, 1) + 1
     message = f"attempt {number}: {why}; all replicas start again from the last checkpoint"
+    counts = of_a_new_attempt(context.spec, charged.replica_statuses)
     status = charged.model_copy(
         update={
             "attempt": number,
             "last_restart_time": format_time(context.now),
             "pending_restart": None,
-            "replica_statuses": of_a_new_attempt(context.spec, charged.replica_statuses),
-            "ready": ready_text(context.spec, {}),
+            "replica_statuses": counts,
+            "ready": ready_text(counts),
         }
     )
     starting = DesiredCondition("False", Reason.NEW_ATTEMPT, message)

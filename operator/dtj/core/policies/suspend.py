@@ -46,14 +46,14 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
 def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decision:
     """Write that the job does not run: ``status`` as before an attempt, and ``why`` as the condition Suspended."""
     stopping = [pod for pod in context.own if not pod.all_containers_ended] if context.job.form.foreign else ()
-    counts = of_a_new_attempt(context.spec, status.replica_statuses, stopping)
+    counts = of_a_new_attempt(context.job.spec, status.replica_statuses, stopping)
     held = status.model_copy(
         update={
             "start_time": None,
             "ready_time": None,
             "pending_restart": None,
             "replica_statuses": counts,
-            "ready": ready_text(context.spec, counts),
+            "ready": ready_text(counts),
             "selector": worker_selector(context.job),
         }
     )

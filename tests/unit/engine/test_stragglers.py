@@ -10,9 +10,8 @@ from itertools import count
 import pytest
 
 from builders import NOW, job, kept
-from dtj.api.names import Reason
 from dtj.api.status import Progress
-from dtj.core.observed import Phase, SeenProgress, Straggler
+from dtj.core.observed import SeenProgress, Straggler
 from dtj.engine import progress, stragglers
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState, Reading
@@ -192,27 +191,3 @@ class TestAsking:
             assert asked.count("other") == 8
             task.cancel()
             await asyncio.wait([task])
-
-
-class TestInTheStatus:
-    def test_it_is_named_and_reported_once_with_its_node(self) -> None:
-        world = World(job(roles={"worker": 3})).start()
-        world.pods["digits-worker-1"] = replace(world.pods["digits-worker-1"], node="node-7")
-        world.stragglers = (Straggler("worker-1", 2.25),)
-        for step in range(3):
-            world.advance(20)
-            world.hears("worker-0", step=step)
-        progress = world.shown_progress()
-        assert progress.stragglers == ("worker-1",)
-        (answer,) = (event for event in world.events if event.reason == Reason.STRAGGLING)
-        assert answer.message == (
-            "worker-1 is slower than the others: its steps take 2.2 times as long as the median; look at node node-7"
-        )
-        world.stragglers = ()
-        world.wait(20)
-        progress = world.shown_progress()
-        assert progress.stragglers == ()
-        assert world.pods["digits-worker-1"].phase is Phase.RUNNING
-
-    def test_a_pod_cannot_name_others(self) -> None:
-        assert Progress.from_object({"step": 1, "stragglers": ["worker-1"], "text": "99%"}) == Progress(step=1)
