@@ -67,11 +67,11 @@ def _texts(value: object) -> list[str]:
     return [str(item) for item in value]
 
 
-def grant(plane: ControlPlane, namespace: str) -> None:
-    """Give the operator its rights in one namespace, and those of an election."""
+def grant(plane: ControlPlane, namespace: str, *more: tuple[PolicyRule, ...]) -> None:
+    """Give the operator its rights in one namespace, those of an election, and more."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     metadata = {"name": USER}
-    rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values())
+    rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values(), *more)
     plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": rules})
     plane.api.request(
         "POST",

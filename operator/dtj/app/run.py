@@ -246,16 +246,18 @@ async def _operate(
     # A shard may have none of the namespaces that are given; for kopf, none would mean all.
     nothing = bool(settings.namespaces) and not namespaces
 
+    # The CRD of TFJobs may come later than the operator. A watch from before would not notice it in namespaces alone.
+    served = {engine.feed.resource: asyncio.Event() for engine in engines}
+
     async def watch(engine: Engine) -> None:
         jobs = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=namespaces, keep=keep)
+        await served[engine.feed.resource].wait()
         await (stop.wait() if nothing else jobs.run())
 
     async def serve(engine: Engine) -> None:
-        """The CRD of TFJobs may come later than the operator."""
-        served = engine.feed.resource == JOBS or await _unless_stopped(
-            stop, wait_until_served(gateway, engine.feed.resource)
-        )
-        if served:
+        resource = engine.feed.resource
+        if resource == JOBS or await _unless_stopped(stop, wait_until_served(gateway, resource)):
+            served[resource].set()
             await engine.run()
 
     tasks = [asyncio.create_task(serve(engine), name=f"engine of {engine.feed.resource.plural}") for engine in engines]

@@ -36,7 +36,6 @@ class RecordGuard:
         """The answer to a write lacked the record."""
         if not self.dropped:
             self._dropped()
-            self._doubt.set()
 
     async def look(self) -> None:
         """Ask once, and say what has changed."""
@@ -51,6 +50,7 @@ class RecordGuard:
 
     def _dropped(self) -> None:
         self.dropped = True
+        self._doubt.set()
         log.error(
             "the CRD %s drops status.%s, so nothing is done for its jobs: run helm upgrade with tfjob.crd.enabled=true",
             self._crd,

@@ -72,7 +72,7 @@ def succeeds(client: TrainingClient) -> None:
     wait(lambda: len(client.get_job_pods("good")) == 3, "three pods")
     assert sorted(client.get_job_pod_names("good")) == ["good-chief-0", "good-worker-0", "good-worker-1"]
     assert client.get_job_pod_names("good", is_master=True) == ["good-chief-0"]
-    assert client.get_job_pod_names("good", replica_type="Worker", replica_index=1) == ["good-worker-1"]
+    assert client.get_job_pod_names("good", replica_type="worker", replica_index=1) == ["good-worker-1"]
 
     seen: list[object] = []
     running = {constants.JOB_CONDITION_RUNNING}
@@ -131,7 +131,7 @@ def fails(client: TrainingClient) -> None:
     """A job that its user made of a function, and that ends by an error."""
     client.create_job(name="bad", base_image="example/trainer:1", train_func=learn, num_workers=2)
     wait(lambda: client.is_job_running("bad"), "the job to run")
-    assert len(client.get_job_pods("bad", replica_type="Worker")) == 2
+    assert len(client.get_job_pods("bad", replica_type="worker")) == 2
     end(client, "bad-worker-0", 1)
     try:
         client.wait_for_job_conditions("bad", polling_interval=1, wait_timeout=60)
