@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dtj.api.json import JsonObject, dig, objects
 from dtj.kube.rbac import FOR_TFJOBS
@@ -18,13 +17,12 @@ from support.waiting import eventually, eventually_true
 from testbed import ControlPlane
 
 ROLES = {"Chief": 1, "Worker": 2, "PS": 1}
-CRD = "customresourcedefinitions.apiextensions.k8s.io/tfjobs.kubeflow.org"
 
 
 @pytest.fixture(scope="module")
 def world(cluster: ControlPlane) -> Iterator[TfJobWorld]:
-    """A namespace of this file. There are no TFJobs in the cluster yet."""
-    cluster.kubectl("delete", CRD, "--ignore-not-found", "--wait")
+    """A namespace of this file. Other files of the run use the CRD too, so it stays."""
+    tfjob_operators.install(cluster)
     namespace = cluster.new_namespace()
     grant(cluster, namespace, FOR_TFJOBS)
     yield TfJobWorld(cluster, namespace)
@@ -39,7 +37,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def operator(world: TfJobWorld, log: Path) -> Iterator[OperatorProcess]:
-    """It is there before the CRD."""
+    """It serves them all."""
     with OperatorProcess.serving(world.plane, [world.namespace], "--tfjobs", log=log) as process:
         yield process
         code, _ = process.stop()
@@ -50,8 +48,7 @@ def operator(world: TfJobWorld, log: Path) -> Iterator[OperatorProcess]:
 
 @pytest.fixture
 def served(world: TfJobWorld, operator: OperatorProcess, log: Path) -> Iterator[TfJobWorld]:
-    """The operator serves TFJobs, by our CRD."""
-    tfjob_operators.install(world.plane)
+    """The operator serves TFJobs."""
     yield world
     print(log.read_text())  # shown where the test fails
 
@@ -59,25 +56,6 @@ def served(world: TfJobWorld, operator: OperatorProcess, log: Path) -> Iterator[
 def holding(job: JsonObject) -> dict[str, str]:
     """The conditions of a TFJob, in their order."""
     return {str(each["type"]): str(each["status"]) for each in objects(dig(job, "status", "conditions"))}
-
-
-# The first test has the cluster before the others.
-def test_nothing_is_done_until_the_crd_keeps_the_operators_record(
-    world: TfJobWorld, operator: OperatorProcess, tmp_path: Path
-) -> None:
-    operator.await_line("CustomResourceDefinition tfjobs.kubeflow.org is not installed")
-    definition = yaml.safe_load(tfjob_operators.CRD.read_text())
-    del definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["dtj"]
-    kubeflows = tmp_path / "crd.yaml"
-    kubeflows.write_text(yaml.safe_dump(definition))
-    tfjob_operators.install(world.plane, kubeflows)
-    world.create(tfjob("early", {"Worker": 1}))
-    line = operator.await_line("drops status.dtj")
-    assert "run helm upgrade with tfjob.crd.enabled=true" in line
-    assert not world.pods("early")
-    assert "status" not in world.job("early")
-    tfjob_operators.install(world.plane)
-    world.await_pods("early", "worker-0")
 
 
 def test_a_job_gets_the_pods_services_and_addresses_that_kubeflow_gives_it(served: TfJobWorld) -> None:
