@@ -112,8 +112,8 @@ REFUSED: dict[str, tuple[JsonObject, str]] = {
         f"spec.tfReplicaSpecs.Worker.{_CONTAINERS}: tensorflow has no image: name one",
     ),
     "a port that is none": (
-        tfjob(Worker=role(1, container(ports=[{"containerPort": 80}, {"name": "tfjob-port", "containerPort": 70000}]))),
-        f"spec.tfReplicaSpecs.Worker.{_CONTAINERS}: containerPort 70000 is no port: use 1 to 65535",
+        tfjob(Worker=role(1, container(ports=[{"containerPort": 80}, {"name": "tfjob-port", "containerPort": 65536}]))),
+        f"spec.tfReplicaSpecs.Worker.{_CONTAINERS}: containerPort 65536 is no port: use 1 to 65535",
     ),
     "a TF_CONFIG of its own in a job of several replicas": (
         tfjob(Chief=role(), Worker=role(1, container(env=_OWN_CONFIG))),
@@ -160,7 +160,7 @@ ACCEPTED: dict[str, JsonObject] = {
     "roles in any case": tfjob(WORKER=role(2), ps=role(), evaluator=role()),
     "a master": tfjob(Master=role(), Worker=role(2)),
     "a role without replicas beside one that trains": tfjob(Chief=role(), Worker=role(0), Evaluator=role(0)),
-    "the longest name": tfjob("m" * 53, Worker=role(10)),
+    "the longest name": tfjob("m" * 54, Worker=role(10)),
     "a longer name of a role that has no replica": tfjob("m" * 54, Worker=role(), Evaluator=role(0)),
     "a TF_CONFIG of its own in a job of one replica": tfjob(Worker=role(1, container(env=_OWN_CONFIG))),
     "one replica beside roles that have none": tfjob(PS=role(0), Worker=role(1, container(env=_OWN_CONFIG))),
@@ -181,5 +181,5 @@ ACCEPTED: dict[str, JsonObject] = {
     "empty policies": tfjob(run_policy={"cleanPodPolicy": ""}, spec={"successPolicy": "", "enableDynamicWorker": True}),
     "left to MultiKueue": tfjob(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"}),
     "all workers": tfjob(spec={"successPolicy": "AllWorkers"}, Worker=role(3)),
-    "any port": tfjob(Worker=role(1, container(ports=[{"name": "tfjob-port", "containerPort": 2223}]))),
+    "any port": tfjob(Worker=role(1, container(ports=[{"containerPort": 1}, {"containerPort": 65535}]))),
 }

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from dtj.api.json import JsonObject, dig, object_at, text
+from dtj.api.tfjob import crd as tfjob_crd
 from dtj.app.main import main
 from dtj.app.settings import job_access
 from dtj.engine.profile_file import load_profiles
@@ -323,7 +324,8 @@ class TestTheOperatorUnderTheRenderedRights:
         world = JobWorld(own_control_plane, own_control_plane.new_namespace())
         values: JsonObject = {"crds": {"enabled": False}, "replicas": 0}
         if request.param == "namespaced":
-            values["namespaces"] = [world.namespace]
+            own_control_plane.apply(tfjob_crd.custom_resource_definition())
+            values |= {"namespaces": [world.namespace], "tfjob": {"enabled": True, "crd": {"enabled": False}}}
         here = replace(helm, kubeconfig=own_control_plane.kubeconfig)
         here.run("install", RELEASE, str(CHART), f"--namespace={world.namespace}", values=values)
         yield helm.objects(values, namespace=world.namespace), world
@@ -341,7 +343,8 @@ class TestTheOperatorUnderTheRenderedRights:
         )
         with process:
             process.await_line("leads now")
-            live_through_everything(world, flavors=_may_read_flavors(bodies))
+            tfjobs = "--tfjobs" in arguments(bodies)
+            live_through_everything(world, flavors=_may_read_flavors(bodies), tfjobs=tfjobs)
             process.stop()
         user = f"system:serviceaccount:{world.namespace}:{RELEASE}"
         calls = [call for call in world.plane.audit.calls(since=mark, user=user) if call.resource]

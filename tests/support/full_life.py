@@ -6,9 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from bad_tfjobs import tfjob
 from builders import CLAIM_TEMPLATE, manifest
 from dtj.api import names
-from dtj.api.json import JsonObject, dig, object_at, objects
+from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.kueue import PREBUILT_WORKLOAD, PRIORITY_CLASS, QUEUE
 from dtj.api.names import Annotation, Condition, Label
 from support import gang_schedulers
@@ -20,9 +21,9 @@ from support.waiting import eventually, eventually_true
 STORAGE: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 
 
-def live_through_everything(world: JobWorld, *, flavors: bool) -> None:
+def live_through_everything(world: JobWorld, *, flavors: bool, tfjobs: bool) -> None:
     """All lives at the same time, because most of each is waiting. ``flavors``: the operator may read ResourceFlavors
-    and WorkloadPriorityClasses.
+    and WorkloadPriorityClasses. ``tfjobs``: it runs TFJobs.
 
     Raises what the first of them raises that goes wrong.
     """
@@ -39,6 +40,7 @@ def live_through_everything(world: JobWorld, *, flavors: bool) -> None:
         *(partial(_is_in_gang, gang=gang) for gang in ("Volcano", "Coscheduling")),
         partial(_is_in_kueue, flavors=flavors),
         _is_a_copy_of_another_cluster,
+        *([_is_a_tfjob] if tfjobs else []),
     ]
     with ThreadPoolExecutor(len(lives)) as threads:
         for done in [threads.submit(life, world) for life in lives]:
@@ -73,6 +75,20 @@ def _is_not_kept(world: JobWorld) -> None:
     world.await_pods(["worker-0"], "brief")
     world.end_pod("brief-worker-0", exit_code=0)
     eventually_true(lambda: "brief" not in [dig(job, "metadata", "name") for job in world.jobs()])
+
+
+def _is_a_tfjob(world: JobWorld) -> None:
+    """It is deleted as soon as it has ended."""
+    at, name = f"/namespaces/{world.namespace}", "brief-tfjob"
+
+    def there(path: str) -> bool:
+        listed = objects(world.api.request("GET", path).get("items"))
+        return name in {text(dig(each, "metadata", "name")).removesuffix("-worker-0") for each in listed}
+
+    world.apply(tfjob(name, run_policy={"ttlSecondsAfterFinished": 0}))
+    eventually_true(lambda: there(f"/api/v1{at}/pods"))
+    world.end_pod(f"{name}-worker-0", exit_code=0)
+    eventually_true(lambda: not there(f"/apis/kubeflow.org/v1{at}/tfjobs"))
 
 
 def _finds_its_name_taken(world: JobWorld) -> None:
