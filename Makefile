@@ -35,7 +35,7 @@ tfjs: trainer # for one test, if npm is installed
 
 # -- tests ----------------------------------------------------------------------------------------------------
 
-PARTS := trainer-all parity api-all campaigns node release docs neighbours browser
+PARTS := trainer-all parity api-all campaigns node release docs neighbours tfjob browser
 .PHONY: test test-all test-for-change test-unit $(PARTS:%=test-%)
 test: ## the gate: what must pass on each commit (10 minutes on 2 cores; at first 6 more, which build a kube-apiserver)
 	@scripts/test.sh gate
@@ -58,12 +58,13 @@ test-node: ## a real node with real pods (Linux, root)
 test-release: ## what a release builds, installed by helm and upgraded (Linux, root)
 test-docs: ## the commands and the code of the documents
 test-neighbours: ## the real Kueue, gang schedulers and other versions of Kubernetes; built on the first run (30 minutes)
+test-tfjob: ## TFJobs, judged by what Kubeflow, Katib and Kueue bring; built on the first run (15 minutes)
 test-browser: ## the report page in a real browser (as root, installs Chromium by apt if it is missing: 90 MB)
 $(PARTS:%=test-%): test-%:
 	@scripts/test.sh $*
 
 BUILD = cd tests && ../$(OPERATOR)/python -m testbed build
-.PHONY: programs programs-node programs-neighbours
+.PHONY: programs programs-node programs-neighbours programs-tfjob
 programs: operator # the control plane of Kubernetes, kubectl and helm
 	@$(BUILD)
 
@@ -74,6 +75,10 @@ programs-neighbours: export DTJ_KUBERNETES_VERSIONS ?=
 programs-neighbours: operator # components of other projects
 	@$(BUILD) && ../$(OPERATOR)/python -m testbed build --neighbours
 	@$(if $(DTJ_KUBERNETES_VERSIONS),$(BUILD) --versions,true)
+
+programs-tfjob: operator # what the world around TFJobs brings: programs, and the SDK of its users
+	@$(BUILD) && ../$(OPERATOR)/python -m testbed build --tfjob
+	@scripts/make_venv.sh .venv-tfjob "the SDK of TFJobs" requirements/tfjob.lock
 
 .PHONY: release
 release: operator ## wheels, sdists, chart, SBOMs, notes and checksums into dist/; and the images (Docker, else buildah as root)
@@ -147,6 +152,7 @@ lock: operator ## resolve the dependencies again
 	$(UV_COMPILE) pyproject.toml --output-file requirements/operator.lock
 	$(UV_COMPILE) pyproject.toml --extra dev --output-file requirements/dev.lock
 	$(UV_COMPILE) requirements/docs.in --output-file requirements/docs.lock
+	$(UV_COMPILE) requirements/tfjob.in --output-file requirements/tfjob.lock
 	cd trainer-image && $(UV_COMPILE) pyproject.toml --extra cpu --output-file requirements.lock
 	cd trainer-image && $(UV_COMPILE) requirements-test.in --constraint requirements.lock --no-emit-package packaging --no-emit-package pygments --output-file requirements-test.lock
 	cd trainer-image && $(UV_COMPILE) requirements-stores.in --constraint requirements.lock $(call WITHOUT,requirements.lock) --output-file requirements-stores.lock

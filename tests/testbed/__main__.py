@@ -45,6 +45,7 @@ REGISTRY = "registry.example"
 
 BARE = Standing("standing", ControlPlane, (*binaries.CONTROL_PLANE, "helm"), {})
 NEIGHBOURS = Standing("", ControlPlane, binaries.NEIGHBOURS, {})
+AROUND_TFJOBS = Standing("", ControlPlane, binaries.AROUND_TFJOBS, {})
 VERSIONS = Standing("", ControlPlane, binaries.ON_DEMAND, {})
 WITH_NODE = Standing("standing-node", NodeCluster, (*binaries.CONTROL_PLANE, "helm", *binaries.NODE), packages.NODE)
 
@@ -59,6 +60,8 @@ def main() -> int:
         if command is build:
             what = "the components of other projects"
             subparser.add_argument("--neighbours", action="store_const", dest="node", const=NEIGHBOURS, help=what)
+            what = "what serves and uses TFJobs elsewhere"
+            subparser.add_argument("--tfjob", action="store_const", dest="node", const=AROUND_TFJOBS, help=what)
             every = "all versions of Kubernetes that tests know"
             subparser.add_argument("--versions", action="store_const", dest="node", const=VERSIONS, help=every)
         subparser.set_defaults(run=lambda given, command=command: command(given.node))

@@ -92,7 +92,7 @@ def succeeds(client: TrainingClient) -> None:
     assert client.get_job_logs("good")[0] == {"good-chief-0": "good-chief-0 learns\n"}
     logs, events = client.get_job_logs("good", is_master=False, verbose=True)
     assert set(logs) == {"good-chief-0", "good-worker-0", "good-worker-1"}
-    assert events["TFJob good"]
+    assert events["tfjob/good"]
 
     changed = client.get_job("good")
     changed.metadata.labels = {"team": "vision"}

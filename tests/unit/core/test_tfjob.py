@@ -240,12 +240,15 @@ class TestTheStatus:
 
     def test_of_a_suspended_job_counts_pods_until_they_are_gone(self) -> None:
         world = running()
+        started = text(world.job.raw_status.get("startTime"))
+        assert started
         body = tfjob(restart="OnFailure", runPolicy={"suspend": True})
         world.job = replace(Job.from_object({**body, "status": world.job.raw_status}), generation=2)
         world.settle()
         assert conditions(world) == {"Created": "True", "Running": "False", "Suspended": "True"}
         assert last(world)["message"] == "TFJob mnist is suspended."
         assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 2
+        assert dig(world.job.raw_status, "startTime") == started
         world.settle_deletions()
         assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 0
         assert world.services == {}

@@ -56,7 +56,9 @@ def _adopted(status: JsonObject) -> JobStatus:
 
 def projected(namespace: str, name: str, before: JsonObject, record: JobStatus) -> JsonObject:
     """The status of a TFJob with this record, in place of the stored status ``before``."""
-    times = {"startTime": record.start_time, "completionTime": record.completion_time}
+    # A suspended job keeps the time of its last start until it starts again.
+    start = record.start_time or text(before.get("startTime"))
+    times = {"startTime": start, "completionTime": record.completion_time}
     moment = max((condition.last_transition_time for condition in record.conditions), default="")
     counts: JsonObject = {
         _ROLES.get(role, role): {
