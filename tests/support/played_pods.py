@@ -91,7 +91,7 @@ class Player:
                 for namespace in self._namespaces:
                     for pod in objects(self._api.request("GET", f"/api/v1/namespaces/{namespace}/pods").get("items")):
                         self._advance(pod)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised where the playing ends
             self.error = error
 
     def _advance(self, pod: JsonObject) -> None:
