@@ -1,4 +1,4 @@
-"""Programs that use the SDK of TFJobs, each in a process of its own: its libraries are in an environment of their own."""
+"""Programs that use the SDK of TFJobs, each in a process of its own: its libraries have their own environment."""
 
 from __future__ import annotations
 

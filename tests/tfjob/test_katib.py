@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,24 +37,26 @@ def trial(katib: Path) -> JsonObject:
     written = yaml.safe_dump(template["trialSpec"])
     for name, value in values.items():
         written = written.replace(f"${{trialParameters.{name}}}", value)
-    job = yaml.safe_load(written)
+    job: JsonObject = yaml.safe_load(written)
     job["metadata"] = {"name": "trial"}
     # By this label our injector knows its pods; Katib's asks for the owner of the owner.
-    job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["metadata"] = {"labels": {LABEL: "collector"}}
+    worker = dig(job, "spec", "tfReplicaSpecs", "Worker", "template")
+    assert isinstance(worker, dict)
+    worker["metadata"] = {"labels": {LABEL: "collector"}}
     return job
 
 
 @pytest.fixture
-def state(katib: Path) -> Iterator[object]:
+def state(katib: Path) -> Callable[[JsonObject], str]:
     """What Katib makes of a job, by its default conditions and the library that it reads them with."""
     constants = (katib / "pkg/apis/controller/experiments/v1beta1/constants.go").read_text()
     conditions = [_constant(constants, f"DefaultKubeflowJob{kind}Condition") for kind in ("Success", "Failure")]
     waiters = Waiters(binaries.ensure(("waiters",))["waiters"])
-    yield lambda job: waiters.ask("katib", *conditions, objects={"job": job})["job"]
+    return lambda job: waiters.ask("katib", *conditions, objects={"job": job})["job"]
 
 
 def test_a_trial_runs_succeeds_and_its_collector_is_waited_for(
-    world: TfJobWorld, trial: JsonObject, state, tmp_path: Path
+    world: TfJobWorld, trial: JsonObject, state: Callable[[JsonObject], str], tmp_path: Path
 ) -> None:
     collector: JsonObject = {"name": COLLECTOR, "image": "example/collector:1"}
     with injecting(world.plane, world.namespace, {"collector": collector}, tmp_path, last=True):
@@ -78,11 +80,12 @@ def test_a_trial_runs_succeeds_and_its_collector_is_waited_for(
     assert set(world.pods("trial")) == set(pods), "the pods hold the logs"
 
 
-def test_a_trial_whose_training_fails_has_failed(world: TfJobWorld, trial: JsonObject, state) -> None:
-    worker = object_at(object_at(trial, "spec"), "tfReplicaSpecs")["Worker"]
+def test_a_trial_whose_training_fails_has_failed(
+    world: TfJobWorld, trial: JsonObject, state: Callable[[JsonObject], str]
+) -> None:
+    worker = dig(trial, "spec", "tfReplicaSpecs", "Worker")
     assert isinstance(worker, dict)
     worker["restartPolicy"] = "Never"
-    del worker["template"]["metadata"]["labels"][LABEL]  # type: ignore[index, call-overload, union-attr]
     world.create(trial)
     for pod in world.await_pods("trial", "worker-0", "worker-1").values():
         write(world.plane.api, pod, {})
