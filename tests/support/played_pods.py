@@ -72,7 +72,7 @@ class Player:
         self._since: dict[str, float] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._play, name="kubelets", daemon=True)
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -91,7 +91,7 @@ class Player:
                 for namespace in self._namespaces:
                     for pod in objects(self._api.request("GET", f"/api/v1/namespaces/{namespace}/pods").get("items")):
                         self._advance(pod)
-        except (ApiError, OSError) as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised where the playing ends
             self.error = error
 
     def _advance(self, pod: JsonObject) -> None:

@@ -1,4 +1,4 @@
-"""Programs that use the SDK of TFJobs, each in a process of its own: its libraries have their own environment."""
+"""Programs that use the SDK of TFJobs, each in a process of its own: the SDK has an environment of its own."""
 
 from __future__ import annotations
 

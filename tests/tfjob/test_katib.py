@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import yaml
@@ -16,6 +17,8 @@ from support.played_pods import write
 from support.tfjob_world import TfJobWorld
 from support.waiters import Waiters
 from testbed import binaries, sources
+
+State: TypeAlias = Callable[[JsonObject], object]
 
 COLLECTOR = "metrics-logger-and-collector"
 _LONGER_THAN_SIDECARS_GET = 8.0
@@ -40,14 +43,17 @@ def trial(katib: Path) -> JsonObject:
     job: JsonObject = yaml.safe_load(written)
     job["metadata"] = {"name": "trial"}
     # By this label our injector knows its pods; Katib's asks for the owner of the owner.
-    worker = dig(job, "spec", "tfReplicaSpecs", "Worker", "template")
-    assert isinstance(worker, dict)
-    worker["metadata"] = {"labels": {LABEL: "collector"}}
+    _worker(job)["metadata"] = {"labels": {LABEL: "collector"}}
     return job
 
 
+def _worker(job: JsonObject) -> JsonObject:
+    """The pod template of the workers."""
+    return object_at(object_at(object_at(object_at(job, "spec"), "tfReplicaSpecs"), "Worker"), "template")
+
+
 @pytest.fixture
-def state(katib: Path) -> Callable[[JsonObject], str]:
+def state(katib: Path) -> State:
     """What Katib makes of a job, by its default conditions and the library that it reads them with."""
     constants = (katib / "pkg/apis/controller/experiments/v1beta1/constants.go").read_text()
     conditions = [_constant(constants, f"DefaultKubeflowJob{kind}Condition") for kind in ("Success", "Failure")]
@@ -56,7 +62,7 @@ def state(katib: Path) -> Callable[[JsonObject], str]:
 
 
 def test_a_trial_runs_succeeds_and_its_collector_is_waited_for(
-    world: TfJobWorld, trial: JsonObject, state: Callable[[JsonObject], str], tmp_path: Path
+    world: TfJobWorld, trial: JsonObject, state: State, tmp_path: Path
 ) -> None:
     collector: JsonObject = {"name": COLLECTOR, "image": "example/collector:1"}
     with injecting(world.plane, world.namespace, {"collector": collector}, tmp_path, last=True):
@@ -80,12 +86,9 @@ def test_a_trial_runs_succeeds_and_its_collector_is_waited_for(
     assert set(world.pods("trial")) == set(pods), "the pods hold the logs"
 
 
-def test_a_trial_whose_training_fails_has_failed(
-    world: TfJobWorld, trial: JsonObject, state: Callable[[JsonObject], str]
-) -> None:
-    worker = dig(trial, "spec", "tfReplicaSpecs", "Worker")
-    assert isinstance(worker, dict)
-    worker["restartPolicy"] = "Never"
+def test_a_trial_whose_training_fails_has_failed(world: TfJobWorld, trial: JsonObject, state: State) -> None:
+    object_at(object_at(object_at(trial, "spec"), "tfReplicaSpecs"), "Worker")["restartPolicy"] = "Never"
+    del _worker(trial)["metadata"]
     world.create(trial)
     for pod in world.await_pods("trial", "worker-0", "worker-1").values():
         write(world.plane.api, pod, {})

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dtj.api.form import DTJ
 from dtj.api.json import dig
 from dtj.app import run
 from dtj.app.settings import OperatorSettings
@@ -45,7 +46,7 @@ async def test_the_lease_is_renewed_over_connections_of_its_own(monkeypatch: pyt
 
     monkeypatch.setattr(run, "_keep_shards", acquire)
     settings = OperatorSettings(leader_elect=True, lease_namespace="here", health_port=0, metrics_port=0)
-    await run._serve(settings, Platform(), asyncio.Event())
+    await run._serve(settings, {DTJ: Platform()}, asyncio.Event())
     for_jobs, for_leases = connections.made
     assert [call.verb for call in for_jobs.calls] == ["discover"]
     assert [str(call) for call in for_leases.calls] == ["get leases dtj-operator", "create leases dtj-operator"]

@@ -40,7 +40,7 @@ def test_files_without_any_job_are_refused(dtj: Dtj, command: str, tmp_path: Pat
 
 def test_a_tfjob_is_checked_as_the_operator_runs_it(dtj: Dtj, tmp_path: Path) -> None:
     assert dtj("validate", write(tmp_path, tfjob())).code == 0
-    bad = dtj("validate", write(tmp_path, tfjob(Trainer=role()), name="bad.yaml"))
+    bad = dtj("validate", write(tmp_path, tfjob(Worker=role(), Trainer=role()), name="bad.yaml"))
     assert bad.code == 2
     assert "spec.tfReplicaSpecs.Trainer: is not a role of a TFJob" in bad.complaint
 
