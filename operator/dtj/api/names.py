@@ -165,6 +165,7 @@ class Reason(StrEnum):
     TEMPLATE_REJECTED = "TemplateRejected"
     NAME_TAKEN = "NameTaken"
     MANAGED_TWICE = "ManagedTwice"
+    EMPTY_DIR_IS_LOST = "EmptyDirIsLost"
     WAITING_FOR_PODS = "WaitingForPods"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"

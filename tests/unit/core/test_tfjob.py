@@ -187,6 +187,14 @@ class TestRestarts:
         world.settle()
         assert ("mnist-worker-0-r1" in world.pods, world.job.status.terminal) == (again, not again)
 
+    @pytest.mark.parametrize(("policy", "told"), [("OnFailure", True), ("Always", False), ("Never", False)])
+    def test_lose_what_is_in_an_empty_dir_and_say_so_at_the_start(self, policy: str, *, told: bool) -> None:
+        body = tfjob(restart=policy)
+        worker = object_at(object_at(object_at(body, "spec"), "tfReplicaSpecs"), "Worker")
+        object_at(object_at(worker, "template"), "spec")["volumes"] = [{"name": "checkpoints", "emptyDir": {}}]
+        world = world_of(body).start()
+        assert (Reason.EMPTY_DIR_IS_LOST in [event.reason for event in world.events]) == told
+
     def test_have_no_limit_unless_the_job_names_one(self) -> None:
         world = running({"Worker": 1})
         for number in range(8):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dtj.api.json import dig, objects, text
 from dtj.api.names import Condition, Reason
-from dtj.api.spec import Gang
+from dtj.api.spec import Gang, RestartPolicy
 from dtj.core import blockers
 from dtj.core.actions import Action, CreateClaim, Decision, Emit, Plan, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
@@ -107,12 +108,30 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
     roles = ", ".join(f"{context.spec.replicas(role)} {role}" for role in context.spec.roles())
     which = f" for attempt {context.attempt}" if context.attempt > 1 else ""
     news = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")
+    if starting and (lost := _lost_directories(context)):
+        return (news, Emit("Warning", Reason.EMPTY_DIR_IS_LOST, lost))
     if starting and context.job.status.is_true(Condition.SUSPENDED):
         if context.gang is not None and context.gang.gang is Gang.KUEUE:
             some = f" with {admitted_workers(context)}" if context.withheld else ""
             return (Emit("Normal", Reason.ADMITTED, f"Kueue has admitted the job{some}"), news)
         return (Emit("Normal", Reason.RESUMED, f"resumed as attempt {context.attempt}"), news)
     return (news,)
+
+
+def _lost_directories(context: JobContext) -> str:
+    """What the users of a TFJob should know of its volumes: Kubeflow's operator leaves a restart to the kubelet, in the
+    same pod. Empty if there is nothing to know."""
+    if not context.job.form.foreign:
+        return ""
+    for role in context.spec.roles():
+        given = context.spec.replica_specs[role]
+        if given is None or given.restart_policy is not RestartPolicy.ON_FAILURE:
+            continue
+        pod_spec = dig(given.template, "spec")
+        names = [text(each.get("name")) for each in objects(dig(pod_spec, "volumes")) if "emptyDir" in each]
+        if names and dig(pod_spec, "restartPolicy") != "Always":
+            return f"emptyDir {names[0]} of {role} is empty after a restart, which is a new pod: use another volume"
+    return ""
 
 
 def _stall_event(context: JobContext, stalled: DesiredCondition, *, changed: bool) -> Iterable[Emit]:
