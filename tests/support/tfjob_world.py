@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from dtj.api.json import JsonObject, dig, objects, text
 from support import played_pods
-from support.job_world import MERGE_PATCH
+from support.job_world import HELD, MERGE_PATCH
 from support.waiting import eventually
 from testbed import ControlPlane
 from testbed.peers import TFJOBS
@@ -50,6 +50,10 @@ class TfJobWorld:
     def job(self, name: str) -> JsonObject:
         """It as it is."""
         return self.plane.api.request("GET", f"{self._jobs}/{name}")
+
+    def jobs(self) -> list[JsonObject]:
+        """All of the namespace."""
+        return objects(self.plane.api.request("GET", self._jobs).get("items"))
 
     def change(self, name: str, change: JsonObject) -> None:
         """Merge a change into it."""
@@ -128,6 +132,13 @@ class TfJobWorld:
         names = [text(each["name"]) for each in objects(dig(body, "spec", "containers"))]
         codes: dict[str, int | None] = dict.fromkeys(names, code)
         played_pods.write(self.plane.api, body, {**codes, **of_container})
+
+    def hold_pods(self, name: str, *, hold: bool = True) -> None:
+        """The job's pods stay when they are deleted, as if their containers took long to stop; or go then."""
+        change: JsonObject = {"metadata": {"finalizers": [HELD] if hold else []}}
+        for pod in self.all_pods(name):
+            path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
+            self.plane.api.request("PATCH", path, change, content_type=MERGE_PATCH)
 
     def eventually(self, check: Callable[[], T]) -> T:
         """Wait until it raises no AssertionError; what it returns then."""

@@ -3,7 +3,7 @@
 Its CRDs come from the module that it is built from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -48,12 +48,21 @@ class Kueue(Manager):
         self._plane.install_crds(binaries.assets_of(KUEUE), server_side=True)
         self._await_served()
 
-    def start(self, limits: Limits, *, feature_gates: Mapping[str, bool] | None = None) -> None:
-        """Start the manager; return when it is ready. Raises StartError with the end of its log if it is not."""
+    def start(
+        self,
+        limits: Limits,
+        *,
+        feature_gates: Mapping[str, bool] | None = None,
+        frameworks: Sequence[str] = ("batch/job",),
+    ) -> None:
+        """Start the manager; return when it is ready. Raises StartError with the end of its log if it is not.
+
+        `frameworks` are its own integrations that are on.
+        """
         self._folder.mkdir(exist_ok=True)
         webhook, health = free_ports(2)
         configuration = self._folder / "configuration.yaml"
-        configuration.write_text(yaml.safe_dump(self._configuration(limits, webhook, health)))
+        configuration.write_text(yaml.safe_dump(self._configuration(limits, webhook, health, frameworks)))
         gates = {"VisibilityOnDemand": False, **(feature_gates or {})}
         self._start(
             f"--config={configuration}",
@@ -66,7 +75,7 @@ class Kueue(Manager):
             folder="/etc/kueue/metrics/certs",
         )
 
-    def _configuration(self, limits: Limits, webhook: int, health: int) -> dict[str, object]:
+    def _configuration(self, limits: Limits, webhook: int, health: int, frameworks: Sequence[str]) -> dict[str, object]:
         requeuing: dict[str, object] = {"backoffBaseSeconds": limits.backoff}
         if limits.most_requeues is not None:
             requeuing["backoffLimitCount"] = limits.most_requeues
@@ -80,7 +89,7 @@ class Kueue(Manager):
             "leaderElection": {"leaderElect": False},
             "internalCertManagement": {"enable": False},
             "clientConnection": {"qps": 300, "burst": 500},
-            "integrations": {"frameworks": ["batch/job"], "externalFrameworks": [OUR_KIND]},
+            "integrations": {"frameworks": [*frameworks], "externalFrameworks": [OUR_KIND]},
             "multiKueue": {"externalFrameworks": [{"name": OUR_KIND}]},
             "waitForPodsReady": {
                 "timeout": f"{limits.ready}s",

@@ -388,6 +388,12 @@ class JobStatus(_Model):
     attempt: int = Field(
         default=0, description="attempt is the number of the current attempt of the whole job, from 1."
     )
+    first_attempt: int = Field(
+        default=0,
+        ge=0,
+        description="firstAttempt is the attempt from which pods have the first names again. Only a TFJob has it, "
+        "after a suspension.",
+    )
     last_restart_time: _Time | None = Field(
         default=None, description="lastRestartTime is when the latest attempt after the first one began (RFC 3339)."
     )

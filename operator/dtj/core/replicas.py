@@ -72,10 +72,10 @@ def number_of(name: str, job: Job, replica: Replica) -> int | None:
 
 
 def incarnation(status: JobStatus, replica: Replica) -> int:
-    """How often a replica was started before: by new attempts of all, and alone."""
+    """How often a replica was started before, since its names were free: by new attempts of all, and alone."""
     counts = status.replica_statuses.get(replica.role)
     alone = counts.restarts.get(str(replica.index), 0) if counts is not None else 0
-    return max(status.attempt, 1) - 1 + alone
+    return max(status.attempt, 1) - max(status.first_attempt, 1) + alone
 
 
 def worker_selector(job: Job) -> str:

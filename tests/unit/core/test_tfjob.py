@@ -277,6 +277,25 @@ class TestTheStatus:
         assert found == [("Suspended", "False"), ("Running", "False"), ("Created", "True")]
         world.start()
         assert (last(world)["type"], dig(world.job.raw_status, "startTime") is not None) == ("Running", True)
+        assert sorted(world.pods) == ["mnist-worker-0", "mnist-worker-1"]
+
+    def test_of_a_job_resumed_before_its_pods_are_gone_has_pods_of_other_names(self) -> None:
+        world = running()
+        for suspend in (True, False):
+            body = tfjob(restart="OnFailure", runPolicy={"suspend": suspend})
+            world.job = replace(Job.from_object({**body, "status": world.job.raw_status}), generation=2 + suspend)
+            world.settle()
+        assert {"mnist-worker-0-r1", "mnist-worker-1-r1"} <= world.pods.keys()
+
+    def test_says_restarting_while_a_replica_that_was_lost_alone_is_not_back(self) -> None:
+        world = running({"Chief": 1, "Worker": 1, "PS": 1})
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
+        assert conditions(world) == {"Created": "True", "Restarting": "True"}
+        world.wait(61)
+        assert "mnist-worker-0-r1" in world.pods
+        assert conditions(world) == {"Created": "True", "Restarting": "True"}
+        world.start()
+        assert conditions(world) == {"Created": "True", "Running": "True"}
 
     def test_of_a_job_that_breaks_a_rule_is_failed_with_all_lines_and_no_pod(self) -> None:
         world = world_of(tfjob({"Trainer": 1}))

@@ -107,13 +107,20 @@ def _holding(namespace: str, name: str, record: JobStatus) -> tuple[Condition, _
         return Condition.FAILED, _Says("True", "FailedValidation", invalid.message)
     if kinds.SUSPENDED in ours:
         return _true(Condition.SUSPENDED, f"{KIND} {name} is suspended.")
-    if record.state == State.RESTARTING:
-        return _true(Condition.RESTARTING, ours.get(kinds.RESTARTING, ""))
+    ready = record.condition(kinds.PODS_READY)
+    alone = record.state == State.RUNNING and any(map(_starts_again, record.replica_statuses.values()))
+    if alone or record.state == State.RESTARTING:
+        said = ours.get(kinds.RESTARTING) or (ready.message if ready is not None else "")
+        return _true(Condition.RESTARTING, said)
     if record.state == State.RUNNING:
         return _true(Condition.RUNNING, f"{KIND} {namespace}/{name} is running.")
-    ready = record.condition(kinds.PODS_READY)
     obstacle = ready.message if ready is not None and ready.reason not in _NO_OBSTACLES else ""
     return _true(Condition.CREATED, ours.get(kinds.INVALID) or obstacle or f"{KIND} {name} is created.")
+
+
+def _starts_again(role: ReplicaStatus) -> bool:
+    """Whether a replica that was lost alone has no pod yet that is ready."""
+    return bool(role.restarting or (role.replaced_indexes and role.ready + role.succeeded < role.desired))
 
 
 def _true(kind: Condition, message: str) -> tuple[Condition, _Says]:

@@ -1,0 +1,150 @@
+"""The real Kueue with its integration for TFJobs on; its webhook is played: a queued job is created suspended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from dtj.api.json import JsonObject, dig, object_at, objects
+from support import tfjob_operators
+from support.job_world import JobWorld
+from support.kueue_queues import KUEUE, Queues
+from support.tfjob_world import TfJobWorld, tfjob
+from support.waiting import always, eventually, eventually_true
+from testbed import ApiError, ControlPlane
+from testbed.kueue import Kueue, Limits
+
+READY_SECONDS = 20
+
+
+@pytest.fixture(scope="class")
+def world(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TfJobWorld]:
+    """A control plane of its own, with Kueue and whoever serves TFJobs."""
+    plane = own_control_plane
+    log = tmp_path_factory.mktemp("kueue") / "operator.log"
+    with tfjob_operators.serving(plane, log):
+        kueue = Kueue(plane)
+        kueue.install()
+        kueue.start(Limits(ready=READY_SECONDS, backoff=5), frameworks=("kubeflow.org/tfjob",))
+        yield TfJobWorld(plane, plane.new_namespace())
+        print(kueue.log[-20_000:], log.read_text() if log.exists() else "", sep="\n")
+        kueue.stop()
+
+
+@pytest.fixture
+def queues(world: TfJobWorld) -> Iterator[Queues]:
+    """Queues and quota of the test's own."""
+    made = Queues(JobWorld(world.plane, world.namespace), f"test-{uuid.uuid4().hex[:8]}")
+    yield made
+    for name in [str(dig(job, "metadata", "name")) for job in world.jobs()]:
+        world.delete(name)
+    made.delete()
+
+
+def submit(world: TfJobWorld, name: str, *, priority: str = "") -> None:
+    """A job of two workers, each of which needs a CPU of the queue."""
+    body = tfjob(name, {"Worker": 2}, restarts="OnFailure", suspend=True)
+    labels: JsonObject = {"kueue.x-k8s.io/queue-name": "team"}
+    object_at(body, "metadata")["labels"] = labels | ({"kueue.x-k8s.io/priority-class": priority} if priority else {})
+    worker = dig(body, "spec", "tfReplicaSpecs", "Worker", "template", "spec", "containers", 0)
+    assert isinstance(worker, dict)
+    worker["resources"] = {"requests": {"cpu": "1"}}
+    world.create(body)
+
+
+def conditions(world: TfJobWorld, name: str) -> dict[str, str]:
+    """Status and reason of each condition of the job's Workload."""
+    workloads = world.plane.api.request("GET", f"{KUEUE}/namespaces/{world.namespace}/workloads")["items"]
+    mine = [each for each in workloads if dig(each, "metadata", "ownerReferences", 0, "name") == name]
+    found = objects(dig(mine[0], "status", "conditions")) if mine else []
+    return {str(each["type"]): f"{each['status']}/{each['reason']}" for each in found}
+
+
+def await_workload(world: TfJobWorld, name: str, kind: str, wanted: str) -> None:
+    """Wait until a condition of the Workload is this."""
+
+    def reached() -> None:
+        now = conditions(world, name)
+        assert now.get(kind, "none").startswith(wanted), f"{kind} of {name} is not {wanted}: {now}"
+
+    eventually(reached)
+
+
+def await_running(world: TfJobWorld, name: str) -> None:
+    """Have the pods run until the job does. On a slow machine Kueue may evict it before."""
+
+    def runs() -> None:
+        with contextlib.suppress(ApiError):
+            world.run_pods(name)
+        assert world.condition(name, "Running").get("status") == "True"
+
+    eventually(runs)
+
+
+class TestAQueueOfKueue:
+    def test_a_job_is_admitted_runs_and_is_not_evicted_while_another_waits(
+        self, world: TfJobWorld, queues: Queues
+    ) -> None:
+        queues.make("team", cpus=2)
+        submit(world, "first")
+        world.await_pods("first", "worker-0", "worker-1")
+        await_running(world, "first")
+        await_workload(world, "first", "PodsReady", "True")
+        submit(world, "second")
+        await_workload(world, "second", "QuotaReserved", "False")
+        pods = set(world.pods("first"))
+
+        def stays() -> None:
+            assert set(world.pods("first")) == pods
+            assert not world.pods("second")
+            assert not conditions(world, "first").get("Evicted", "").startswith("True")
+
+        always(stays, seconds=READY_SECONDS + 5.0)
+        for pod in pods:
+            world.end_pod(pod, 0)
+        world.await_condition("first", "Succeeded")
+        await_workload(world, "first", "Finished", "True")
+        eventually_true(lambda: len(world.pods("second")) == 2)
+
+    def test_quota_of_a_job_that_is_not_ready_in_time_is_back_after_its_last_pod(
+        self, world: TfJobWorld, queues: Queues
+    ) -> None:
+        queues.make("team", cpus=2)
+        submit(world, "slow")
+        world.await_pods("slow", "worker-0", "worker-1")
+        world.hold_pods("slow")
+        await_workload(world, "slow", "Evicted", "True/PodsReadyTimeout")
+        world.await_condition("slow", "Suspended")
+        eventually_true(lambda: not world.pods("slow"))
+        time.sleep(3)
+        assert queues.used("team") == 2, "its pods stop"
+        world.hold_pods("slow", hold=False)
+        queues.await_used("team", 0)
+        eventually_true(lambda: len(world.pods("slow")) == 2)  # it comes back after a while
+        await_running(world, "slow")
+
+    def test_a_job_that_is_preempted_gives_way_and_resumes(self, world: TfJobWorld, queues: Queues) -> None:
+        queues.make("team", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+        for name, value in (("low", 1), ("high", 100)):
+            queues.make_priority_class(name, value)
+        submit(world, "modest", priority="low")
+        eventually_true(lambda: len(world.pods("modest")) == 2)
+        await_running(world, "modest")
+        submit(world, "urgent", priority="high")
+        await_workload(world, "modest", "Evicted", "True/Preempted")
+        eventually_true(lambda: len(world.pods("urgent")) == 2)
+        assert not world.pods("modest")
+        await_running(world, "urgent")
+        for pod in world.pods("urgent"):
+            world.end_pod(pod, 0)
+        world.await_condition("urgent", "Succeeded")
+        eventually_true(lambda: len(world.pods("modest")) == 2)
+        await_running(world, "modest")
+        for pod in world.pods("modest"):
+            world.end_pod(pod, 0)
+        world.await_condition("modest", "Succeeded")
+        queues.await_used("team", 0)

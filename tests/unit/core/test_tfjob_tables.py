@@ -1,0 +1,183 @@
+"""The tables of training-operator's own tests as cases, each expectation or the difference that is meant.
+
+Source: ``pkg/controller.v1/tensorflow/{status,pod}_test.go`` of kubeflow/training-operator v1.9.4. Their tests call
+functions of Go; here the planner plays the same states. A row is fulfilled, there and here, when the job has a
+condition of the type, whatever its status, and never Running together with an end.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from builders import stored
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.spec import CleanPodPolicy
+from dtj.core.observed import Phase
+from dtj.core.platform import Platform, ReplicaServiceNetwork
+from world import World
+
+NAME = "test-tfjob"
+
+
+def tfjob(roles: dict[str, int], *, restarts: str = "Never", **spec: object) -> JsonObject:
+    template: JsonObject = {"spec": {"containers": [{"name": "tensorflow", "image": "example/image:1"}]}}
+    role: JsonObject = {"restartPolicy": restarts, "template": template}
+    given: JsonObject = {name: {**role, "replicas": count} for name, count in roles.items() if count}
+    kind: JsonObject = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": NAME}}
+    return stored({**kind, "spec": {"tfReplicaSpecs": given, **spec}})  # type: ignore[dict-item]
+
+
+def world_of(body: JsonObject, *, domain: str = "") -> World:
+    network = ReplicaServiceNetwork(domain) if domain else ReplicaServiceNetwork()
+    platform = Platform(network=network, inline_addresses=None, clean_pod_policy=CleanPodPolicy.NONE)
+    return World(Job.from_object(body), platform=platform)
+
+
+def conditions(world: World) -> dict[str, str]:
+    return {str(each["type"]): str(each["status"]) for each in objects(world.job.raw_status.get("conditions"))}
+
+
+@dataclass(frozen=True)
+class Row:
+    """How many pods of each role have failed, have succeeded and are active, and the condition that there must be."""
+
+    expected: str
+    worker: tuple[int, int, int] = (0, 0, 0)
+    chief: tuple[int, int, int] = (0, 0, 0)
+    ps: tuple[int, int, int] = (0, 0, 0)
+    worker_0_is_done: bool = False
+    all_workers: bool = False
+    exit_code: int = 1
+    restarts: str = "Never"
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def phases(self) -> dict[str, Phase]:
+        """Each replica's. Those of the tables that have succeeded without an exit code are not worker 0."""
+        found: dict[str, Phase] = {}
+        for role in ("chief", "worker", "ps"):
+            failed, succeeded, active = getattr(self, role)
+            order = [Phase.RUNNING] * active + [Phase.FAILED] * failed
+            done = [Phase.SUCCEEDED] * succeeded
+            order = done + order if self.worker_0_is_done else order + done
+            found |= {f"{role}-{index}": phase for index, phase in enumerate(order)}
+        return found
+
+
+STATUS = {
+    "chief is done": Row("Succeeded", worker=(0, 1, 0), chief=(0, 1, 0)),
+    "chief runs": Row("Running", chief=(0, 0, 1)),
+    "chief has failed": Row("Failed", chief=(1, 0, 0)),
+    "a worker alone has failed": Row("Failed", worker=(1, 0, 0)),
+    "a worker alone is done": Row("Succeeded", worker=(0, 1, 0)),
+    "a worker alone runs": Row("Running", worker=(0, 0, 1)),
+    "2 of 4 workers are done": Row("Running", worker=(0, 2, 2), ps=(0, 0, 2)),
+    "2 of 4 workers have failed": Row("Failed", worker=(2, 0, 2), ps=(0, 0, 2)),
+    "2 of 4 workers are done and 2 have failed": Row("Failed", worker=(2, 2, 0), ps=(0, 0, 2)),
+    "worker 0 is done": Row("Succeeded", worker=(0, 1, 3), ps=(0, 0, 2), worker_0_is_done=True),
+    "worker 0 of all is done": Row("Running", worker=(0, 1, 3), worker_0_is_done=True, all_workers=True),
+    "all of all are done": Row("Succeeded", worker=(0, 4, 0), worker_0_is_done=True, all_workers=True),
+    "worker 0 of all is done and one has failed": Row(
+        "Failed", worker=(1, 1, 2), worker_0_is_done=True, all_workers=True
+    ),
+    "chief runs and workers have failed": Row("Running", worker=(4, 0, 0), chief=(0, 0, 1), ps=(0, 0, 2)),
+    "chief runs and workers are done": Row("Running", worker=(0, 4, 0), chief=(0, 0, 1), ps=(0, 0, 2)),
+    "chief runs and a server has failed": Row("Failed", worker=(0, 4, 0), chief=(0, 0, 1), ps=(1, 0, 1)),
+    "chief has failed and workers are done": Row("Failed", worker=(0, 4, 0), chief=(1, 0, 0), ps=(0, 0, 2)),
+    "chief is done and workers have failed": Row("Succeeded", worker=(4, 0, 0), chief=(0, 1, 0), ps=(0, 0, 2)),
+    "chief has failed and starts again": Row(
+        "Restarting", worker=(4, 0, 0), chief=(1, 0, 0), ps=(0, 0, 2), exit_code=130, restarts="ExitCode"
+    ),
+}
+
+
+@pytest.mark.parametrize("row", STATUS.values(), ids=[*STATUS])
+def test_the_status_has_the_condition_of_the_table(row: Row) -> None:
+    phases = row.phases()
+    counts = {kind: sum(getattr(row, kind.lower())) for kind in ("Chief", "Worker", "PS")}
+    body = tfjob(counts, restarts=row.restarts, successPolicy="AllWorkers" if row.all_workers else "")
+    world = world_of(body).start()
+    for replica, phase in phases.items():
+        world.set_pod(replica, phase, exit_code=row.exit_code if phase is Phase.FAILED else None)
+    world.settle()
+    found = conditions(world)
+    assert row.expected in found, found
+    ended = {"Succeeded", "Failed"} & found.keys()
+    assert len(ended) < 2
+    assert not ended or found.get("Running", "False") == "False"
+
+
+@pytest.mark.parametrize(
+    ("roles", "domain", "expected"),
+    [
+        ({"Worker": 1}, "", {}),
+        ({"Worker": 1}, "tf.training.com", {}),
+        ({"Worker": 1, "PS": 1}, "tf.training.org", {"ps": "ps-0", "worker": "worker-0"}),
+        # There the evaluator is in the cluster, too. TensorFlow wants it to be in nobody's.
+        ({"Worker": 1, "PS": 1, "Evaluator": 1}, "tf.training.io", {"ps": "ps-0", "worker": "worker-0"}),
+        ({"Worker": 1, "PS": 1, "Evaluator": 1}, "", {"ps": "ps-0", "worker": "worker-0"}),
+    ],
+)
+def test_the_cluster_is_that_of_the_table(roles: dict[str, int], domain: str, expected: dict[str, str]) -> None:
+    world = world_of(tfjob(roles), domain=domain)
+    world.settle()
+    config = _tf_config(world, "worker-0")
+    end = f".default.svc{f'.{domain}' if domain else ''}:2222"
+    cluster = {role: [f"{NAME}-{replica}{end}"] for role, replica in expected.items()}
+    task = {"type": "worker", "index": 0}
+    assert config == ({"cluster": cluster, "task": task, "environment": "cloud"} if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("roles", "replica", "distributed"),
+    [
+        ({"Worker": 1}, "worker-0", False),
+        ({"Worker": 1, "PS": 1}, "worker-0", True),
+        # There a job of one server alone has no TF_CONFIG; here it is refused: nothing would ever end it.
+        ({"Chief": 1, "Worker": 1}, "worker-0", True),
+    ],
+)
+def test_a_job_of_one_replica_has_no_cluster(roles: dict[str, int], replica: str, *, distributed: bool) -> None:
+    world = world_of(tfjob(roles))
+    world.settle()
+    assert (_tf_config(world, replica) is not None) == distributed
+
+
+@pytest.mark.parametrize(
+    ("policy", "of_pod"),
+    # There OnFailure is the kubelet's, and its restarts are not counted; here each is a pod of its own.
+    [("ExitCode", "Never"), ("Never", "Never"), ("Always", "Always"), ("OnFailure", "Never")],
+)
+def test_the_restart_policy_of_pods_is_that_of_the_table(policy: str, of_pod: str) -> None:
+    world = world_of(tfjob({"Worker": 1}, restarts=policy))
+    world.settle()
+    assert dig(world.manifests[f"{NAME}-worker-0"], "spec", "restartPolicy") == of_pod
+
+
+@pytest.mark.parametrize(("code", "again"), [(130, True), (1, False)])
+def test_the_exit_code_decides_whether_a_pod_is_replaced(code: int, *, again: bool) -> None:
+    world = world_of(tfjob({"Worker": 1}, restarts="ExitCode")).start()
+    world.sees("worker-0", Phase.FAILED, exit_code=code)
+    world.wait(61)
+    assert (conditions(world).get("Failed") == "True") != again
+    assert (f"{NAME}-worker-0-r1" in world.pods) == again
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 2), (1, 3)])
+def test_dynamic_workers_come_and_go_without_the_others(before: int, after: int) -> None:
+    world = world_of(tfjob({"Worker": before, "PS": 1}, enableDynamicWorker=True)).start()
+    body = {**tfjob({"Worker": after, "PS": 1}, enableDynamicWorker=True), "status": world.job.raw_status}
+    world.job = replace(Job.from_object(body), generation=2)
+    world.settle_deletions()
+    names = {f"{NAME}-worker-{index}" for index in range(after)} | {f"{NAME}-ps-0"}
+    assert set(world.pods) == names
+
+
+def _tf_config(world: World, replica: str) -> JsonObject | None:
+    environment = objects(dig(world.manifests[f"{NAME}-{replica}"], "spec", "containers", 0, "env"))
+    found = [str(each["value"]) for each in environment if each["name"] == "TF_CONFIG"]
+    config: JsonObject | None = json.loads(found[0]) if found else None
+    return config
