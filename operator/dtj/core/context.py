@@ -53,9 +53,8 @@ class JobContext:
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> JobContext:
         """The context of a pass at ``now``."""
-        observed = replace(observed, job=tfjobs.as_configured(observed.job, observed.platform))
-        forgotten = _forgotten_queue(observed)
-        asked = _in_queue(observed.job, observed.job.status.queue or forgotten)
+        job, forgotten = tfjobs.as_configured(observed.job, observed.platform), _forgotten_queue(observed)
+        asked = _in_queue(job, job.status.queue or forgotten)
         observed = replace(observed, job=as_admitted(asked, observed.gang))
         own = tuple(pod for pod in observed.pods if observed.job.owns(pod) and pod.role != names.TENSORBOARD)
         foreign_pods = tuple(pod for pod in observed.pods if not observed.job.owns(pod))
