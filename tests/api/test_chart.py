@@ -225,6 +225,10 @@ class TestWhatItRefuses:
                 {"tfjob": {"enabled": True, "gangScheduler": "Volcano"}, "gangSchedulers": ["Kueue"]},
                 "tfjob.gangScheduler is Volcano, which gangSchedulers does not name: add it there",
             ),
+            (
+                {"tfjob": {"enabled": True, "kueue": "Own"}, "gangSchedulers": ["Volcano"]},
+                "tfjob.kueue is Own, but gangSchedulers does not name Kueue: add it there",
+            ),
             ({"shards": 0}, "minimum: got 0, want 1"),
             ({"shards": 101}, "maximum: got 101, want 100"),
             ({"shards": 2, "replicas": 1, "leaderElection": {"enabled": False}}, "set shards to 1"),

@@ -19,8 +19,9 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -130,6 +131,19 @@ class Harness:
                 module.train(run, strategy)
         return found
 
+    def cells(self, cases: list[Case], strategies: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+        """Runs the cells of these strategies, by their names."""
+        for case in cases:
+            if ONE in strategies:
+                self.cell(case, "reference", partial(self.reference, case))
+            for cell in case.cells:
+                kind, _, loop = cell.rpartition("-")
+                if kind in strategies:
+                    run = {"session": self.session, "resumed": self._resumed}.get(loop, self.trainer)
+                    arguments = f"--strategy={kind.partition('-')[0]}", *(("--micro-batches=2",) * (kind == PIPELINE))
+                    given = PIPED if kind == PIPELINE else environ
+                    self.cell(case, cell, partial(run, case, strategies[kind], *arguments, environ=given))
+
     def local(self, cases: list[Case]) -> None:
         """All that needs one process."""
         import tensorflow as tf
@@ -137,25 +151,32 @@ class Harness:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
         # One for all cases: the collectives of a second one would have the numbers of those of the first.
-        strategies = {
-            ONE: tf.distribute.OneDeviceStrategy("CPU:0"),
-            MIRRORED: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
-        }
-        for case in cases:
-            self.cell(case, "reference", lambda case=case: self.reference(case))
-            for cell in case.cells:
-                kind, _, loop = cell.rpartition("-")
-                if kind == PIPELINE:
-                    environ = _cluster({"worker": ["127.0.0.1:1", "127.0.0.1:2"]})
-                    arguments = ("--strategy=Pipeline", "--micro-batches=2")
-                    self.cell(
-                        case, cell,
-                        lambda case=case, a=arguments, e=environ: self.trainer(case, None, *a, environ=e),
-                    )  # fmt: skip
-                elif kind in strategies:
-                    run = self._resumed if loop.startswith("resumed") else self._straight
-                    strategy = strategies[kind]
-                    self.cell(case, cell, lambda case=case, s=strategy, k=kind, r=run, loop=loop: r(case, s, k, loop))
+        one, mirrored = tf.distribute.OneDeviceStrategy("CPU:0"), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        self.cells(cases, {ONE: one, MIRRORED: mirrored, PIPELINE: None}, {})
+
+    def workers(self, cases: list[Case]) -> None:
+        """What needs one process a worker; each runs this."""
+        import tensorflow as tf
+
+        cluster = json.loads(os.environ["TF_CONFIG"])
+        kind = f"MultiWorkerMirrored-{len(cluster['cluster']['worker'])}"
+        if index := cluster["task"]["index"]:
+            self._out = self._out / f"worker-{index}"
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        self.cells(cases, {kind: strategy}, {"TF_CONFIG": os.environ["TF_CONFIG"]})
+
+    def servers(self, cases: list[Case]) -> None:
+        """What needs a coordinator, with one worker and one parameter server; each runs this."""
+        import tensorflow as tf
+
+        from dtj_trainer.training.parameter_server import make_parameter_server_strategy
+
+        cluster = json.loads(os.environ["TF_CONFIG"])
+        task = cluster["task"]
+        if task["type"] != "chief":
+            tf.distribute.Server(cluster["cluster"], job_name=task["type"], task_index=task["index"]).join()
+        strategy = make_parameter_server_strategy()
+        self.cells(cases, {ONE_SERVER: strategy}, {"TF_CONFIG": os.environ["TF_CONFIG"]})
 
     def session(self, case: Case, strategy: Any, *arguments: str, environ: Mapping[str, str]) -> list[Any]:
         """The weights after a loop of the user's own in a session, as docs/bring-your-own.md shows it."""
@@ -203,63 +224,15 @@ class Harness:
             s.report(loss=train_step(next(batches)))
         return [weight.numpy() for weight in model.weights]
 
-    def _straight(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
-        if loop == "session":
-            return self.session(case, strategy, f"--strategy={kind}", environ={})
-        return self.trainer(case, strategy, f"--strategy={kind}", environ={})
-
-    def _resumed(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
+    def _resumed(self, case: Case, strategy: Any, *arguments: str, environ: Mapping[str, str]) -> list[Any]:
         from dtj_trainer.errors import Preempted
 
-        folder = self._out / case.name / loop
-        arguments = (f"--strategy={kind}", f"--checkpoint-dir={folder}", "--steps-per-call=1")
+        arguments = (*arguments, f"--checkpoint-dir={self._out / case.name / 'resumed'}", "--steps-per-call=1")
         try:
-            self.trainer(case, strategy, *arguments, environ={}, stop=STOPPED_AFTER)
+            self.trainer(case, strategy, *arguments, environ=environ, stop=STOPPED_AFTER)
         except Preempted:
-            return self.trainer(case, strategy, *arguments, environ={})
+            return self.trainer(case, strategy, *arguments, environ=environ)
         raise RuntimeError("it was not stopped")
-
-    def workers(self, cases: list[Case]) -> None:
-        """What needs one process a worker; each runs this."""
-        import tensorflow as tf
-
-        cluster = json.loads(os.environ["TF_CONFIG"])
-        kind = f"MultiWorkerMirrored-{len(cluster['cluster']['worker'])}"
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        leads = cluster["task"]["index"] == 0
-        if not leads:
-            self._out = self._out / f"worker-{cluster['task']['index']}"
-        for case in cases:
-            for cell in case.cells:
-                if cell.startswith(kind):
-                    loop = cell.rpartition("-")[2]
-                    arguments = ("--strategy=MultiWorkerMirrored",)
-                    run = self.session if loop == "session" else self.trainer
-                    environ = {"TF_CONFIG": os.environ["TF_CONFIG"]}
-                    self.cell(
-                        case, cell,
-                        lambda case=case, r=run, a=arguments, e=environ: r(case, strategy, *a, environ=e),
-                    )  # fmt: skip
-
-    def servers(self, cases: list[Case]) -> None:
-        """What needs a coordinator, with one worker and one parameter server; each runs this."""
-        import tensorflow as tf
-
-        from dtj_trainer.training.parameter_server import make_parameter_server_strategy
-
-        cluster = json.loads(os.environ["TF_CONFIG"])
-        task = cluster["task"]
-        if task["type"] != "chief":
-            tf.distribute.Server(cluster["cluster"], job_name=task["type"], task_index=task["index"]).join()
-        strategy = make_parameter_server_strategy()
-        environ = {"TF_CONFIG": os.environ["TF_CONFIG"]}
-        for case in cases:
-            for cell in case.cells:
-                if cell.startswith(ONE_SERVER):
-                    arguments = ("--strategy=ParameterServer",)
-                    self.cell(
-                        case, cell, lambda case=case, a=arguments: self.trainer(case, strategy, *a, environ=environ)
-                    )
 
 
 def chosen(text: str) -> Case:
@@ -268,8 +241,12 @@ def chosen(text: str) -> Case:
     return replace(BY_NAME[name], cells=tuple(cells.split(","))) if cells else BY_NAME[name]
 
 
-def _cluster(cluster: Mapping[str, list[str]]) -> dict[str, str]:
-    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})}
+PIPED = {
+    "TF_CONFIG": json.dumps(
+        {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 0}}
+    )
+}
+"""The environment of a pipeline of two stages."""
 
 
 @contextmanager
@@ -287,18 +264,14 @@ def _finishing(module: Any) -> Iterator[list[Any]]:
 
 def _pipe(run: Any) -> None:
     """A pipeline of two stages over the logical devices of this process, in place of workers."""
-    from contextlib import nullcontext
-
     from dtj_trainer.pipeline_parallel import leader
 
-    before = leader._devices, leader._device, leader._heartbeat
-    leader._devices = lambda layout: [f"/CPU:{index}" for index in range(layout.stages)]
-    leader._device = lambda task: "/CPU:0"
-    leader._heartbeat = lambda run: nullcontext()  # type: ignore[assignment,return-value]
-    try:
+    def devices(layout: Any) -> list[str]:
+        return [f"/CPU:{index}" for index in range(layout.stages)]
+
+    here = {"_devices": devices, "_device": lambda task: "/CPU:0", "_heartbeat": lambda run: nullcontext()}
+    with patch.multiple(leader, **here):
         leader.train(run)
-    finally:
-        leader._devices, leader._device, leader._heartbeat = before
 
 
 if __name__ == "__main__":

@@ -31,17 +31,6 @@ def test_two_workers_learn_of_pictures_what_one_process_learns(tmp_path: Path) -
     assert "data:" not in two["worker-1"].log
 
 
-def test_two_workers_learn_from_tables(tmp_path: Path) -> None:
-    data = write(tmp_path / "data", "csv")
-    arguments = [*SHORT, "--task=tabular-classification", f"--data-dir={data}", "--cache=none"]
-    with Job(tmp_path / "job", strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, exports=False) as job:
-        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
-    printed = job["worker-0"].log
-    assert re.search(
-        r"^data: \S+/data: csv, 4 files, \d+ examples to learn from, \d+ held out, 2 classes: even, odd$", printed, re.M
-    )
-
-
 def test_a_run_on_files_that_was_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
     arguments = [*SHORT, f"--data-dir={write(tmp_path / 'data', 'images')}", "--cache=none", "--steps-per-call=2"]
     ends = []

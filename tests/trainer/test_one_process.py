@@ -14,7 +14,7 @@ import pytest
 from loopback import free_ports
 from trainer.cluster import DEADLINE, PATH, Job, ran, run_interrupted_twice
 from trainer.conftest import SHORT
-from trainer.outcome import curves, cut, points, tensors
+from trainer.outcome import curves, points, tensors
 
 
 def test_it_learns_the_digits_and_leaves_model_logs_checkpoint_and_result(folder: Path) -> None:
@@ -115,22 +115,6 @@ def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path) -> None:
         found.append(points(folder / name / "logs" / "train")["loss"])
     assert list(found[1]) == list(range(1, 91))
     assert found[0] == found[1]
-
-
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(folder: Path, alone: Job) -> None:
-    with Job(folder, arguments=SHORT, exports=False) as job:
-        job.checkpoints.mkdir(parents=True)
-        for step in (50, 60, 70):
-            for file in alone.checkpoints.glob(f"ckpt-{step}.*"):
-                (job.checkpoints / file.name).write_bytes(file.read_bytes())
-        cut(job.checkpoints / "ckpt-70.index")
-        cut(job.checkpoints / "ckpt-60.data-00000-of-00001")
-        assert job.start().wait() == {"worker-0": 0}
-    log = job["worker-0"].log
-    assert re.search(r"warning: checkpoint \S+/ckpt-70 cannot be used \(damaged: .*\); trying an older one", log)
-    assert re.search(r"warning: checkpoint \S+/ckpt-60 cannot be used \(damaged: .*\); trying an older one", log)
-    assert "resumed: step 50 of 90" in log
-    assert tensors(job.checkpoints / "ckpt-90") == tensors(alone.checkpoints / "ckpt-90")
 
 
 def test_a_checkpoint_of_another_model_is_refused_in_one_line(folder: Path) -> None:

@@ -350,6 +350,7 @@ WRONG = """
         return checked.filter(lambda *_: True)
 """
 CASES = [
+    ("mine:bare --loss=square", "mine:data", r"--loss=square: Keras has no such loss; give one of keras.losses, such"),
     ("nowhere:model", "mine:data", r"--model=nowhere:model: there is no module nowhere; put it into the working "),
     ("mine.deeper:model", "mine:data", r"--model=mine.deeper:model: there is no module mine.deeper; put it "),
     ("mine:absent", "mine:data", r"--model=mine:absent: mine \(.*/mine.py\) has no absent; it has model, bare, broken"),
@@ -395,7 +396,7 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     with pytest.raises(UsageError) as refusal:
-        learn_one_batch(f"--model={model}", f"--data={data}")
+        learn_one_batch(*f"--model={model}".split(), f"--data={data}")
     assert re.match(line, str(refusal.value)), str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -419,13 +420,3 @@ def test_a_broken_model_ends_the_process_with_two_and_its_one_line(folder: Path)
         assert job.start().wait() == {"worker-0": 2}
     assert job["worker-0"].last_words.startswith("--model=mine:broken: broken() raised ValueError: no such layer (")
     assert "Traceback" not in job["worker-0"].log
-
-
-def test_parameter_servers_refuse_a_model_of_keras_3(folder: Path) -> None:
-    strategy, roles = SERVED
-    with Job(folder, strategy=strategy, roles=roles, arguments=mine(folder, NORMALISED)) as job:
-        assert job.start()["chief-0"].wait() == 2
-    assert job["chief-0"].last_words == (
-        "--model=mine:model: a model of Keras 3, but this strategy needs one of tf_keras; "
-        "make it with `import tf_keras as keras`"
-    )

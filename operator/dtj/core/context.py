@@ -94,10 +94,11 @@ class JobContext:
 
     @cached_property
     def tolerated(self) -> tuple[Problem, ...]:
-        """What is wrong with the manifest, and changes nothing for a job that has begun."""
-        if not self.has_something_to_stop:
+        """What is wrong with the manifest, and changes nothing for a job that has begun. A TFJob may have begun under
+        Kubeflow's operator, which runs what our rules refuse."""
+        if not self.has_something_to_stop or self.job.spec is None:
             return ()
-        return tuple(problem for problem in self._all_problems if problem.of_queue)
+        return tuple(problem for problem in self._all_problems if problem.of_queue or self.job.form.foreign)
 
     @cached_property
     def _all_problems(self) -> tuple[Problem, ...]:

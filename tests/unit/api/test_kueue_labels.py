@@ -24,20 +24,21 @@ def queue_of(job: Job) -> tuple[str, str | None] | None:
     return (str(scheduling.gang), scheduling.queue) if scheduling is not None else None
 
 
-def test_the_label_is_the_field_queue() -> None:
-    job = labelled({QUEUE: "gpus"})
-    assert queue_of(job) == ("Kueue", "gpus")
+@pytest.mark.parametrize(
+    ("labels", "scheduling", "queue"),
+    [
+        ({QUEUE: "gpus"}, {}, ("Kueue", "gpus")),
+        ({QUEUE: "gpus"}, {"gang": "Kueue", "queue": "gpus"}, ("Kueue", "gpus")),
+        ({"app": "digits"}, {}, None),
+    ],
+    ids=["the label", "label and field", "neither"],
+)
+def test_the_label_is_the_field_queue(
+    labels: dict[str, str], scheduling: dict[str, object], queue: tuple[str, str] | None
+) -> None:
+    job = labelled(labels, **scheduling)
+    assert queue_of(job) == queue
     assert problems(job, Platform()) == ()
-
-
-def test_label_and_field_may_name_the_same_queue() -> None:
-    job = labelled({QUEUE: "gpus"}, gang="Kueue", queue="gpus")
-    assert queue_of(job) == ("Kueue", "gpus")
-    assert problems(job, Platform()) == ()
-
-
-def test_a_job_without_the_label_has_no_queue() -> None:
-    assert queue_of(labelled({"app": "digits"})) is None
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,6 @@ def test_a_whole_number_written_with_a_point_is_an_integer_as_to_an_api_server()
     assert "must be of type integer" in violation.message
 
 
-@pytest.mark.parametrize("managed_by", ["training.dtj.dev/dtj-operator", "kueue.x-k8s.io/multikueue", "a/b"])
-def test_the_names_of_controllers_are_accepted(managed_by: str) -> None:
-    assert validate(manifest(managedBy=managed_by)) == ()
-
-
 @pytest.mark.parametrize("case", SCHEMA_BREAKERS)
 def test_types_and_ranges_are_checked_with_the_path_of_the_field(case: str) -> None:
     violations = validate(SCHEMA_BREAKERS[case])
@@ -100,6 +95,11 @@ def test_a_manifest_without_a_name_is_refused() -> None:
     assert violation.field == "metadata.name"
 
 
+OPERATOR = "training.dtj.dev/dtj-operator"
+SIDECAR = {"name": "proxy", "image": "x", "restartPolicy": "Always"}
+ONE_POD = {"spec": {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOncePod"]}}
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -112,6 +112,9 @@ def test_a_manifest_without_a_name_is_refused() -> None:
             template={"spec": {"containers": [{"name": "any", "image": "x", "resources": {"limits": {"cpu": 0.5}}}]}}
         ),
         manifest("d" * 46),
+        *(manifest(managedBy=name) for name in (OPERATOR, "kueue.x-k8s.io/multikueue", "a/b")),
+        manifest(template={"spec": {"containers": [SIDECAR, {"name": "trainer", "image": "x"}], "initContainers": []}}),
+        manifest(checkpoint={"claimTemplate": ONE_POD}, roles={"worker": 1}),
     ],
     ids=lambda body: body["spec"]["strategy"],
 )
@@ -147,18 +150,6 @@ class TestVariablesThatAreTooLong:
         roles = {"worker": {"replicas": 1}, "dispatcher": {"replicas": 1}, "data-worker": workers}
         (message,) = self.messages(replicaSpecs=roles)
         assert message.startswith("spec.replicaSpecs.data-worker: TPU_WORKER_HOSTNAMES lists all peers")
-
-
-def test_a_container_beside_the_one_that_trains_may_restart_by_itself() -> None:
-    proxy = {"name": "proxy", "image": "x", "restartPolicy": "Always"}
-    template = {"spec": {"containers": [proxy, {"name": "trainer", "image": "x"}], "initContainers": []}}
-    assert validate(manifest(template=template)) == ()
-
-
-def test_a_claim_for_one_pod_is_valid_for_a_job_of_one() -> None:
-    claim = {"spec": {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOncePod"]}}
-    body = manifest(checkpoint={"claimTemplate": claim}, roles={"worker": 1})
-    assert not [violation for violation in validate(body) if "accessModes" in violation.field]
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,9 @@ def test_the_pods_are_those_that_the_operator_makes() -> None:
     assert tuple(item for item in objects_of(body) if item["kind"] == "Pod") == wanted
 
 
-def test_service_and_claim_come_before_the_pods() -> None:
-    body = manifest(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
-    assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod"]
-
-
 def test_tensorboard_next_to_the_job_is_shown_too(tmp_path: Path, dtj: Dtj) -> None:
     body = manifest(checkpoint={"claimTemplate": CLAIM_TEMPLATE}, tensorBoard={})
-    assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
+    assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod", "Service", "Pod"]
     text = explained(dtj, write(tmp_path, body))
     assert section(text, "Pods")[-1].startswith("digits-tensorboard")
     assert "image        example/trainer:1" in section(text, "Pod digits-tensorboard")

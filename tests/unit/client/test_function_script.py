@@ -112,22 +112,6 @@ def test_a_function_of_a_notebook_is_sent_as_it_was_defined_last(tmp_path: Path)
     assert output(script_of(names["train"], {"scale": 3}), tmp_path) == "6\n"  # type: ignore[arg-type]
 
 
-def test_a_function_below_a_condition_is_sent(tmp_path: Path, module: Callable[[str], ModuleType]) -> None:
-    made = module(
-        """
-if True:
-    def train():
-        class Layer:
-            units = 7
-
-        text = '''
-at the left margin'''
-        print(Layer.units, text)
-"""
-    )
-    assert output(script_of(made.train, {}), tmp_path) == "7 \nat the left margin\n"
-
-
 def test_a_function_within_a_function_is_sent(tmp_path: Path) -> None:
     def train() -> None:
         class Layer:
@@ -138,15 +122,6 @@ at the left margin"""
         print(Layer.__qualname__, text)
 
     assert output(script_of(train, {}), tmp_path) == "train.<locals>.Layer \nat the left margin\n"
-
-
-def test_a_function_with_the_values_of_another_around_it_is_refused() -> None:
-    units = 7
-
-    def train() -> int:
-        return units
-
-    assert refusal(train).startswith("train() uses units, which it does not define: import it or make it within")
 
 
 def test_a_function_whose_source_has_changed_is_refused(module: Callable[..., ModuleType]) -> None:
@@ -190,6 +165,10 @@ def test_a_module_of_ones_own_has_to_be_in_the_directory_that_is_sent(
         ("from math import e\ne = 10\ndef train(): return e", "train() uses e, which it does not define"),
         ("def other(): ...\ndef train(): return other()", "train() uses other, which it does not define"),
         ("def train():\n    def inner(): return data\n    return inner", "train() uses data, which it does not define"),
+        (
+            "def around():\n    units = 7\n    def train(): return units\n    return train\ntrain = around()",
+            "train() uses units, which it does not define: import it or make it within",
+        ),
         ("def train():\n    class A:\n        x: Base", "train() uses Base, which it does not define"),
         ("def train():\n    def inner(x: Base): ...", "train() uses Base, which it does not define"),
         ("def train():\n    class A(Base): ...", "train() uses Base, which it does not define"),

@@ -119,6 +119,17 @@ class TestPods:
         assert {*container} == {"name", "image", "ports", "env", "terminationMessagePolicy"}
         assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
 
+    def test_a_sidecar_keeps_a_tf_config_of_its_own(self) -> None:
+        body = tfjob()
+        worker = object_at(object_at(object_at(body, "spec"), "tfReplicaSpecs"), "Worker")
+        own: JsonObject = {"name": "TF_CONFIG", "value": "{}"}
+        proxy: JsonObject = {"name": "proxy", "image": "b", "env": [own]}
+        worker["template"] = {"spec": {"containers": [{"name": "tensorflow", "image": "a"}, proxy]}}
+        world = world_of(body).start()
+        made = objects(dig(world.manifests["mnist-worker-0"], "spec", "containers"))[1]
+        assert own in objects(made["env"])
+        assert tf_config(world, "worker-0") is not None
+
     def test_each_role_may_have_a_port_of_its_own(self) -> None:
         body = tfjob({"Worker": 1, "PS": 1})
         worker = dig(body, "spec", "tfReplicaSpecs", "Worker")
@@ -229,7 +240,7 @@ class TestTheStatus:
             "TFJob default/mnist successfully completed.",
         )
         assert text(world.job.raw_status.get("completionTime"))
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "succeeded") == 1
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {"active": 0, "succeeded": 2, "failed": 0}
 
     def test_of_a_failed_job_names_the_pod_and_its_last_line(self) -> None:
         world = running(restart="Never")
@@ -311,6 +322,11 @@ class TestTheEnd:
             world.sees(replica, Phase.SUCCEEDED)
         assert world.job.status.terminal
 
+    def test_deletes_all_pods_where_the_policy_is_empty_as_kubeflow_has_it(self) -> None:
+        world = running({"Worker": 1, "PS": 1}, runPolicy={"cleanPodPolicy": ""})
+        world.sees("worker-0", Phase.SUCCEEDED)
+        assert len(world.taken(DeletePod)) == 2
+
     def test_leaves_pods_that_run_unless_a_policy_says_otherwise(self) -> None:
         world = running({"Worker": 1, "PS": 1})
         world.sees("worker-0", Phase.SUCCEEDED)
@@ -353,6 +369,15 @@ class TestAJobOfKubeflowsOperator:
         world.operator_restarts()
         world.settle()
         assert [type(action) for action in world.history if not _waits(action)] == [PatchStatus]
+        assert conditions(world) == {"Created": "True", "Running": "True"}
+
+    def test_that_runs_although_it_breaks_a_rule_is_run_on(self) -> None:
+        world = running({"Chief": 1, "Worker": 1})
+        body = {**tfjob({"Chief": 2, "Worker": 1}, restart="OnFailure"), "status": self.status("Created", "Running")}
+        world.job = Job.from_object(body)
+        world.operator_restarts()
+        world.start()
+        assert "mnist-chief-1" in world.pods
         assert conditions(world) == {"Created": "True", "Running": "True"}
 
 

@@ -37,21 +37,13 @@ async def found(gateway: FakeGateway) -> GangsFound:
         return gangs
 
 
+@pytest.mark.parametrize("there", [(), (Gang.KUEUE, Gang.COSCHEDULING)], ids=["none", "two"])
 @virtual_time
-async def test_where_none_is_installed_one_call_finds_that_out() -> None:
+async def test_the_schedulers_that_are_there_are_found_in_one_call(there: tuple[Gang, ...]) -> None:
     gateway = FakeGateway()
-    assert (await found(gateway)).apis == ()
-    assert [call.verb for call in gateway.calls] == ["discover"]
-
-
-@virtual_time
-async def test_the_schedulers_that_are_there_are_found_in_one_call() -> None:
-    gateway = FakeGateway()
-    gateway.installed = {resource_of(api) for api in APIS if api.gang in (Gang.KUEUE, Gang.COSCHEDULING)}
-    assert [(api.gang, api.api_version) for api in (await found(gateway)).apis] == [
-        (Gang.KUEUE, "kueue.x-k8s.io/v1beta2"),
-        (Gang.COSCHEDULING, "scheduling.x-k8s.io/v1alpha1"),
-    ]
+    gateway.installed = {resource_of(api) for api in APIS if api.gang in there}
+    versions = {Gang.KUEUE: "kueue.x-k8s.io/v1beta2", Gang.COSCHEDULING: "scheduling.x-k8s.io/v1alpha1"}
+    assert [(api.gang, api.api_version) for api in (await found(gateway)).apis] == [(g, versions[g]) for g in there]
     assert [call.verb for call in gateway.calls].count("discover") == 1
 
 

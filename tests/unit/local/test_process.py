@@ -95,16 +95,16 @@ async def test_a_broken_pipe_ends_a_command_as_it_does_in_a_shell(harness: Harne
     assert "status 141" in harness.log.read_text()
 
 
-async def test_a_command_that_does_not_exist_says_so_in_its_log(harness: Harness) -> None:
-    process = await harness.execute("no-such-program")
-    assert await process.wait() == 127
-    assert harness.log.read_text() == "no-such-program: command not found\n"
-
-
-async def test_a_command_that_is_no_program_says_so_in_its_log(harness: Harness, tmp_path: Path) -> None:
-    process = await harness.execute(str(tmp_path))
-    assert await process.wait() == 126
-    assert harness.log.read_text() == f"{tmp_path}: cannot be run: Permission denied\n"
+@pytest.mark.parametrize(
+    ("command", "exit_code", "words"),
+    [("no-such-program", 127, "command not found"), ("/", 126, "cannot be run: Permission denied")],
+)
+async def test_a_command_that_cannot_be_run_says_so_in_its_log(
+    harness: Harness, command: str, exit_code: int, words: str
+) -> None:
+    process = await harness.execute(command)
+    assert await process.wait() == exit_code
+    assert harness.log.read_text() == f"{command}: {words}\n"
 
 
 async def test_the_whole_group_gets_the_signal_to_end(harness: Harness) -> None:

@@ -25,7 +25,7 @@ from dtj_trainer.training.layers import (
     separate_losses,
     unsaved_state,
 )
-from dtj_trainer.training.loss_division import Division, division, made_up
+from dtj_trainer.training.loss_division import Parts, agreeing, division, made_up
 from dtj_trainer.training.objective import overrides
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 _EXAMPLES = 12
 _FIRST = 4
 """Examples of the first part."""
-_TOLERANCE = 1e-4
 
 
 def check(model: Any, data: Any, *, trains: bool, replicas: int) -> None:
@@ -87,7 +86,7 @@ def sums_examples(model: Any, data: Any, *, replicas: int) -> bool:
             "examples, so nothing says how replicas divide it; compute a mean over the examples, or train on one "
             "device"
         )
-    return bool(possible == {Division.SUM})
+    return bool(possible == {Parts.SUM})
 
 
 def _examples(model: Any, data: Any) -> Any:
@@ -108,7 +107,7 @@ def _made_up(model: Any, data: Any) -> tuple[Any, Any, Any]:
     return inputs, labels, weights
 
 
-def division_of_loss(model: Any, data: Any, *, replicas: int) -> Division | None:
+def division_of_loss(model: Any, data: Any, *, replicas: int) -> Parts | None:
     """How a `compute_loss` of the model's own divides over the replicas; None if it has none.
 
     Raises:
@@ -121,8 +120,8 @@ def division_of_loss(model: Any, data: Any, *, replicas: int) -> Division | None
     def compute(x: Any, y: Any, y_pred: Any, weights: Any) -> Any:
         return type(model).compute_loss(model, x, y, y_pred, weights, **training)
 
-    known: Division | None = _tried(lambda: division(model, compute, _made_up(model, data)))
-    if known is None:
+    known: Parts | None = _tried(lambda: division(model, compute, _made_up(model, data)))
+    if known in (None, Parts.NONE):
         raise UsageError(
             f"fit with {replicas} replicas: {type(model).__name__}.compute_loss is not known to be the mean over "
             "the examples, nor their sum, so nothing says how replicas divide it; let it be one of them, or train "
@@ -159,7 +158,7 @@ def _tried(call: Callable[[], Any]) -> Any:
     return found[0] if found else None
 
 
-def divisions(model: Any, batch: Any) -> set[Division]:
+def divisions(model: Any, batch: Any) -> set[Parts]:
     """What all losses may be, of which a train step takes gradients: means over the examples, sums, or none of these.
 
     Each example draws the same numbers. What draws others is not compared. BatchNormalization takes the statistics
@@ -201,11 +200,10 @@ def divisions(model: Any, batch: Any) -> set[Division]:
     finally:
         for layer in known:
             layer.trainable = True
-    possible = set(Division)
-    for one, same, a, b in zip(whole, again, first, rest, strict=True) if compared else ():
-        if _equal(one, same):
-            mean, total = a * _share(parts[2], rows) + b * _share(parts[3], rows), a + b
-            possible &= {kind for kind, sum_ in ((Division.MEAN, mean), (Division.SUM, total)) if _equal(one, sum_)}
+    possible = {Parts.MEAN, Parts.SUM}
+    for one, same, *each in zip(whole, again, first, rest, strict=True) if compared else ():
+        if np.allclose(one, same, rtol=1e-4, equal_nan=True):
+            possible &= agreeing(one, *each, share=_FIRST / rows)
     return possible
 
 
@@ -249,7 +247,3 @@ def _drawing_alike(otherwise: Callable[[], object]) -> Iterator[None]:
     finally:
         for owner, name, original in before:
             setattr(owner, name, original)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return not np.isfinite([one, other]).all() or bool(np.isclose(one, other, rtol=_TOLERANCE, atol=1e-6))

@@ -390,7 +390,7 @@ def _check(model: Any, *, trains: bool, replicas: int) -> None:
         return
     division = models.division_of_loss(model, _data[model], replicas=replicas)
     if division is not None:
-        model.compute_loss = divided(type(model).compute_loss, model, mean=division.value == Parts.MEAN.value)
+        model.compute_loss = divided(type(model).compute_loss, model, mean=division is Parts.MEAN)
 
 
 def _overwrite_model_variables_with_average_value(original: Any, optimizer: Any, weights: Any) -> None:

@@ -8,7 +8,7 @@ labels and inputs of padding, and outputs that are large or small.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -20,7 +20,6 @@ from dtj_trainer.compat import keras3
 
 log = logging.getLogger(__name__)
 
-_ROWS, _FIRST = 6, 2
 _LARGEST = 2_000_000
 """Numbers in made-up outputs; more dimensions than fit are made shorter."""
 _SHORT = 16
@@ -28,12 +27,11 @@ _UNKNOWN = 3
 """In place of a dimension without a size."""
 IGNORED_LABELS = (0, -1, -100, 255)
 """Labels that often stand for none."""
-_PARTS_TOLERANCE = 1e-4
 Compute = Callable[[Any, Any, Any, Any], Any]
 EXAMPLES = 32
 """To try it on."""
 _MIN_ROWS = 6
-_TOLERANCE = 1e-5
+_TOLERANCE = 1e-4
 
 
 class Parts(Enum):
@@ -49,6 +47,43 @@ class Parts(Enum):
     """None of these."""
 
 
+def agreeing(whole: Any, first: Any, rest: Any, *, share: float) -> set[Parts]:
+    """What three losses agree with: of a batch, of its first examples, of the others.
+
+    Args:
+        share: of the examples that the first ones are.
+    """
+    whole, first, rest = (np.asarray(one) for one in (whole, first, rest))
+    if not all(np.isfinite(one).all() for one in (whole, first, rest)):
+        return set(Parts)
+    limit = _TOLERANCE * max(float(np.abs(one).max(initial=0)) for one in (whole, first, rest)) + 1e-7
+    if whole.ndim:
+        each = np.concatenate([first, rest])
+        return {Parts.EACH} if each.shape == whole.shape and (np.abs(each - whole) <= limit).all() else set()
+    combined = {Parts.MEAN: share * first + (1 - share) * rest, Parts.SUM: first + rest}
+    return {one for one, value in combined.items() if abs(value - whole) <= limit}
+
+
+def _found(tries: Iterable[Callable[[slice], Any]], rows: int) -> Parts:
+    """What all tries agree with.
+
+    Args:
+        tries: each gives the loss of a part of a batch. The first has to; a loss need not take what else is tried.
+    """
+    possible = set(Parts) - {Parts.NONE}
+    first = rows // 3
+    for number, loss in enumerate(tries):
+        try:
+            values = [loss(part) for part in (slice(0, rows), slice(0, first), slice(first, rows))]
+        except Exception as error:
+            if not number:
+                raise
+            log.debug(f"a loss does not take what is tried: {error}")
+            continue
+        possible &= agreeing(*values, share=first / rows)
+    return next((one for one in Parts if one in possible), Parts.NONE)
+
+
 def loss_of_parts(loss: Callable[[Any, Any], Any], labels: Any, outputs: Any) -> Parts | None:
     """How a loss divides; None if that cannot be found out, because it draws, or takes no numbers that are made up.
 
@@ -59,58 +94,18 @@ def loss_of_parts(loss: Callable[[Any, Any], Any], labels: Any, outputs: Any) ->
     """
     try:
         with tf.init_scope():
-            return _found(loss, labels, outputs)
+            made_outputs = made_up(outputs, rows=_MIN_ROWS)
+            made_labels = made_up(labels, rows=_MIN_ROWS, outputs=made_outputs)
+            if not np.array_equal(*(loss(made_labels, made_outputs) for _ in range(2)), equal_nan=True):
+                return None
+            tries = (
+                lambda part, tried=tried: loss(_part(tried, part), _part(made_outputs, part))
+                for tried in _labels_tried(made_labels, _MIN_ROWS)
+            )
+            return _found(tries, _MIN_ROWS)
     except Exception as error:  # noqa: BLE001 - a loss need not take numbers that are made up
         log.debug(f"a loss does not take numbers that are made up: {error}")
         return None
-
-
-def _found(loss: Callable[[Any, Any], Any], labels: Any, outputs: Any) -> Parts | None:
-    possible = set(Parts) - {Parts.NONE}
-    for number, (made_labels, made_outputs) in enumerate(_labels_and_outputs(labels, outputs)):
-        parts = [slice(0, _ROWS), slice(0, _FIRST), slice(_FIRST, _ROWS)]
-        if not number:
-            parts.append(parts[0])
-        try:
-            values = [np.asarray(loss(_rows_of(made_labels, one), _rows_of(made_outputs, one))) for one in parts]
-        except Exception:
-            if not number:
-                raise
-            continue
-        if not number and not np.array_equal(values[0], values.pop(), equal_nan=True):
-            return None
-        possible &= _of(*values)
-    return next((one for one in Parts if one in possible), Parts.NONE)
-
-
-def _of(whole: Any, first: Any, rest: Any) -> set[Parts]:
-    """What three losses agree with: of a batch, of its first examples, of the others."""
-    if not all(np.isfinite(one).all() for one in (whole, first, rest)):
-        return set(Parts)
-    if whole.ndim:
-        return {Parts.EACH} if _equal(whole, np.concatenate([first, rest])) else set()
-    mean = (_FIRST * first + (_ROWS - _FIRST) * rest) / _ROWS
-    return {one for one, value in ((Parts.MEAN, mean), (Parts.SUM, first + rest)) if _equal(whole, value)}
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return one.shape == other.shape and bool(np.allclose(one, other, rtol=_PARTS_TOLERANCE, atol=1e-7))
-
-
-def _labels_and_outputs(labels: Any, outputs: Any) -> Iterator[tuple[Any, Any]]:
-    """Labels and outputs; the first part differs from the rest, and has a label that may stand for none."""
-    made_outputs = made_up(outputs, rows=_ROWS)
-    made_labels = made_up(labels, rows=_ROWS, outputs=made_outputs)
-    yield made_labels, made_outputs
-    rows = tf.range(_ROWS) == 0
-    for value in IGNORED_LABELS:
-
-        def with_value(one: Any, value: int = value) -> Any:
-            if one.dtype.is_bool or not one.dtype.min <= value <= one.dtype.max:
-                return one
-            return tf.where(tf.reshape(rows, [-1, *[1] * (one.shape.rank - 1)]), tf.cast(value, one.dtype), one)
-
-        yield tf.nest.map_structure(with_value, made_labels), made_outputs
 
 
 def made_up(values: Any, *, rows: int, outputs: Any = None) -> Any:
@@ -154,99 +149,75 @@ def _shape(one: Any, rows: int) -> list[int]:
     return shape
 
 
-def _rows_of(values: Any, part: slice) -> Any:
-    return tf.nest.map_structure(lambda one: one[part], values)
-
-
-class Division(Enum):
-    """What the loss of a batch is of the losses of its examples."""
-
-    MEAN = "mean"
-    SUM = "sum"
-
-
-def division(model: Any, compute: Compute, examples: tuple[Any, Any, Any]) -> Division | None:
-    """How the loss of a model of Keras 3 divides; None if it is neither the mean nor the sum, or changes the model.
+def division(model: Any, compute: Compute, examples: tuple[Any, Any, Any]) -> Parts:
+    """How the loss of a model of Keras 3 divides; none of them also if it changes the model, or there are too few.
 
     Args:
         compute: (inputs, labels, outputs, weights) -> the loss of a batch.
         examples: inputs, labels and weights of EXAMPLES or fewer.
     """
     rows = int(tf.shape(tf.nest.flatten(examples)[0])[0])
-    first = rows // 3
     if rows < _MIN_ROWS:
-        return None
-    possible = set(Division)
-    for number, (batch, scale) in enumerate(_tried(examples, first, rows)):
-        parts = slice(0, rows), slice(0, first), slice(first, rows)
-        try:
-            losses = [
-                _loss(model, compute, _part(batch, part), None if scale is None else scale[part]) for part in parts
-            ]
-        except Exception as error:
-            # A loss need not take the labels that are tried; it has to take those of the data.
-            if not number:
-                raise
-            log.debug(f"compute_loss does not take what is tried: {error}")
-            continue
-        known = [one for one in losses if one is not None]
-        if len(known) < len(parts):
-            return None
-        whole, *each = known
-        if not np.isfinite([whole, *each]).all():
-            continue
-        limit = _TOLERANCE * max(abs(whole), *map(abs, each)) + 1e-9
-        combined = {
-            Division.MEAN: (first * each[0] + (rows - first) * each[1]) / rows,
-            Division.SUM: each[0] + each[1],
-        }
-        possible = {one for one in possible if abs(combined[one] - whole) <= limit}
-    return next((one for one in Division if one in possible), None)
+        return Parts.NONE
+    tries = (
+        lambda part, batch=batch, scale=scale: _loss(
+            model, compute, _part(batch, part), None if scale is None else scale[part]
+        )
+        for batch, scale in _tried(examples, rows)
+    )
+    try:
+        return _found(tries, rows)
+    except _ChangesModel:
+        return Parts.NONE
 
 
-def _tried(examples: tuple[Any, Any, Any], first: int, rows: int) -> Iterator[tuple[tuple[Any, Any, Any], Any]]:
-    """Batches, and what their outputs are multiplied by, if anything; the first part differs from the rest.
+class _ChangesModel(Exception):
+    """A loss sets variables of the model."""
 
-    Half of the first part has other values: a loss that leaves them out is a mean of the other half.
-    """
+
+def _tried(examples: tuple[Any, Any, Any], rows: int) -> Iterator[tuple[tuple[Any, Any, Any], Any]]:
+    """Batches, and what their outputs are multiplied by, if anything; the first part differs from the rest."""
     inputs, labels, weights = examples
-    begins = np.arange(rows) < first
-    half = begins & (np.arange(rows) % 2 == 0)
-
-    def with_value(values: Any, value: int) -> Any:
-        return tf.nest.map_structure(lambda one: _with_value(one, half, value), values)
-
-    yield examples, None
-    for value in IGNORED_LABELS:
-        yield (inputs, with_value(labels, value), weights), None
-    yield (with_value(inputs, 0), labels, weights), None
+    for tried in _labels_tried(labels, rows):
+        yield (inputs, tried, weights), None
+    yield (_with_value(inputs, rows, 0), labels, weights), None
     if weights is not None:
-        yield (inputs, labels, with_value(weights, 0)), None
-    yield examples, np.where(begins, 10.0, 0.1)
+        yield (inputs, labels, _with_value(weights, rows, 0)), None
+    yield examples, np.where(np.arange(rows) < rows // 3, 10.0, 0.1)
 
 
-def _with_value(values: Any, rows: Any, value: int) -> Any:
-    """The same with this value in these rows, if values of this type can be."""
-    dtype = values.dtype
-    if (
-        isinstance(values, tf.RaggedTensor)
-        or not (dtype.is_floating or dtype.is_integer)
-        or not (dtype.min <= value <= dtype.max)
-    ):
-        return values
-    rows = tf.reshape(tf.constant(rows), [-1, *[1] * (values.shape.rank - 1)])
-    return tf.where(rows, tf.cast(value, dtype), values)
+def _labels_tried(labels: Any, rows: int) -> Iterator[Any]:
+    yield labels
+    for value in IGNORED_LABELS:
+        yield _with_value(labels, rows, value)
 
 
-def _part(batch: tuple[Any, Any, Any], part: slice) -> tuple[Any, Any, Any]:
-    found: tuple[Any, Any, Any] = tf.nest.map_structure(lambda one: None if one is None else one[part], batch)
-    return found
+def _with_value(values: Any, rows: int, value: int) -> Any:
+    """With this value in half of the first part, where values of this type can have it.
+
+    A loss that leaves them out is a mean of the other half.
+    """
+    places = (np.arange(rows) < rows // 3) & (np.arange(rows) % 2 == 0)
+
+    def with_value(one: Any) -> Any:
+        dtype = one.dtype
+        known = not isinstance(one, tf.RaggedTensor) and (dtype.is_floating or dtype.is_integer)
+        if not known or not dtype.min <= value <= dtype.max:
+            return one
+        return tf.where(tf.reshape(tf.constant(places), [-1, *[1] * (one.shape.rank - 1)]), tf.cast(value, dtype), one)
+
+    return tf.nest.map_structure(with_value, values)
 
 
-def _loss(model: Any, compute: Compute, batch: tuple[Any, Any, Any], scale: Any) -> float | None:
-    """The loss of a batch; None if it changes the model. Nothing is changed.
+def _part(values: Any, part: slice) -> Any:
+    return tf.nest.map_structure(lambda one: None if one is None else one[part], values)
 
-    Dropout is left out, and BatchNormalization has no statistics of this batch.
+
+def _loss(model: Any, compute: Compute, batch: tuple[Any, Any, Any], scale: Any) -> float:
+    """The loss of a batch. Dropout is left out, and BatchNormalization has no statistics of this batch.
+
+    Raises:
+        _ChangesModel: it would change the model, which stays as it is.
     """
     inputs, labels, weights = batch
     before = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
@@ -255,12 +226,11 @@ def _loss(model: Any, compute: Compute, batch: tuple[Any, Any, Any], scale: Any)
         if scale is not None:
             outputs = tf.nest.map_structure(lambda one: _scaled(one, scale), outputs)
         loss = compute(inputs, labels, outputs, weights)
-        changed = any(
-            not np.array_equal(scope.get_current_value(variable), value, equal_nan=variable.dtype.startswith("float"))
-            for variable, value in before
-            if not keras3.is_seed(variable)
-        )
-        return None if changed else float(tf.reduce_sum(loss))
+        for variable, value in before:
+            same = {"equal_nan": variable.dtype.startswith("float")}
+            if not keras3.is_seed(variable) and not np.array_equal(scope.get_current_value(variable), value, **same):
+                raise _ChangesModel
+        return float(tf.reduce_sum(loss))
 
 
 def _scaled(outputs: Any, scale: Any) -> Any:

@@ -35,8 +35,7 @@ _NUMBERS = (
     "mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error",
     "huber", "log_cosh",
 )  # fmt: skip
-LOSSES = _CLASSES + _NUMBERS
-"""What `--loss` may be; a compiled model may have any."""
+"""Losses next to which a metric is shown."""
 _ACTIVATIONS = ("softmax", "sigmoid")
 _MEANS = ("sum_over_batch_size", "mean", "auto")
 BY_EXAMPLE = ("ParameterServer", "Pipeline")
@@ -63,7 +62,7 @@ class ModelFactory:
             name: the option that says which model it is, for messages.
             build: makes a new model each time; it may be compiled.
             data: what it learns from.
-            loss: a name in LOSSES, in place of the compiled one.
+            loss: a name of Keras' losses, in place of the compiled one.
             serving: how the exported model is called; None: as the model, and it answers `outputs`.
             log_level: of lines that all tasks of a job have in common.
             strategy: its name; those of BY_EXAMPLE take the mean of what `compute_metrics` says of single examples.
@@ -338,16 +337,19 @@ class _Loss:
 
 
 def _named(name: str, model: Any) -> Any:
-    """The Loss of --loss, of the model's Keras; of classes, the last layer says whether it gives logits.
+    """The loss of --loss, of the model's Keras; of classes, the last layer says whether it gives logits.
 
     Raises:
         UsageError: there is no such loss.
     """
-    if name not in LOSSES:
-        raise UsageError(f"--loss={name}: no such loss; this trainer knows {', '.join(LOSSES)}")
-    kind = "".join(word.title() for word in name.split("_")).replace("Logcosh", "LogCosh")
-    options = {"from_logits": _last_activation(model) not in _ACTIVATIONS} if name in _CLASSES else {}
-    return getattr(two_kerases.keras_of(model).losses, kind)(**options)
+    losses = two_kerases.keras_of(model).losses
+    if name in _CLASSES:
+        kind = "".join(word.title() for word in name.split("_"))
+        return getattr(losses, kind)(from_logits=_last_activation(model) not in _ACTIVATIONS)
+    try:
+        return losses.get(name)
+    except ValueError:
+        raise UsageError(f"--loss={name}: Keras has no such loss; give one of keras.losses, such as huber") from None
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.user_function import guarded
 from dtj_trainer.training.exact_loss import GlobalBatchLoss
-from dtj_trainer.training.loss_division import EXAMPLES, Division, division
+from dtj_trainer.training.loss_division import EXAMPLES, Parts, division
 from dtj_trainer.training.metric_values import (
     check_added_up,
     check_sums_from_zero,
@@ -118,7 +118,7 @@ class CompiledObjective:
         if self._divides:
             with keras3.as_on_one_replica():
                 total = self._compute(self._model, inputs, labels, outputs, weights, **training)
-            if self._batch is None or self._division is Division.SUM:
+            if self._batch is None or self._division is Parts.SUM:
                 return total
             return total * (tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], total.dtype) / self._batch)
         total = self._compute(self._model, inputs, labels, outputs, weights, **training)
@@ -152,7 +152,7 @@ class CompiledObjective:
                 weights = keras.tree.map_structure(lambda _: factor, outputs)
         keras3.replace_losses(model, keras.tree.map_structure(exact, losses), weights)
 
-    def _own_division(self, data: Source) -> Division:
+    def _own_division(self, data: Source) -> Parts:
         """How the model's own compute_loss divides.
 
         Raises:
@@ -165,10 +165,8 @@ class CompiledObjective:
         def compute(inputs: Any, labels: Any, outputs: Any, weights: Any) -> Any:
             return self._compute(model, inputs, labels, outputs, weights, **training)
 
-        found: Division | None = guarded(
-            self._name, "calling its compute_loss", lambda: division(model, compute, examples)
-        )
-        if found is None:
+        found: Parts = guarded(self._name, "calling its compute_loss", lambda: division(model, compute, examples))
+        if found is Parts.NONE:
             raise UsageError(
                 f"{self._name}: {type(model).__name__}.compute_loss is not known to be right over {self._replicas} "
                 "replicas, since it is neither the mean nor the sum over the examples of a batch; make it so, compile "
@@ -259,48 +257,31 @@ class DefaultMetric:
         self._binary = binary
 
     def values(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        """Of each element, float32."""
-        if self.name == "accuracy":
-            return right(outputs, labels, threshold=self._threshold, binary=self._binary)
-        labels = tf.cast(labels, outputs.dtype)
-        if labels.shape.rank == outputs.shape.rank - 1:
+        """Of each example, by position where there are positions; float32.
+
+        Args:
+            labels: [batch, ...] or [batch, ..., 1] as numbers of classes, or as the outputs.
+            outputs: [batch, ..., units].
+        """
+        by_unit = self.name != "accuracy" or self._binary or outputs.shape[-1] == 1
+        if by_unit and labels.shape.rank == outputs.shape.rank - 1:
             labels = labels[..., tf.newaxis]
-        return tf.cast(tf.abs(outputs - labels), tf.float32)
+        if self.name != "accuracy":
+            found = keras.losses.mean_absolute_error(labels, outputs)
+        elif by_unit:
+            yes = tf.cast(labels, tf.float32) > 0.5
+            found = keras.metrics.binary_accuracy(yes, outputs, threshold=self._threshold)
+        elif labels.shape.rank < outputs.shape.rank or labels.shape[-1] == 1:
+            found = keras.metrics.sparse_categorical_accuracy(labels, outputs)
+        else:
+            found = keras.metrics.categorical_accuracy(labels, outputs)
+        return tf.cast(found, tf.float32)
 
     def sums(self, labels: Tensor, outputs: Tensor, mask: Tensor) -> list[Tensor]:
-        """The sum over all elements that count, and their number."""
+        """The sum over all that count, and their number."""
         values = self.values(tf.nest.flatten(labels)[0], tf.nest.flatten(outputs)[0])
-        if mask is None:
-            return [tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32)]
-        counts = tf.cast(mask, tf.float32)
-        if counts.shape.rank == values.shape.rank - 1:
-            counts = counts[..., tf.newaxis]
-        counts *= tf.ones_like(values)
+        counts = tf.ones_like(values) if mask is None else tf.cast(mask, tf.float32)
         return [tf.reduce_sum(values * counts), tf.reduce_sum(counts)]
-
-
-def right(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5, binary: bool = False) -> Tensor:
-    """1.0 where the class is right, 0.0 where it is not, float32, by position where there are positions.
-
-    Args:
-        outputs: [batch, ..., units].
-        labels: [batch, ...] or [batch, ..., 1] as numbers of classes, or [batch, ..., units].
-        threshold: above which a unit says yes, where each stands for itself.
-        binary: whether each unit stands for itself.
-    """
-    if binary or outputs.shape[-1] == 1:
-        if labels.shape.rank == outputs.shape.rank - 1:
-            labels = labels[..., tf.newaxis]
-        found = tf.equal(tf.cast(outputs, tf.float32) > threshold, tf.cast(labels, tf.float32) > 0.5)
-    else:
-        if labels.shape.rank < outputs.shape.rank:
-            classes = labels
-        elif labels.shape[-1] == 1:
-            classes = tf.squeeze(labels, -1)
-        else:
-            classes = tf.argmax(labels, axis=-1)
-        found = tf.equal(tf.argmax(outputs, axis=-1), tf.cast(classes, tf.int64))
-    return tf.cast(found, tf.float32)
 
 
 def unpacked(examples: Any) -> tuple[Any, Any, Any]:

@@ -12,7 +12,7 @@ from pydantic import JsonValue, ValidationError
 from dtj.api import names as dtj_names
 from dtj.api.form import Reading
 from dtj.api.json import JsonObject, dig
-from dtj.api.spec import MAX_REPLICAS, Gang, JobSpec, RestartScope, Role, Strategy, SuccessPolicy
+from dtj.api.spec import MAX_REPLICAS, CleanPodPolicy, Gang, JobSpec, RestartScope, Role, Strategy, SuccessPolicy
 from dtj.api.tfjob import names
 
 ROLES: Final = {
@@ -54,7 +54,8 @@ def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
     policy = policy if isinstance(policy, dict) else {}
     run_policy: JsonObject = {
         "backoffLimit": _NO_LIMIT,
-        **{name: policy[name] for name in _SAME if policy.get(name) not in (None, "")},
+        **{name: policy[name] for name in _SAME if policy.get(name) is not None},
+        **({"cleanPodPolicy": str(CleanPodPolicy.ALL)} if policy.get("cleanPodPolicy") == "" else {}),
         "scheduling": {"gang": str(Gang.NONE), **_scheduling(policy.get("schedulingPolicy"))},
     }
     if spec.get("successPolicy") == SuccessPolicy.ALL_WORKERS:

@@ -60,13 +60,9 @@ def projected(namespace: str, name: str, before: JsonObject, record: JobStatus) 
     start = record.start_time or text(before.get("startTime"))
     times = {"startTime": start, "completionTime": record.completion_time}
     moment = max((condition.last_transition_time for condition in record.conditions), default="")
+    succeeded = record.is_true(dtj_names.Condition.COMPLETE)
     counts: JsonObject = {
-        _ROLES.get(role, role): {
-            "active": count.active + count.terminating,
-            "succeeded": count.succeeded,
-            "failed": count.failed,
-        }
-        for role, count in record.replica_statuses.items()
+        _ROLES.get(role, role): _counts(count, succeeded=succeeded) for role, count in record.replica_statuses.items()
     }
     return {
         RECORD: record.to_object(),
@@ -75,6 +71,13 @@ def projected(namespace: str, name: str, before: JsonObject, record: JobStatus) 
         **{field: time for field, time in times.items() if time},
         **({"lastReconcileTime": moment} if moment else {}),
     }
+
+
+def _counts(count: ReplicaStatus, *, succeeded: bool) -> JsonObject:
+    """The counts of a role. With the success of the job, a pod that goes on counts as one that has succeeded."""
+    active = count.active + count.terminating
+    done = count.succeeded + active if succeeded else count.succeeded
+    return {"active": 0 if succeeded else active, "succeeded": done, "failed": count.failed}
 
 
 @dataclass(frozen=True, slots=True)

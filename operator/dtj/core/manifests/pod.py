@@ -164,7 +164,10 @@ def _pod(
     pod_spec: JsonObject = {**_map(template, "spec"), "hostname": hostname}
     for kind in _CONTAINER_KINDS:
         if kind in pod_spec:
-            pod_spec[kind] = [with_environment(container, environment) for container in objects(pod_spec[kind])]
+            pod_spec[kind] = [
+                with_environment(container, _wanted(job, container, environment))
+                for container in objects(pod_spec[kind])
+            ]
     number = incarnation(job.status, replica)
     metadata = metadata_of(
         job,
@@ -182,6 +185,14 @@ def _pod(
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+
+def _wanted(job: Job, container: JsonObject, environment: Variables) -> Variables:
+    """Our variables of a container. Kubeflow's operator sets none of a sidecar, so what that says of itself stays."""
+    if not job.form.foreign or container.get("name") == job.form.container:
+        return environment
+    own = {text(variable.get("name")) for variable in objects(container.get("env"))}
+    return {name: value for name, value in environment.items() if name not in own}
 
 
 _CONTAINER_KINDS = ("initContainers", "containers")
