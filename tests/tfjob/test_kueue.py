@@ -22,17 +22,22 @@ READY_SECONDS = 20
 
 
 @pytest.fixture(scope="class")
-def world(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TfJobWorld]:
+def plane(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of its own, with Kueue and whoever serves TFJobs."""
-    plane = own_control_plane
     log = tmp_path_factory.mktemp("kueue") / "operator.log"
-    with tfjob_operators.serving(plane, log):
-        kueue = Kueue(plane)
+    with tfjob_operators.serving(own_control_plane, log):
+        kueue = Kueue(own_control_plane)
         kueue.install()
         kueue.start(Limits(ready=READY_SECONDS, backoff=5), frameworks=("kubeflow.org/tfjob",))
-        yield TfJobWorld(plane, plane.new_namespace())
+        yield own_control_plane
         print(kueue.log[-20_000:], log.read_text() if log.exists() else "", sep="\n")
         kueue.stop()
+
+
+@pytest.fixture
+def world(plane: ControlPlane) -> TfJobWorld:
+    """A namespace of the test's own."""
+    return TfJobWorld(plane, plane.new_namespace())
 
 
 @pytest.fixture
