@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import DEADLINE, NO_EXPORT, PATH, Job
+from trainer.cluster import DEADLINE, NO_EXPORT, PATH, Job, ran
 from trainer.outcome import assert_training_curves, points, tensors
 
 ARGUMENTS = ("--no-shuffle", "--epochs=3", "--validate-every=epoch")
@@ -47,6 +47,8 @@ def arguments_for(model: str, data: str, strategy: str) -> list[str]:
     return [*ARGUMENTS, f"--model=parity_models:{model}", f"--data=parity_models:{data}", *devices]
 
 
+SHOWN = ("metrics", "several", "area_under_curve")
+"""Models whose curves of the training are looked at, too."""
 MIRRORED = ("Mirrored", ONE)
 WORKERS = ("MultiWorkerMirrored", TWO)
 CASES = [
@@ -58,7 +60,8 @@ CASES = [
     ("masked_by_weight", "tokens", 8, *MIRRORED),
     ("normalised_penalties", "points", 8, *MIRRORED),
     # Keras takes the losses of single outputs as means of batches, whatever size these have.
-    ("several", "pairs", 8, *MIRRORED),
+    *(("several", "pairs", 8, *run) for run in (("OneDevice", ONE), MIRRORED, ("CentralStorage", ONE), WORKERS)),
+    ("area_under_curve", "yes_or_no", 24, *WORKERS),
     # These have a test_step of their own.
     ("guided_evaluation", "weighted", 16, *MIRRORED),
     ("extended_evaluation", "points", 16, *WORKERS),
@@ -84,7 +87,7 @@ def test_validation_is_that_of_keras(
         curve = shown[name.removeprefix("val_")]
         assert list(curve) == [96 // batch * epoch for epoch in (1, 2, 3)]
         assert list(curve.values()) == pytest.approx(values, abs=1e-5), name
-    if model == "metrics":
+    if model in SHOWN:
         # Masks make the loss depend on the batch; these metrics are the same in the evaluation at the end.
         for name, values in wanted.items():
             assert job.result[name.removeprefix("val_")] == pytest.approx(values[-1], abs=1e-5), name
@@ -315,3 +318,10 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(
         assert len(alive) == 7
     finally:
         tf.config.run_functions_eagerly(False)
+
+
+def test_a_metric_that_a_layer_updates_is_named_and_not_shown(folder: Path) -> None:
+    arguments = [*arguments_for("watched_layer", "points", "OneDevice"), "--batch-size=24"]
+    job = ran(folder, arguments=arguments, environ=HERE)
+    line = "watched_layer: size cannot be shown, because the model updates it when it is called"
+    assert line in job["worker-0"].log
