@@ -26,7 +26,7 @@ from dtj.app.shard_leases import namespaces_of, shard_leases
 from dtj.app.startup import wait_until_served
 from dtj.app.watch import JobWatch, connection_info
 from dtj.core.planner import plan
-from dtj.core.platform import Platform, ReplicaServiceNetwork
+from dtj.core.platform import Platform, platform_of_tfjobs
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
@@ -70,9 +70,8 @@ def _platforms(settings: OperatorSettings) -> dict[Form, Platform]:
     }
     if settings.tfjobs:
         domain = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")  # as Kubeflow's operator calls it
-        platforms[TFJOB] = Platform(
-            network=ReplicaServiceNetwork(domain),
-            inline_addresses=None,
+        platforms[TFJOB] = platform_of_tfjobs(
+            domain,
             clean_pod_policy=settings.tfjob_clean_pod_policy,
             gang_of_tfjobs=settings.tfjob_gang_scheduler,
             queues_tfjobs=settings.tfjob_queues,
@@ -119,8 +118,7 @@ async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], st
             )
 
         metrics.watch_throttle(lambda: gateway.throttle.limited)
-        if settings.tfjobs:
-            metrics.watch_record(lambda: any(each.drops_record for shard in engines.values() for each in shard))
+        metrics.watch_record(lambda: any(each.drops_record for shard in engines.values() for each in shard))
         metrics.watch_leader(lambda: [lease is None or lease.leading for lease in leases])
         health = health_routes(longest_pass=longest_pass, ready=ready)
         await stack.enter_async_context(serving(settings.health_port, health))

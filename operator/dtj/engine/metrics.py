@@ -102,7 +102,7 @@ THROTTLED: Final = Described(
 DROPPED: Final = Described(
     "gauge",
     "dtj_tfjob_record_dropped",
-    "1 while nothing is done for TFJobs because their CRD drops status.dtj. Only with tfjob.enabled.",
+    "1 while nothing is done for TFJobs because their CRD drops status.dtj.",
 )
 LEADER: Final = Described("gauge", "dtj_leader", "1 if this operator runs jobs, 0 if it stands by.")
 SHARD: Final = Described(

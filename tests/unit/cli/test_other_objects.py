@@ -49,10 +49,22 @@ def test_an_old_tfjob_is_to_be_converted(dtj: Dtj, tmp_path: Path) -> None:
     assert dtj("validate", write(tmp_path, {**tfjob(), "apiVersion": "kubeflow.org/v1beta2"})).code == 2
 
 
-@pytest.mark.parametrize("command", ["explain", "run"])
-def test_a_tfjob_is_recognised_with_the_command_that_converts_it(dtj: Dtj, command: str, tmp_path: Path) -> None:
+def test_a_tfjob_is_explained_as_the_operator_runs_it(dtj: Dtj, tmp_path: Path) -> None:
+    done = dtj("explain", write(tmp_path, tfjob(Chief=role(), Worker=role(2, restartPolicy="ExitCode"))))
+    assert done.code == 0
+    assert "mnist-worker-1  worker  1      mnist-worker-1.default.svc:2222" in done.out
+    assert "worker  error       after exit code 42 or from 128 on, all start again" in done.out
+    assert '"task":{"type":"chief","index":0},"environment":"cloud"' in done.out
+
+
+@pytest.mark.parametrize("command", ["validate", "explain"])
+def test_a_tfjob_without_a_spec_is_refused(dtj: Dtj, command: str, tmp_path: Path) -> None:
+    assert "no replica trains" in dtj(command, write(tmp_path, TFJOB)).complaint
+
+
+def test_a_tfjob_is_run_on_a_machine_once_it_is_converted(dtj: Dtj, tmp_path: Path) -> None:
     file = write(tmp_path, TFJOB)
-    assert dtj(command, file).complaint == (
+    assert dtj("run", file).complaint == (
         f"{file}: old: this is a TFJob of Kubeflow: convert it with: dtj convert {file} > job.yaml\n"
     )
 

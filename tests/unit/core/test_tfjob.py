@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from dtj.api.tfjob.names import Label
 from dtj.core.actions import DeletePod, PatchStatus, UpdateService
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
-from dtj.core.platform import Platform, ReplicaServiceNetwork
+from dtj.core.platform import platform_of_tfjobs
 from world import World
 
 
@@ -39,10 +40,8 @@ def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: obj
     return stored(body)
 
 
-def world_of(body: JsonObject, **platform: object) -> World:
-    settings = {"clean_pod_policy": CleanPodPolicy.NONE, **platform}
-    made = Platform(network=ReplicaServiceNetwork(), inline_addresses=None, **settings)  # type: ignore[arg-type]
-    return World(Job.from_object(body), platform=made)
+def world_of(body: JsonObject, **platform: Any) -> World:
+    return World(Job.from_object(body), platform=platform_of_tfjobs(**platform))
 
 
 def running(roles: dict[str, int] | None = None, *, restart: str = "OnFailure", **spec: object) -> World:

@@ -32,7 +32,7 @@ RESTART_SCOPE: Final = f"{dtj_names.GROUP}/restart-scope"
 
 ANNOTATIONS: Final = (STRATEGY, RESTART_SCOPE)
 
-_NO_LIMIT: Final = 1_000_000
+NO_LIMIT: Final = 1_000_000
 """A TFJob without backoffLimit starts again as often as it fails."""
 
 _SAME: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
@@ -53,7 +53,7 @@ def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
     policy = spec.get("runPolicy")
     policy = policy if isinstance(policy, dict) else {}
     run_policy: JsonObject = {
-        "backoffLimit": _NO_LIMIT,
+        "backoffLimit": NO_LIMIT,
         **{name: policy[name] for name in _SAME if policy.get(name) is not None},
         **({"cleanPodPolicy": str(CleanPodPolicy.ALL)} if policy.get("cleanPodPolicy") == "" else {}),
         "scheduling": {"gang": str(Gang.NONE), **_scheduling(policy.get("schedulingPolicy"))},

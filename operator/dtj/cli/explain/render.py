@@ -13,12 +13,15 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api.form import EXIT_CODES_OF_ERRORS
+from dtj.api.form import DTJ, EXIT_CODES_OF_ERRORS, Form
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
-from dtj.api.spec import Gang, JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
+from dtj.api.spec import CleanPodPolicy, Gang, JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
 from dtj.api.status import JobStatus
+from dtj.api.tfjob import names as tfjob
+from dtj.api.tfjob.form import TFJOB
+from dtj.api.tfjob.read import NO_LIMIT
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.formatting import as_json, as_yaml, columns, counted, listed
 from dtj.cli.common.terminal import Exit, say, write
@@ -50,7 +53,7 @@ def explanation(
 
     Lines that are longer than ``width`` go on below, indented; words, and TF_CONFIG is one, stay whole to be copied.
     """
-    roles = tuple(one for one in spec.roles() if role in (None, one))
+    roles, form = tuple(one for one in spec.roles() if role in (None, one)), simulation.job.form
     lines = [_headline(simulation, spec)]
     for title, body in (
         ("Pods", _pods(simulation, roles)),
@@ -58,8 +61,8 @@ def explanation(
         *((f"Pod {_name(pod)}", _container(pod)) for pod in _next_to(simulation)),
         *_shared(simulation),
         *_environments(simulation, roles, every=role is not None),
-        ("When a pod is lost", [*columns(_losses(spec, roles)), *_remarks(spec)]),
-        ("The end", _endings(spec)),
+        ("When a pod is lost", [*columns(_losses(spec, roles, form)), *_remarks(spec, form)]),
+        ("The end", _endings(spec, form)),
     ):
         lines += [Text(""), Text(title, style="bold")]
         lines += [Text(part, limit=None) for line in body for part in _fitted(f"  {line}".rstrip(), width)]
@@ -118,16 +121,18 @@ def _few(pods: Sequence[JsonObject]) -> Sequence[JsonObject]:
 
 def _pod_row(pod: JsonObject) -> Row:
     name = text(dig(pod, "metadata", "name"))
-    return (name, _label(pod, Label.ROLE), _label(pod, Label.INDEX), _address(pod))
+    return (name, _role(pod), _index(pod), _address(pod))
 
 
 def _address(pod: JsonObject) -> str:
     """Where its TensorFlow server is reached; nothing for a pod that has none."""
     host, subdomain = (text(dig(pod, "spec", key)) for key in ("hostname", "subdomain"))
     ports = {text(port.get("name")): port.get("containerPort") for port in objects(main_container_of(pod).get("ports"))}
-    if not host or "tf" not in ports:
+    port = ports.get(_form(pod).port_name)
+    if not host or port is None:
         return ""
-    return f"{host}.{subdomain}.{text(dig(pod, 'metadata', 'namespace'))}.svc:{ports['tf']}"
+    name = f"{host}.{subdomain}" if subdomain else host
+    return f"{name}.{text(dig(pod, 'metadata', 'namespace'))}.svc:{port}"
 
 
 def _container(pod: JsonObject) -> list[str]:
@@ -155,7 +160,7 @@ def _container(pod: JsonObject) -> list[str]:
 
 
 _OUR_KEYS: Final = frozenset(
-    value for kind in (Label, Annotation) for name, value in vars(kind).items() if name.isupper()
+    value for kind in (Label, Annotation, tfjob.Label) for name, value in vars(kind).items() if name.isupper()
 )
 
 
@@ -182,7 +187,7 @@ def _mount(mount: JsonObject) -> str:
 
 
 def _shared(simulation: Simulation) -> Iterator[tuple[str, list[str]]]:
-    for service in simulation.of_kind("Service"):
+    for service in _few(simulation.of_kind("Service")):
         ports = (f"{text(p.get('name'))} {p.get('port')}" for p in objects(dig(service, "spec", "ports")))
         rows = [
             ("kind", "headless" if dig(service, "spec", "clusterIP") == "None" else "with its own address"),
@@ -216,11 +221,12 @@ def _pod_sets(gang: JsonObject) -> str:
 def _environments(simulation: Simulation, roles: Sequence[Role], *, every: bool) -> Iterator[tuple[str, list[str]]]:
     """TF_CONFIG and the other variables of ours: of the first replica of each role, or of ``every`` one."""
     shown = {
-        f"{_label(pod, Label.ROLE)}-{_label(pod, Label.INDEX)}": _variables(pod)
+        f"{_role(pod)}-{_index(pod)}": _variables(pod)
         for role in roles
         for pod in _pods_of(simulation, role)[: _SHOWN if every else 1]
     }
-    yield "TF_CONFIG", columns((replica, variables[Env.TF_CONFIG]) for replica, variables in shown.items())
+    alone = "none: a TFJob of one replica has no cluster"
+    yield "TF_CONFIG", columns((replica, each.get(Env.TF_CONFIG, alone)) for replica, each in shown.items())
     ours = dict.fromkeys(name for variables in shown.values() for name in variables if name in _OURS)
     yield "Environment", columns((name, _value(name, shown)) for name in ours if name != Env.TF_CONFIG)
 
@@ -254,27 +260,33 @@ _OURS: Final = frozenset(value for name, value in vars(Env).items() if name.isup
 # -- what happens then ---------------------------------------------------------------------------------------
 
 
-def _losses(spec: JobSpec, roles: Sequence[Role]) -> Iterator[Row]:
+def _losses(spec: JobSpec, roles: Sequence[Role], form: Form) -> Iterator[Row]:
     """For each role: what follows an error of its own, and what follows when it is taken away."""
     for role in roles:
-        yield str(role), "error", _after_error(spec, role)
+        yield str(role), "error", _after_error(spec, role, form)
         yield "", "disruption", _after_disruption(spec, role)
 
 
-def _remarks(spec: JobSpec) -> Iterator[str]:
+def _remarks(spec: JobSpec, form: Form) -> Iterator[str]:
     yield "The infrastructure causes a disruption: a node is lost or drained, or a pod is preempted."
-    if spec.checkpoint is None:
+    if form.foreign:
+        yield "Restarts begin at step 0, unless the script itself saves checkpoints; an emptyDir is empty then."
+    elif spec.checkpoint is None:
         yield "spec.checkpoint is not set: restarts begin at step 0, unless the script itself saves checkpoints."
 
 
-def _after_error(spec: JobSpec, role: Role) -> str:
+def _after_error(spec: JobSpec, role: Role, form: Form) -> str:
+    policy = (spec.replica_specs.get(role) or ReplicaSpec()).restart_policy
+    if form.foreign and policy is RestartPolicy.EXIT_CODE:
+        return f"after exit code 42 or from 128 on, {_restart(spec, role, PodFailureClass.USER_ERROR)}; else it fails"
     if restart_denied(spec, JobStatus(), _ended(role, PodFailureClass.USER_ERROR)) is not None:
         return "the job fails"
     limit = spec.run_policy.backoff_limit
-    again = f"{_restart(spec, role, PodFailureClass.USER_ERROR)}, at most {counted(limit, 'time')} in all"
+    often = "without limit" if limit >= NO_LIMIT else f"at most {counted(limit, 'time')} in all"
+    again = f"{_restart(spec, role, PodFailureClass.USER_ERROR)}, {often}"
     codes = spec.run_policy.exit_codes
     fatal = set(codes.fatal) if codes is not None else set()
-    if (spec.replica_specs.get(role) or ReplicaSpec()).restart_policy is RestartPolicy.EXIT_CODE:
+    if policy is RestartPolicy.EXIT_CODE:
         fatal |= EXIT_CODES_OF_ERRORS - set(codes.retryable if codes is not None else ())
     return again + (f"; after exit code {listed(map(str, sorted(fatal)))} the job fails" if fatal else "")
 
@@ -302,15 +314,16 @@ def _ended(role: Role, failure_class: PodFailureClass) -> PodEnd:
     return PodEnd(pod, failure_class, LATEST)
 
 
-def _endings(spec: JobSpec) -> list[str]:
+def _endings(spec: JobSpec, form: Form) -> list[str]:
     """When the job has succeeded, and what is left of it then."""
+    asked = "clean_pod_policy" in spec.run_policy.model_fields_set or not form.foreign
     who = sorted(deciding_replicas(spec))
     policy = spec.run_policy
     kept = {
         "Running": "Pods that still run are stopped; those that have ended are kept for their logs.",
         "All": "All pods are deleted.",
         "None": "No pods are deleted; running pods continue.",
-    }[policy.clean_pod_policy]
+    }[policy.clean_pod_policy if asked else CleanPodPolicy.NONE]
     completed = f"{who[0].hostname} has" if len(who) == 1 else f"all {len(who)} training replicas have"
     ttl = policy.ttl_seconds_after_finished
     return [
@@ -347,12 +360,26 @@ def _fields(value: JsonValue) -> JsonObject:
 
 
 def _pods_of(simulation: Simulation, role: Role) -> list[JsonObject]:
-    return [pod for pod in simulation.pods if _label(pod, Label.ROLE) == role]
+    return [pod for pod in simulation.pods if _role(pod) == role]
 
 
 def _next_to(simulation: Simulation) -> list[JsonObject]:
     """The pods that are no replica's."""
-    return [pod for pod in simulation.pods if as_role(_label(pod, Label.ROLE)) is None]
+    return [pod for pod in simulation.pods if as_role(_role(pod)) is None]
+
+
+def _form(pod: JsonObject) -> Form:
+    """The form of the job that a pod belongs to."""
+    return TFJOB if _label(pod, TFJOB.role_label) else DTJ
+
+
+def _role(pod: JsonObject) -> str:
+    form = _form(pod)
+    return form.role_of(_label(pod, form.role_label))
+
+
+def _index(pod: JsonObject) -> str:
+    return _label(pod, _form(pod).index_label)
 
 
 def _label(pod: JsonObject, label: str) -> str:
@@ -368,7 +395,7 @@ _UID_WORDS: Final = f"# UID {UID} stands for the job's own UID, which the API se
 
 def show_objects(files: tuple[str, ...], *, output: str, role: Role | None, namespace: str, platform: Platform) -> int:
     """Print what would be created for the jobs of these files. Returns the exit code."""
-    checked = check(files, platform)
+    checked = check(files, platform, tfjobs=True)
     for line in (*checked.notes, *checked.problems):
         say(line, err=True)
     if checked.problems:
@@ -401,7 +428,8 @@ def _caveats(manifest: Manifest, simulation: Simulation) -> list[str]:
         caveats.append(
             f"managedBy is {manager}: our operator creates the Workload here, and the rest where MultiKueue runs it"
         )
-    elif manager is not None:
+    elif manager is not None or manifest.job.form.left_alone(manifest.job.raw_spec):
+        manager = manager or text(dig(manifest.job.raw_spec, "runPolicy", "managedBy"))
         caveats.append(f"managedBy is {manager}: our operator creates nothing for this job")
     elif policy.suspend:
         caveats.append("runPolicy.suspend is true: nothing is created until it is false; then this")
@@ -427,4 +455,4 @@ def _print_tables(shown: list[tuple[Manifest, Simulation]], role: Role | None) -
 
 def _is_wanted(body: JsonObject, role: Role | None) -> bool:
     """All but the pods of other roles."""
-    return role is None or body["kind"] != "Pod" or dig(body, "metadata", "labels", Label.ROLE) == role
+    return role is None or body["kind"] != "Pod" or _role(body) == role

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from dtj.api.job import Job
+from dtj.api.form import Form
+from dtj.api.job import Job, form_of
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import (
@@ -31,7 +32,7 @@ from dtj.core.gang.discovery import APIS
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.planner import plan
-from dtj.core.platform import Platform
+from dtj.core.platform import Platform, platform_of_tfjobs
 from dtj.core.policies.tensorboard import tensorboard_name
 
 UID: Final = "00000000-0000-0000-0000-000000000000"
@@ -67,7 +68,10 @@ def simulate(body: JsonObject, platform: Platform, *, namespace: str, now: datet
     A suspended job is planned as if it were resumed; a job of another controller gets nothing. ``namespace`` holds
     where the manifest names none.
     """
-    cluster = _SimulatedCluster(_begun(body, namespace=namespace), platform, now)
+    job = _begun(body, namespace=namespace)
+    if job.form.foreign:
+        platform = platform_of_tfjobs()
+    cluster = _SimulatedCluster(job, platform, now)
     for _ in range(_MAX_PASSES):
         if not cluster.apply(plan(cluster.observed(), now)):
             break
@@ -83,7 +87,9 @@ def _begun(body: JsonObject, *, namespace: str) -> Job:
     run_policy = dig(body, "spec", "runPolicy")
     if isinstance(run_policy, dict):
         run_policy.pop("suspend", None)
-    body["status"] = {"attempt": 1}
+    record: JsonObject = {"attempt": 1}
+    field = form_of(body).recorded_in
+    body["status"] = {field: record} if field else record
     return Job.from_object(body)
 
 
@@ -101,12 +107,15 @@ class _SimulatedCluster:
     priorities: dict[str, int] = field(default_factory=dict)
 
     def observed(self) -> Observed:
-        pods = tuple(_pod(item) for item in self.objects.values() if item["kind"] == "Pod")
+        form = self.job.form
+        pods = tuple(_pod(item, form) for item in self.objects.values() if item["kind"] == "Pod")
+        services = (self._child(kind, name) for kind, name in self.objects if kind == "Service" and form.foreign)
         return Observed(
             job=self.job,
             platform=self.platform,
             pods=pods,
             service=self._child("Service", self.job.name),
+            services=tuple(child for child in services if child is not None),
             claim=self._child("PersistentVolumeClaim", claim_name(self.job)),
             tensorboard=self._child("Service", tensorboard_name(self.job.name)),
             verdict=self.verdict,
@@ -167,7 +176,7 @@ class _SimulatedCluster:
         )
 
 
-def _pod(manifest: JsonObject) -> Pod:
+def _pod(manifest: JsonObject, form: Form) -> Pod:
     """A pod that runs and is ready, as the planner sees it."""
     labels = dig(manifest, "metadata", "labels")
     return Pod(
@@ -175,9 +184,9 @@ def _pod(manifest: JsonObject) -> Pod:
         name=text(dig(manifest, "metadata", "name")),
         uid=UID,
         owner_uid=UID,
-        job_name=text(dig(labels, Label.JOB_NAME)),
-        role=text(dig(labels, Label.ROLE)),
-        index=int(text(dig(labels, Label.INDEX), "0")),
+        job_name=text(dig(labels, form.job_label)),
+        role=form.role_of(text(dig(labels, form.role_label))),
+        index=int(text(dig(labels, form.index_label), "0")),
         attempt=int(text(dig(labels, Label.ATTEMPT), "1")),
         phase=Phase.RUNNING,
         ready=True,
