@@ -9,17 +9,21 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from pydantic import JsonValue
 
 from builders import manifest
 from dtj.api import kueue as keys
-from dtj.api.json import JsonObject, object_at
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Condition
+from dtj.cli.common.terminal import Exit
+from dtj.cli.main import cli
 from support.job_world import JobWorld
 from support.kueue_queues import ONE_CPU, Queues
-from support.operator_process import OperatorProcess, grant
-from testbed import ControlPlane, binaries
+from support.operator_process import OperatorProcess, grant, grant_flavors
+from testbed import ApiError, ControlPlane, binaries, runs
 from testbed.binaries import KUEUE
+from testbed.kueue import Kueue, Limits
 
 
 def _resources(flavor: str, resource: str) -> list[JsonValue]:
@@ -109,6 +113,45 @@ def test_what_is_missing_is_named_with_the_remedy(queues: Queues, case: str) -> 
     assert queues.world.pods() == {}
 
 
+REFUSED: dict[str, tuple[JsonObject, JsonObject, str]] = {
+    "elastic slices": (
+        {"kueue.x-k8s.io/elastic-job": "true"},
+        {},
+        "waits in its queue again when its number of workers changes: remove it",
+    ),
+    "least number": (
+        {"kueue.x-k8s.io/job-min-parallelism": "1"},
+        {},
+        "the least number of workers is spec.elastic.minReplicas: set it there",
+    ),
+    "gate": ({keys.ADMISSION_GATE: "budget"}, {}, "must list controllers, each once and as a domain and a path"),
+    "layers": ({}, {keys.LAYERS: "[]"}, f"is not supported: remove it, or set {keys.SLICE_REQUIRED}"),
+}
+"""Annotations of the job and of its template, and why they are refused. A rule of a CRD sees no annotation."""
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_supported_is_refused_by_dtj_validate_and_by_the_operator(
+    queues: Queues, tmp_path: Path, case: str
+) -> None:
+    annotations, of_the_template, words = REFUSED[case]
+    queues.make("gpus", cpus=2)
+    template = {**ONE_CPU, "metadata": {"annotations": of_the_template}}
+    body = manifest(template=template, runPolicy={"scheduling": {"gang": "Kueue", "queue": "gpus"}})
+    body["metadata"] = {"name": "digits", "annotations": annotations}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(body))
+    checked = CliRunner().invoke(cli, ["validate", str(path)], prog_name="dtj", standalone_mode=False)
+    assert checked.return_value == Exit.USAGE
+    assert words in " ".join(checked.output.split())
+    queues.world.apply(body)
+    queues.world.await_condition(Condition.INVALID)
+    assert words in queues.world.condition(Condition.INVALID).message
+    assert queues.workload() is None
+    assert queues.world.pods() == {}
+
+
 def test_a_version_of_kueue_that_is_too_old_or_too_new_is_named(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -119,6 +162,54 @@ def test_a_version_of_kueue_that_is_too_old_or_too_new_is_named(
         with OperatorProcess.serving(own_control_plane, [world.namespace], log=tmp_path / f"{version}.log"):
             world.submit(version, runPolicy={"scheduling": {"gang": "Kueue", "queue": "gpus"}})
             world.eventually(partial(_names, world, version))
+
+
+def test_a_job_whose_manifest_cannot_be_read_any_more_gives_its_quota_back_when_it_is_evicted(
+    own_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    world = JobWorld(own_control_plane, own_control_plane.new_namespace())
+    grant(own_control_plane, world.namespace)
+    grant_flavors(own_control_plane, world.namespace)
+    kueue, queues = Kueue(own_control_plane), Queues(world, "test")
+    with runs.launching():
+        kueue.install()
+        kueue.start(Limits())
+    queues.make("gpus", cpus=2)
+    with OperatorProcess.serving(own_control_plane, [world.namespace], log=tmp_path / "operator.log"):
+        queues.submit()
+        queues.run()
+        _take_any_deadline(own_control_plane)
+        world.eventually(partial(_change, world, {"runPolicy": {"activeDeadlineSeconds": 0}}))
+        world.await_condition(Condition.INVALID)
+        assert "activeDeadlineSeconds" in world.condition(Condition.INVALID).message
+        assert len(world.pods()) == 2
+        queues.stop("gpus", "HoldAndDrain")
+        world.await_pods([])
+        queues.await_used("gpus", 0)
+        assert queues.workload() is None
+        assert world.job().status.is_true(Condition.INVALID)
+        queues.stop("gpus", "None")
+        world.change_spec({"runPolicy": {"activeDeadlineSeconds": None}})
+        queues.run(suffix="-r1")
+
+
+def _change(world: JobWorld, spec: JsonObject) -> None:
+    """The API server needs a moment until it goes by another schema."""
+    try:
+        world.change_spec(spec)
+    except ApiError as refused:
+        raise AssertionError from refused
+
+
+def _take_any_deadline(plane: ControlPlane) -> None:
+    """Serve the CRD of a newer version, which takes a spec that the operator cannot read."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/distributedtrainingjobs.training.dtj.dev"
+    body = plane.api.request("GET", path)
+    policy = ("versions", 0, "schema", "openAPIV3Schema", "properties", "spec", "properties", "runPolicy", "properties")
+    deadline = dig(body, "spec", *policy, "activeDeadlineSeconds")
+    assert isinstance(deadline, dict)
+    del deadline["minimum"]
+    plane.api.request("PUT", path, body)
 
 
 def _names(world: JobWorld, version: str) -> None:

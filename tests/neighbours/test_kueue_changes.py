@@ -231,7 +231,7 @@ TABLE: dict[str, tuple[Callable[[Cell], None], str]] = {
     "bad limit": (lambda cell: cell.label(keys.MAX_EXECUTION_SECONDS, "soon"), "gone gone kept kept gone kept"),
     "gate": (
         lambda cell: cell.world.annotate({keys.ADMISSION_GATE: "example.com/budget"}, cell.job),
-        "follows follows kept kept follows kept",
+        "new new kept kept new kept",
     ),
     "others": (Cell.others, "kept kept kept kept kept kept"),
     "fixed": (Cell.fixed, "refused refused refused refused refused refused"),
@@ -244,7 +244,7 @@ TABLE: dict[str, tuple[Callable[[Cell], None], str]] = {
 }
 
 
-HELD = (("gate", "follows"), ("no profile", "kept"))
+HELD = (("gate", "new"), ("no profile", "kept"))
 """After these the job waits, or its pods are left as they are."""
 
 
@@ -278,3 +278,20 @@ def test_a_change(queues: Queues, operator: Operator, change: str, phase: str) -
             assert cell.outcome() == wanted
     if change != "deletion":
         queues.world.delete_job(cell.job)
+
+
+def test_a_pod_that_is_lost_after_a_change_comes_back_with_the_quota_that_it_needs(
+    queues: Queues, operator: Operator
+) -> None:
+    operator.has_profile("example.com/a")
+    cell, others = Cell(queues, operator, "alone"), {"chief": 1, "ps": 1}
+    queues.make(cell.job, amounts=dict.fromkeys(RESOURCES, "9"))
+    queues.make(f"{cell.job}-other", amounts=dict.fromkeys(RESOURCES, "9"))
+    accelerator = {"profile": "pool", "count": 1}
+    queues.submit(cell.job, queue=cell.job, roles=others, strategy="ParameterServer", accelerator=accelerator)
+    queues.world.await_running("chief-0", "ps-0", "worker-0", "worker-1", name=cell.job)
+    operator.has_profile("example.com/b")
+    queues.world.end_pod(f"{cell.job}-worker-1", exit_code=137)
+    queues.world.eventually(cell.runs)
+    assert "example.com/a" not in cell._asked()
+    queues.world.delete_job(cell.job)

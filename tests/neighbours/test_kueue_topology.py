@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dtj.api.json import JsonObject, dig, object_at, text
-from dtj.api.kueue import TOPOLOGY_REQUIRED
+from dtj.api.kueue import POD_SET_GROUP, TOPOLOGY_REQUIRED
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kueue_queues import ONE_CPU, Queues
 
@@ -27,6 +27,7 @@ class Racks:
     def __init__(self, queues: Queues) -> None:
         self.queues = queues
         self._pool: JsonObject = {POOL: queues.prefix}
+        self._lost: list[str] = []
         self.rack_of = {f"{queues.prefix}-{rack}{host}": rack for rack in "ab" for host in range(HOSTS)}
 
     def build(self) -> None:
@@ -59,13 +60,25 @@ class Racks:
     def _nodes(self) -> list[JsonObject]:
         return [self.queues.world.api.request("GET", f"/api/v1/nodes/{name}") for name in self.rack_of]
 
+    def lose(self, node: str) -> None:
+        """Delete a node, and with it its pods."""
+        api = self.queues.world.api
+        api.request("DELETE", f"/api/v1/nodes/{node}")
+        self._lost.append(node)
+
     def remove(self) -> None:
-        for name in self.rack_of:
+        for name in self.rack_of.keys() - {*self._lost}:
             self.queues.world.api.request("DELETE", f"/api/v1/nodes/{name}")
 
-    def submit(self, workers: int, *, level: str = "", strategy: str | None = None, others: object = None) -> None:
-        """A job of pods with a CPU each, which must be in one place of this level."""
-        metadata: JsonObject = {"annotations": {TOPOLOGY_REQUIRED: level}} if level else {}
+    def submit(
+        self, workers: int, *, level: str = "", group: str = "", strategy: str | None = None, others: object = None
+    ) -> None:
+        """A job of pods with a CPU each, which must be in one place of this level: those of each role, or of a group of
+        this name."""
+        annotations: JsonObject = {TOPOLOGY_REQUIRED: level} if level else {}
+        if group:
+            annotations[POD_SET_GROUP] = group
+        metadata: JsonObject = {"annotations": annotations}
         more = {"strategy": strategy} if strategy is not None else {}
         spec: JsonObject = {**object_at(ONE_CPU, "spec"), "tolerations": [{"key": POOL, "operator": "Exists"}]}
         template: JsonObject = {"spec": spec, "metadata": metadata}
@@ -112,6 +125,26 @@ class TestTopology:
         racks.submit(5, level=RACK)
         racks.queues.await_message("QuotaReserved", "topology")
         assert racks.queues.world.pods() == {}
+
+    def test_two_roles_of_a_group_are_in_one_rack(self, racks: Racks) -> None:
+        racks.submit(3, level=RACK, group="all", others={"chief": 1})
+        nodes = racks.await_nodes(4)
+        assert len({racks.rack_of[node] for node in nodes.values()}) == 1
+
+    def test_a_job_whose_node_is_lost_is_admitted_again_at_once(self, racks: Racks) -> None:
+        queues = racks.queues
+        racks.submit(4, level=RACK)
+        nodes = racks.await_nodes(4)
+        queues.world.run_pods()
+        queues.world.await_state("Running")
+        racks.lose(nodes["digits-worker-0"])
+        queues.await_condition("Evicted", "True/NodeFailures")
+        for pod in queues.world.eventually(lambda: _stopping(queues.world, 4)):
+            queues.world.delete("pods", pod)
+        queues.await_condition("Requeued", "True/NodeFailures")
+        queues.run(suffix="-r1", workers=4)
+        after = racks.nodes().values()
+        assert {racks.rack_of[node] for node in after} != {racks.rack_of[node] for node in nodes.values()}
 
     def test_a_pod_that_comes_back_gets_the_node_of_its_rank(self, racks: Racks) -> None:
         racks.submit(2, level=RACK, strategy="ParameterServer", others={"chief": 1, "ps": 1})

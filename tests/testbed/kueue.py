@@ -1,8 +1,9 @@
-"""Kueue's manager as a plain process next to a control plane, with its CRDs and without its webhooks.
+"""Kueue's manager as a plain process next to a control plane, with its CRDs and its webhooks.
 
 Its CRDs come from the module that it is built from.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,10 +14,15 @@ from testbed import binaries
 from testbed.binaries import KUEUE
 from testbed.control_plane import ADDRESS
 from testbed.manager import Manager
+from testbed.pki import Authority
 
 PROGRAM = "kueue"
 VERSION = "kueue.x-k8s.io/v1beta2"
 OUR_KIND = "DistributedTrainingJob.v1alpha1.training.dtj.dev"
+
+_MUTATED = ("clusterqueue", "resourceflavor", "workload")
+_VALIDATED = ("clusterqueue", "cohort", "resourceflavor", "workload")
+"""Of which of Kueue's own resources the API server asks its webhooks (config/components/webhook of its module)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +80,43 @@ class Kueue(Manager):
             own="/etc",
             folder="/etc/kueue/metrics/certs",
         )
+        self._plane.apply(
+            self._webhooks("Mutating", _MUTATED, webhook, "CREATE"),
+            self._webhooks("Validating", _VALIDATED, webhook, "CREATE", "UPDATE"),
+        )
+
+    def _webhooks(self, does: str, kinds: tuple[str, ...], port: int, *operations: str) -> dict[str, object]:
+        """Have the API server ask the manager about these kinds, as an installation of Kueue does."""
+        group, version = VERSION.split("/")
+        authority = base64.b64encode(Authority(self._plane.run / "pki").root.certificate.read_bytes()).decode()
+        verb = {"Mutating": "mutate", "Validating": "validate"}[does]
+        webhooks = [
+            {
+                "name": f"{verb}.{kind}.kb.io",
+                "clientConfig": {
+                    "url": f"https://{ADDRESS}:{port}/{verb}-{group.replace('.', '-')}-{version}-{kind}",
+                    "caBundle": authority,
+                },
+                "rules": [
+                    {
+                        "apiGroups": [group],
+                        "apiVersions": [version],
+                        "operations": [*operations],
+                        "resources": [f"{kind}s", *([f"{kind}s/status"] if "UPDATE" in operations else [])],
+                    }
+                ],
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }
+            for kind in kinds
+        ]
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{does}WebhookConfiguration",
+            "metadata": {"name": PROGRAM},
+            "webhooks": webhooks,
+        }
 
     def _configuration(self, limits: Limits, webhook: int, health: int, frameworks: Sequence[str]) -> dict[str, object]:
         requeuing: dict[str, object] = {"backoffBaseSeconds": limits.backoff}
