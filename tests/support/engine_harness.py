@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from builders import manifest
+from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Label
@@ -16,7 +17,7 @@ from dtj.core.actions import CreatePod, CreateService, Plan
 from dtj.core.observed import Observed, TemplateVerdict
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
-from dtj.kube.gateway import JOBS
+from dtj.kube.gateway import JOBS, jobs_of
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled
 
@@ -35,12 +36,19 @@ class Harness:
     planner: Planner
     settings: EngineSettings = QUICK
     platform: Platform = field(default_factory=Platform)
+    form: Form = DTJ
     engine: Engine = field(init=False)
     seen: list[Observed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.engine = Engine(
-            self.gateway, plan=self._plan, platform=self.platform, instance="test", settings=self.settings, now=self.now
+            self.gateway,
+            plan=self._plan,
+            platform=self.platform,
+            instance="test",
+            form=self.form,
+            settings=self.settings,
+            now=self.now,
         )
 
     def now(self) -> datetime:
@@ -53,9 +61,9 @@ class Harness:
 
     def submit(self, name: str = "digits", *, uid: str = "", **metadata: object) -> Job:
         """Store a job at the API server and tell the engine, as kopf's watch would."""
-        body = manifest(name)
+        body = {**manifest(name), "apiVersion": self.form.api_version, "kind": self.form.kind}
         body["metadata"] = {"name": name, "generation": 1, "uid": uid, **metadata}  # type: ignore[dict-item]
-        stored = self.gateway.put(JOBS, body)
+        stored = self.gateway.put(jobs_of(self.form), body)
         self.engine.feed.put(stored)
         return Job.from_object(stored)
 
@@ -94,9 +102,10 @@ async def harnessed(
     gateway: FakeGateway | None = None,
     settings: EngineSettings = QUICK,
     platform: Platform | None = None,
+    form: Form = DTJ,
 ) -> AsyncIterator[Harness]:
     """A rig that runs within the block; its stores are complete when the block begins."""
-    harness = Harness(gateway or FakeGateway(), planner, settings, platform or Platform())
+    harness = Harness(gateway or FakeGateway(), planner, settings, platform or Platform(), form)
     task = asyncio.create_task(harness.engine.run())
     await settled()
     assert harness.engine.synced

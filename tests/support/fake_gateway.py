@@ -346,8 +346,11 @@ NO_ANSWER = Unavailable("connection refused")
 
 
 def matches(body: JsonObject, namespace: str | None, selector: str) -> bool:
-    """Selectors that ask whether one label is there, or has a value, are all that is needed."""
-    name, equals, value = selector.partition("=")
-    found = dig(body, "metadata", "labels", name)
-    selected = not selector or (found == value if equals else found is not None)
-    return selected and namespace in (None, dig(body, "metadata", "namespace"))
+    """Selectors that ask whether labels are there, or have a value, are all that is needed."""
+    labels = dig(body, "metadata", "labels")
+    for each in filter(None, selector.split(",")):
+        name, equals, value = each.partition("=")
+        found = dig(labels, name)
+        if found is None or (equals and found != value):
+            return False
+    return namespace in (None, dig(body, "metadata", "namespace"))

@@ -55,8 +55,8 @@ def ours(plane: ControlPlane, *arguments: str, log: Path) -> OperatorProcess:
 
 
 @contextmanager
-def serving(plane: ControlPlane, log: Path) -> Iterator[None]:
-    """Somebody serves the TFJobs of the cluster. Ours may not log an error."""
+def serving(plane: ControlPlane, log: Path, *arguments: str) -> Iterator[None]:
+    """Somebody serves the TFJobs of the cluster. Ours is given the arguments, and may not log an error."""
     if SERVED_BY == THEIRS:
         theirs = TrainingOperator(plane)
         theirs.install()
@@ -66,7 +66,7 @@ def serving(plane: ControlPlane, log: Path) -> Iterator[None]:
         return
     install(plane)
     grant_everywhere(plane)
-    with ours(plane, log=log) as operator:
+    with ours(plane, *arguments, log=log) as operator:
         operator.await_serving()
         yield
         defects = [line for line in operator.lines() if " ERROR " in line or "Traceback" in line]

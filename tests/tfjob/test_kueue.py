@@ -1,4 +1,7 @@
-"""The real Kueue with its integration for TFJobs on; its webhook is played: a queued job is created suspended."""
+"""TFJobs in queues of the real Kueue: by Kueue's integration for them, as long as there is one, and by our operator.
+
+The integration's webhook is played: a queued job is created suspended. Our operator needs none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -21,23 +25,46 @@ from testbed.kueue import Kueue, Limits
 READY_SECONDS = 20
 
 
+INTEGRATION, OWN = "kubeflow.org/tfjob", "--tfjob-queues"
+
+
+@pytest.fixture(scope="class", params=[INTEGRATION, OWN])
+def queued_by(request: pytest.FixtureRequest) -> str:
+    """Who queues the TFJobs: Kueue's integration, or our operator."""
+    who: str = request.param
+    if who == OWN and tfjob_operators.SERVED_BY == tfjob_operators.THEIRS:
+        pytest.skip("training-operator queues nothing itself")
+    return who
+
+
 @pytest.fixture(scope="class")
-def plane(own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(
+    queued_by: str, own_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
     """A control plane of its own, with Kueue and whoever serves TFJobs."""
     log = tmp_path_factory.mktemp("kueue") / "operator.log"
-    with tfjob_operators.serving(own_control_plane, log):
+    with tfjob_operators.serving(own_control_plane, log, *([OWN] if queued_by == OWN else [])):
         kueue = Kueue(own_control_plane)
         kueue.install()
-        kueue.start(Limits(ready=READY_SECONDS, backoff=5), frameworks=("kubeflow.org/tfjob",))
+        kueue.start(
+            Limits(ready=READY_SECONDS, backoff=5), frameworks=(INTEGRATION,) if queued_by == INTEGRATION else ()
+        )
         yield own_control_plane
         print(kueue.log[-20_000:], log.read_text() if log.exists() else "", sep="\n")
         kueue.stop()
 
 
+@dataclass(frozen=True)
+class QueuedWorld(TfJobWorld):
+    """A world whose queued jobs Kueue's integration resumes, or does not."""
+
+    resumed: bool
+
+
 @pytest.fixture
-def world(plane: ControlPlane) -> TfJobWorld:
+def world(plane: ControlPlane, queued_by: str) -> QueuedWorld:
     """A namespace of the test's own."""
-    return TfJobWorld(plane, plane.new_namespace())
+    return QueuedWorld(plane, plane.new_namespace(), resumed=queued_by == INTEGRATION)
 
 
 @pytest.fixture
@@ -50,9 +77,9 @@ def queues(world: TfJobWorld) -> Iterator[Queues]:
     made.delete()
 
 
-def submit(world: TfJobWorld, name: str, *, priority: str = "") -> None:
+def submit(world: QueuedWorld, name: str, *, priority: str = "") -> None:
     """A job of two workers, each of which needs a CPU of the queue."""
-    body = tfjob(name, {"Worker": 2}, restarts="OnFailure", suspend=True)
+    body = tfjob(name, {"Worker": 2}, restarts="OnFailure", **({"suspend": True} if world.resumed else {}))
     labels: JsonObject = {"kueue.x-k8s.io/queue-name": "team"}
     object_at(body, "metadata")["labels"] = labels | ({"kueue.x-k8s.io/priority-class": priority} if priority else {})
     worker = dig(body, "spec", "tfReplicaSpecs", "Worker", "template", "spec", "containers", 0)
@@ -92,7 +119,7 @@ def await_running(world: TfJobWorld, name: str) -> None:
 
 class TestAQueueOfKueue:
     def test_a_job_is_admitted_runs_and_is_not_evicted_while_another_waits(
-        self, world: TfJobWorld, queues: Queues
+        self, world: QueuedWorld, queues: Queues
     ) -> None:
         queues.make("team", cpus=2)
         submit(world, "first")
@@ -116,7 +143,7 @@ class TestAQueueOfKueue:
         eventually_true(lambda: len(world.pods("second")) == 2)
 
     def test_quota_of_a_job_that_is_not_ready_in_time_is_back_after_its_last_pod(
-        self, world: TfJobWorld, queues: Queues
+        self, world: QueuedWorld, queues: Queues
     ) -> None:
         queues.make("team", cpus=2)
         submit(world, "slow")
@@ -132,7 +159,7 @@ class TestAQueueOfKueue:
         eventually_true(lambda: len(world.pods("slow")) == 2)  # it comes back after a while
         await_running(world, "slow")
 
-    def test_a_job_that_is_preempted_gives_way_and_resumes(self, world: TfJobWorld, queues: Queues) -> None:
+    def test_a_job_that_is_preempted_gives_way_and_resumes(self, world: QueuedWorld, queues: Queues) -> None:
         queues.make("team", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
         for name, value in (("low", 1), ("high", 100)):
             queues.make_priority_class(name, value)

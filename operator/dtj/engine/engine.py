@@ -109,7 +109,7 @@ class Engine:
             gateway,
             self.state,
             namespaces=self._namespaces,
-            selector=form.selector,
+            form=form,
             on_change=lambda resource, change: self._on_child(resource, self.state.gangs, change),
             now=now,
             keep=keep,

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn
 
+from dtj.api.form import Form
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
@@ -47,7 +48,7 @@ class Gangs:
         state: ClusterState,
         *,
         namespaces: Sequence[str | None],
-        selector: str,
+        form: Form,
         on_change: Callable[[Resource, Change[GangObject]], None],
         now: Callable[[], datetime],
         keep: Keep,
@@ -55,7 +56,7 @@ class Gangs:
         self._gateway = gateway
         self._state = state
         self._namespaces = tuple(namespaces)
-        self._selector = selector
+        self._form = form
         self._on_change = on_change
         self._now = now
         self._keep = keep
@@ -132,7 +133,7 @@ class Gangs:
         """An informer without the right to list would wait for it forever, and the job with it."""
         try:
             for namespace in self._namespaces:
-                await self._gateway.list(resource_of(api), namespace=namespace, selector=self._selector)
+                await self._gateway.list(resource_of(api), namespace=namespace, selector=self._form.selector)
         except Forbidden:
             return False
         return True
@@ -145,9 +146,9 @@ class Gangs:
                 self._gateway,
                 resource_of(api),
                 namespace=namespace,
-                selector=self._selector,
+                selector=self._form.selector,
                 decode=decode_gang,
-                convert=partial(gang_from, api),
+                convert=partial(gang_from, api, form=self._form),
                 on_change=partial(self._on_change, resource_of(api)),
                 keep=self._keep,
             )

@@ -49,7 +49,7 @@ def _note(metadata: Metadata, annotation: str) -> str:
     return cut(metadata.annotation(annotation), MAX_NOTE)
 
 
-def gang_from(api: GangApi, record: GangRecord) -> GangObject:
+def gang_from(api: GangApi, record: GangRecord, form: Form = DTJ) -> GangObject:
     """A PodGroup or Workload as the planner sees it."""
     metadata = record.metadata
     return GangObject(
@@ -68,7 +68,7 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         active=record.spec.active is not False,
         terminating=metadata.deletion_timestamp is not None,
         status=_bounded(_status(record.status or {})),
-        job_name=metadata.label(Label.JOB_NAME),
+        job_name=metadata.label(form.job_label),
     )
 
 

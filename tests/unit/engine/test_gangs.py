@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, object_at
 from dtj.api.kueue import QUEUE
 from dtj.api.names import Label
 from dtj.api.spec import Gang
+from dtj.api.tfjob.form import TFJOB
 from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, GangsFound, Observed
@@ -105,6 +106,22 @@ async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() ->
         harness.submit(labels={QUEUE: "third"})
         await asyncio.sleep(1.0)
         assert set(known.cluster_queues) == {"second", "third"}
+
+
+@virtual_time
+async def test_a_tfjob_is_planned_again_when_its_workload_changes() -> None:
+    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
+    gateway.installed = {resource_of(api)}
+    async with harnessed(looks_for_gangs, gateway=gateway, form=TFJOB) as harness:
+        job = harness.submit()
+        for queue in ("before", "after"):
+            body = workload_of(job, queue=queue)
+            object_at(body, "metadata")["labels"] = job.form.labels(job.name, job.uid)
+            gateway.put(resource_of(api), body)
+            await asyncio.sleep(1.0)
+            gang = harness.seen[-1].gang
+            assert gang is not None
+            assert gang.queue == queue
 
 
 @asynccontextmanager
