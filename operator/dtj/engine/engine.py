@@ -181,7 +181,7 @@ class Engine:
         for informer in self._informers:
             await informer.synced.wait()
         if self._guard is not None:
-            await self._guard.look()
+            await self._guard.know()
         await self._controller.run()
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:

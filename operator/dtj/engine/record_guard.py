@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final, NoReturn
 
 from dtj.api.form import Form
 from dtj.kube.errors import ApiError
+from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +37,27 @@ class RecordGuard:
         if not self.dropped:
             self._dropped()
 
-    async def look(self) -> None:
-        """Ask once, and say what has changed."""
-        with suppress(ApiError):
+    async def know(self) -> None:
+        """Ask until there is an answer: an API server publishes the schema of a CRD a moment after it serves it."""
+        for delay in Backoff(base=0.5, cap=LOOK_SECONDS):
+            if await self.look():
+                return
+            await asyncio.sleep(delay)
+
+    async def look(self) -> bool:
+        """Ask once, and say what has changed. Returns whether there was an answer."""
+        try:
             keeps = await self._keeps()
-            if not keeps and not self.dropped:
-                self._dropped()
-            elif keeps and self.dropped:
-                self.dropped = False
-                log.info("the CRD %s keeps status.%s again", self._crd, self._form.recorded_in)
-                self._on_return()
+        except ApiError as error:
+            log.warning("whether the CRD %s keeps status.%s: %s", self._crd, self._form.recorded_in, error.message)
+            return False
+        if not keeps and not self.dropped:
+            self._dropped()
+        elif keeps and self.dropped:
+            self.dropped = False
+            log.info("the CRD %s keeps status.%s again", self._crd, self._form.recorded_in)
+            self._on_return()
+        return True
 
     def _dropped(self) -> None:
         self.dropped = True
