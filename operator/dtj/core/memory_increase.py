@@ -12,6 +12,7 @@ from dtj.api.spec import JobSpec, ReplicaSpec, Role
 from dtj.core.pod_state import main_container
 
 _MAX_INCREASES: Final = 1000
+"""Increases that are computed; by then any most is reached."""
 
 
 def raised(job: Job, spec: JobSpec, role: Role, resources: JsonObject) -> dict[str, str]:

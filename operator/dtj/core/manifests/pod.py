@@ -19,8 +19,6 @@ from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import Replica, base_name, deciding_replica, incarnation, pod_name
 
-"""Increases that are computed; by then any most is reached."""
-
 
 @dataclass(frozen=True)
 class PodRenderer:
