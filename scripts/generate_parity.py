@@ -29,7 +29,7 @@ one device: the same initial weights, the same order of the examples, the same g
 - **A figure** is the largest difference of any weight at the end that the test allows. 1e-6 is rounding in float32.
 - **refused** means exit code 2 and one line before the first step, which names the property.
 - **ends with 1** means that the loss, or the state of the optimizer, is no longer finite; one line names the step.
-- **-** means not tested.
+- **An empty cell** means not tested.
 
 *custom* is the trainer's own loop, and *session* a loop of yours in a [session](bring-your-own.md#the-library), on one
 device, under Mirrored and with 2 workers. *resumed* is a run that continued from its checkpoint, which also equals the
@@ -99,7 +99,7 @@ def _session(case: parity.Case) -> str:
 
 def _cell(case: parity.Case, cell: str) -> str:
     if cell not in case.cells:
-        return "-"
+        return ""
     if case.refusal(cell):
         return "refused" if case.code == REFUSED else f"ends with {case.code}"
     return f"{case.tolerance:.0e}".replace("e-0", "e-")
@@ -117,7 +117,7 @@ def _scripts() -> Iterable[str]:
     head = ("made", *scripts.WAYS)
     yield from (_row(head), _row("---" for _ in head))
     rows = (
-        (part.what, *(_way(f"{name}:{way}") if way in part.ways else "-" for way in scripts.WAYS))
+        (part.what, *(_way(f"{name}:{way}") if way in part.ways else "" for way in scripts.WAYS))
         for name, part in scripts.PARTS.items()
     )
     yield from map(_row, _merged(rows))
