@@ -130,6 +130,9 @@ class JobCache:
     ask_progress_after: float = 0.0
     """Event loop's time."""
 
+    waiting: frozenset[str] = frozenset()
+    """The UIDs of the pods that said that they are ready to join the others."""
+
     step_timings: StepTimings = field(default_factory=StepTimings)
     start_troubles: dict[str, Blocker] = field(default_factory=dict)
     """What events say of pods that do not start, by UID."""
@@ -268,6 +271,7 @@ class ClusterState:
             progress=cache.progress,
             silence=cache.silence,
             stragglers=cache.step_timings.stragglers,
+            waiting=cache.waiting,
             start_troubles=cache.start_troubles,
         )
 

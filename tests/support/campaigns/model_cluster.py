@@ -223,7 +223,7 @@ class ModelCluster:
         self.api.merge(PODS, pod, {"status": {"conditions": [*conditions]}})
         self.api.end(PODS, pod)
 
-    def _start(self, pod: str) -> None:
+    def start_pod(self, pod: str) -> None:
         if not self.starts or self._phase(pod) is not None or not self.there(PODS, pod) or self._stop_requested(pod):
             return
         running: JsonObject = {"name": "trainer", "state": {"running": {"startedAt": self._node_time(pod)}}}
@@ -281,7 +281,7 @@ class ModelCluster:
         self._changed.set()
         name, uid = text(dig(line.body, "metadata", "name")), text(dig(line.body, "metadata", "uid"))
         if line.plural == PODS.plural and line.type == "ADDED":
-            loop.call_later(START_SECONDS, self._start, name)
+            loop.call_later(START_SECONDS, self.start_pod, name)
         if line.plural == PODS.plural and line.type == "MODIFIED" and self._begins_to_go(line):
             loop.call_later(STOP_SECONDS, self._stop, name, uid)
         orphans = {"DELETED"} if line.plural == JOBS.plural else {"ADDED"}

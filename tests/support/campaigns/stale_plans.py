@@ -50,7 +50,7 @@ Pods alone are never older than the jobs after a restart: lists are consistent r
 before it has listed both.
 """
 
-DRAINED = ("drain", "chief-alone-until-a-server-is-lost", "volcano")
+DRAINED = ("drain", "members-change", "chief-alone-until-a-server-is-lost", "volcano")
 """Stories in which another client deletes pods. They are not run with ``travel``.
 
 To an operator whose view is from before such a pod was there it is yet to be created, and nothing that it writes can

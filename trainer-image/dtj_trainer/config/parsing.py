@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dtj_launch.rendezvous import Peer
+from dtj_launch.world import gate_key
 from dtj_trainer.config import cluster, data, nonfinite, options, pipeline_layout
 from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
@@ -52,6 +53,8 @@ class Config(ScriptOptions, Training, Execution, Reporting):
     script: Script | None
     job: str
     job_uid: str
+    gate_key: str
+    """What only the tasks know that start together: of this job, and in an elastic job with the same members."""
     """By it the tasks of a job know each other; empty outside a job."""
     bind_address: str
     """The address that the start gate and the status server listen on; all interfaces where it is empty."""
@@ -173,6 +176,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return {
         "job": environ.get("DTJ_JOB_NAME") or "local",
         "job_uid": environ.get("DTJ_JOB_UID", ""),
+        "gate_key": gate_key(environ),
         "bind_address": environ.get("DTJ_BIND_ADDRESS", ""),
         "status_port": _status_port(environ),
         "attempt": _attempt(environ),

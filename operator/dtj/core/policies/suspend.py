@@ -56,6 +56,7 @@ def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decis
             "start_time": None,
             "ready_time": None,
             "pending_restart": None,
+            "world": None,
             "replica_statuses": counts,
             "ready": ready_text(counts),
             "selector": worker_selector(context.job),
