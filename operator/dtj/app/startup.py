@@ -45,11 +45,7 @@ async def wait_until_served(gateway: KubeGateway, resource: Resource = JOBS) -> 
             reported = missing.what
         await asyncio.sleep(delay)
     if reported:
-        log.info("%s serves %s now", gateway.server, _crd(resource))
-
-
-def _crd(resource: Resource) -> str:
-    return f"{resource.plural}.{resource.group}"
+        log.info("%s serves %s now", gateway.server, resource.crd)
 
 
 async def _find_missing(gateway: KubeGateway, resource: Resource) -> _Missing | None:
@@ -61,4 +57,4 @@ async def _find_missing(gateway: KubeGateway, resource: Resource) -> _Missing | 
             raise CredentialsRefused(f"{gateway.server} does not accept our credentials: {error.message}") from error
         return _Missing("the API server does not answer", error.message)
     remedy = "kubectl apply -f crds/" if resource == JOBS else "run helm upgrade with tfjob.crd.enabled=true"
-    return _Missing(f"CustomResourceDefinition {_crd(resource)} is not installed", remedy)
+    return _Missing(f"CustomResourceDefinition {resource.crd} is not installed", remedy)

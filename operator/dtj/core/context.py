@@ -136,14 +136,15 @@ class JobContext:
         return tuple(pod for pod in self.own if self.is_current(pod))
 
     @cached_property
+    def holding(self) -> tuple[Pod, ...]:
+        """Our pods of a TFJob that hold resources. Kueue counts them by the status."""
+        return tuple(pod for pod in self.own if not pod.all_containers_ended) if self.job.form.foreign else ()
+
+    @cached_property
     def stopping(self) -> tuple[Pod, ...]:
-        """Our pods of a TFJob that hold resources though they run for this job no more: those that are asked to stop,
-        and those of an earlier attempt. Kueue counts them by the status."""
-        if not self.job.form.foreign:
-            return ()
-        return tuple(
-            pod for pod in self.own if not pod.all_containers_ended and (pod.terminating or not self.is_current(pod))
-        )
+        """Those of :attr:`holding` that run for this job no more: that are asked to stop, or are of an earlier
+        attempt."""
+        return tuple(pod for pod in self.holding if pod.terminating or not self.is_current(pod))
 
     @cached_property
     def pod_ends(self) -> tuple[PodEnd, ...]:

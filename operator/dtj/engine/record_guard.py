@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 from dtj.api.form import Form
 from dtj.kube.errors import ApiError
+from dtj.kube.gateway import jobs_of
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ class RecordGuard:
     def __init__(self, form: Form, keeps: Callable[[], Awaitable[bool]], on_return: Callable[[], None]) -> None:
         """``keeps`` asks the API server, and raises ApiError; ``on_return`` is called when the record is kept again."""
         self._form = form
+        self._crd = jobs_of(form).crd
         self._keeps = keeps
         self._on_return = on_return
         self._doubt = asyncio.Event()
@@ -67,10 +69,6 @@ class RecordGuard:
             self._crd,
             self._form.recorded_in,
         )
-
-    @property
-    def _crd(self) -> str:
-        return f"{self._form.plural}.{self._form.api_version.partition('/')[0]}"
 
     async def run(self) -> NoReturn:
         """Look until cancelled, while the record is dropped."""

@@ -252,7 +252,7 @@ class ClusterState:
             platform=self.platform,
             pods=(*pods.values(), *unseen.values()),
             service=self.services.get(job.key) or _child(cache.unlabelled_of(SERVICES).get(job.name)),
-            services=self._services(job, cache) if job.form.foreign else (),
+            services=self._services(job, cache) if job.form.replica_services else (),
             network_policy=self.network_policies.get(job.key)
             or _child(cache.unlabelled_of(NETWORK_POLICIES).get(job.name)),
             claim=self.claims.get((job.namespace, claim_name(job)))

@@ -33,6 +33,11 @@ class Resource:
         return self.api_version.rpartition("/")[0]
 
     @property
+    def crd(self) -> str:
+        """The name of its CustomResourceDefinition."""
+        return f"{self.plural}.{self.group}"
+
+    @property
     def root(self) -> str:
         """The URL path below which the resource's namespaces lie."""
         return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"

@@ -296,6 +296,17 @@ class TestTheStatus:
         world.start()
         assert conditions(world) == {"Created": "True", "Running": "True"}
 
+    @pytest.mark.parametrize("code", [0, 1])
+    def test_does_not_say_restarting_while_the_pods_of_a_job_stop_that_ends(self, code: int) -> None:
+        roles = {"Chief": 1, "Worker": 2, "PS": 1}
+        world = running(roles, runPolicy={"cleanPodPolicy": "All", "backoffLimit": 1})
+        world.sees("worker-1", Phase.FAILED, exit_code=1)
+        world.wait(60)
+        world.all_run()
+        world.sees("chief-0", Phase.FAILED if code else Phase.SUCCEEDED, exit_code=code)
+        assert any(pod.terminating for pod in world.pods.values())
+        assert conditions(world) == {"Created": "True", "Running": "True"}
+
     def test_of_a_job_that_breaks_a_rule_is_failed_with_all_lines_and_no_pod(self) -> None:
         world = world_of(tfjob({"Trainer": 1}))
         world.settle()

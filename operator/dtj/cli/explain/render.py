@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -26,7 +26,8 @@ from dtj.cli.common.console import Console, Text
 from dtj.cli.common.formatting import as_json, as_yaml, columns, counted, listed
 from dtj.cli.common.terminal import Exit, say, write
 from dtj.cli.explain.simulation import UID, Simulation, simulate
-from dtj.client.checks import Manifest, check
+from dtj.client.checks import Manifest, check_documents
+from dtj.client.manifest_files import Document
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
@@ -393,9 +394,11 @@ def _name(item: JsonObject) -> str:
 _UID_WORDS: Final = f"# UID {UID} stands for the job's own UID, which the API server assigns.\n"
 
 
-def show_objects(files: tuple[str, ...], *, output: str, role: Role | None, namespace: str, platform: Platform) -> int:
-    """Print what would be created for the jobs of these files. Returns the exit code."""
-    checked = check(files, platform, tfjobs=True)
+def show_objects(
+    found: Iterable[Document | str], *, output: str, role: Role | None, namespace: str, platform: Platform
+) -> int:
+    """Print what would be created for the jobs of these documents. Returns the exit code."""
+    checked = check_documents(found, platform, tfjobs=True)
     for line in (*checked.notes, *checked.problems):
         say(line, err=True)
     if checked.problems:
@@ -414,8 +417,8 @@ def show_objects(files: tuple[str, ...], *, output: str, role: Role | None, name
     if output == "table":
         _print_tables(shown, role)
     else:
-        found = [body for _, simulation in shown for body in simulation.objects if _is_wanted(body, role)]
-        write(_UID_WORDS + as_yaml(found) if output == "yaml" else as_json(found))
+        bodies = [body for _, simulation in shown for body in simulation.objects if _is_wanted(body, role)]
+        write(_UID_WORDS + as_yaml(bodies) if output == "yaml" else as_json(bodies))
     return Exit.OK
 
 

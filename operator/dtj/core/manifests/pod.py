@@ -16,7 +16,6 @@ from dtj.core.manifests.environment import environment, merged_environment, with
 from dtj.core.manifests.metadata import claim_name, labels_of, metadata_of
 from dtj.core.manifests.tf_config import Cluster, Variables
 from dtj.core.platform import Platform
-from dtj.core.pod_state import main_container
 from dtj.core.replicas import TRAINING_ROLES, Replica, base_name, deciding_replica, incarnation, pod_name
 from dtj.core.world import World, has_world, world_of
 
@@ -106,7 +105,7 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     role_spec = spec.replica_specs.get(role) or ReplicaSpec()
     template = _changeable(role_spec.template or spec.template or {})
     pod_spec = object_at(template, "spec")
-    main = main_container(pod_spec, job.form.container)
+    main = job.form.main_container(pod_spec)
 
     if platform.trainer_image and not main.get("image"):
         main["image"] = platform.trainer_image
@@ -172,7 +171,7 @@ def _pod(
     world: str,
 ) -> JsonObject:
     """The pod of one replica. What it does not share with its peers is copied; nothing in ``template`` changes."""
-    hostname = base_name(job, replica) if job.form.foreign else replica.hostname
+    hostname = base_name(job, replica) if job.form.replica_services else replica.hostname
     pod_spec: JsonObject = {**_map(template, "spec"), "hostname": hostname}
     for kind in _CONTAINER_KINDS:
         if kind in pod_spec:
@@ -192,7 +191,7 @@ def _pod(
             **({Label.INCARNATION: str(number)} if job.form.foreign and number else {}),
         },
     )
-    main = text(main_container(pod_spec, job.form.container).get("name"))
+    main = text(job.form.main_container(pod_spec).get("name"))
     annotations = {
         **_map(template, "metadata", "annotations"),
         **({Annotation.MAIN_CONTAINER: main} if main else {}),
