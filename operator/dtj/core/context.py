@@ -291,7 +291,9 @@ class JobContext:
         if spec is None or status.start_time is not None:
             return served(status.gang, found)
         scheduling = spec.run_policy.scheduling
-        return choose(scheduling, found) if scheduling is not None else None
+        if scheduling is None:
+            return None
+        return choose(scheduling, found, setting=tfjobs.setting(self.job, scheduling))
 
     @property
     def gang(self) -> GangApi | None:

@@ -440,6 +440,31 @@ class TestGangs:
         assert (last(world)["type"], world.pods) == ("Created", {})
         assert "minAvailable: 10 is more than the 2 pods" in text(last(world)["message"])
 
+    @pytest.mark.parametrize(
+        ("gang", "platform", "setting"),
+        [
+            (Gang.VOLCANO, {"gang_of_tfjobs": Gang.VOLCANO}, "gangScheduler"),
+            (Gang.COSCHEDULING, {"gang_of_tfjobs": Gang.COSCHEDULING}, "gangScheduler"),
+            (Gang.KUEUE, {"queues_tfjobs": True}, "kueue"),
+        ],
+    )
+    def test_of_a_scheduler_that_is_installed_later_wait_and_say_where_it_is_set(
+        self, gang: Gang, platform: dict[str, Any], setting: str
+    ) -> None:
+        body = tfjob()
+        object_at(body, "metadata")["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+        world = world_of(body, **platform)
+        world.gangs = None
+        world.settle()
+        assert last(world)["type"] == "Created"
+        assert text(last(world)["message"]).startswith(
+            f"tfjob.{setting} of the operator's chart: this cluster serves no API of {gang} "
+        )
+        world.installed = tuple(api for api in APIS if api.gang is gang)
+        world.wait(61)
+        assert len(world.gang_manifests) == 1
+        assert "serves no API" not in text(last(world)["message"])
+
     def test_a_queue_of_kueue_is_ours_only_if_the_operator_is_told_so(self) -> None:
         body = tfjob()
         object_at(body, "metadata")["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
