@@ -26,36 +26,36 @@ class RunEnd:
     tasks: Mapping[str, tuple[int, str]]
 
 
-_STALLED = r"no step was finished for \d+ s \(--stall-timeout\): "
+STALLED = r"no step was finished for \d+ s \(--stall-timeout\): "
 _DIFFERENT = "data: worker 0 has 160 training examples, worker 1 has 128; "
 ENDINGS: Mapping[str, RunEnd] = {
     "data_that_block": RunEnd(
         what="data that block on worker 1",
         where="2 workers",
         tasks={
-            "worker-0": (75, f"{_STALLED}worker 1 waits in a step, after "),
-            "worker-1": (1, f"{_STALLED}waits in a step, after "),
+            "worker-0": (75, f"{STALLED}worker 1 waits in a step, after "),
+            "worker-1": (1, f"{STALLED}waits in a step, after "),
         },
     ),
     "data_that_block_under_parameter_server": RunEnd(
         what="data that block on worker 0",
         where="ParameterServer",
-        tasks={"chief-0": (75, f"{_STALLED}worker 0 waits in a step")},
+        tasks={"chief-0": (75, f"{STALLED}worker 0 waits in a step")},
     ),
     "workers_that_are_silent": RunEnd(
         what="workers that do not answer",
         where="ParameterServer, custom",
-        tasks={"chief-0": (75, f"{_STALLED}worker 0 does not answer, worker 1 does not answer")},
+        tasks={"chief-0": (75, f"{STALLED}worker 0 does not answer, worker 1 does not answer")},
     ),
     "stage_that_hangs": RunEnd(
         what="a layer that never ends",
         where="Pipeline",
-        tasks={"worker-0": (75, f"{_STALLED}worker 1 computes stage 1 and does not finish")},
+        tasks={"worker-0": (75, f"{STALLED}worker 1 computes stage 1 and does not finish")},
     ),
     "data_that_block_under_pipeline": RunEnd(
         what="data that block",
         where="Pipeline",
-        tasks={"worker-0": (1, f"{_STALLED}waits for its data")},
+        tasks={"worker-0": (1, f"{STALLED}waits for its data")},
     ),
     "data_of_different_length": RunEnd(
         what="data of worker 1 that are shorter",

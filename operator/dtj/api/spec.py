@@ -185,8 +185,7 @@ class Elastic(SpecModel):
         default=1,
         ge=1,
         le=MAX_REPLICAS,
-        description="minReplicas is the smallest number of workers. Kueue may start the job with fewer workers than "
-        "the job asks for, but not with fewer than this.",
+        description="minReplicas is the smallest number of workers, with which Kueue may start the job.",
     )
     max_replicas: int = Field(ge=1, le=MAX_REPLICAS, description="maxReplicas is the largest number of workers.")
     shrink_after_seconds: int = Field(

@@ -283,8 +283,7 @@ class ExportedModel(LenientModel):
     digest: Annotated[str, _Printable] = Field(
         default="",
         max_length=128,
-        description="digest is sha256: followed by the SHA-256 of the list of all files with their digests. "
-        "docs/export.md has the command for it.",
+        description="digest identifies the model. docs/export.md has the command that computes it.",
     )
 
     @classmethod

@@ -105,7 +105,11 @@ class ClaimTemplate(SpecModel):
     metadata: ClaimMetadata | None = Field(
         default=None, description="metadata has labels and annotations of the claim. The operator sets its name."
     )
-    spec: ClaimSpec | None = Field(default=None, description="spec is the spec of the claim. It is required.")
+    spec: ClaimSpec | None = Field(
+        default=None,
+        description="spec is that of the claim. It needs resources.requests.storage, such as 50Gi. accessModes "
+        "defaults to ReadWriteMany, which pods on several nodes need, and volumeMode is Filesystem.",
+    )
     storage: str | None = Field(
         default=None, max_length=32, description="storage is refused: use spec.resources.requests.storage."
     )

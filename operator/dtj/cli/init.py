@@ -78,7 +78,7 @@ _SEVERAL: Final = 2
 def init(directory: Path, strategy: Strategy, workers: int | None, style: Style, name: str | None, force: bool) -> int:
     """Write a manifest and a training script to start from.
 
-    DIR gets job.yaml and train.py, which run as they are. Then replace the example's model and data with your own.
+    DIR gets job.yaml and train.py, which run as they are.
 
     Exit codes: 0 done, 2 bad input.
     """

@@ -34,9 +34,6 @@ def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Pl
     Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate --server` does, except
     for accelerator profiles, which the operator checks. If one is invalid, none is created.
 
-    With --code no image has to be built for a change of the code. `dtj submit --code . -o yaml job.yaml` prints the
-    same objects for `kubectl apply --server-side -f -`.
-
     Exit codes: 0 all were created, 2 bad input, 4 the cluster refused one or did not answer.
     """
     if form is not None:

@@ -23,7 +23,7 @@ _NOWHERE: Final = Place(None, None, None)
 @click.option(
     "--server",
     is_flag=True,
-    help="Ask the cluster too, by a dry run of the job, its pods, Services and claim. Nothing is created.",
+    help="Ask the cluster too, by a dry run of the job, its pods, Services and claim, as `dtj submit` does.",
 )
 @platform_option
 @place_options
@@ -31,8 +31,7 @@ def validate(files: tuple[str, ...], server: bool, platform: Platform, place: Pl
     """Check manifests, without a cluster or with one.
 
     Prints for each document of each FILE (- is standard input) that it is valid, or what is wrong with it and how to
-    fix it, in the same words as `kubectl apply`. Objects of other kinds are left alone, with a note. What only the API
-    of pods knows, such as a request above its limit, --server finds, and so does `dtj submit`.
+    fix it, in the same words as `kubectl apply`. Objects of other kinds are left alone, with a note.
 
     Exit codes: 0 all are valid, 2 some are not, 4 the cluster does not answer, or may not be asked about pods.
     """

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dtj.api.crd import custom_resource_definition
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.spec import Gang
@@ -182,7 +181,7 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
     operators, rights, crd, gangs, refusal = await asyncio.gather(
         _operators(gateway, namespace, operator_namespace),
         part(_answers(gateway, OF_A_PERSON, namespace=namespace)),
-        part(one(gateway.get(CRDS, namespace=None, name=_crd_name()))),
+        part(one(gateway.get(CRDS, namespace=None, name=JOBS.crd))),
         part(one(_gangs(gateway))),
         _refusal(gateway, namespace) if served else _nothing(),
     )
@@ -381,10 +380,6 @@ async def _nothing() -> Part[str]:
 def _list_at(parent: JsonObject, key: str) -> list[Any]:
     value = parent.get(key)
     return value if isinstance(value, list) else []
-
-
-def _crd_name() -> str:
-    return text(dig(custom_resource_definition(), "metadata", "name"))
 
 
 # -- what Kueue has for the jobs of a namespace -----------------------------------------------------------------

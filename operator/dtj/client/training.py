@@ -103,7 +103,7 @@ def train(
     if env:
         container["env"] = [{"name": key, "value": value} for key, value in env.items()]
     manifest = _manifest(
-        name or f"{job_name_from(_name_of(function))}-{secrets.token_hex(3)}",
+        name or f"{job_name_from(getattr(function, '__name__', 'job'))}-{secrets.token_hex(3)}",
         strategy or (Strategy.MULTI_WORKER_MIRRORED if workers > 1 else Strategy.ONE_DEVICE),
         workers,
         {**container, **({"resources": resources} if resources else {})},
@@ -115,10 +115,6 @@ def train(
     except BaseException:
         client.close()
         raise
-
-
-def _name_of(function: Function) -> str:
-    return getattr(function, "__name__", "job")
 
 
 def _manifest(

@@ -11,6 +11,7 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
 
 _MAX_INCREASES: Final = 1000
+"""Increases that are computed; by then any most is reached."""
 
 
 def raised(job: Job, spec: JobSpec, role: Role, resources: JsonObject) -> dict[str, str]:

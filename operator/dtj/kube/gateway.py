@@ -34,7 +34,7 @@ class Resource:
 
     @property
     def crd(self) -> str:
-        """The name of its CustomResourceDefinition."""
+        """The name of its CustomResourceDefinition, if it has one."""
         return f"{self.plural}.{self.group}"
 
     @property

@@ -25,7 +25,7 @@ class PolicyRule:
     @property
     def group(self) -> str:
         """The API group, empty for the core group."""
-        return self.resource.api_version.rpartition("/")[0]
+        return self.resource.group
 
     @property
     def path(self) -> str:
@@ -70,55 +70,50 @@ FOR_TFJOBS: Final = (
 )
 """Needed besides in each namespace whose jobs are run, if TFJobs are run."""
 
+_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
+_WORKLOADS: Final = Resource(_KUEUE, "Workload", "workloads")
+_NATIVE: Final = Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups")
 _TO_GANG: Final = ("get", "list", "watch", "create", "delete")
 _WHY: Final = "to tell the scheduler, or the queue, which pods belong together"
 
 FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
     Gang.KUEUE: (
-        PolicyRule(Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads"), _TO_GANG, _WHY),
+        PolicyRule(_WORKLOADS, _TO_GANG, _WHY),
         PolicyRule(
-            Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads"),
+            _WORKLOADS,
             ("patch",),
             "to become the owner of a Workload that MultiKueue has made for a job, and to change its priority",
         ),
         PolicyRule(
-            Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads"),
+            _WORKLOADS,
             ("patch",),
             "to report whether the pods are ready and how the job ended, and to give back quota",
             subresource="status",
         ),
-        PolicyRule(
-            Resource("kueue.x-k8s.io/v1beta2", "LocalQueue", "localqueues"),
-            ("get",),
-            "to find the default queue of a namespace",
-        ),
+        PolicyRule(Resource(_KUEUE, "LocalQueue", "localqueues"), ("get",), "to find the default queue of a namespace"),
     ),
     Gang.VOLCANO: (PolicyRule(Resource("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.COSCHEDULING: (PolicyRule(Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.NATIVE: (
-        PolicyRule(Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),
-        PolicyRule(
-            Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"),
-            ("patch",),
-            "to tell the scheduler that the number of pods has changed",
-        ),
+        PolicyRule(_NATIVE, _TO_GANG, _WHY),
+        PolicyRule(_NATIVE, ("patch",), "to tell the scheduler that the number of pods has changed"),
     ),
 }
 """Needed besides in each namespace whose jobs are run, by scheduler. A role does not name versions."""
 
 FOR_KUEUE: Final = (
     PolicyRule(
-        Resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors"),
+        Resource(_KUEUE, "ResourceFlavor", "resourceflavors"),
         ("get",),
         "to send pods where Kueue admitted them to; without it none starts",
     ),
     PolicyRule(
-        Resource("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses"),
+        Resource(_KUEUE, "WorkloadPriorityClass", "workloadpriorityclasses"),
         ("get",),
         "to queue a job with the priority that its label names; without it such a job does not start",
     ),
     PolicyRule(
-        Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues"),
+        Resource(_KUEUE, "ClusterQueue", "clusterqueues"),
         ("get",),
         "to say in the status of a job why its queue admits none",
     ),

@@ -59,7 +59,7 @@ class Objects:
                 if occurrence.resource == resource and _selected(occurrence.body, namespace, selector):
                     yield WatchEvent(occurrence.type, msgspec.json.encode(occurrence.body))
             if after == len(self._history):
-                await self._next()
+                await self._changed.wait()
 
     def get(self, key: Key) -> JsonObject:
         """A copy of the object. Raises NotFound."""
@@ -111,9 +111,6 @@ class Objects:
         self._history.append(_Occurrence(version, key[0], kind, recorded))
         self._changed.set()
         return recorded
-
-    async def _next(self) -> None:
-        await self._changed.wait()
 
 
 def timestamp(in_seconds: float = 0) -> str:

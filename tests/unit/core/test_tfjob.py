@@ -106,9 +106,6 @@ class TestPods:
         assert (dig(config, "task", "type"), [*object_at(config, "cluster")]) == ("master", ["master", "worker"])
         assert dig(world.manifests["mnist-master-0"], "metadata", "labels", Label.REPLICA_TYPE) == "master"
 
-    def test_the_only_replica_of_a_job_has_no_tf_config(self) -> None:
-        assert tf_config(running({"Worker": 1}), "worker-0") is None
-
     def test_get_nothing_that_their_template_does_not_ask_for(self) -> None:
         world = running()
         spec = object_at(world.manifests["mnist-worker-0"], "spec")
@@ -138,10 +135,6 @@ class TestPods:
         world = world_of(body).start()
         addresses = object_at(tf_config(world, "ps-0") or {}, "cluster")
         assert addresses == {"worker": ["mnist-worker-0.default.svc:3000"], "ps": ["mnist-ps-0.default.svc:2222"]}
-
-    def test_with_the_policy_always_the_kubelet_restarts_the_container(self) -> None:
-        world = running(restart="Always")
-        assert dig(world.manifests["mnist-worker-0"], "spec", "restartPolicy") == "Always"
 
 
 class TestServices:

@@ -43,7 +43,7 @@ def logs(
     """Print the logs of a job's replicas, merged by time.
 
     Each line starts with the replica's name; with --role and --index there is no prefix. Ctrl-C ends the command, not
-    the job. With --run, the logs are those of a run on this machine.
+    the job.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 after Ctrl-C.
     """

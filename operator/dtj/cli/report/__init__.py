@@ -53,9 +53,8 @@ def report(
 ) -> int:
     """Gather what is known of a job on one page.
 
-    It shows a timeline of pods and restarts, curves, events and the cause of a failure, and lists what could not be
-    read; it needs no server and no network. Values of environment variables, arguments and annotations are left out,
-    and so is what looks like a secret.
+    It shows a timeline of pods and restarts, curves, events and the cause of a failure. Values of environment
+    variables, arguments and annotations are left out, and so is what looks like a secret.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """

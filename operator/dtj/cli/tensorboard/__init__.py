@@ -60,7 +60,7 @@ def tensorboard(
 ) -> int:
     """Show a job's curves in a browser, until Ctrl-C.
 
-    On a cluster the job needs spec.tensorBoard; with --run, the curves are those of runs on this machine.
+    On a cluster the job needs spec.tensorBoard.
 
     Exit codes: 130 ended by Ctrl-C, 143 by SIGTERM, 1 TensorBoard cannot start, 2 bad input, 3 the timeout expired,
     4 the cluster refused or did not answer.

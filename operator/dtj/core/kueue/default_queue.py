@@ -7,8 +7,6 @@ nothing.
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from dtj.api.kueue import leaves_queue_open
 from dtj.api.names import Reason
 from dtj.api.spec import Gang, Scheduling
@@ -32,7 +30,7 @@ def choose(context: JobContext) -> Decision | None:
     if api is None or _runs_without(context):
         return None
     known = context.observed.default_queue
-    if known is None or _is_old(known.at, context.now):
+    if known is None or (context.now - known.at).total_seconds() >= LOOK_AGAIN_SECONDS:
         return Decision.of(ReadDefaultQueue(api))
     return _record(context, DEFAULT_QUEUE) if known.found else None
 
@@ -77,7 +75,3 @@ def _runs_without(context: JobContext) -> bool:
 
 def _record(context: JobContext, queue: str) -> Decision:
     return Decision.write(context.job.status.model_copy(update={"queue": queue})).then(RequeueAfter(0.0))
-
-
-def _is_old(at: datetime, now: datetime) -> bool:
-    return (now - at).total_seconds() >= LOOK_AGAIN_SECONDS

@@ -24,7 +24,6 @@ def environment(
     replica: Replica,
     *,
     platform: Platform,
-    attempt: int,
     cluster: Variables,
     tpu: Mapping[str, str],
 ) -> Variables:
@@ -54,7 +53,7 @@ def environment(
         Env.STRATEGY: str(spec.strategy),
         Env.ROLE: str(replica.role),
         Env.INDEX: str(replica.index),
-        Env.ATTEMPT: str(attempt),
+        Env.ATTEMPT: str(job.attempt),
         Env.STATUS_PORT: str(network.status_port(role=replica.role, index=replica.index)),
         **{name: str(value) for name, value in optional.items() if value is not None},
         **_data_service(job, spec, replica, network),

@@ -19,8 +19,6 @@ from dtj.core.platform import Platform
 from dtj.core.replicas import TRAINING_ROLES, Replica, base_name, deciding_replica, incarnation, pod_name
 from dtj.core.world import World, has_world, world_of
 
-"""Increases that are computed; by then any most is reached."""
-
 
 @dataclass(frozen=True)
 class PodRenderer:
@@ -39,16 +37,46 @@ class PodRenderer:
 
     def render(self, replica: Replica) -> JsonObject:
         """The manifest of a replica's next pod. It shares parts with those of its peers: change none in place."""
-        attempt = self.job.attempt
-        return _pod(
-            self.job,
+        job, template = self.job, self._template(replica.role)
+        variables = environment(
+            job,
+            self.spec,
             replica,
-            template=self._template(replica.role),
-            environment=self._environment(replica, attempt=attempt),
-            attempt=attempt,
-            decides=deciding_replica(self.spec),
-            world=self._world if replica.role in TRAINING_ROLES else "",
+            platform=self.platform,
+            cluster=self._cluster.variables(replica),
+            tpu=self._tpu_environment(replica),
         )
+        hostname = base_name(job, replica) if job.form.replica_services else replica.hostname
+        pod_spec: JsonObject = {**_map(template, "spec"), "hostname": hostname}
+        for kind in _CONTAINER_KINDS:
+            if kind in pod_spec:
+                pod_spec[kind] = [
+                    with_environment(container, _wanted(job, container, variables))
+                    for container in objects(pod_spec[kind])
+                ]
+        number = incarnation(job.status, replica)
+        decides = replica == deciding_replica(self.spec)
+        metadata = metadata_of(
+            job,
+            pod_name(job, replica, number),
+            labels={
+                **_map(template, "metadata", "labels"),
+                **labels_of(job),
+                **job.form.replica_labels(replica.role, replica.index, decides=decides),
+                Label.ATTEMPT: str(job.attempt),
+                **({Label.INCARNATION: str(number)} if job.form.foreign and number else {}),
+            },
+        )
+        main = text(job.form.main_container(pod_spec).get("name"))
+        world = self._world if replica.role in TRAINING_ROLES else ""
+        annotations = {
+            **_map(template, "metadata", "annotations"),
+            **({Annotation.MAIN_CONTAINER: main} if main else {}),
+            **({Annotation.WORLD: world} if world else {}),
+        }
+        if annotations:
+            metadata["annotations"] = annotations
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
     @cached_property
     def _world(self) -> str:
@@ -80,17 +108,6 @@ class PodRenderer:
             hosts = accelerators.SliceHosts.of(self.job, self.spec, replica.role, self.platform.network)
             self._slices[replica.role] = hosts
         return self._slices[replica.role].environment(replica)
-
-    def _environment(self, replica: Replica, *, attempt: int) -> Variables:
-        return environment(
-            self.job,
-            self.spec,
-            replica,
-            platform=self.platform,
-            attempt=attempt,
-            cluster=self._cluster.variables(replica),
-            tpu=self._tpu_environment(replica),
-        )
 
 
 def first_pods(job: Job, spec: JobSpec, *, platform: Platform) -> tuple[JsonObject, ...]:
@@ -158,48 +175,6 @@ def _own_object(parent: JsonObject, key: str) -> JsonObject:
         return {}
     parent[key] = copied = dict(value)
     return copied
-
-
-def _pod(
-    job: Job,
-    replica: Replica,
-    *,
-    template: JsonObject,
-    environment: Variables,
-    attempt: int,
-    decides: Replica | None,
-    world: str,
-) -> JsonObject:
-    """The pod of one replica. What it does not share with its peers is copied; nothing in ``template`` changes."""
-    hostname = base_name(job, replica) if job.form.replica_services else replica.hostname
-    pod_spec: JsonObject = {**_map(template, "spec"), "hostname": hostname}
-    for kind in _CONTAINER_KINDS:
-        if kind in pod_spec:
-            pod_spec[kind] = [
-                with_environment(container, _wanted(job, container, environment))
-                for container in objects(pod_spec[kind])
-            ]
-    number = incarnation(job.status, replica)
-    metadata = metadata_of(
-        job,
-        pod_name(job, replica, number),
-        labels={
-            **_map(template, "metadata", "labels"),
-            **labels_of(job),
-            **job.form.replica_labels(replica.role, replica.index, decides=replica == decides),
-            Label.ATTEMPT: str(attempt),
-            **({Label.INCARNATION: str(number)} if job.form.foreign and number else {}),
-        },
-    )
-    main = text(job.form.main_container(pod_spec).get("name"))
-    annotations = {
-        **_map(template, "metadata", "annotations"),
-        **({Annotation.MAIN_CONTAINER: main} if main else {}),
-        **({Annotation.WORLD: world} if world else {}),
-    }
-    if annotations:
-        metadata["annotations"] = annotations
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
 
 def _wanted(job: Job, container: JsonObject, environment: Variables) -> Variables:
