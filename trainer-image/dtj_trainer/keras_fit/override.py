@@ -53,7 +53,7 @@ from dtj_trainer.keras_fit.replica_losses import (
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
 from dtj_trainer.keras_fit.watch import FitWatch
-from dtj_trainer.training.layers import synchronize_batch_normalization
+from dtj_trainer.training.layers import batch_normalizations, synchronize_batch_normalization
 from dtj_trainer.training.loss_division import Parts
 from dtj_trainer.training.weight_update import gradients_of_whole_batch
 
@@ -155,11 +155,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
     _data[model] = tree.map_structure(
         lambda one: tf.TensorSpec(one.shape, one.dtype) if isinstance(one, tf.Tensor) else one, data_batch
     )
-    unsynchronized = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
-    ]
+    unsynchronized = [layer for layer in batch_normalizations(model) if not layer.synchronized]
     synchronize_batch_normalization(model)
     _tell(strategy, unsynchronized)
 
