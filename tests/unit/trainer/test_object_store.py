@@ -15,7 +15,7 @@ from dtj_trainer.object_store import data_cache
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed, error_of
 from dtj_trainer.object_store.local_cache import prepare
 from dtj_trainer.object_store.s3 import failure_of
-from dtj_trainer.object_store.tensorboard import with_local_copies
+from dtj_trainer.object_store.log_folder import with_local_copies
 from dtj_trainer.process.output_directories import check_outputs
 
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"

@@ -13,7 +13,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.bucket import Bucket
-from dtj_trainer.object_store.folder import FolderSync
+from dtj_trainer.object_store.log_folder import copied_to
 
 RESULT = "result.json"
 
@@ -61,9 +61,8 @@ def copied_logs(config: Config) -> Iterator[None]:
     if not config.log_location or not config.log_dir or not _uses(config, "--log-dir"):
         yield
         return
-    logs = FolderSync(
-        Bucket(config.log_location, option="--log-dir", retry_seconds=config.store.retry_seconds), config.log_dir
-    )
+    bucket = Bucket(config.log_location, option="--log-dir", retry_seconds=config.store.retry_seconds)
+    logs = copied_to(bucket, config.log_dir)
     try:
         yield
     finally:
