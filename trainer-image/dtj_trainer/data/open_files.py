@@ -2,6 +2,7 @@
 
 import csv
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,10 +165,7 @@ def _decoded_bytes(source: Images | RecordFiles) -> int:
     spec = source.input_spec
     if isinstance(source, RecordFiles) and spec.dtype == tf.string:
         return source.file_bytes
-    one = spec.dtype.size
-    for side in spec.shape[1:]:
-        one *= side
-    return int(one * (source.examples + source.validation_examples))
+    return int(math.prod(spec.shape[1:], start=spec.dtype.size * (source.examples + source.validation_examples)))
 
 
 def _split(stream: Any) -> Split:

@@ -153,11 +153,6 @@ def _digest(reader: Reader, found: Found, validation: Found | None, share: Valid
 
 def _read(path: Path) -> Survey | None:
     try:
-        values = json.loads(path.read_text())
-        return Survey(
-            training=tuple(values["training"]),
-            validation=tuple(values["validation"]),
-            classes=tuple(values["classes"]),
-        )
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return Survey(**{name: tuple(values) for name, values in json.loads(path.read_text()).items()})
+    except (OSError, ValueError, AttributeError, TypeError):
         return None

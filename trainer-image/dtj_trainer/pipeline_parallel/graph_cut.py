@@ -5,6 +5,7 @@ there are branches. A cut between two links is a tensor that is sent from one wo
 gradient backward. So it must be of real numbers, and carry no mask, and the weights on its two sides must be others.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -138,14 +139,7 @@ def _can_be_sent(tensors: Sequence[Any]) -> bool:
 
 def _parameters(nodes: Sequence[Any]) -> int:
     weights = {id(w): w for node in nodes for w in getattr(node.operation, "weights", ())}
-    return sum(_size(weight.shape) for weight in weights.values())
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
+    return sum(math.prod(weight.shape) for weight in weights.values())
 
 
 def _asked(chain: Sequence[Segment], names: Sequence[str]) -> tuple[int, ...]:
