@@ -36,6 +36,7 @@ import tensorflow as tf
 from dtj_trainer.compat import LOSS, incompatible, private
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
+from dtj_trainer.distribution.stall_watch import FitWatch
 from dtj_trainer.errors import UsageError, WorkersDiffer
 from dtj_trainer.keras_fit import adoption, batches, models, replica_losses
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
@@ -51,7 +52,6 @@ from dtj_trainer.keras_fit.replica_losses import (
     share_of,
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
-from dtj_trainer.keras_fit.watch import FitWatch
 from dtj_trainer.training import moving_average
 from dtj_trainer.training.layers import batch_normalizations, synchronize_batch_normalization
 from dtj_trainer.training.loss_division import Parts

@@ -17,7 +17,6 @@ from dtj_trainer.config.store_url import (
     without_credentials,
 )
 from dtj_trainer.errors import TrainerError, UsageError
-from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -138,7 +137,7 @@ def _begin(url: str, store: StorePolicy, follow: Callable[[FolderCopy], None]) -
         location = Location.of(url)
     except ValueError as wanted:
         raise UsageError(f"{_OPTION}={without_credentials(url)}: {wanted}") from None
-    local_cache.prepare(store)
+    store.prepare_cache()
     directory = store.local_copy(location, "tensorboard")
     copy = FolderCopy(Bucket(location, option=_OPTION, retry_seconds=store.retry_seconds), directory)
     try:
