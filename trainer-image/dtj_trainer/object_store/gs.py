@@ -29,7 +29,7 @@ _NO_BACKGROUND = "DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA"
 
 
 class GoogleStorage:
-    """A `Backend`."""
+    """The objects of one bucket: see `backend`."""
 
     def __init__(self, location: Location, *, retry_seconds: float) -> None:
         """Args:

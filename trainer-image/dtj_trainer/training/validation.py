@@ -23,9 +23,8 @@ from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.periodic import EverySteps
 from dtj_trainer.process.output_directories import as_json, write_atomically
 from dtj_trainer.progress_line import short_time
-from dtj_trainer.training.actions import Pause
+from dtj_trainer.training.actions import Action, Pause
 from dtj_trainer.training.evaluation import BATCH, Validator, format_metrics
-from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.reporting import Run, Summaries
 from dtj_trainer.training.stepping import Course
 
@@ -80,8 +79,8 @@ def _read_record(directory: Path | None, keep_best: KeepBest | None) -> Record:
     return Record(values=values) if keep_best else found
 
 
-class Validations:
-    """An `Action` of the controller. All tasks of a collective have one each, which come to the same."""
+class Validations(Action):
+    """All tasks of a collective have one each, which come to the same."""
 
     changes_training = False
     """The record holds which step was validated last."""
@@ -143,9 +142,6 @@ class Validations:
     def best_step(self) -> int | None:
         """Whose weights are to be exported; None if no step is kept as the best."""
         return self._record.best_step
-
-    def observe(self, metrics: Measured) -> None:
-        """See `Action`: a validation does without what the training measures."""
 
     def run(self, pause: Pause) -> bool:
         """Validates, and shows what was found; see `Action`. Saves the step if it is the best one so far."""
