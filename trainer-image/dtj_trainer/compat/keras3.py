@@ -22,7 +22,7 @@ try:
     from keras.src.losses.losses import LossFunctionWrapper
     from keras.src.models.functional import Functional
     from keras.src.random import seed_generator
-    from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
+    from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics, get_loss
 except ImportError as error:
     raise incompatible(str(error), library="keras") from None
 
@@ -196,6 +196,22 @@ def given_metrics(metrics: Any) -> list[Any]:
     """The metrics and the weighted metrics that made such an object of either Keras, as the user gave them."""
     library = "keras" if isinstance(metrics, CompileMetrics) else "tf_keras"
     return [private(metrics, name, library=library) for name in ("_user_metrics", "_user_weighted_metrics")]
+
+
+def loss_of(given: Any, labels: Any, outputs: Any, *, rewrite: Callable[[Any], Any]) -> Any:
+    """The Loss that Keras 3 makes of what a model is compiled with: a name, a function or a Loss.
+
+    Args:
+        rewrite: function -> what is called in its place.
+    """
+    found = get_loss(given, labels, outputs)
+    return LossFunctionWrapper(rewrite(found.fn), name=found.name) if type(found) is LossFunctionWrapper else found
+
+
+def of_same_rank(one: Any, other: Any) -> tuple[Any, Any]:
+    """Two tensors whose ranks may differ by one, as Keras 3 brings them to the same."""
+    same: tuple[Any, Any] = private(loss_module, "squeeze_or_expand_to_same_rank", library="keras")(one, other)
+    return same
 
 
 def options_of_loss(loss: Any) -> Mapping[str, Any]:
