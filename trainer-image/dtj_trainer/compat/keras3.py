@@ -60,11 +60,6 @@ def maker(tensor: Any) -> Any:
     return private(operation, "_inbound_nodes", library="keras")[call]
 
 
-def has_mask(tensor: Any) -> bool:
-    """Whether a mask goes with a symbolic tensor."""
-    return get_keras_mask(tensor) is not None
-
-
 def is_layer(layer: Any) -> bool:
     """Whether something is a layer or a model of either Keras."""
     tf_keras = sys.modules.get("tf_keras")
@@ -97,7 +92,7 @@ def compute_loss_arguments(model: Any, *, training: bool) -> dict[str, bool]:
 
 
 def mask_of(tensor: Any) -> Any:
-    """The mask that goes with a tensor of either Keras; None without one."""
+    """The mask that goes with a tensor of either Keras, which may be symbolic; None without one."""
     _check_mask(with_tf_keras="tf_keras" in sys.modules)
     return getattr(tensor, _MASK, None)
 

@@ -106,8 +106,7 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
     if len(set(found)) == 1:
         return
     # All have left word by now.
-    tasks = sorted((t for t in config.cluster.addresses if t.role in (CHIEF, WORKER)), key=lambda t: (t.role, t.index))
-    leader, *others = tasks
+    leader, *others = tasks = config.cluster.trainers
     theirs = {t: json.loads(compat.get_key_value(_data_key(t), seconds=KEY_VALUE_SECONDS)) for t in tasks}
     other = next(task for task in others if theirs[task] != theirs[leader])
     what = next(what for what in mine if theirs[leader][what] != theirs[other][what])

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.cluster import CHIEF, WORKER, Task
+from dtj_trainer.config.cluster import Task
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.collective_timing import Waiting
@@ -138,7 +138,7 @@ def end_stalled(
         answer_seconds: how much later another task may see that nothing moves.
     """
     cluster = config.cluster
-    tasks = [task for task in cluster.addresses if task.role in (CHIEF, WORKER)]
+    tasks = cluster.trainers
     if len(tasks) < 2:
         end_with(Stalled(f"{what}: {state.doing}"))
     if config.strategy != "MultiWorkerMirrored":

@@ -134,7 +134,9 @@ def _tied(nodes: Sequence[Any]) -> set[int]:
 
 
 def _can_be_sent(tensors: Sequence[Any]) -> bool:
-    return len(tensors) == 1 and keras.backend.is_float_dtype(tensors[0].dtype) and not keras3.has_mask(tensors[0])
+    if len(tensors) != 1 or keras3.mask_of(tensors[0]) is not None:
+        return False
+    return bool(keras.backend.is_float_dtype(tensors[0].dtype))
 
 
 def _parameters(nodes: Sequence[Any]) -> int:
