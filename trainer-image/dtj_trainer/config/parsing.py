@@ -17,17 +17,23 @@ from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
 from dtj_trainer.config.data import DataConfig, ServiceTask
 from dtj_trainer.config.entry_points import UserCode
-from dtj_trainer.config.execution import STRATEGIES, BatchSize, Execution, Reporting, Training
-from dtj_trainer.config.export_formats import SAVED_MODEL
+from dtj_trainer.config.execution import (
+    DATASETS,
+    STRATEGIES,
+    TASKS,
+    BatchSize,
+    Execution,
+    Reporting,
+    Training,
+)
 from dtj_trainer.config.optimizer import Learning
 from dtj_trainer.config.options import Arguments, Options, options_of
-from dtj_trainer.config.outputs import CheckpointPolicy, Outputs
+from dtj_trainer.config.outputs import SAVED_MODEL, CheckpointPolicy, Outputs
 from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
 from dtj_trainer.config.script import Script, ScriptOptions
 from dtj_trainer.config.store_url import DEFAULT_RETRY_SECONDS, Location, StorePolicy, default_cache
 from dtj_trainer.config.validation import ValidationPolicy
 from dtj_trainer.errors import UsageError
-from dtj_trainer.registry import DATASETS, TASKS
 
 DEFAULT_STALL_SECONDS = 1800.0
 DEFAULT_REMOTE_STALL_SECONDS = 300.0
