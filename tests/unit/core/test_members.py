@@ -159,6 +159,20 @@ def test_all_start_again_where_the_launcher_cannot_exchange_the_members(made: Jo
     assert world.job.status.attempt == 2
 
 
+def test_a_job_that_is_scaled_before_the_first_word_of_its_launcher_waits_for_it_a_minute() -> None:
+    speaks, silent = trains(elastic(2), launched=False), trains(elastic(2), launched=False)
+    for world in (speaks, silent):
+        world.pods = {name: replace(pod, ip="10.0.0.1") for name, pod in world.pods.items()}
+        scale(world, elastic(3))
+        world.wait(30)
+        assert (world.job.status.attempt, len(world.uids())) == (1, 2)
+    speaks.launched = True
+    speaks.settle()
+    assert (speaks.job.status.attempt, len(speaks.uids())) == (1, 3)
+    silent.wait(30)
+    assert silent.job.status.attempt == 2
+
+
 def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows() -> None:
     world = trains(elastic(4))
     scale(world, elastic(2))

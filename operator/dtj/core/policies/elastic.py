@@ -17,6 +17,9 @@ def resize(context: JobContext) -> Decision | None:
     how = _resized(context)
     if how is None:
         return None
+    unknown = members.seconds_until_known(context)
+    if unknown > 0:
+        return Decision.of(RequeueAfter(unknown))
     status = context.job.status
     wait = context.seconds_until(backoff.next_attempt(status, context.now))
     return Decision.of(RequeueAfter(wait)) if wait > 0 else begin_attempt(context, "Normal", how, status)

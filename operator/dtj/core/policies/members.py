@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Final
 
-from dtj.api.names import Reason
+from dtj.api.job import parse_time
+from dtj.api.names import Condition, Reason
 from dtj.api.spec import JobSpec, RestartScope, Role
 from dtj.core.actions import Decision, Emit, RequeueAfter, TellPod
 from dtj.core.conditions import DesiredConditions, pods_ready, with_conditions
@@ -23,6 +25,9 @@ from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
 from dtj.core.status import is_ready
 from dtj.core.status_update import counted
 
+FIRST_WORD: Final = timedelta(seconds=60)
+"""By when a launcher has answered for the first time: it is asked each 10 s, and TensorFlow has to be imported."""
+
 
 def in_place(context: JobContext) -> bool:
     """Whether the members of the job can change while its pods live: the launcher says so of itself.
@@ -31,6 +36,19 @@ def in_place(context: JobContext) -> bool:
     """
     reported = progress(context)
     return context.world is not None and reported is not None and reported.world is not None
+
+
+def seconds_until_known(context: JobContext) -> float:
+    """For how long to wait for the launcher's first word, before the pods of a job that runs are taken to have none."""
+    if context.world is None or context.leader is None:
+        return 0.0
+    reported, name = progress(context), context.name_of(context.leader)
+    can_be_asked = any(pod.name == name and pod.ip and is_ready(pod) for pod in context.current)
+    ready = context.job.status.condition(Condition.PODS_READY)
+    since = parse_time(ready.last_transition_time) if ready is not None and ready.status == "True" else None
+    if (reported is not None and reported.reported) or not can_be_asked or since is None:
+        return 0.0
+    return context.seconds_until(since + FIRST_WORD)
 
 
 def spec_for_restarts(context: JobContext) -> JobSpec:
