@@ -24,7 +24,7 @@ from support.virtual_time import loop_time
 
 Story = Callable[[ModelCluster], Awaitable[None]]
 
-_API = {gang: next(api for api in APIS if api.gang is gang) for gang in (Gang.KUEUE, Gang.VOLCANO)}
+API_OF = {gang: next(api for api in APIS if api.gang is gang) for gang in (Gang.KUEUE, Gang.VOLCANO)}
 
 
 async def create_to_complete(cluster: ModelCluster) -> None:
@@ -228,7 +228,7 @@ async def change_while_suspended(cluster: ModelCluster) -> None:
 
 async def volcano(cluster: ModelCluster) -> None:
     """The pods of a job are scheduled together by Volcano; one is lost, all start again, and the PodGroup goes."""
-    groups = resource_of(_API[Gang.VOLCANO])
+    groups = resource_of(API_OF[Gang.VOLCANO])
     cluster.knows(groups)
     cluster.submit(runPolicy={"scheduling": {"gang": "Volcano"}})
     await cluster.runs("worker-0", "worker-1")
@@ -241,22 +241,25 @@ async def volcano(cluster: ModelCluster) -> None:
 
 async def kueue(cluster: ModelCluster) -> None:
     """Kueue admits a job, takes its quota back, and admits it again."""
-    await _is_admitted_twice(cluster, {"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    cluster.knows(resource_of(API_OF[Gang.KUEUE]))
+    cluster.submit(runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    await is_admitted_twice(cluster)
 
 
 async def default_queue(cluster: ModelCluster) -> None:
     """The same in the default queue, for a job that names none."""
-    workloads = resource_of(_API[Gang.KUEUE])
+    workloads = resource_of(API_OF[Gang.KUEUE])
     queues = Resource(workloads.api_version, "LocalQueue", "localqueues")
     cluster.api.put(queues, {"metadata": {"name": "default"}})
-    await _is_admitted_twice(cluster, {})
+    cluster.knows(workloads)
+    cluster.submit(runPolicy={})
+    await is_admitted_twice(cluster)
     assert dig(cluster.api.body(workloads, "digits"), "spec", "queueName") == "default"
 
 
-async def _is_admitted_twice(cluster: ModelCluster, policy: JsonObject) -> None:
-    workloads = resource_of(_API[Gang.KUEUE])
-    cluster.knows(workloads)
-    cluster.submit(runPolicy=policy)
+async def is_admitted_twice(cluster: ModelCluster, *, again: str = "-r1") -> None:
+    """Kueue's part. ``again`` is what the names of the pods end in the second time."""
+    workloads = resource_of(API_OF[Gang.KUEUE])
 
     def says(**conditions: str) -> None:
         found: list[JsonObject] = [
@@ -280,8 +283,8 @@ async def _is_admitted_twice(cluster: ModelCluster, policy: JsonObject) -> None:
         "the quota is given back", lambda: dig(cluster.api.body(workloads, "digits"), "status", "admission") is None
     )
     says(QuotaReserved="True", Admitted="True")
-    await cluster.runs("worker-0-r1", "worker-1-r1")
-    await completes(cluster, "worker-0-r1")
+    await cluster.runs(f"worker-0{again}", f"worker-1{again}")
+    await completes(cluster, f"worker-0{again}")
 
 
 _ADMISSION: JsonObject = {"clusterQueue": "all", "podSetAssignments": [{"name": "worker", "count": 2}]}

@@ -24,7 +24,6 @@ from world import World
 def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: object) -> JsonObject:
     """A TFJob as the API server stores it."""
     template: JsonObject = {"spec": {"containers": [{"name": "tensorflow", "image": "example/mnist:1"}]}}
-    given = {"Worker": 2} if roles is None else roles
     body: JsonObject = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
@@ -32,7 +31,7 @@ def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: obj
         "spec": {
             "tfReplicaSpecs": {
                 role: {"replicas": count, **({"restartPolicy": restart} if restart else {}), "template": template}
-                for role, count in given.items()
+                for role, count in ({"Worker": 2} if roles is None else roles).items()
             },
             **spec,  # type: ignore[dict-item]
         },
