@@ -253,6 +253,13 @@ def test_a_job_without_checkpoints_reports_where_it_begins_again(tmp_path: Path,
     assert printed not in explained(dtj, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
 
 
+def test_of_an_elastic_job_it_says_when_the_others_go_on_without_a_worker(tmp_path: Path, dtj: Dtj) -> None:
+    elastic = {"minReplicas": 2, "maxReplicas": 4, "shrinkAfterSeconds": 9}
+    printed = "The others go on without it after 9 s, if 2 workers or more are left."
+    assert printed in explained(dtj, write(tmp_path, manifest(elastic=elastic)))
+    assert printed not in explained(dtj, write(tmp_path, manifest()))
+
+
 def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, dtj: Dtj) -> None:
     file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
     first, *_, last, _, _ = section(explained(dtj, file), "When a pod is lost")

@@ -14,6 +14,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api.form import DTJ, EXIT_CODES_OF_ERRORS, Form
+from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
@@ -35,6 +36,7 @@ from dtj.core.pod_state import main_container_of
 from dtj.core.policies.budgets import restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
 from dtj.core.replicas import Replica, deciding_replicas
+from dtj.core.world import has_world
 
 _SHOWN: Final = 6
 """Most pods of a role that are listed one by one."""
@@ -62,7 +64,7 @@ def explanation(
         *((f"Pod {_name(pod)}", _container(pod)) for pod in _next_to(simulation)),
         *_shared(simulation),
         *_environments(simulation, roles, every=role is not None),
-        ("When a pod is lost", [*columns(_losses(spec, roles, form)), *_remarks(spec, form)]),
+        ("When a pod is lost", [*columns(_losses(spec, roles, form)), *_remarks(spec, simulation.job)]),
         ("The end", _endings(spec, form)),
     ):
         lines += [Text(""), Text(title, style="bold")]
@@ -268,9 +270,15 @@ def _losses(spec: JobSpec, roles: Sequence[Role], form: Form) -> Iterator[Row]:
         yield "", "disruption", _after_disruption(spec, role)
 
 
-def _remarks(spec: JobSpec, form: Form) -> Iterator[str]:
+def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
     yield "The infrastructure causes a disruption: a node is lost or drained, or a pod is preempted."
-    if form.foreign:
+    if spec.elastic is not None and has_world(job, spec):
+        least = counted(spec.elastic.min_replicas, "worker")
+        yield (
+            "With dtj-launch, a lost worker starts again alone. The others go on without it after "
+            f"{spec.elastic.shrink_after_seconds} s, if {least} or more are left."
+        )
+    if job.form.foreign:
         yield "Restarts begin at step 0, unless the script itself saves checkpoints; an emptyDir is empty then."
     elif spec.checkpoint is None:
         yield "spec.checkpoint is not set: restarts begin at step 0, unless the script itself saves checkpoints."
