@@ -123,6 +123,22 @@ def test_a_lost_worker_that_is_back_in_time_is_a_member_all_along() -> None:
     assert world.members() == {"worker": "0-2"}
 
 
+def test_a_worker_whose_node_is_silent_is_given_up_before_anybody_deletes_its_pod() -> None:
+    world = trains(elastic(3))
+    before = world.uids()
+    name = "digits-worker-1"
+    world.pods[name] = replace(world.pods[name], ready=False)
+    world.settle()
+    world.wait(29)
+    assert world.members() == {"worker": "0-2"}
+    world.wait(2)
+    assert world.members() == {"worker": "0,2"}
+    world.all_run()
+    world.import_all()
+    assert world.members() == {"worker": "0-2"}
+    assert world.uids() == before
+
+
 def test_no_worker_is_given_up_if_too_few_would_stay() -> None:
     world = trains(elastic(3, least=3))
     world.loses("worker-1")

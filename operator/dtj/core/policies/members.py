@@ -114,14 +114,23 @@ def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
 
 
 def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
-    """The lost workers among the members whose next pod is not ready, and until when the others wait for it."""
+    """The workers among the members that have no ready pod, and until when the others wait for them."""
     elastic = context.spec.elastic
     assert elastic is not None
     ready = {replica_of(pod) for pod in context.current if is_ready(pod)}
     for replica in context.members or ():
-        due = backoff.restart_due(context, replica) if replica.role is Role.WORKER and replica not in ready else None
-        if due is not None:
-            yield replica, due + timedelta(seconds=elastic.shrink_after_seconds)
+        if replica.role is Role.WORKER and replica not in ready:
+            since = backoff.restart_due(context, replica) or _unready_since(context)
+            if since is not None:
+                yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
+
+
+def _unready_since(context: JobContext) -> datetime | None:
+    """Since when not all members are ready that were: a node that dies in silence makes its pods unready, and nobody
+    deletes them for minutes. None before all of them were ready once."""
+    ready = context.job.status.condition(Condition.PODS_READY)
+    lost = context.was_ready and ready is not None and ready.status == "False"
+    return parse_time(ready.last_transition_time) if lost and ready is not None else None
 
 
 def _waiting(context: JobContext) -> frozenset[Replica]:
