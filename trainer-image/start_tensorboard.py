@@ -10,7 +10,7 @@ from types import ModuleType
 warnings.filterwarnings("ignore", message="pkg_resources")
 if any("://" in argument for argument in sys.argv):
     from dtj_trainer.errors import TrainerError
-    from dtj_trainer.object_store.tensorboard import with_local_copies
+    from dtj_trainer.object_store.log_folder import with_local_copies
 
     try:
         sys.argv[1:] = with_local_copies(sys.argv[1:])

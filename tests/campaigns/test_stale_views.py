@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pytest
 
 from support.campaigns import stale_plans
-from support.campaigns.stories import STORIES
+from support.campaigns.tfjob_stories import EVERY_STORY
 from support.campaigns.trial import check_plans, chosen
 
 
 @pytest.mark.parametrize("shard", chosen())
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", EVERY_STORY)
 def test_an_operator_with_a_stale_view_comes_to_the_same_end(
     story: str, shard: int, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
 ) -> None:

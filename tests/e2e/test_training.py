@@ -86,19 +86,43 @@ class TestDisturbances:
         assert status["attempt"] == 1
         assert status["restarts"]["total"] == 1
 
-    def test_training_goes_on_with_more_workers_when_the_job_is_scaled(
-        self, jobs: ClusterJobs, trainer_image: str
-    ) -> None:
-        elastic = {"maxReplicas": 3}
+    def test_workers_come_and_go_and_the_pods_of_the_others_stay(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        """A quota keeps a lost worker from coming back for a while."""
+
+        def trains_with(replicas: int, *, times: int) -> None:
+            wait_until(
+                lambda: jobs.log("grows-worker-0").count(f"replicas {replicas} ") == times,
+                what=f"the training with {replicas} workers",
+            )
+
+        elastic = {"maxReplicas": 3, "shrinkAfterSeconds": 3}
+        long = "--epochs=100000"
         jobs.submit(
-            training("grows", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT, elastic=elastic)
+            training("grows", long, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT, elastic=elastic)
         )
         jobs.await_step("grows-worker-0")
+        first = jobs.uids()
+        wait_until(
+            lambda: jobs.job("grows")["status"].get("progress", {}).get("world") == 0, what="the launcher's word"
+        )
         jobs.kubectl("scale", "dtj/grows", "--replicas=3")
-        jobs.await_log("grows-worker-0-r1", "resumed")
-        complete(jobs, "grows")
-        assert jobs.job("grows")["status"]["attempt"] == 2
-        assert "replicas 3" in jobs.log("grows-worker-0-r1")
+        trains_with(3, times=1)
+        hard: JsonObject = {"spec": {"hard": {"pods": 2}}}
+        jobs.submit({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, **hard})
+        jobs.kubectl("delete", "pod", "grows-worker-1", "--wait=false")
+        trains_with(2, times=2)
+        jobs.kubectl("delete", "resourcequota", "few")
+        trains_with(3, times=2)
+        assert "grows-worker-1-r1" in jobs.pods()
+        jobs.kubectl("scale", "dtj/grows", "--replicas=1")
+        trains_with(1, times=1)
+        wait_until(lambda: list(jobs.pods()) == ["grows-worker-0"], what="the end of the surplus pods")
+        assert jobs.uids()["grows-worker-0"] == first["grows-worker-0"]
+        status = jobs.job("grows")["status"]
+        assert (status["attempt"], status["restarts"]["total"]) == (1, 1)
+        assert "preempted: all tasks saved step" in jobs.log("grows-worker-0")
+        resumed = [int(line.split()[2]) for line in jobs.log("grows-worker-0").splitlines() if "resumed: step" in line]
+        assert resumed == sorted(resumed)
 
     def test_a_job_that_is_suspended_saves_and_goes_on_when_it_is_resumed(
         self, jobs: ClusterJobs, trainer_image: str

@@ -187,6 +187,41 @@ def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others
     assert marked_processes(dtj.mark) == []
 
 
+def test_workers_join_and_leave_a_run_and_the_processes_of_the_others_stay(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=10000"]
+    running = dtj.start(dtj.example("digits-elastic.yaml", args=arguments))
+
+    def words() -> str:
+        log = dtj.latest("digits-elastic") / "logs" / "worker-0.log"
+        return log.read_text() if log.exists() else ""
+
+    def trains_with(workers: int) -> None:
+        """The line that says so, and a step after it."""
+        _, said, after = words().rpartition(f"replicas {workers} ")
+        assert said
+        assert re.search(r"^step \d+/\d+ ", after, re.MULTILINE)
+
+    def scale(workers: int) -> tuple[int, str]:
+        command = [sys.executable, "-m", "dtj.cli.main", "scale", "--run=digits-elastic", f"--replicas={workers}"]
+        done = subprocess.run(command, cwd=dtj.folder, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    eventually(lambda: trains_with(2))
+    launcher, _ = processes(dtj.mark, "worker-0")
+    assert scale(9) == (2, "--replicas=9: spec.elastic of digits-elastic allows from 1 to 4\n")
+    assert scale(3) == (0, "digits-elastic scaled\n")
+    eventually(lambda: trains_with(3))
+    assert scale(1) == (0, "digits-elastic scaled\n")
+    eventually(lambda: trains_with(1))
+    assert processes(dtj.mark, "worker-0")[0] == launcher
+    running.send_signal(signal.SIGINT)
+    running.communicate()
+    saved, resumed = (re.findall(rf"{said} step (\d+) of", words()) for said in ("all tasks saved", "resumed:"))
+    assert len(resumed) == 2
+    assert resumed == saved[:2]
+    assert scale(2) == (2, f"{dtj.latest('digits-elastic')} does not run any more: start it again with dtj run\n")
+
+
 def test_an_evaluator_measures_the_checkpoints_of_the_others(dtj: CommandLine) -> None:
     arguments = ["--task=image-classification", "--dataset=digits", "--epochs=5", "--checkpoint-every-steps=10"]
     code, output = dtj.run(dtj.example("digits-evaluator.yaml", args=arguments))

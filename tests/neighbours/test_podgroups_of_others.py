@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from builders import priority_class
 from dtj.api.json import JsonObject, dig
-from support.gang_schedulers import COSCHEDULING, VOLCANO, Groups
+from support.gang_schedulers import COSCHEDULING, VOLCANO, VOLCANO_CRDS, Groups
 from support.job_world import JobWorld
 from support.slots import Slots, submit_eight_for_six_slots
 from testbed import ControlPlane, runs
 from testbed.scheduler_plugins import SchedulerPlugins
 
 pytestmark = pytest.mark.usefixtures("operator")
-
-VOLCANO_CRDS = Path(__file__).parent / "crds"
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ Their programs are not to be had here, so the CRDs are minimal: they hold what i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from dtj.api.json import JsonObject
 from support.job_world import JobWorld
@@ -15,6 +16,9 @@ from testbed import ApiError, ControlPlane
 KUEUE = "kueue.x-k8s.io/v1beta2"
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
+
+VOLCANO_CRDS = Path(__file__).parents[1] / "neighbours" / "crds"
+"""The real CRD of Volcano."""
 
 _KINDS = (
     (KUEUE, "Workload", "workloads", "Namespaced"),

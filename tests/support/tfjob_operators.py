@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,14 +55,14 @@ def ours(plane: ControlPlane, *arguments: str, log: Path) -> OperatorProcess:
 
 
 @contextmanager
-def serving(plane: ControlPlane, log: Path, *arguments: str) -> Iterator[None]:
+def serving(plane: ControlPlane, log: Path, *arguments: str, theirs: Sequence[str] = ()) -> Iterator[None]:
     """Somebody serves the TFJobs of the cluster. Ours is given the arguments, and may not log an error."""
     if SERVED_BY == THEIRS:
-        theirs = TrainingOperator(plane)
-        theirs.install()
-        theirs.start(user=THEIRS)
+        other = TrainingOperator(plane)
+        other.install()
+        other.start(*theirs, user=THEIRS)
         yield
-        theirs.stop()
+        other.stop()
         return
     install(plane)
     grant_everywhere(plane)

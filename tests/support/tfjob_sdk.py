@@ -27,8 +27,8 @@ class Sdk:
     kubeconfig: Path
     folder: Path
 
-    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run Python with these arguments to its end."""
+    def run(self, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with these arguments, and these variables, to its end."""
         own = {
             "KUBECONFIG": str(self.kubeconfig),
             "PYTHONPATH": str(self.folder),
@@ -38,7 +38,7 @@ class Sdk:
         done = subprocess.run(
             [PYTHON, *arguments],
             cwd=self.folder,
-            env={**os.environ, **own},
+            env={**os.environ, **own, **environment},
             capture_output=True,
             text=True,
             check=False,

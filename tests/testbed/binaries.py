@@ -151,7 +151,7 @@ NEIGHBOURS = (
     "scheduler-plugins",
     *(name for name, program in PROGRAMS.items() if program.module in (OTHER_VERSIONS["1.30"], OTHER_VERSIONS["1.37"])),
 )
-AROUND_TFJOBS = ("training-operator.v1", "waiters", "kueue")
+AROUND_TFJOBS = ("training-operator.v1", "waiters", "kueue", "scheduler-plugins")
 # Minutes each: the matrix of versions runs the oldest and the newest unless it is asked for more.
 ON_DEMAND = tuple(name for name, program in PROGRAMS.items() if program.module in OTHER_VERSIONS.values())
 CHART_TOOLS = ("helm", "kube-score")

@@ -6,11 +6,10 @@ work.
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from loopback import free_ports
 from testbed import binaries
-from testbed.binaries import JOBSET, TRAINING_OPERATOR
+from testbed.binaries import JOBSET, TRAINING_OPERATOR, Module
 from testbed.control_plane import ADDRESS
 from testbed.manager import Manager
 
@@ -22,8 +21,9 @@ _OWN = "/tmp/k8s-webhook-server"
 
 
 class _Peer(Manager):
-    def _apply(self, crd: Path) -> None:
-        self._plane.kubectl("apply", "--server-side", "--filename", str(crd))
+    def _apply(self, module: Module, *, crd: str = "") -> None:
+        binaries.ensure((self.program,))  # The assets of a module are there once its programs are built.
+        self._plane.kubectl("apply", "--server-side", "--filename", str(binaries.assets_of(module) / crd))
         self._await_served()
 
     def _kubeconfig(self, user: str) -> str:
@@ -40,7 +40,7 @@ class TrainingOperator(_Peer):
 
     def install(self) -> None:
         """Have the API server serve TFJobs; make what the operator wants to find before it works."""
-        self._apply(binaries.assets_of(TRAINING_OPERATOR) / "kubeflow.org_tfjobs.yaml")
+        self._apply(TRAINING_OPERATOR, crd="kubeflow.org_tfjobs.yaml")
         webhooks = {"metadata": {"name": "validator.training-operator.kubeflow.org"}, "webhooks": []}
         self._plane.api.request("POST", _WEBHOOKS, webhooks)
         namespace = self._plane.new_namespace("kubeflow")
@@ -76,7 +76,7 @@ class JobSetManager(_Peer):
 
     def install(self) -> None:
         """Have the API server serve JobSets."""
-        self._apply(binaries.assets_of(JOBSET))
+        self._apply(JOBSET)
 
     def start(self, client: Mapping[str, int], *, user: str) -> None:
         """Start it as an administrator of this name, with these limits of its calls ({}: its own)."""

@@ -6,7 +6,6 @@ The integration's webhook is played: a queued job is created suspended. Our oper
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -152,8 +151,11 @@ class TestAQueueOfKueue:
         await_workload(world, "slow", "Evicted", "True/PodsReadyTimeout")
         world.await_condition("slow", "Suspended")
         eventually_true(lambda: not world.pods("slow"))
-        time.sleep(3)
-        assert queues.used("team") == 2, "its pods stop"
+
+        def holds() -> None:
+            assert queues.used("team") == 2, "its pods stop"
+
+        always(holds, seconds=3.0)
         world.hold_pods("slow", hold=False)
         queues.await_used("team", 0)
         eventually_true(lambda: len(world.pods("slow")) == 2)  # it comes back after a while

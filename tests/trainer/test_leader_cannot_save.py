@@ -86,7 +86,7 @@ def test_storage_that_is_not_reachable_is_no_lost_peer_of_a_job_with_one_process
 
 
 def test_the_others_wait_at_the_end_for_longer_than_all_conversions_may_take() -> None:
-    from dtj_trainer.config.export_formats import FORMATS
+    from dtj_trainer.config.outputs import FORMATS
     from dtj_trainer.distribution.agreement import end_seconds
     from dtj_trainer.export.conversion import LIMIT_SECONDS
 

@@ -15,7 +15,7 @@ from dtj_trainer.config.store_url import Location, StorePolicy
 from dtj_trainer.errors import NotSaved, TrainerError, UsageError
 from dtj_trainer.object_store import data_cache, export_versions
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
-from dtj_trainer.object_store.tensorboard import FolderCopy, with_local_copies
+from dtj_trainer.object_store.log_folder import FolderCopy, with_local_copies
 from support.faulty_store import READ, WRITE, Fault, FaultyProxy
 from trainer.cluster import SOURCE
 from trainer.stores import Store

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loopback import free_ports
-from trainer.cluster import DEADLINE, PATH, Job, ran, run_interrupted_twice
+from trainer.cluster import DEADLINE, PATH, Job, image_entrypoint, ran, run_interrupted_twice
 from trainer.conftest import SHORT
 from trainer.outcome import curves, points, tensors
 
@@ -89,8 +89,10 @@ def _served_accuracy(model: Path) -> float:
     return float((answer["class"].numpy() == validation.labels).mean())
 
 
-def test_two_mirrored_replicas_learn_what_one_device_learns(folder: Path, alone: Job) -> None:
-    job = ran(folder, strategy="Mirrored", arguments=[*SHORT, "--logical-cpus=2"], plain=True, exports=False)
+@pytest.mark.parametrize("strategy", ["Mirrored", "CentralStorage"])
+def test_two_replicas_of_a_pod_learn_what_one_device_learns(folder: Path, alone: Job, strategy: str) -> None:
+    arguments = [*SHORT, "--logical-cpus=2"]
+    job = ran(folder, strategy=strategy, arguments=arguments, program=image_entrypoint(), plain=True, exports=False)
     assert "batch 48 global, 24 per replica  replicas 2" in job["worker-0"].log
     assert job.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)
 

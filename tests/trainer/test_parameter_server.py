@@ -37,7 +37,8 @@ RETURNS_MEMORY = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 LEARNED = 0.9
 """Accuracy on the held-out digits; that of a guess is 0.1. Workers update in the order in which they finish, which is
-another one each time: on a busy machine it was 0.9499 once."""
+another one each time: on a busy machine it was 0.9499 once. The weights of one worker are those of one device, which
+`test_parity` makes sure of."""
 
 ENDLESS = ("--epochs=100000", "--checkpoint-every-steps=40")
 

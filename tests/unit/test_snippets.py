@@ -22,6 +22,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.spec import JobSpec
 from dtj.api.validation import validate
+from dtj.cli.common.options import OnCluster
 from dtj.cli.main import cli
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
@@ -219,6 +220,8 @@ def asks_a_cluster(context: click.Context) -> bool:
     takes = {parameter.name for parameter in context.command.params}
     if "kubeconfig" not in takes or context.params.get("run"):
         return False
+    if "sources" in takes:
+        return any(isinstance(source, OnCluster) for source in context.params["sources"])
     switch = next((name for name in ("on_cluster", "server") if name in takes), None)
     return switch is None or bool(context.params[switch])
 

@@ -19,14 +19,19 @@ from .errors import LauncherError, NotStarted, UsageError
 from .options import Options
 from .out_of_memory import out_of_memory_kills
 from .output import Output, Tail, TerminationMessage, configure_logs
+from .progress import Phase, ProgressStore
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
 from .restart_policy import ExitRecord, Policy
 from .signal_relay import Relay
 from .status_client import StatusPoller, status_port
+from .status_server import serve_status
 from .topology import RestartRole, TaskTopology, topology_of
+from .world import Membership, membership
 
 log = logging.getLogger(__name__)
 
+_SAVE_SECONDS = 30.0
+"""For which a program may save before it starts again with other members: as long as a pod that is deleted has."""
 _REST_SECONDS = 1.0
 """For how long the rest of its output is waited for when a program has ended."""
 
@@ -47,15 +52,20 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     _leave(code)
 
 
+class _OtherMembers(Exception):
+    """The members of an elastic job have changed while this task waited for them."""
+
+
 class Launcher:
     """One task's program, start after start."""
 
     def __init__(self, given: Options, words: TerminationMessage) -> None:
         """Raises:
-        UsageError: TF_CONFIG cannot be read.
+        UsageError: TF_CONFIG, or the file that DTJ_WORLD_FILE names, cannot be read.
         """
         self._given = given
         self._words = words
+        self._world = membership(os.environ)
         self._topology = topology_of(os.environ)
         self._policy = Policy(
             self._topology.restart_role if given.restarts else RestartRole.ALONE,
@@ -82,8 +92,15 @@ class Launcher:
         self._preload()
         while True:
             self._words.forget()
-            self._gate()
-            end = self._start()
+            self._join()
+            try:
+                self._gate()
+            except _OtherMembers:
+                continue
+            end, left = self._start()
+            if left and not end.termination_requested:
+                self._starts += 1
+                continue
             end = replace(end, code=self._given.codes.get(end.code, end.code))
             restart = self._policy.after(end)
             if restart is None:
@@ -135,6 +152,30 @@ class Launcher:
             return
         self._preloaded = True
 
+    def _join(self) -> None:
+        """In an elastic job: waits until this task is a member, and tells its program who the others are."""
+        world = self._world
+        if world is None:
+            return
+        world.look()
+        if world.place is None:
+            log.info("waiting, with all that is imported, until the operator makes this task a member")
+            self._wait_for_a_place(world)
+        os.environ.update(world.join())
+        self._topology = topology_of(os.environ)
+
+    def _wait_for_a_place(self, world: Membership) -> None:
+        """Shows the operator on the status port that this task is ready to join."""
+        store, port = ProgressStore(), status_port(os.environ)
+        store.update(phase=Phase.WAITING, world=world.latest.generation)
+        status = serve_status(store, port, host=os.environ.get("DTJ_BIND_ADDRESS", "")) if port else None
+        try:
+            while world.place is None:
+                time.sleep(world.look())
+        finally:
+            if status is not None:  # the program listens there, and is forked where no other thread runs
+                status.close()
+
     def _gate(self) -> None:
         topology = self._topology
         if self._given.own_gate or not topology.peers:
@@ -153,12 +194,23 @@ class Launcher:
                     attempt=topology.attempt,
                     key=topology.key,
                     timeout=seconds,
+                    pause=self._pause_at_gate,
                 )
             finally:
                 listener.close()
         except PeersMissing as missing:
             flag = "--rejoin-timeout" if self._starts else "--start-timeout"
             raise NotStarted(f"start gate: {missing}; see why they did not start, or raise {flag}") from None
+
+    def _pause_at_gate(self, seconds: float) -> None:
+        """Raises:
+        _OtherMembers: the list of those that are waited for is another by now.
+        """
+        time.sleep(seconds)
+        if self._world is not None:
+            self._world.look()
+            if self._world.changed:
+                raise _OtherMembers
 
     def _limit(self) -> float:
         """Seconds to wait for the peers."""
@@ -167,8 +219,9 @@ class Launcher:
 
     # -- the program ---------------------------------------------------------------------------------------------
 
-    def _start(self) -> ExitRecord:
-        """Starts the program and returns how it ended; nothing of it is left then."""
+    def _start(self) -> tuple[ExitRecord, bool]:
+        """Starts the program and returns how it ended, and whether it was to start again with other members; nothing of
+        it is left then."""
         killed_before = out_of_memory_kills()
         began = time.monotonic()
         output = Output(self._tail)
@@ -184,14 +237,15 @@ class Launcher:
         output.hand_over()
         deadlines.hand_over()
         poller = StatusPoller(status_port(os.environ))
-        code = deadlines.exit_code(self._follow(children[0], output, poller, deadlines))
+        change = _Change(self._world, self._relay, grace=self._given.grace or _SAVE_SECONDS)
+        code = deadlines.exit_code(self._follow(children[0], output, poller, deadlines, change))
         deadlines.close()
         child.signal_group(children[0], signal.SIGKILL)
         child.kill_children()
         self._relay.aim(None)
         output.finish(_REST_SECONDS)
         seconds = time.monotonic() - began
-        return ExitRecord(
+        record = ExitRecord(
             code=code,
             seconds=seconds,
             step=poller.step,
@@ -200,6 +254,7 @@ class Launcher:
             termination_requested=self._relay.termination_requested,
             out_of_memory=killed_before is not None and out_of_memory_kills() != killed_before,
         )
+        return record, change.requested
 
     def _program(self, deadlines: Deadlines) -> Callable[[], NoReturn]:
         given = self._given
@@ -209,21 +264,22 @@ class Launcher:
         if given.module is not None and self._preloaded:
             return child.run_module(given.module, given.command, variables)
         command = given.command if given.module is None else (sys.executable, "-m", given.module, *given.command)
-        if self._topology.peers:
+        if self._topology.peers or self._world is not None:
             # The order of a set of texts, such as the names of classes, has to be the same on all tasks.
             variables["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED") or "0"
         return child.run_command(command, {**os.environ, **variables})
 
-    def _follow(self, program: int, output: Output, poller: StatusPoller, deadlines: Deadlines) -> int:
+    def _follow(self, program: int, output: Output, poller: StatusPoller, deadlines: Deadlines, change: _Change) -> int:
         """Passes on what the program says until it has ended; its exit code."""
         while True:
             code = _reaped(program)
             if code is not None:
                 return code
-            stuck = deadlines.enforce(program, termination_requested=self._relay.termination_requested)
-            waits = [
-                wait for wait in (self._relay.enforce(), stuck, output.release(), poller.poll()) if wait is not None
-            ]
+            changed = change.enforce(program)
+            to_stop = self._relay.termination_requested or change.requested
+            stuck = deadlines.enforce(program, termination_requested=to_stop)
+            due = (self._relay.enforce(), changed, stuck, output.release(), poller.poll())
+            waits = [wait for wait in due if wait is not None]
             sources = [self._wakeup, *output.sources, *deadlines.sources]
             ready, _, _ = select.select(sources, [], [], min(waits) if waits else None)
             for source in ready:
@@ -233,6 +289,35 @@ class Launcher:
                     deadlines.read()
                 else:
                     output.read(source)
+
+
+class _Change:
+    """Has a program save and end when it is to go on with other members."""
+
+    def __init__(self, world: Membership | None, relay: Relay, *, grace: float) -> None:
+        self._world, self._relay, self._grace = world, relay, grace
+        self._kill_at: float | None = None
+
+    @property
+    def requested(self) -> bool:
+        """Whether the program was asked to end."""
+        return self._kill_at is not None
+
+    def enforce(self, group: int) -> float | None:
+        """Asks the program to end if it is time to, and kills one that does not; returns the seconds until the next
+        look."""
+        if self._world is None:
+            return None
+        left = self._world.look()
+        if self._kill_at is None and self._world.changed and not self._relay.termination_requested:
+            log.info("the job goes on with other members: the program saves, and starts again")
+            self._kill_at = time.monotonic() + self._grace
+            self._relay.have_it_save()
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            log.warning(f"still running {self._grace:g} s after the request to save: killing it")
+            self._kill_at = time.monotonic() + self._grace
+            child.signal_group(group, signal.SIGKILL)
+        return left
 
 
 def _listen(port: int, topology: TaskTopology) -> ReadinessListener:

@@ -11,6 +11,7 @@ from typing import NoReturn
 from . import __version__
 from .errors import UsageError
 from .logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, LogOptions
+from .world import FILE
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     if given.check and not (module and function):
         raise UsageError(f"--check={given.check}: give MODULE:FUNCTION")
     scope = environ.get("DTJ_RESTART_SCOPE", "")
+    # The operator replaces the lost pod alone: its peers wait for as long as a pod may take to start.
+    replaces_one = scope == "Pod" or bool(environ.get(FILE) and scope != "Job")
     start_timeout = _seconds("--start-timeout", given.start_timeout)
     rejoin_timeout = _seconds("--rejoin-timeout", given.rejoin_timeout)
     return Options(
@@ -62,11 +65,10 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         check=(module, function) if given.check else None,
         own_gate=given.own_gate,
         start_timeout=start_timeout,
-        # The operator replaces the lost pod alone: its peers wait for as long as a pod may take to start.
-        rejoin_timeout=start_timeout if scope == "Pod" else min(rejoin_timeout, start_timeout),
+        rejoin_timeout=start_timeout if replaces_one else min(rejoin_timeout, start_timeout),
         max_restarts=_whole("--max-restarts-in-place", given.max_restarts_in_place),
         restarts=scope != "Job",
-        replace_single_pod=scope == "Pod",
+        replace_single_pod=replaces_one,
         codes=_codes(given.map),
         grace=_seconds("--grace", given.grace) if given.grace else None,
         log=LogOptions(

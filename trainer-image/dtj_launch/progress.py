@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 from .status_server import serve_status
+from .world import GENERATION
 
 log, UTC = logging.getLogger(__name__), timezone.utc
 _RATE_SECONDS, _LOOK_SECONDS = 20.0, 0.5
@@ -26,6 +27,8 @@ _RATE_SECONDS, _LOOK_SECONDS = 20.0, 0.5
 class Phase(Enum):
     """What the task is doing."""
 
+    WAITING = "Waiting"
+    """It is no member of the world of an elastic job yet; all is imported."""
     GATE = "Gate"
     BUILDING = "Building"
     TRAINING = "Training"
@@ -54,6 +57,8 @@ class Progress:
     """Of the whole job, as the operator counts."""
     restarts_in_place: int | None = None
     """How often the launcher started this task again without a new pod."""
+    world: int | None = None
+    """The generation of the list of members that an elastic job trains with."""
     warning: str | None = None
     export: Mapping[str, Any] | None = None
     """The exported model, as `dtj_trainer.export.versions.Bundle` reports it."""
@@ -80,6 +85,7 @@ class Progress:
             "lastCheckpointStep": self.last_checkpoint_step,
             "attempt": self.attempt,
             "restartsInPlace": self.restarts_in_place,
+            "world": self.world,
             "warning": self.warning,
             "export": self.export,
             "updatedAt": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -130,7 +136,8 @@ class ProgressStore:
 
     def __init__(self) -> None:
         # One reference to one frozen value: replacing it is atomic, so neither side needs a lock.
-        self._state = (Progress(), datetime.now(UTC))
+        world = os.environ.get(GENERATION, "")
+        self._state = (Progress(world=int(world) if world.isdecimal() else None), datetime.now(UTC))
 
     @property
     def progress(self) -> Progress:

@@ -228,12 +228,14 @@ def rendezvous(
     attempt: int,
     timeout: float,
     key: str = "",
+    pause: Callable[[float], object] = time.sleep,
 ) -> None:
     """Returns when this task and each of its peers have met, all of them at their gates; the listener stays open.
 
     Args:
         name: of this task; its listener has the same.
         key: what only tasks of this job know; its listener has the same.
+        pause: waits for this many seconds between two looks; what it raises ends the wait.
 
     Raises:
         PeersMissing: the time is over.
@@ -252,7 +254,7 @@ def rendezvous(
         since = engaged_since.setdefault(peer, time.monotonic())
         return None if time.monotonic() - since >= patience else why
 
-    wait_for_peers(peers, timeout=timeout, probe=met)
+    wait_for_peers(peers, timeout=timeout, probe=met, pause=pause)
 
 
 def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float, key: str = "") -> None:

@@ -34,6 +34,7 @@ class Relay:
         self._leave = leave
         self._group: int | None = None
         self._kill_at: float | None = None
+        self._saving = False
 
     def listen(self) -> int:
         """Takes the signals over. Returns a descriptor that can be read whenever one came, a child's end too."""
@@ -49,7 +50,13 @@ class Relay:
 
     def aim(self, group: int | None) -> None:
         """Who gets the signals from now on."""
-        self._group = group
+        self._group, self._saving = group, False
+
+    def have_it_save(self) -> None:
+        """Asks the program to save and to end. It is not asked again: a second request would cut the save short."""
+        self._saving = True
+        if self._group is not None:
+            child.signal_group(self._group, signal.SIGTERM)
 
     def enforce(self) -> float | None:
         """Kills a program that runs past the grace period; returns the seconds until the next check."""
@@ -71,7 +78,7 @@ class Relay:
                 self._leave(128 + number)
             if self._kill_at is None and self._grace is not None:
                 self._kill_at = time.monotonic() + self._grace
-        if self._group is not None:
+        if self._group is not None and not (self._saving and number == signal.SIGTERM):
             child.signal_group(self._group, number)
 
     def _print_stacks(self, number: int, _: object) -> None:

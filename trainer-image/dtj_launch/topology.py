@@ -9,6 +9,7 @@ from enum import Enum
 from . import tf_config
 from .errors import UsageError
 from .rendezvous import Peer
+from .world import FILE, gate_key
 
 
 class RestartRole(Enum):
@@ -55,14 +56,16 @@ def topology_of(environ: Mapping[str, str]) -> TaskTopology:
         f"{role} {number}": peer for role, listed in config.cluster.items() for number, peer in enumerate(listed)
     }
     name = f"{config.role} {config.index}"
-    restart_role = _restart_role(environ.get("DTJ_STRATEGY", ""), config)
+    # A task that trains alone now may get peers.
+    elastic = bool(environ.get(FILE))
+    restart_role = RestartRole.MEMBER if elastic else _restart_role(environ.get("DTJ_STRATEGY", ""), config)
     waits = restart_role in (RestartRole.MEMBER, RestartRole.COORDINATOR)
     own = addresses.get(name)
     return TaskTopology(
         restart_role=restart_role,
         name=name,
         attempt=_attempt(environ),
-        key=environ.get("DTJ_JOB_UID", ""),
+        key=gate_key(environ),
         host=environ.get("DTJ_BIND_ADDRESS", ""),
         port=own[1] if own is not None else None,
         peers={other: peer for other, peer in addresses.items() if other != name} if waits else {},

@@ -13,6 +13,7 @@ import keras
 from dtj_trainer import datasets
 from dtj_trainer.config.cluster import EVALUATOR
 from dtj_trainer.config.entry_points import Name
+from dtj_trainer.config.execution import TASKS
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.full_batches import Arrays, FullBatches
 from dtj_trainer.data.open_files import open_files
@@ -20,7 +21,6 @@ from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs, check_labels
 from dtj_trainer.process.user_function import load
-from dtj_trainer.registry import TASKS
 from dtj_trainer.tasks import shipped
 from dtj_trainer.training.model import ModelFactory
 

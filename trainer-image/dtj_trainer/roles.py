@@ -122,14 +122,7 @@ def _serve_data(config: Config, service: ServiceTask, progress_store: ProgressSt
         prove_free(service.port)
     if role == DATA_WORKER:
         start_gate.wait_for_dispatcher(config, service.dispatcher)
-    serve_data(
-        config.cluster.task,
-        service,
-        # Of a bucket there is a local copy only, which is no place for what has to outlive the pod.
-        checkpoints=None if config.checkpoint.location else config.checkpoint.directory,
-        start_timeout=config.start_timeout,
-        progress_store=progress_store,
-    )
+    serve_data(config, service, progress_store)
 
 
 def _pipe(context: TaskContext) -> None:

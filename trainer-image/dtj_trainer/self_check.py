@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from dtj_launch.progress import ProgressStore
 from dtj_trainer import keras_fit, problem, two_kerases
-from dtj_trainer.compat import google_storage, keras3, optimizers, require, version_of
+from dtj_trainer.compat import keras3, optimizers, require, session_of, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.config.pipeline_layout import Layout
@@ -94,7 +94,7 @@ def _object_stores() -> None:
         Bucket(Location.of("s3://example-bucket"), option="--checkpoint-dir", retry_seconds=1)
     if _has("google.cloud"):
         storage, auth = map(importlib.import_module, ("google.cloud.storage", "google.auth.credentials"))
-        google_storage.session_of(storage.Client(project=None, credentials=auth.AnonymousCredentials()))
+        session_of(storage.Client(project=None, credentials=auth.AnonymousCredentials()))
 
 
 def _tensorflow() -> None:

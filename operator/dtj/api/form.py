@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from dtj.api import kueue, names, rules
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Label
 from dtj.api.rule import Violation
-from dtj.api.spec import JobSpec, Role
+from dtj.api.spec import JobSpec, ReplicaSpec, Role
 from dtj.api.status import JobStatus
 
 Reading: TypeAlias = tuple[JobSpec | None, tuple[str, ...]]
@@ -57,10 +57,12 @@ class Form:
     exit_codes_of_errors: ClassVar[frozenset[int]] = EXIT_CODES_OF_ERRORS
     """The exit codes that restartPolicy ExitCode does not retry."""
 
+    replica_services: ClassVar[bool] = False
+    """Whether each replica has a Service, with the name of its first pod, in place of one Service of the job."""
+
     foreign: ClassVar[bool] = False
-    """Whether the manifest follows the habits of another operator. Then each replica has a Service of its own, a pod
-    has nothing that its template does not ask for but what the replica needs to know, and of each replica there is one
-    pod at a time."""
+    """Whether the manifest follows the habits of another operator. Then a pod has nothing that its template does not
+    ask for but what the replica needs to know, and of each replica there is one pod at a time."""
 
     status_fields: ClassVar[frozenset[str]] = frozenset(
         field.alias or name for name, field in JobStatus.model_fields.items()
@@ -92,6 +94,19 @@ class Form:
     def role_of(self, word: str) -> str:
         """The inverse of :meth:`word`, for a job of this kind."""
         return word
+
+    def main_container(self, pod_spec: JsonValue) -> JsonObject:
+        """The container that trains: the one of the form's name, or the first one."""
+        containers = objects(dig(pod_spec, "containers"))
+        named = [container for container in containers if container.get("name") == self.container]
+        return next(iter(named or containers), {})
+
+    def named_ports(self, spec: JobSpec, role: Role) -> dict[str, JsonValue]:
+        """The numbers of the ports that the main container of a role names."""
+        given = spec.replica_specs.get(role) or ReplicaSpec()
+        main = self.main_container(dig(given.template or spec.template or {}, "spec"))
+        named = (port for port in objects(main.get("ports")) if port.get("name"))
+        return {text(port["name"]): port.get("containerPort") for port in named}
 
     def port(self, spec: JobSpec, role: Role) -> int:
         """The port of TensorFlow's server in the pods of a role."""

@@ -172,9 +172,15 @@ class Job:
 
 
 def form_of(body: JsonObject) -> Form:
-    """The form of a stored job. What names no kind is a DistributedTrainingJob."""
-    is_tfjob = (body.get("apiVersion"), body.get("kind")) == (tfjob.TFJOB.api_version, tfjob.TFJOB.kind)
-    return tfjob.form_of(_object(body.get("spec"))) if is_tfjob else DTJ
+    """The form of a stored job."""
+    form = form_of_kind(body.get("apiVersion"), body.get("kind"))
+    return tfjob.form_of(_object(body.get("spec"))) if form is tfjob.TFJOB else form
+
+
+def form_of_kind(api_version: JsonValue, kind: JsonValue) -> Form:
+    """The form of a kind of jobs, whatever its spec says. What names no kind is a DistributedTrainingJob."""
+    is_tfjob = (api_version, kind) == (tfjob.TFJOB.api_version, tfjob.TFJOB.kind)
+    return tfjob.TFJOB if is_tfjob else DTJ
 
 
 def _object(value: JsonValue) -> JsonObject:

@@ -51,6 +51,8 @@ MAX_ARG_STRLEN). With more the container cannot start: "argument list too long".
 
 CHECKPOINT_MOUNT: Final = "/dtj/checkpoint"
 CHECKPOINT_VOLUME: Final = "dtj-checkpoint"
+WORLD_MOUNT: Final = "/dtj/world"
+WORLD_VOLUME: Final = "dtj-world"
 
 
 class Label:
@@ -80,6 +82,8 @@ class Annotation:
     POLICY_DIGEST: Final = f"{GROUP}/policy-digest"
     CLUSTER: Final = f"{GROUP}/cluster"
     """On a job's Service: the name of the ConfigMap with the addresses of its replicas. It is there if this is set."""
+    WORLD: Final = f"{GROUP}/world"
+    """On the pods of an elastic job: the replicas that train together now. The launcher reads it from a file."""
     MAIN_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
     """Names the container that trains, on each pod: a webhook may add others, also before it. kubectl reads it too."""
 
@@ -111,6 +115,7 @@ class Env:
     BIND_ADDRESS: Final = "DTJ_BIND_ADDRESS"
     RESTART_SCOPE: Final = "DTJ_RESTART_SCOPE"
     ON_NAN: Final = "DTJ_ON_NAN"
+    WORLD_FILE: Final = "DTJ_WORLD_FILE"
     DATA_SERVICE_ADDRESS: Final = "TF_DATA_SERVICE_ADDRESS"
     DATA_SERVICE_PORT: Final = "DTJ_DATA_SERVICE_PORT"
     HOST: Final = "DTJ_HOST"
@@ -199,6 +204,7 @@ class Reason(StrEnum):
     NOT_STALLED = "NotStalled"
     PROGRESS_UNKNOWN = "ProgressUnknown"
     STRAGGLING = "Straggling"
+    MEMBERS_CHANGED = "MembersChanged"
     TENSORBOARD_FAILED = "TensorBoardFailed"
     TRAINING_SUCCEEDED = "TrainingSucceeded"
 

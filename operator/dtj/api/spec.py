@@ -188,6 +188,14 @@ class Elastic(SpecModel):
         description="minReplicas is the smallest number of workers, with which Kueue may start the job.",
     )
     max_replicas: int = Field(ge=1, le=MAX_REPLICAS, description="maxReplicas is the largest number of workers.")
+    shrink_after_seconds: int = Field(
+        default=30,
+        ge=0,
+        le=86_400,
+        description="shrinkAfterSeconds is how long the others wait for the next pod of a lost worker, before they go "
+        "on without it if at least minReplicas workers are left. It joins again when it is ready. Strategy "
+        "MultiWorkerMirrored with dtj-launch only.",
+    )
 
 
 ExitCode = Annotated[int, Field(ge=1, le=255)]
@@ -413,8 +421,9 @@ class JobSpec(SpecModel):
     )
     elastic: Elastic | None = Field(
         default=None,
-        description="elastic lets the number of workers change while the job runs: when replicaSpecs.worker.replicas "
-        "changes (kubectl scale, an autoscaler), all replicas start again from the last checkpoint.",
+        description="elastic lets the number of workers change while the job runs, when replicaSpecs.worker.replicas "
+        "changes (kubectl scale, an autoscaler) or a worker is lost. With strategy MultiWorkerMirrored and dtj-launch "
+        "the pods of the others stay; else all replicas start again from the last checkpoint.",
     )
     port: int = Field(
         default=names.DEFAULT_PORT,

@@ -8,54 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from dtj.api.json import JsonObject
+from dtj.api.lenient import LenientModel, PodWords, readable
 from dtj.api.names import Condition
-from dtj.api.printable import one_line, printable
+from dtj.api.printable import one_line
 
 _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """A moment as metav1.Time writes it (RFC 3339)."""
 
 _MAX_MESSAGE_LENGTH: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
-
-
-class _Foreign(_Model):
-    """What a pod says. It is made printable before it is stored: kubectl, a dashboard and a mail show a status too, and
-    kubectl escapes ESC and CR alone."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _make_printable(cls, raw: object) -> object:
-        return {key: _printable(value, field=key) for key, value in raw.items()} if isinstance(raw, dict) else raw
-
-
-def _printable(value: object, *, field: str) -> object:
-    """The value, with each text in it on one line; the end of a log keeps its lines."""
-    if isinstance(value, str):
-        return printable(value) if field in ("logTail", "log_tail") else one_line(value)
-    if isinstance(value, dict):
-        return {_printable(key, field=field): _printable(item, field=field) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_printable(item, field=field) for item in value]
-    return value
 
 
 CONDITION_TYPE: Final = (
@@ -65,7 +31,7 @@ CONDITION_REASON: Final = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 """The formats of metav1.Condition."""
 
 
-class ConditionStatus(_Model):
+class ConditionStatus(LenientModel):
     """A metav1.Condition. The schema requires what that requires."""
 
     model_config = ConfigDict(
@@ -93,7 +59,7 @@ class ConditionStatus(_Model):
     )
 
 
-class ReplicaStatus(_Model):
+class ReplicaStatus(LenientModel):
     """Counts of the pods of one role, in the current attempt."""
 
     desired: int = Field(default=0, description="desired is the number of pods that this role should have.")
@@ -138,7 +104,7 @@ class ReplicaStatus(_Model):
     )
 
 
-class RestartCounts(_Model):
+class RestartCounts(LenientModel):
     """Restarts by cause. The operator writes them before it touches any pod."""
 
     user: int = Field(
@@ -189,7 +155,7 @@ def _part_of_message(message: str, name: str) -> object:
     return content.get(name) if isinstance(content, dict) else None
 
 
-class Progress(_Foreign):
+class Progress(PodWords):
     """How far the training is, as its chief or worker 0 says."""
 
     phase: str = Field(
@@ -227,6 +193,13 @@ class Progress(_Foreign):
         description="restartsInPlace is how often the launcher restarted the training in this pod because a peer was "
         "lost.",
     )
+    world: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_INTEGER,
+        description="world is the generation of status.world that the replica trains with. It is there if the launcher "
+        "can exchange the members without new pods.",
+    )
     stragglers: tuple[Annotated[str, StringConstraints(max_length=63)], ...] = Field(
         default=(),
         max_length=MAX_STRAGGLERS,
@@ -254,10 +227,10 @@ class Progress(_Foreign):
     @classmethod
     def from_object(cls, raw: object) -> Progress | None:
         """Read the answer of a pod, field by field. A field that is not valid counts as missing; None if all do."""
-        readable = _readable(cls, raw if isinstance(raw, dict) else {})
+        found = readable(cls, raw if isinstance(raw, dict) else {})
         for ours in ("stragglers", "text", "updatedAt"):
-            readable.pop(ours, None)
-        return cls.model_validate(readable) if readable else None
+            found.pop(ours, None)
+        return cls.model_validate(found) if found else None
 
     @classmethod
     def from_message(cls, message: str) -> Progress | None:
@@ -297,7 +270,7 @@ def _require_printable(value: str) -> str:
 _Printable = AfterValidator(_require_printable)
 
 
-class ExportedModel(_Model):
+class ExportedModel(LenientModel):
     """The model that a job has exported, as the pod that did it says."""
 
     path: Annotated[str, _Printable] = Field(
@@ -317,11 +290,11 @@ class ExportedModel(_Model):
     def from_message(cls, message: str) -> ExportedModel | None:
         """Read the termination message of a completed pod, field by field; None if it describes no model."""
         model = _part_of_message(message, "export")
-        readable = _readable(cls, model if isinstance(model, dict) else {})
-        return cls.model_validate(readable) if readable.get("path") else None
+        found = readable(cls, model if isinstance(model, dict) else {})
+        return cls.model_validate(found) if found.get("path") else None
 
 
-class RootCause(_Foreign):
+class RootCause(PodWords):
     """The first failure of the job."""
 
     kind: str = Field(
@@ -345,7 +318,18 @@ class RootCause(_Foreign):
     hint: str = Field(default="", max_length=1024, description="hint is the remedy, if the error is known.")
 
 
-class PendingRestart(_Model):
+class WorldStatus(LenientModel):
+    """The replicas of an elastic job that train together."""
+
+    generation: int = Field(
+        default=0, ge=0, le=MAX_INTEGER, description="generation grows with each change of the members."
+    )
+    members: dict[str, Annotated[str, StringConstraints(max_length=32768)]] = Field(
+        default={}, max_length=8, description="members lists the indexes of the members of each role, such as 0-1,3."
+    )
+
+
+class PendingRestart(LenientModel):
     """A restart of all replicas that waits for its time: it takes place also when the pod that failed is deleted."""
 
     not_before: _Time = Field(default="", description="notBefore is when it may begin (RFC 3339).")
@@ -355,7 +339,7 @@ class PendingRestart(_Model):
     pod: str = Field(default="", description="pod is its pod.")
 
 
-class JobStatus(_Model):
+class JobStatus(LenientModel):
     """What the operator knows of a job."""
 
     observed_generation: int = Field(
@@ -417,6 +401,11 @@ class JobStatus(_Model):
         default=None, ge=0, le=MAX_INTEGER, description="furthestStep is the largest step known at a restart."
     )
     replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
+    world: WorldStatus | None = Field(
+        default=None,
+        description="world is the replicas of an elastic job that train together, if they are not the ones that this "
+        "attempt began with. Pods of others wait until they can join.",
+    )
     progress: Progress | None = Field(
         default=None, description="progress is how far the training is, if its image publishes it."
     )
@@ -444,7 +433,7 @@ class JobStatus(_Model):
         try:
             return cls.model_validate(raw)
         except ValidationError:
-            return cls.model_validate(_readable(cls, raw))
+            return cls.model_validate(readable(cls, raw, items={"conditions": ConditionStatus}))
 
     def condition(self, kind: Condition) -> ConditionStatus | None:
         """The condition of this type, or None if it was never set."""
@@ -468,31 +457,3 @@ class JobStatus(_Model):
         if self.attempt:
             body.setdefault("restarts", {"total": 0})
         return body
-
-
-_M = TypeVar("_M", bound=BaseModel)
-
-
-def _readable(model: type[BaseModel], raw: dict[str, object]) -> dict[str, object]:
-    """Those fields of ``raw`` that ``model`` can read."""
-    readable: dict[str, object] = {}
-    for name, field in model.model_fields.items():
-        key = field.alias or name
-        if key not in raw:
-            continue
-        value = _readable_items(raw[key]) if name == "conditions" else raw[key]
-        if _validates(model, {key: value}):
-            readable[key] = value
-    return readable
-
-
-def _validates(model: type[_M], value: object) -> bool:
-    try:
-        model.model_validate(value)
-    except ValidationError:
-        return False
-    return True
-
-
-def _readable_items(raw: object) -> list[object]:
-    return [item for item in raw if _validates(ConditionStatus, item)] if isinstance(raw, list) else []

@@ -190,7 +190,12 @@ COMMANDS: Final = (
     ),
     Entry("suspend", Section.STEER, "dtj.cli.steer:suspend", "Stop jobs so that they can be resumed."),
     Entry("resume", Section.STEER, "dtj.cli.steer:resume", "Resume suspended jobs from their last checkpoint."),
-    Entry("scale", Section.STEER, "dtj.cli.steer:scale", "Set the number of workers of an elastic job."),
+    Entry(
+        "scale",
+        Section.STEER,
+        "dtj.cli.steer:scale",
+        "Set the number of workers of an elastic job, or of a run on this machine with --run.",
+    ),
     Entry("delete", Section.STEER, "dtj.cli.steer:delete", "Delete jobs and their pods, without asking."),
     Entry(
         "convert",

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import cluster_command, format_api_error, next_command
+from dtj.cli.common.connection import cluster_command, format_api_error, next_command, with_client
 from dtj.cli.common.formatting import KIND, named
-from dtj.cli.common.options import Duration, JobName, WholeNumber
+from dtj.cli.common.options import (
+    Duration,
+    JobName,
+    Place,
+    WholeNumber,
+    check_one_is_given,
+    job_or_run,
+    place_options,
+)
 from dtj.cli.common.terminal import Exit, say
 
 if TYPE_CHECKING:
@@ -66,18 +75,41 @@ async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
 
 
 @click.command()
-@click.argument("name", type=JobName())
+@click.argument("name", type=JobName(), required=False)
+@job_or_run
 @click.option("--replicas", type=WholeNumber(min=1), required=True, metavar="N", help="The new number of workers.")
-@cluster_command
-async def scale(client: AsyncClient, name: str, replicas: int) -> int:
-    """Set the number of workers of an elastic job.
+@place_options
+def scale(name: str | None, run: str | None, runs: Path, replicas: int, place: Place) -> int:
+    """Set the number of workers of an elastic job, or of a run on this machine with --run.
 
-    All replicas restart from the last checkpoint with the new number of workers. The job needs spec.elastic.
+    With MultiWorkerMirrored and dtj-launch the pods of the others stay, and new workers join when they are ready. Else
+    all replicas restart from the last checkpoint. The job needs spec.elastic.
 
     Exit codes: 0 done, 2 bad input, a job that is not elastic or has ended, 4 the cluster refused or does not answer.
     """
-    await client.scale(name, replicas)
-    say(f"{named(name)} scaled")
+    check_one_is_given(name, run, place)
+    if run is not None:
+        return _scale_run(run, runs, replicas)
+    job = name or ""
+
+    async def in_cluster(client: AsyncClient) -> int:
+        await client.scale(job, replicas)
+        say(f"{named(job)} scaled")
+        return Exit.OK
+
+    return with_client(place, in_cluster)
+
+
+def _scale_run(run: str, runs: Path, replicas: int) -> int:
+    from dtj.local.run_directory import NoSuchRun, find
+    from dtj.local.scaling import NotScalable, ask
+
+    try:
+        ask(find(run, runs), replicas)
+    except (NoSuchRun, NotScalable, OSError) as error:
+        say(str(error), err=True)
+        return Exit.USAGE
+    say(f"{run} scaled")
     return Exit.OK
 
 

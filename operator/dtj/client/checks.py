@@ -64,13 +64,15 @@ class Checked:
 
 def check(files: Iterable[str], platform: Platform | None, *, tfjobs: bool = False) -> Checked:
     """Read and check all documents of all files; see :func:`check_documents`."""
-    found: list[Document | str] = []
-    for file in files:
-        try:
-            found.extend(read(file))
-        except UnreadableFile as error:
-            found.append(str(error))
-    return check_documents(found, platform, tfjobs=tfjobs)
+    return check_documents((found for file in files for found in documents(file)), platform, tfjobs=tfjobs)
+
+
+def documents(file: str) -> Iterable[Document | str]:
+    """The documents of a file, or the line that says why it gives none."""
+    try:
+        return read(file)
+    except UnreadableFile as error:
+        return (str(error),)
 
 
 def check_documents(found: Iterable[Document | str], platform: Platform | None, *, tfjobs: bool = False) -> Checked:
@@ -81,7 +83,7 @@ def check_documents(found: Iterable[Document | str], platform: Platform | None, 
     shipped. ``tfjobs`` is whether TFJobs of Kubeflow are checked as the operator runs them; else they are to be
     converted.
     """
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[tuple[str, ...], str] = {}
     items = [item for one in found for item in _items(one, platform, seen, tfjobs=tfjobs)]
     if all(isinstance(item, str) for item in items):
         items.append((f"there is no {names.KIND} here",))
@@ -89,7 +91,7 @@ def check_documents(found: Iterable[Document | str], platform: Platform | None, 
 
 
 def _items(
-    found: Document | str, platform: Platform | None, seen: dict[tuple[str, str], str], *, tfjobs: bool
+    found: Document | str, platform: Platform | None, seen: dict[tuple[str, ...], str], *, tfjobs: bool
 ) -> Iterator[Manifest | str | tuple[str, ...]]:
     if isinstance(found, str):
         yield (one_line(found),)
@@ -108,7 +110,7 @@ def _items(
 
 
 def _check(
-    document: Document, platform: Platform | None, seen: dict[tuple[str, str], str]
+    document: Document, platform: Platform | None, seen: dict[tuple[str, ...], str]
 ) -> Manifest | tuple[str, ...]:
     found = tuple(str(violation) for violation in validate(document.body))
     if found:
@@ -121,10 +123,11 @@ def _check(
     found = job.problems if platform is None else tuple(problem.message for problem in problems(job, platform))
     if found or job.spec is None:
         return _titled(document, found)
-    if job.key in seen:
-        taken = f'metadata.name: "{job.name}" is taken by another job here ({seen[job.key]}); choose another name'
+    key = (job.form.kind, *job.key)
+    if key in seen:
+        taken = f'metadata.name: "{job.name}" is taken by another job here ({seen[key]}); choose another name'
         return _titled(document, (taken,))
-    seen[job.key] = document.title
+    seen[key] = document.title
     return Manifest(document=document, body=body, job=job, spec=job.spec)
 
 

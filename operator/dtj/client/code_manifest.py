@@ -23,13 +23,13 @@ from importlib import resources
 from typing import Final
 
 from dtj.api import names, quantities
+from dtj.api.form import DTJ
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
 from dtj.api.names import Label
 from dtj.client.checks import Manifest, check_documents, sound
 from dtj.client.code_pack import CodePack
 from dtj.client.errors import InvalidManifest
-from dtj.core.pod_state import main_container
 
 WORKING_DIR: Final = "/code"
 """Where the code is if the manifest sets no ``workingDir``."""
@@ -109,7 +109,7 @@ def _templates(spec: JsonObject) -> Iterator[tuple[str, JsonObject, list[JsonObj
 def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], config_map: str, digest: str) -> Iterator[str]:
     """Change the template of these roles; what keeps it from that, as ``field: message``."""
     pod_spec = object_at(template, "spec")
-    main = main_container(pod_spec)
+    main = DTJ.main_container(pod_spec)
     directory = posixpath.normpath(text(main.get("workingDir")) or WORKING_DIR)
     problems = tuple(_problems(pod_spec, main, directory))
     if problems:

@@ -78,11 +78,10 @@ async def check_on_server(gateway: Gateway, manifest: Manifest, *, namespace: st
 def _objects(job: Job, spec: JobSpec, platform: Platform) -> Iterator[tuple[Resource, JsonObject]]:
     for pod in first_pods(job, spec, platform=platform):
         yield PODS, _without_owner(pod)
-    if job.form.foreign:
-        return
     if spec.tensor_board is not None:
         yield PODS, _without_owner(tensorboard_pod(job, spec, platform))
-    yield SERVICES, _without_owner(service(job, spec, attempt=1))
+    if not job.form.replica_services:
+        yield SERVICES, _without_owner(service(job, spec, attempt=1))
     if (wanted := claim(job, spec)) is not None:
         yield CLAIMS, _without_owner(wanted)
 

@@ -184,6 +184,16 @@ class CreatePod:
 
 
 @dataclass(frozen=True, slots=True)
+class TellPod:
+    """Tell the pod with this UID which replicas train together: ``world`` becomes an annotation. That it is gone is no
+    error."""
+
+    name: str
+    uid: str
+    world: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete the pod with this UID; that it is gone is no error, and another of its name is left alone."""
 
@@ -260,6 +270,7 @@ Effect: TypeAlias = (
     | DeleteNetworkPolicy
     | DeletePod
     | DeleteJob
+    | TellPod
     | BestEffort
     | AskForStacks
     | PatchStatus

@@ -15,7 +15,7 @@ from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, JobStatus
 from dtj.core import blockers
 from dtj.core.context import JobContext
-from dtj.core.messages import cut
+from dtj.core.messages import cut, first_few
 from dtj.core.observed import Pod
 from dtj.core.status import format_time
 
@@ -116,15 +116,21 @@ def blocked_pods(context: JobContext) -> tuple[Pod, ...]:
 def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
     """What the condition PodsReady should say; ``status`` counts the pods."""
     refusal = context.observed.refusal
-    if refusal is not None:
+    others_train = context.all_ready and bool(context.outsiders)
+    if refusal is not None and not others_train:
         return DesiredCondition("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
-    if context.all_ready:
+    if context.all_ready and not context.outsiders:
         some = f"Kueue has admitted {admitted_workers(context)}" if context.withheld else ""
         return DesiredCondition("True", Reason.ALL_PODS_READY, some)
     ready = f"{status.ready.replace('/', ' of ')} pods are ready"
     pod = blockers.named(blocked_pods(context), context.now)
+    why = f"; {pod.name}: {pod.blocker.message}" if pod is not None and pod.blocker is not None else ""
+    if others_train:
+        why = f"; {refusal.name}: {refusal.message}" if refusal is not None else why
+        without = first_few(replica.hostname for replica in sorted(context.outsiders))
+        return DesiredCondition("True", Reason.ALL_PODS_READY, f"{ready}; the others train without {without}{why}")
     if pod is not None and pod.blocker is not None:
-        return DesiredCondition("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
+        return DesiredCondition("False", pod.blocker.reason, ready + why)
     return DesiredCondition("False", Reason.WAITING_FOR_PODS, ready)
 
 

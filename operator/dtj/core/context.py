@@ -23,9 +23,10 @@ from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, 
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of
 from dtj.core.pod_state import replica_of
-from dtj.core.replicas import Replica, incarnation, pod_name, replicas
+from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name, replicas, training_replicas
 from dtj.core.status import is_ready, recorded_completions, recorded_replacements
 from dtj.core.validity import Problem, problems
+from dtj.core.world import World, world_of
 
 REJECTION_TTL: Final = timedelta(seconds=60)
 """For how long a template stays rejected: the admission policy that refused it may have been fixed since."""
@@ -135,14 +136,15 @@ class JobContext:
         return tuple(pod for pod in self.own if self.is_current(pod))
 
     @cached_property
+    def holding(self) -> tuple[Pod, ...]:
+        """Our pods of a TFJob that hold resources. Kueue counts them by the status."""
+        return tuple(pod for pod in self.own if not pod.all_containers_ended) if self.job.form.foreign else ()
+
+    @cached_property
     def stopping(self) -> tuple[Pod, ...]:
-        """Our pods of a TFJob that hold resources though they run for this job no more: those that are asked to stop,
-        and those of an earlier attempt. Kueue counts them by the status."""
-        if not self.job.form.foreign:
-            return ()
-        return tuple(
-            pod for pod in self.own if not pod.all_containers_ended and (pod.terminating or not self.is_current(pod))
-        )
+        """Those of :attr:`holding` that run for this job no more: that are asked to stop, or are of an earlier
+        attempt."""
+        return tuple(pod for pod in self.holding if pod.terminating or not self.is_current(pod))
 
     @cached_property
     def pod_ends(self) -> tuple[PodEnd, ...]:
@@ -169,9 +171,30 @@ class JobContext:
         return {replica: self._new_name(replica) for replica in replicas(self.spec)}
 
     def is_current(self, pod: Pod) -> bool:
-        """Whether a pod is the latest of its replica."""
+        """Whether a pod is the latest of its replica, which the job still wants."""
         replica = replica_of(pod)
-        return replica is not None and pod.name == self.name_of(replica)
+        return replica is not None and pod.name == self.pod_names.get(replica)
+
+    @cached_property
+    def world(self) -> World | None:
+        """The replicas that train together in a job whose members can change while its pods live."""
+        told = (pod.world for pod in self.own if pod.world and pod.attempt == self.attempt)
+        return world_of(self.job, self.spec, told)
+
+    @property
+    def members(self) -> frozenset[Replica] | None:
+        """The same; None if all replicas train."""
+        return self.world.members if self.world is not None else None
+
+    @cached_property
+    def outsiders(self) -> frozenset[Replica]:
+        """The replicas that should train and do not, because they are no members yet, or not any more."""
+        return frozenset(training_replicas(self.spec)) - self.members if self.members is not None else frozenset()
+
+    @cached_property
+    def leader(self) -> Replica | None:
+        """The replica that knows how far the training is."""
+        return deciding_replica(self.spec, self.members)
 
     def name_of(self, replica: Replica) -> str:
         """The name of a replica's latest pod, whether or not it is there."""
@@ -199,9 +222,14 @@ class JobContext:
 
     @cached_property
     def all_ready(self) -> bool:
-        """Whether each replica has completed or has a ready pod."""
-        up = {pod.name for pod in self.current if is_ready(pod)}
-        return all(replica in self.completed or name in up for replica, name in self.pod_names.items())
+        """Whether each replica has completed or has a ready pod. Of an elastic job, those that do not train yet do not
+        count."""
+        up, outside = {pod.name for pod in self.current if is_ready(pod)}, self.outsiders
+        return all(
+            replica in self.completed or name in up
+            for replica, name in self.pod_names.items()
+            if replica not in outside
+        )
 
     @property
     def was_ready(self) -> bool:
@@ -263,7 +291,9 @@ class JobContext:
         if spec is None or status.start_time is not None:
             return served(status.gang, found)
         scheduling = spec.run_policy.scheduling
-        return choose(scheduling, found) if scheduling is not None else None
+        if scheduling is None:
+            return None
+        return choose(scheduling, found, setting=tfjobs.setting(self.job, scheduling))
 
     @property
     def gang(self) -> GangApi | None:

@@ -9,7 +9,6 @@ from dtj.api import kueue, quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
-from dtj.core.pod_state import main_container
 
 _MAX_INCREASES: Final = 1000
 """Increases that are computed; by then any most is reached."""
@@ -38,15 +37,14 @@ def raised(job: Job, spec: JobSpec, role: Role, resources: JsonObject) -> dict[s
 
 def in_words(job: Job, spec: JobSpec) -> str:
     """What has been raised, by role; empty if nothing has. It changes with the memory of the pods, and only then."""
-    memory = ((role, raised(job, spec, role, _resources(spec, role))) for role in spec.roles())
+    memory = ((role, raised(job, spec, role, _resources(job, spec, role))) for role in spec.roles())
     return ",".join(f"{role}={'/'.join(found.values())}" for role, found in memory if found)
 
 
-def _resources(spec: JobSpec, role: Role) -> JsonObject:
+def _resources(job: Job, spec: JobSpec, role: Role) -> JsonObject:
     """The resources of the container that trains, as the manifest says them."""
     given = spec.replica_specs.get(role) or ReplicaSpec()
     if given.resources is not None:
         return given.resources
-    pod_spec = dig(given.template or spec.template or {}, "spec")
-    found = main_container(pod_spec if isinstance(pod_spec, dict) else {}).get("resources")
+    found = job.form.main_container(dig(given.template or spec.template or {}, "spec")).get("resources")
     return found if isinstance(found, dict) else {}

@@ -83,6 +83,8 @@ class Pod:
     probed: bool = False
     blocker: Blocker | None = None
     created_at: datetime | None = None
+    world: str = ""
+    """Which replicas it knows to train together, as :class:`dtj.core.world.World` writes it."""
 
     @property
     def main_container_ended(self) -> bool:
@@ -309,5 +311,8 @@ class Observed:
     """None where the pod that is asked for its progress answers, or was not asked yet."""
 
     stragglers: tuple[Straggler, ...] = ()
+    waiting: frozenset[str] = frozenset()
+    """The UIDs of the pods of an elastic job that say that they are ready to join the others."""
+
     start_troubles: dict[str, Blocker] = field(default_factory=dict)
     """What events say keeps pods from starting of which their status is silent, by the pod's UID."""

@@ -25,6 +25,7 @@ from dtj.core.policies import (
     elastic,
     gang,
     managed_twice,
+    members,
     name_collision,
     network_policy,
     pods,
@@ -70,7 +71,7 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     queue.hold_until_admitted,
     # An incomplete gang gives back what it holds, before its pods are taken for lost.
     gang.release_incomplete,
-    # A new number of workers restarts all: losses of the old attempt do not matter any more.
+    # A new number of workers changes the members, or restarts all: losses of the old attempt do not matter any more.
     elastic.resize,
     # A restart that was recorded goes on even if the pod that caused it has been deleted.
     restart.restart_as_recorded,
@@ -132,7 +133,8 @@ def _unfinished(context: JobContext) -> Decision:
     decision = _first(BEFORE_DEADLINES, context)
     if decision is not None:
         return decision
-    return (_first(WHILE_RUNNING, context) or Decision()).then(*deadlines.wake_ups(context))
+    decision = _first(WHILE_RUNNING, context) or Decision()
+    return decision.then(*deadlines.wake_ups(context), *members.wake_ups(context))
 
 
 def _unreadable(context: JobContext) -> Plan:

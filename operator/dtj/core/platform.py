@@ -7,7 +7,7 @@ addresses are loopback ports and whose directories are folders of the run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
@@ -150,8 +150,19 @@ class Platform:
     """Whether a job's TensorBoard can be a pod next to the others."""
 
 
-def platform_of_tfjobs(domain: str = "", **settings: Any) -> Platform:
+def platform_of_tfjobs(
+    domain: str = "",
+    *,
+    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.NONE,
+    gang_of_tfjobs: Gang = Gang.NONE,
+    queues_tfjobs: bool = False,
+) -> Platform:
     """The platform of TFJobs, whose pods get what Kubeflow's operator gives them. ``domain`` is as
-    :class:`ReplicaServiceNetwork` has it; the settings are fields of the platform."""
-    network = ReplicaServiceNetwork(domain)
-    return Platform(network=network, inline_addresses=None, **{"clean_pod_policy": CleanPodPolicy.NONE, **settings})
+    :class:`ReplicaServiceNetwork` has it, all else as :class:`Platform` has it."""
+    return Platform(
+        network=ReplicaServiceNetwork(domain),
+        inline_addresses=None,
+        clean_pod_policy=clean_pod_policy,
+        gang_of_tfjobs=gang_of_tfjobs,
+        queues_tfjobs=queues_tfjobs,
+    )

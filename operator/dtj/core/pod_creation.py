@@ -62,7 +62,7 @@ def _renderer(context: JobContext, platform: Platform, workload: GangObject | No
 
     A pod that comes back alone joins no group: the gang has started, and some members may have completed.
     """
-    pods = PodRenderer(context.job, context.spec, platform)
+    pods = PodRenderer(context.job, context.spec, platform, context.world)
     group = _group(context, context.gang) if context.gang is not None else None
 
     def render(replica: Replica) -> JsonObject:

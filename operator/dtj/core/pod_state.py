@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 from enum import StrEnum
 
-from dtj.api import names
+from dtj.api.form import DTJ
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Annotation
 from dtj.api.spec import as_role
@@ -86,16 +86,8 @@ def stopped_on_request(pods: Iterable[Pod]) -> frozenset[str]:
     )
 
 
-def main_container(pod_spec: JsonObject, name: str = names.MAIN_CONTAINER) -> JsonObject:
-    """The container that trains: the one of this name, or the only one there is."""
-    containers = objects(pod_spec.get("containers"))
-    named = [container for container in containers if container.get("name") == name]
-    return next(iter(named or containers), {})
-
-
 def main_container_of(pod: JsonObject) -> JsonObject:
     """The main container of a stored pod, in which a webhook may have put other containers first."""
     named = dig(pod, "metadata", "annotations", Annotation.MAIN_CONTAINER)
-    spec = dig(pod, "spec")
-    known = (container for container in objects(dig(spec, "containers")) if container.get("name") == named)
-    return next(known, None) or main_container(spec if isinstance(spec, dict) else {})
+    known = (container for container in objects(dig(pod, "spec", "containers")) if container.get("name") == named)
+    return next(known, None) or DTJ.main_container(dig(pod, "spec"))

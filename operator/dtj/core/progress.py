@@ -7,7 +7,6 @@ from typing import Final
 from dtj.api.status import ExportedModel, Progress
 from dtj.core.context import JobContext
 from dtj.core.observed import Termination
-from dtj.core.replicas import deciding_replica
 from dtj.core.status import format_time
 
 _COMPLETED: Final = "done"
@@ -21,7 +20,7 @@ _NO_REPORT: Final = "no report yet"
 
 def progress(context: JobContext) -> Progress | None:
     """What is known of the training. That its pod has completed counts for more than what it last reported."""
-    if deciding_replica(context.spec) in context.completed:
+    if context.leader in context.completed:
         return _final(context)
     latest = _latest(context)
     if latest is not None and latest.reported:
@@ -49,8 +48,7 @@ def _final(context: JobContext) -> Progress:
 
 def _end_of_completed_pod(context: JobContext) -> Termination | None:
     """How the replica that decides and exports ended, if it has succeeded and its pod is still there."""
-    replica = deciding_replica(context.spec)
-    name = context.name_of(replica) if replica is not None else ""
+    name = context.name_of(context.leader) if context.leader is not None else ""
     return next((pod.termination for pod in context.current if pod.name == name and pod.succeeded), None)
 
 

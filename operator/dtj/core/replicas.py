@@ -36,16 +36,19 @@ def training_replicas(spec: JobSpec) -> tuple[Replica, ...]:
     return replicas(spec, TRAINING_ROLES)
 
 
-def deciding_replicas(spec: JobSpec) -> frozenset[Replica]:
-    """The replicas whose success together is the job's, by its success policy."""
-    training = training_replicas(spec)
+def deciding_replicas(spec: JobSpec, members: frozenset[Replica] | None = None) -> frozenset[Replica]:
+    """The replicas whose success together is the job's, by its success policy. If an elastic job trains with some of
+    its replicas alone, these are its ``members``."""
+    training = [each for each in training_replicas(spec) if members is None or each in members]
     if spec.run_policy.success_policy is SuccessPolicy.ALL_WORKERS:
         return frozenset(training)
     return frozenset(training[:1])
 
 
-def deciding_replica(spec: JobSpec) -> Replica | None:
-    """The chief, or worker 0 where there is none: it knows how far the training is."""
+def deciding_replica(spec: JobSpec, members: frozenset[Replica] | None = None) -> Replica | None:
+    """The chief, or the first worker where there is none: it knows how far the training is."""
+    if members is not None:
+        return next((each for each in training_replicas(spec) if each in members), None)
     return next((Replica(role, 0) for role in TRAINING_ROLES if spec.replicas(role)), None)
 
 

@@ -21,7 +21,7 @@ from dtj.engine.child_store import C, ChildStore, job_of
 from dtj.engine.controller import Controller, PlanFunction
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
-from dtj.engine.expectations import Expectation, Operation
+from dtj.engine.expectations import Expectation, Operation, told
 from dtj.engine.feed import JobFeed
 from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
@@ -242,6 +242,8 @@ class Engine:
         if change.after is not None:
             child = change.after
             self._settle(child, Expectation(Operation.CREATED, resource.plural, child.name))
+            if isinstance(child, Pod) and child.world:
+                self._settle(child, told(child.uid, child.world))
         if change.before is not None:
             child = change.before
             if change.after is None or getattr(change.after, "terminating", False):

@@ -45,6 +45,7 @@ from dtj.core.actions import (
     ReadFlavors,
     ReadPriorityClass,
     RequeueAfter,
+    TellPod,
     UpdateGang,
     UpdateNetworkPolicy,
     UpdateService,
@@ -54,7 +55,7 @@ from dtj.core.kueue import priorities
 from dtj.core.observed import ClusterQueue, DefaultQueue
 from dtj.core.policies import tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
-from dtj.engine.expectations import Expectation, Operation
+from dtj.engine.expectations import Expectation, Operation, told
 from dtj.engine.gangs import Gangs
 from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
@@ -159,6 +160,9 @@ class Executor:
                 self._state.caches.of(job.uid).workload_priorities.clear()
         elif deletions := [action for action in actions if isinstance(action, DeletePod)]:
             await self._delete_pods(job, deletions)
+        elif tells := [action for action in actions if isinstance(action, TellPod)]:
+            await slow_start(partial(self._tell_pod, job, tell) for tell in tells)
+            log.info("told %d pods which replicas train together", len(tells), extra=about(job, action="update"))
         else:
             for action in actions:
                 await self._do(running, action, held=held)
@@ -263,6 +267,13 @@ class Executor:
         if shown is None or shown.uid != deletion.uid or shown.terminating:
             # It was shown before: a pod that is already being deleted does not change by another delete.
             self._state.expectations.settle(job.identity, expectation)
+
+    async def _tell_pod(self, job: Job, tell: TellPod) -> None:
+        expectation = told(tell.uid, tell.world)
+        patch: JsonObject = {"metadata": {"uid": tell.uid, "annotations": {Annotation.WORLD: tell.world}}}
+        with self._state.expectations.expecting(job.identity, expectation):
+            if not await self._patched(PODS, job, tell.name, patch):
+                self._state.expectations.settle(job.identity, expectation)
 
     async def _delete_object(
         self, job: Job, action: DeleteConfigMap | DeleteGang | DeleteJob | DeleteNetworkPolicy | DeleteService

@@ -32,19 +32,25 @@ class Operation(StrEnum):
 
     CREATED = "created"
     DELETED = "deleted"
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """One thing that an informer should show soon.
 
-    ``name`` is the object's name where it was created and its UID where it was deleted: what is known of it
-    before the call, since the event may overtake the call's own answer.
+    ``name`` is the object's name where it was created, its UID where it was deleted, and both UID and content where it
+    was changed: what is known of it before the call, since the event may overtake the call's own answer.
     """
 
     operation: Operation
     plural: str
     name: str
+
+
+def told(uid: str, world: str) -> Expectation:
+    """That a pod shows which replicas train together."""
+    return Expectation(Operation.CHANGED, "pods", f"{uid} {world}")
 
 
 class Expectations:

@@ -25,11 +25,9 @@ from typing import Final
 
 import msgspec
 
-from dtj.api.form import DTJ
-from dtj.api.job import Job
+from dtj.api.job import Job, form_of_kind
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
-from dtj.api.tfjob.form import TFJOB
 from dtj.kube.job_body import json_of, read_job
 from dtj.kube.records import Key
 
@@ -73,8 +71,7 @@ class JobRecord:
         """Keep a job as the API server writes it. Raises msgspec.DecodeError if it is none."""
         found = read_job(raw)
         metadata = found.metadata
-        form = TFJOB if found.kind == TFJOB.kind else DTJ
-        status = form.record(msgspec.json.decode(found.status))
+        status = form_of_kind(found.api_version, found.kind).record(msgspec.json.decode(found.status))
         alive = metadata.deletion_timestamp is None and not status.terminal
         return cls(
             namespace=intern(metadata.namespace),  # a text that many jobs share

@@ -1,4 +1,5 @@
-"""How far each job is, asked of the pod that knows: the chief, or worker 0. And the port by which pods are asked.
+"""How far each job is, asked of the pod that knows: the chief, or the first worker. And the port by which pods are
+asked. Of an elastic job, pods that wait to join the others are asked too.
 
 A pod that does not answer is asked at growing intervals, and no pod is waited for while others are asked. Namespaces
 take turns: pods that answer slowly delay those of their own namespace. A pod may lie, hang, flood or be gone: each
@@ -24,6 +25,7 @@ from dtj.core.platform import Platform
 from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name
 from dtj.core.status import is_ready
+from dtj.core.world import World, has_world, world_of
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
@@ -87,6 +89,9 @@ limits the writes too: with more than 200 running jobs, the jobs of the largest 
 AT_ONCE: Final = 64
 """Pods that are asked at the same time; one namespace has half of them."""
 
+WAITING: Final = "Waiting"
+"""The phase of a replica that has imported all and is no member yet."""
+
 SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
 """After how long a pod that did not answer is asked again: an image of a user's own may serve nothing."""
 
@@ -127,7 +132,9 @@ class ProgressReader:
         """Ask the pod of a job as it is now, if there still is a pod to be asked."""
         record = self._state.jobs.get(key)
         job = record.job() if record is not None and record.running else None
-        replica = deciding_replica(job.spec) if job is not None and job.spec is not None else None
+        world = await self._ask_the_waiting(job) if job is not None else None
+        members = world.members if world is not None else None
+        replica = deciding_replica(job.spec, members) if job is not None and job.spec is not None else None
         pod = pod_of(self._state, job, replica) if job is not None and replica is not None else None
         if job is None or pod is None or not is_ready(pod):
             return
@@ -138,6 +145,28 @@ class ProgressReader:
             self._not_answered(job, pod)
         else:
             self._received(job, pod, progress)
+
+    async def _ask_the_waiting(self, job: Job) -> World | None:
+        """Learn which pods are ready to join an elastic job. Returns the replicas that train together, as far as this
+        differs from all."""
+        spec = job.spec
+        if spec is None or not has_world(job, spec):
+            return None
+        pods = [pod for pod in self._state.pods.of(job).values() if job.owns(pod) and pod.attempt == job.attempt]
+        world = world_of(job, spec, (pod.world for pod in pods if pod.world))
+        assert world is not None
+        outside = [pod for pod in pods if pod.ip and is_ready(pod) and replica_of(pod) not in world.members]
+        answers = await asyncio.gather(*(asked(pod, self._state.platform) for pod in outside[:AT_ONCE]))
+        waiting = frozenset(
+            pod.uid
+            for pod, body in zip(outside, answers, strict=False)
+            if body is not None and (answer := read_progress(body)) is not None and answer.phase == WAITING
+        )
+        cache = self._state.caches.of(job.uid)
+        if waiting != cache.waiting:
+            cache.waiting = waiting
+            self._queue.add(job.key)
+        return world
 
     def _received(self, job: Job, pod: Pod, progress: Progress) -> None:
         """An answer, which may show that the training advances, or be evidence that it stands still."""

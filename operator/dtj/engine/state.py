@@ -130,6 +130,9 @@ class JobCache:
     ask_progress_after: float = 0.0
     """Event loop's time."""
 
+    waiting: frozenset[str] = frozenset()
+    """The UIDs of the pods that said that they are ready to join the others."""
+
     step_timings: StepTimings = field(default_factory=StepTimings)
     start_troubles: dict[str, Blocker] = field(default_factory=dict)
     """What events say of pods that do not start, by UID."""
@@ -249,7 +252,7 @@ class ClusterState:
             platform=self.platform,
             pods=(*pods.values(), *unseen.values()),
             service=self.services.get(job.key) or _child(cache.unlabelled_of(SERVICES).get(job.name)),
-            services=self._services(job, cache) if job.form.foreign else (),
+            services=self._services(job, cache) if job.form.replica_services else (),
             network_policy=self.network_policies.get(job.key)
             or _child(cache.unlabelled_of(NETWORK_POLICIES).get(job.name)),
             claim=self.claims.get((job.namespace, claim_name(job)))
@@ -268,6 +271,7 @@ class ClusterState:
             progress=cache.progress,
             silence=cache.silence,
             stragglers=cache.step_timings.stragglers,
+            waiting=cache.waiting,
             start_troubles=cache.start_troubles,
         )
 

@@ -171,6 +171,7 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
             main_container=main,
         ),
         created_at=parse_time(metadata.creation_timestamp),
+        world=metadata.annotation(Annotation.WORLD),
     )
 
 

@@ -39,6 +39,7 @@ NAMESPACE_RULES: Final = (
     PolicyRule(JOBS, ("delete",), "for runPolicy.ttlSecondsAfterFinished"),
     PolicyRule(PODS, ("list", "watch"), "to observe the replicas"),
     PolicyRule(PODS, ("create", "delete"), "to start and stop replicas"),
+    PolicyRule(PODS, ("patch",), "to tell the replicas of an elastic job, by an annotation, who trains with them"),
     PolicyRule(
         SERVICES, ("list", "watch", "create", "patch"), "to give the replicas of a job, and of each attempt, names"
     ),

@@ -57,7 +57,10 @@ class LocalGateway:
     async def patch(
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
     ) -> JsonObject:
-        return self._objects.patch((resource, namespace, name), patch)
+        changed = self._objects.patch((resource, namespace, name), patch)
+        if resource == PODS:
+            self._kubelet.refresh(changed)
+        return changed
 
     async def delete(
         self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""

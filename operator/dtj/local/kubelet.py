@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Annotation, Env
 from dtj.core.observed import Phase
 from dtj.core.pod_state import main_container_of
 from dtj.kube.gateway import PODS
@@ -72,6 +73,18 @@ class Kubelet:
         self._running[uid] = _Running(_key(pod))
         self._group.create_task(self._live(pod, uid), name=f"pod {_key(pod)[2]}")
 
+    def refresh(self, pod: JsonObject) -> None:
+        """Write the annotation of a pod, which has changed, into the file that a downward API volume would be."""
+        file = self._world_file(pod)
+        world = dig(pod, "metadata", "annotations", Annotation.WORLD)
+        if isinstance(world, str):
+            new = file.with_suffix(".new")
+            new.write_text(world)
+            new.replace(file)
+
+    def _world_file(self, pod: JsonObject) -> Path:
+        return self._directory.logs / f".{text(dig(pod, 'spec', 'hostname'))}.world"
+
     def delete(self, pod: JsonObject) -> None:
         """Have a pod end within its grace period, and then vanish. Returns at once."""
         running = self._running.get(text(dig(pod, "metadata", "uid")))
@@ -129,6 +142,9 @@ class Kubelet:
         last_words = self._directory.logs / f".{name}.termination"
         command = self._command_of(pod)
         environment = {**command.environment, TERMINATION_LOG: str(last_words)}
+        if Env.WORLD_FILE in environment:
+            environment[Env.WORLD_FILE] = str(self._world_file(pod))
+            self.refresh(self._objects.get(key))
         self._before_start(pod)
         written = output.stat().st_size if output.exists() else 0  # by earlier incarnations
         try:

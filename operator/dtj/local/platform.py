@@ -40,8 +40,10 @@ class LocalNetwork:
 
 @contextmanager
 def local_network(spec: JobSpec) -> Iterator[LocalNetwork]:
-    """Ports for all replicas of a job, until the end of the block. Raises NoFreePort."""
-    wanted = replicas(spec)
+    """Ports for all replicas that a job may get, until the end of the block. Raises NoFreePort."""
+    workers = spec.elastic.max_replicas if spec.elastic is not None else spec.replicas(Role.WORKER)
+    others = (replica for replica in replicas(spec) if replica.role is not Role.WORKER)
+    wanted = (*others, *(Replica(Role.WORKER, index) for index in range(workers)))
     ports = reserve(2 * len(wanted))
     try:
         yield LocalNetwork(dict(zip(wanted, zip(ports[::2], ports[1::2], strict=True), strict=True)))

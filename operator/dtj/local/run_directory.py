@@ -73,6 +73,11 @@ class RunDirectory:
         return self.path / "record.json"
 
     @property
+    def workers(self) -> Path:
+        """The number of workers that was asked for while it runs: see :mod:`dtj.local.scaling`."""
+        return self.path / ".workers"
+
+    @property
     def runner_log(self) -> Path:
         """What the controller did and why."""
         return self.logs / "dtj.log"
@@ -164,6 +169,7 @@ def prepare_again(directory: RunDirectory) -> None:
     _make_folders(directory)
     # What was found at the old run's end must not pass for the new one's.
     directory.result.unlink(missing_ok=True)
+    directory.workers.unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         directory.objects.rename(directory.path / f"objects-{len(directory.earlier_objects()) + 1}.json")
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -40,6 +41,7 @@ from dtj.local.pod_command import Command, command_of
 from dtj.local.replica_logs import LogTimes
 from dtj.local.run_directory import STOPPED, RunDirectory, write_privately
 from dtj.local.run_record import Recorder
+from dtj.local.scaling import asked
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView, newest_pods, run_view
 
@@ -168,7 +170,7 @@ class LocalRun:
                 group.create_task(running.ask_for_progress(), name="progress"),
                 group.create_task(times.run(), name="times of the logs"),
             )
-            await self._follow(running, show)
+            await self._follow(running, show, partial(self._scale_as_asked, gateway, engine))
             await self._end_processes(kubelet, running, show)
             for task in looking:
                 task.cancel()
@@ -178,9 +180,21 @@ class LocalRun:
         show(view)
         return FinishedRun(running.end, running.status, view, read_result(self._directory.result))
 
-    async def _follow(self, running: RunningJob, show: Callable[[RunView], None]) -> None:
+    async def _scale_as_asked(self, gateway: LocalGateway, engine: Engine) -> None:
+        """Do what an API server and a watch do with ``kubectl scale``."""
+        workers, now = asked(self._directory), engine.state.jobs.get(self._job.key)
+        spec = now.job().spec if now is not None else None
+        if workers is None or spec is None or spec.replicas(Role.WORKER) == workers:
+            return
+        patch: JsonObject = {"spec": {"replicaSpecs": {"worker": {"replicas": workers}}}}
+        engine.feed.put(await gateway.patch(JOBS, namespace=self._job.namespace, name=self._job.name, patch=patch))
+
+    async def _follow(
+        self, running: RunningJob, show: Callable[[RunView], None], scale: Callable[[], Awaitable[None]]
+    ) -> None:
         """Show the job until it has ended, or shall stop."""
         while not (running.over or self._stop.is_set()):
+            await scale()
             show(running.view())
             await _wait(self._stop, VIEW_INTERVAL)
 
@@ -258,9 +272,10 @@ class RunningJob:
 
     def view(self) -> RunView:
         """The run as it is now."""
+        job = self._job
         return run_view(
-            self._job,
-            self._spec,
+            job,
+            job.spec or self._spec,
             pods=self._pods(),
             progress=self._progress,
             elapsed=loop_time() - self._began,

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dtj.kube.gateway import JOBS
 from support.campaigns.model_cluster import ModelCluster
 from support.campaigns.stale_plans import PARTS, STREAMS, Outcome, in_virtual_time, outcome_of, plurals_of
-from support.campaigns.stories import STORIES
+from support.campaigns.tfjob_stories import EVERY_STORY, cluster_of
 from support.defects import Defects
 from support.fake_gateway import Line
 from support.virtual_time import loop_time
@@ -128,11 +127,11 @@ def differences(plan: Plan, alive: Outcome) -> list[str]:
 
 async def _run(story: str, plan: Plan | None) -> Outcome:
     with Defects() as defects:
-        cluster = ModelCluster()
+        cluster = cluster_of(story)
         if plan is not None:
             _disturb(cluster, plan)
         cluster.start_operator()
-        await STORIES[story](cluster)
+        await EVERY_STORY[story](cluster)
         seconds = loop_time()
         await cluster.quiet()
         await cluster.close()
@@ -185,7 +184,7 @@ class _Succession:
         self._events = 0
 
     def __call__(self, line: Line) -> None:
-        self._events += line.plural == JOBS.plural
-        if line.plural == JOBS.plural and self._events == self._plan.at:
+        self._events += line.plural == self._cluster.jobs.plural
+        if line.plural == self._cluster.jobs.plural and self._events == self._plan.at:
             self._cluster.operator_clock = self._plan.seconds
             self._cluster.meanwhile(self._cluster.restart_operator())

@@ -16,7 +16,7 @@ import msgspec
 
 from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.kube.errors import Gone
-from dtj.kube.gateway import EVENTS, JOBS, PODS, Listing, Resource, WatchEvent
+from dtj.kube.gateway import EVENTS, JOBS, PODS, TFJOBS, Listing, Resource, WatchEvent
 from dtj.kube.records import Key
 from support.fake_gateway import Call, EventType, FakeGateway, Line, matches
 from support.virtual_time import loop_time
@@ -173,7 +173,7 @@ class ModelApi(FakeGateway):
         """What PATCH does, for somebody else; the job's generation counts the changes of its spec."""
         body = copy.deepcopy(self.body(resource, name, namespace=namespace))
         changed = apply_merge_patch(body, change)
-        if resource == JOBS and dig(changed, "spec") != dig(body, "spec"):
+        if resource in (JOBS, TFJOBS) and dig(changed, "spec") != dig(body, "spec"):
             generation = dig(body, "metadata", "generation")
             assert isinstance(generation, int)
             changed = apply_merge_patch(changed, {"metadata": {"generation": generation + 1}})
@@ -181,7 +181,8 @@ class ModelApi(FakeGateway):
 
     def _job_of(self, body: JsonObject) -> JsonObject | None:
         uid = dig(body, "metadata", "ownerReferences", 0, "uid")
-        return next((job for job in self._of(JOBS).values() if dig(job, "metadata", "uid") == uid), None)
+        jobs = (*self._of(JOBS).values(), *self._of(TFJOBS).values())
+        return next((job for job in jobs if dig(job, "metadata", "uid") == uid), None)
 
     def _shows(self, view: View, line: Line) -> bool:
         on_time = self._times[line.version] + self.delays.get(line.plural, 0.0) <= loop_time() + _TIMERS_DIFFER

@@ -1,48 +1,33 @@
 """A cluster around the model of an API server: a kubelet, a garbage collector, users, and operators that come and go.
 
-The operators are the real engine and planner; the watch on jobs does what kopf does in a process. Time is virtual.
+The operators are the real engine and planner: see model_operator.py. Time is virtual.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from email.utils import format_datetime
-from typing import NoReturn
-
-import msgspec
 
 from builders import manifest
+from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Condition, Label
 from dtj.api.status import JobStatus
-from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.engine.engine import Engine, EngineSettings
-from dtj.kube.clock import ServerClock
-from dtj.kube.errors import ApiError
-from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Listing, Resource, one_page
-from support.campaigns.model_api import EPOCH, Effect, ModelApi, time_text
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, PODS, SERVICES, Resource, jobs_of
+from support.campaigns.model_api import Effect, ModelApi, time_text
+from support.campaigns.model_operator import WITH_CONFIG_MAPS, Operator
 from support.fake_gateway import Line
 from support.virtual_time import loop_time
-
-WITH_CONFIG_MAPS = Platform(inline_addresses=0)
-"""On which a job of any size has a ConfigMap with its addresses."""
 
 PATIENCE_SECONDS = 600.0
 """A story that waits for longer is stuck."""
 
 START_SECONDS, STOP_SECONDS, REMOVAL_SECONDS, COLLECTION_SECONDS = 0.5, 1.0, 0.2, 0.3
 """How long a kubelet takes to start a pod, to stop one, and to tell that it is gone; and the garbage collector."""
-
-
-BURST_SECONDS = 0.1
-"""For how long kopf waits for more events of an object."""
 
 
 class Stuck(AssertionError):
@@ -85,7 +70,11 @@ class End:
 class ModelCluster:
     """Everything but the operator, which :meth:`start_operator` starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Form = DTJ, platform: Platform = WITH_CONFIG_MAPS) -> None:
+        """``form`` is that of the jobs, ``platform`` what an operator has for their pods."""
+        self.form = form
+        self.jobs = jobs_of(form)
+        self._platform = platform
         self.api = ModelApi()
         self.api.on_line.append(self._on_line)
         self.stop_code = 143
@@ -104,13 +93,13 @@ class ModelCluster:
         self._owners: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        self._kinds: dict[str, Resource] = {kind.plural: kind for kind in (JOBS, PODS, SERVICES, CLAIMS)}
+        self._kinds: dict[str, Resource] = {kind.plural: kind for kind in (self.jobs, PODS, SERVICES, CLAIMS)}
 
     # -- the operator ------------------------------------------------------------------------------------------
 
     def start_operator(self) -> None:
         """Start one; it knows nothing."""
-        self.operator = Operator(self.api, clock=self.operator_clock)
+        self.operator = Operator(self.api, form=self.form, platform=self._platform, clock=self.operator_clock)
 
     async def restart_operator(self) -> None:
         """Kill the operator, and start another."""
@@ -133,15 +122,18 @@ class ModelCluster:
 
     def submit(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
         """Create a job."""
-        body = manifest(name, roles=roles or {"worker": 2}, **arguments)  # type: ignore[arg-type]
-        stored = self.api.put(JOBS, {**body, "metadata": {"name": name, "generation": 1}})
-        job = Job.from_object(stored)
+        return self.create(manifest(name, roles=roles or {"worker": 2}, **arguments))  # type: ignore[arg-type]
+
+    def create(self, body: JsonObject) -> Job:
+        """Create the job of a manifest."""
+        metadata: JsonObject = {**object_at(body, "metadata"), "generation": 1}
+        job = Job.from_object(self.api.put(self.jobs, {**body, "metadata": metadata}))
         self._owners.append(job.uid)
         return job
 
     def change(self, spec: JsonObject, name: str = "digits") -> None:
         """Merge this into the job's spec."""
-        self.api.merge(JOBS, name, {"spec": spec})
+        self.api.merge(self.jobs, name, {"spec": spec})
 
     def delete(self, resource: Resource, name: str = "digits") -> None:
         """``kubectl delete``."""
@@ -151,7 +143,11 @@ class ModelCluster:
         return name in self.api.names(resource)
 
     def status(self, name: str = "digits") -> JobStatus:
-        return Job.from_object(self.api.body(JOBS, name)).status if self.there(JOBS, name) else JobStatus()
+        return self.form.record(self._stored_status(name))
+
+    def _stored_status(self, name: str) -> JsonObject:
+        found = dig(self.api.body(self.jobs, name), "status") if self.there(self.jobs, name) else {}
+        return found if isinstance(found, dict) else {}
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
@@ -189,9 +185,9 @@ class ModelCluster:
         return {
             pod
             for pod in self.api.names(PODS)
-            if dig(body := self.api.body(PODS, pod), "metadata", "labels", Label.JOB_NAME) == name
+            if dig(body := self.api.body(PODS, pod), "metadata", "labels", self.form.job_label) == name
             and dig(body, "metadata", "deletionTimestamp") is None
-            and dig(body, "metadata", "labels", Label.INDEX) is not None
+            and dig(body, "metadata", "labels", self.form.index_label) is not None
             and dig(body, "status", "phase") == "Running"
         }
 
@@ -204,7 +200,7 @@ class ModelCluster:
                 return
 
     def _scene(self) -> str:
-        status = {job: (s := self.status(job)).state + "/" + s.reason for job in self.api.names(JOBS)}
+        status = {job: (s := self.status(job)).state + "/" + s.reason for job in self.api.names(self.jobs)}
         pods = {pod: dig(self.api.body(PODS, pod), "status", "phase") for pod in self.api.names(PODS)}
         return f"jobs {status}, pods {pods}"
 
@@ -223,10 +219,10 @@ class ModelCluster:
         self.api.merge(PODS, pod, {"status": {"conditions": [*conditions]}})
         self.api.end(PODS, pod)
 
-    def _start(self, pod: str) -> None:
+    def start_pod(self, pod: str) -> None:
         if not self.starts or self._phase(pod) is not None or not self.there(PODS, pod) or self._stop_requested(pod):
             return
-        running: JsonObject = {"name": "trainer", "state": {"running": {"startedAt": self._node_time(pod)}}}
+        running: JsonObject = {"name": self.form.container, "state": {"running": {"startedAt": self._node_time(pod)}}}
         status: JsonObject = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": "True"}],
@@ -248,7 +244,7 @@ class ModelCluster:
         status: JsonObject = {
             "phase": "Failed" if code else "Succeeded",
             "conditions": [*kept, {"type": "Ready", "status": "False"}],
-            "containerStatuses": [{"name": "trainer", "state": {"terminated": terminated}}],
+            "containerStatuses": [{"name": self.form.container, "state": {"terminated": terminated}}],
         }
         self.api.merge(PODS, pod, {"status": status})
 
@@ -281,10 +277,10 @@ class ModelCluster:
         self._changed.set()
         name, uid = text(dig(line.body, "metadata", "name")), text(dig(line.body, "metadata", "uid"))
         if line.plural == PODS.plural and line.type == "ADDED":
-            loop.call_later(START_SECONDS, self._start, name)
+            loop.call_later(START_SECONDS, self.start_pod, name)
         if line.plural == PODS.plural and line.type == "MODIFIED" and self._begins_to_go(line):
             loop.call_later(STOP_SECONDS, self._stop, name, uid)
-        orphans = {"DELETED"} if line.plural == JOBS.plural else {"ADDED"}
+        orphans = {"DELETED"} if line.plural == self.jobs.plural else {"ADDED"}
         if line.plural in self._kinds and line.type in orphans:
             loop.call_later(COLLECTION_SECONDS, self._collect)
 
@@ -296,11 +292,11 @@ class ModelCluster:
 
     def _collect(self) -> None:
         """The garbage collector: what has no living owner goes."""
-        jobs = {dig(self.api.body(JOBS, job), "metadata", "uid") for job in self.api.names(JOBS)}
+        jobs = {dig(self.api.body(self.jobs, job), "metadata", "uid") for job in self.api.names(self.jobs)}
         for resource in (*self._kinds.values(), CONFIG_MAPS):
             for name in self.api.names(resource):
                 owner = _owner(self.api.body(resource, name))
-                if resource != JOBS and owner and owner not in jobs:
+                if resource != self.jobs and owner and owner not in jobs:
                     self.api.end(resource, name)
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -330,7 +326,10 @@ class ModelCluster:
         }
         return End(
             status=_lasting(status),
-            conditions={condition.type: (condition.status, condition.reason) for condition in status.conditions},
+            conditions={
+                **{condition.type: (condition.status, condition.reason) for condition in status.conditions},
+                **self._shown_conditions(name),
+            },
             objects=found,
             created=Counter(
                 (self._name_of(_owner(effect.body)), f"{effect.plural} {effect.name}")
@@ -349,6 +348,11 @@ class ModelCluster:
             ),
             torn_out=tuple(effect.name for effect in self.api.effects if _stops(effect) and _is_needed(effect)),
         )
+
+    def _shown_conditions(self, name: str) -> dict[str, tuple[str, str]]:
+        """Those of a TFJob as others read them; none where our record is all that there is."""
+        shown = objects(self._stored_status(name).get("conditions")) if self.form.recorded_in else []
+        return {f"TFJob {each['type']}": (text(each["status"]), text(each["reason"])) for each in shown}
 
     def _shape(self, body: JsonObject) -> tuple[object, ...]:
         return (
@@ -397,101 +401,3 @@ def _is_needed(effect: Effect) -> bool:
     if job.status.terminal or any(map(job.status.is_true, over)) or dig(effect.job, "spec", "runPolicy", "suspend"):
         return False
     return text(dig(effect.body, "metadata", "labels", Label.ATTEMPT)) == str(job.status.attempt)
-
-
-class Operator:
-    """One operator at work: the engine, and next to it what kopf does in a process."""
-
-    def __init__(self, api: ModelApi, *, clock: float = 0.0) -> None:
-        self._api = api
-        self._clock = ServerClock(local=lambda: _wall(clock), monotonic=loop_time)
-        api.on_answer = [lambda: self._clock.observe(format_datetime(_wall(), usegmt=True))]
-        self.reorders = False
-        """Whether events of jobs come as kopf passes on a burst: those of one UID in order, the UIDs in any."""
-
-        self._burst: dict[str, list[tuple[str, JsonObject]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.engine = Engine(
-            api,
-            plan=plan,
-            platform=WITH_CONFIG_MAPS,
-            instance="model",
-            settings=EngineSettings(workers=4, relist_every=60.0),
-            now=self._clock.now,
-        )
-        self._task = asyncio.create_task(self._run())
-
-    async def kill(self) -> None:
-        """Nothing that it began goes on. Raises what has ended it before, if something has."""
-        if self._task.done():
-            self._task.result()
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-
-    async def _run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.engine.run())
-            group.create_task(self._watch_jobs())
-
-    def list_late(self) -> Callable[[], None]:
-        """List all jobs now, for an answer that comes when what is returned is called."""
-        late = _LateList(self._api)
-        task = asyncio.create_task(self.engine.feed.relist(late, None))  # type: ignore[arg-type]
-        self._tasks.add(task)
-        return late.answer.set
-
-    async def _watch_jobs(self) -> NoReturn:
-        """kopf reports each version of a job, and after a 410 of all jobs that there are; of none that is gone."""
-        while True:
-            try:
-                listing = await self._api.list(JOBS, namespace=None)
-                for item in listing.items:
-                    self.engine.feed.put(msgspec.json.decode(item))
-                async for event in self._api.watch(JOBS, namespace=None, resource_version=listing.resource_version):
-                    self._take(event.type, msgspec.json.decode(event.object))
-            except ApiError:
-                await asyncio.sleep(1.0)
-
-    def _take(self, kind: str, body: JsonObject) -> None:
-        if not self.reorders:
-            self._tell(kind, body)
-            return
-        if not self._burst:
-            asyncio.get_running_loop().call_later(BURST_SECONDS, self._tell_burst)
-        self._burst.setdefault(text(dig(body, "metadata", "uid")), []).append((kind, body))
-
-    def _tell_burst(self) -> None:
-        burst, self._burst = self._burst, {}
-        for events in reversed(burst.values()):
-            for kind, body in events:
-                self._tell(kind, body)
-
-    def _tell(self, kind: str, body: JsonObject) -> None:
-        if kind == "DELETED":
-            self.engine.feed.remove(body)
-        else:
-            self.engine.feed.put(body)
-
-
-class _LateList:
-    """As much of a gateway as a list needs, whose answer is that of the time when it was asked for."""
-
-    def __init__(self, api: ModelApi) -> None:
-        self._api = api
-        self.answer = asyncio.Event()
-
-    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
-        listing = await self._api.list(resource, namespace=namespace, selector=selector)
-        await self.answer.wait()
-        return listing
-
-    def pages(
-        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
-    ) -> AsyncIterator[Listing]:
-        return one_page(self.list(resource, namespace=namespace, selector=selector))
-
-
-def _wall(ahead: float = 0.0) -> datetime:
-    """A clock on the wall, which follows the loop's and is this many seconds ahead."""
-    return EPOCH + timedelta(seconds=loop_time() + ahead)

@@ -19,9 +19,9 @@ from typing import Any
 
 from dtj.api.json import dig
 from dtj.engine.expectations import TIME_LIMIT
-from dtj.kube.gateway import EVENTS, JOBS, PODS
+from dtj.kube.gateway import EVENTS, PODS
 from support.campaigns.model_cluster import End, ModelCluster
-from support.campaigns.stories import STORIES
+from support.campaigns.tfjob_stories import EVERY_STORY, cluster_of
 from support.defects import Defects
 from support.fake_gateway import Line
 from support.virtual_time import VirtualTimeLoop, loop_time
@@ -50,7 +50,10 @@ Pods alone are never older than the jobs after a restart: lists are consistent r
 before it has listed both.
 """
 
-DRAINED = ("drain", "chief-alone-until-a-server-is-lost", "volcano")
+DRAINED = (
+    *("drain", "members-change", "chief-alone-until-a-server-is-lost", "volcano"),
+    *("tfjob-comes-back-alone", "tfjob-in-a-gang"),
+)
 """Stories in which another client deletes pods. They are not run with ``travel``.
 
 To an operator whose view is from before such a pod was there it is yet to be created, and nothing that it writes can
@@ -165,10 +168,10 @@ also delete one that has ended meanwhile, whose log alone is lost."""
 
 async def _run(story: str, plan: Plan | None) -> Outcome:
     with Defects() as defects:
-        cluster = ModelCluster()
+        cluster = cluster_of(story)
         cluster.start_operator()
         disturbance = Disturbance(cluster, plan) if plan is not None else None
-        await STORIES[story](cluster)
+        await EVERY_STORY[story](cluster)
         seconds = loop_time()
         await cluster.quiet()
         await cluster.close()
@@ -189,18 +192,19 @@ def outcome_of(cluster: ModelCluster, *, seconds: float, defects: Sequence[str])
 
 def plurals_of(cluster: ModelCluster, stream: str) -> tuple[str, ...]:
     """The kinds of a stream."""
-    return {"jobs": (JOBS.plural,), "pods": (PODS.plural,)}.get(stream) or cluster.plurals
+    return {"jobs": (cluster.jobs.plural,), "pods": (PODS.plural,)}.get(stream) or cluster.plurals
 
 
 def _fallen(cluster: ModelCluster) -> list[str]:
     """Counters of a job that were higher before."""
     highest: dict[tuple[object, str], int] = {}
     found = []
-    for line in cluster.api.history(JOBS):
+    at = ("status", *filter(None, [cluster.form.recorded_in]))
+    for line in cluster.api.history(cluster.jobs):
         uid = dig(line.body, "metadata", "uid")
         counters = {
-            "attempt": dig(line.body, "status", "attempt"),
-            "total": dig(line.body, "status", "restarts", "total"),
+            "attempt": dig(line.body, *at, "attempt"),
+            "total": dig(line.body, *at, "restarts", "total"),
         }
         for name, value in counters.items():
             number = value if isinstance(value, int) else 0

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from builders import CLAIM_TEMPLATE
-from dtj.api.json import JsonObject, dig, objects
-from dtj.api.names import Condition
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Annotation, Condition, Label
 from dtj.api.spec import Gang
+from dtj.api.status import Progress
 from dtj.core.gang.discovery import APIS
+from dtj.core.observed import SeenProgress
+from dtj.core.replicas import parse_indexes
 from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
 from dtj.kube.observed import resource_of
-from support.campaigns.model_api import time_text
+from support.campaigns.model_api import EPOCH, time_text
 from support.campaigns.model_cluster import ModelCluster
 from support.virtual_time import loop_time
 
 Story = Callable[[ModelCluster], Awaitable[None]]
 
-_API = {gang: next(api for api in APIS if api.gang is gang) for gang in (Gang.KUEUE, Gang.VOLCANO)}
+API_OF = {gang: next(api for api in APIS if api.gang is gang) for gang in (Gang.KUEUE, Gang.VOLCANO)}
 
 
 async def create_to_complete(cluster: ModelCluster) -> None:
@@ -140,6 +146,69 @@ async def scale(cluster: ModelCluster) -> None:
     await completes(cluster, "worker-0-r2")
 
 
+async def members_change(cluster: ModelCluster) -> None:
+    """An elastic job whose launchers exchange the members is scaled up, loses a worker for a while, and is scaled down:
+    no other pod is touched."""
+    cluster.stop_code = 1  # with 143, a pod that is seen only after its end would be free of charge
+    cluster.submit(elastic={"minReplicas": 1, "maxReplicas": 4, "shrinkAfterSeconds": 5})
+    cluster.meanwhile(launchers(cluster))
+    await cluster.runs("worker-0", "worker-1")
+    await cluster.until("the launchers report", lambda: (p := cluster.status().progress) is not None and p.world == 0)
+    cluster.change({"replicaSpecs": {"worker": {"replicas": 3}}})
+    await cluster.until("a worker joins", lambda: members(cluster, 3) == {"0-2"})
+    cluster.starts = False
+    cluster.drain("worker-1")
+    await cluster.until("the others go on without it", lambda: members(cluster, 3) == {"0,2"})
+    cluster.starts = True
+    cluster.start_pod("digits-worker-1-r1")
+    await cluster.until("it is back", lambda: members(cluster, 3) == {"0-2"})
+    await cluster.runs("worker-0", "worker-1-r1", "worker-2")
+    cluster.change({"replicaSpecs": {"worker": {"replicas": 2}}})
+    await cluster.runs("worker-0", "worker-1-r1")
+    assert members(cluster, 2) == {"0-1"}
+    assert cluster.status().attempt == 1
+    await completes(cluster, "worker-0")
+
+
+def members(cluster: ModelCluster, count: int) -> set[str]:
+    """What the pods of the job know of the members, if there are so many pods that do not go."""
+    known = [
+        json.loads(text(dig(body, "metadata", "annotations", Annotation.WORLD)))["members"]["worker"]
+        for pod in cluster.api.names(PODS)
+        if dig(body := cluster.api.body(PODS, pod), "metadata", "deletionTimestamp") is None
+        and dig(body, "status", "phase") not in ("Succeeded", "Failed")
+    ]
+    return set(known) if len(known) == count else set()
+
+
+async def launchers(cluster: ModelCluster) -> None:
+    """What the operator hears of the pods: the first member trains, and who is none is ready to join."""
+    while not cluster.status().terminal:
+        await asyncio.sleep(1.0)
+        operator, job = cluster.operator, Job.from_object(cluster.api.body(JOBS, "digits"))
+        if operator is None:
+            continue
+        known = {
+            pod: json.loads(text(dig(cluster.api.body(PODS, pod), "metadata", "annotations", Annotation.WORLD)))
+            for pod in sorted(cluster.live_pods())
+        }
+        inside = [
+            pod
+            for pod, world in known.items()
+            if int(text(dig(cluster.api.body(PODS, pod), "metadata", "labels", Label.INDEX)))
+            in parse_indexes(world["members"]["worker"])
+        ]
+        uids = {pod: text(dig(cluster.api.body(PODS, pod), "metadata", "uid")) for pod in known}
+        cache = operator.engine.state.caches.of(job.uid)
+        before = (cache.progress.pod_uid if cache.progress is not None else "", cache.waiting)
+        if inside:
+            told = Progress(phase="Training", world=0)
+            cache.progress = SeenProgress(uids[inside[0]], told, EPOCH + timedelta(seconds=loop_time()))
+        cache.waiting = frozenset(uids[pod] for pod in known if pod not in inside)
+        if before != (cache.progress.pod_uid if cache.progress is not None else "", cache.waiting):
+            operator.engine.queue.add(job.key)
+
+
 async def change_while_suspended(cluster: ModelCluster) -> None:
     """A job is suspended, and gets another template and is resumed, in two writes at once."""
     cluster.submit()
@@ -159,7 +228,7 @@ async def change_while_suspended(cluster: ModelCluster) -> None:
 
 async def volcano(cluster: ModelCluster) -> None:
     """The pods of a job are scheduled together by Volcano; one is lost, all start again, and the PodGroup goes."""
-    groups = resource_of(_API[Gang.VOLCANO])
+    groups = resource_of(API_OF[Gang.VOLCANO])
     cluster.knows(groups)
     cluster.submit(runPolicy={"scheduling": {"gang": "Volcano"}})
     await cluster.runs("worker-0", "worker-1")
@@ -172,22 +241,25 @@ async def volcano(cluster: ModelCluster) -> None:
 
 async def kueue(cluster: ModelCluster) -> None:
     """Kueue admits a job, takes its quota back, and admits it again."""
-    await _is_admitted_twice(cluster, {"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    cluster.knows(resource_of(API_OF[Gang.KUEUE]))
+    cluster.submit(runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    await is_admitted_twice(cluster)
 
 
 async def default_queue(cluster: ModelCluster) -> None:
     """The same in the default queue, for a job that names none."""
-    workloads = resource_of(_API[Gang.KUEUE])
+    workloads = resource_of(API_OF[Gang.KUEUE])
     queues = Resource(workloads.api_version, "LocalQueue", "localqueues")
     cluster.api.put(queues, {"metadata": {"name": "default"}})
-    await _is_admitted_twice(cluster, {})
+    cluster.knows(workloads)
+    cluster.submit(runPolicy={})
+    await is_admitted_twice(cluster)
     assert dig(cluster.api.body(workloads, "digits"), "spec", "queueName") == "default"
 
 
-async def _is_admitted_twice(cluster: ModelCluster, policy: JsonObject) -> None:
-    workloads = resource_of(_API[Gang.KUEUE])
-    cluster.knows(workloads)
-    cluster.submit(runPolicy=policy)
+async def is_admitted_twice(cluster: ModelCluster, *, again: str = "-r1") -> None:
+    """Kueue's part. ``again`` is what the names of the pods end in the second time."""
+    workloads = resource_of(API_OF[Gang.KUEUE])
 
     def says(**conditions: str) -> None:
         found: list[JsonObject] = [
@@ -211,8 +283,8 @@ async def _is_admitted_twice(cluster: ModelCluster, policy: JsonObject) -> None:
         "the quota is given back", lambda: dig(cluster.api.body(workloads, "digits"), "status", "admission") is None
     )
     says(QuotaReserved="True", Admitted="True")
-    await cluster.runs("worker-0-r1", "worker-1-r1")
-    await completes(cluster, "worker-0-r1")
+    await cluster.runs(f"worker-0{again}", f"worker-1{again}")
+    await completes(cluster, f"worker-0{again}")
 
 
 _ADMISSION: JsonObject = {"clusterQueue": "all", "podSetAssignments": [{"name": "worker", "count": 2}]}
@@ -274,6 +346,7 @@ STORIES: dict[str, Story] = {
         chief_alone_until_a_server_is_lost,
         tensorboard,
         scale,
+        members_change,
         change_while_suspended,
         volcano,
         kueue,

@@ -151,6 +151,9 @@ class TestVariablesThatAreTooLong:
         (message,) = self.messages(replicaSpecs=roles)
         assert message.startswith("spec.replicaSpecs.data-worker: TPU_WORKER_HOSTNAMES lists all peers")
 
+    def test_pods_on_gpus_have_no_list_of_host_names(self) -> None:
+        assert self.messages(roles={"worker": 6000}, accelerator={"profile": "gke-nvidia-l4", "count": 1}) == []
+
 
 @pytest.mark.parametrize(
     ("modes", "workers", "noted"),

@@ -20,7 +20,15 @@ from support.local_runs import write
 NOBODY = "http://127.0.0.1:1"
 """Nothing listens on this port, and a client gets no other."""
 
-ANY = ("list", "wait digits", "suspend digits", "resume digits", "scale digits --replicas 2", "delete digits")
+ANY = (
+    "list",
+    "wait digits",
+    "suspend digits",
+    "resume digits",
+    "scale digits --replicas 2",
+    "delete digits",
+    "explain digits",
+)
 WITH_FILE = ("submit FILE", "run --cluster FILE", "validate --server FILE")
 
 
@@ -109,6 +117,7 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(dtj: Dtj, tmp_
         (["run", "x.yaml", "-n", "team"], "--namespace needs --cluster"),
         (["run", "x.yaml", "--cluster", "--resume"], "--resume is for runs on this machine"),
         (["validate", "x.yaml", "-n", "a"], "--namespace, --context and --kubeconfig need --server"),
+        (["explain", "x.yaml", "--context", "a"], "--context and --kubeconfig are for a job on the cluster"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_its_name(dtj: Dtj, tmp_path: Path, arguments: list[str], words: str) -> None:

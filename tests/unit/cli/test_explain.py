@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 import yaml
 
+from bad_tfjobs import role, tfjob
 from builders import CLAIM_TEMPLATE, manifest, stored
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
+from dtj.cli.common.options import Place
 from dtj.cli.explain.render import explanation
 from dtj.cli.explain.simulation import UID, simulate
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
-from support.commands import Dtj
+from dtj.kube.gateway import JOBS, TFJOBS
+from support.commands import Done, Dtj
+from support.fake_gateway import FakeGateway
 from support.local_runs import write
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
@@ -247,6 +253,13 @@ def test_a_job_without_checkpoints_reports_where_it_begins_again(tmp_path: Path,
     assert printed not in explained(dtj, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
 
 
+def test_of_an_elastic_job_it_says_when_the_others_go_on_without_a_worker(tmp_path: Path, dtj: Dtj) -> None:
+    elastic = {"minReplicas": 2, "maxReplicas": 4, "shrinkAfterSeconds": 9}
+    printed = "The others go on without it after 9 s, if 2 workers or more are left."
+    assert printed in explained(dtj, write(tmp_path, manifest(elastic=elastic)))
+    assert printed not in explained(dtj, write(tmp_path, manifest()))
+
+
 def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, dtj: Dtj) -> None:
     file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
     first, *_, last, _, _ = section(explained(dtj, file), "When a pod is lost")
@@ -287,6 +300,67 @@ def test_profiles_may_come_from_the_values_of_the_chart(tmp_path: Path, dtj: Dtj
     text = explained(dtj, file, "--profiles", values)
     assert "resources    example.com/fpga 3" in text
     assert [dtj("validate", file, *more).code for more in (("--profiles", values), ())] == [0, 2]
+
+
+# -- jobs on a cluster ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
+    """The API server that a kubeconfig would name, with its namespace ``team``."""
+    gateway = FakeGateway()
+
+    async def connect(place: Place) -> AbstractAsyncContextManager[object]:
+        return nullcontext(SimpleNamespace(gateway=gateway, namespace=place.namespace or "team"))
+
+    monkeypatch.setattr(Place, "connect", connect)
+    return gateway
+
+
+@pytest.mark.parametrize("name", ["digits", "dtj/digits", "distributedtrainingjob.training.dtj.dev/digits"])
+def test_a_job_on_the_cluster_is_explained_by_its_name(dtj: Dtj, cluster: FakeGateway, name: str) -> None:
+    cluster.put(JOBS, {**stored(manifest(), namespace="team"), "status": {"attempt": 3, "startTime": "then"}})
+    text = explained(dtj, name)
+    assert text.startswith("digits: MultiWorkerMirrored with 2 workers, in namespace team\n")
+    assert section(text, "Pods")[1].startswith("digits-worker-0  worker")
+
+
+def test_a_tfjob_on_the_cluster_is_explained_as_the_operator_runs_it(dtj: Dtj, cluster: FakeGateway) -> None:
+    cluster.put(TFJOBS, stored(tfjob(Worker=role(2)), namespace="other"))
+    text = explained(dtj, "tfjob/mnist", "-n", "other")
+    assert section(text, "Pods")[2].endswith("mnist-worker-1.other.svc:2222")
+
+
+def test_a_job_and_a_tfjob_of_one_name_are_explained_together(dtj: Dtj, cluster: FakeGateway, tmp_path: Path) -> None:
+    cluster.put(TFJOBS, stored(tfjob("digits"), namespace="team"))
+    text = explained(dtj, write(tmp_path, manifest()), "tfjob/digits", "-n", "team")
+    assert "digits: MultiWorkerMirrored with 2 workers, in namespace team\n" in text
+    assert "digits: OneDevice with 1 worker, in namespace team\n" in text
+
+
+def test_a_stored_job_that_breaks_a_rule_says_where_it_is(dtj: Dtj, cluster: FakeGateway) -> None:
+    cluster.put(TFJOBS, stored(tfjob(PS=role(2)), namespace="team"))
+    complaint = dtj("explain", "tfjob/mnist").complaint
+    assert complaint.startswith("namespace team: mnist: spec.tfReplicaSpecs: no replica trains")
+
+
+def test_a_job_that_is_not_there_is_the_servers_own_line(dtj: Dtj, cluster: FakeGateway) -> None:
+    assert dtj("explain", "tfjob/mnist") == Done(4, "", 'tfjobs "mnist" not found\n')
+
+
+def test_a_file_comes_before_a_job_of_its_name(
+    dtj: Dtj, cluster: FakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, manifest()).rename(tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    assert "in namespace default" in explained(dtj, "digits")
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "manifests/job", "-x/job"])
+def test_what_can_be_no_job_is_a_file_that_is_missing(dtj: Dtj, cluster: FakeGateway, name: str) -> None:
+    assert dtj("explain", "--", name).complaint == f"{name}: file not found\n"
+    assert cluster.calls == []
 
 
 # -- bad input -----------------------------------------------------------------------------------------------

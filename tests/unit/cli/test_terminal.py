@@ -80,6 +80,7 @@ ON_A_CLUSTER = (
     "resume digits",
     "scale digits --replicas 2",
     "delete digits",
+    "explain digits",
     "tensorboard going --no-browser --timeout 1s",
     "submit {manifest}",
     "run --cluster {manifest}",
@@ -112,6 +113,7 @@ SILENT = {
     *("logs digits --index 0 --role worker -p", "submit {manifest}", "delete digits"),
     *(
         "report digits -o {folder}/report.tar.gz",
+        "explain digits",
         "submit {hostile}",
         "convert {hostile}",
         "init --name {word} {folder}/new",

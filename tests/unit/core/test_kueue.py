@@ -110,6 +110,18 @@ class TestKueue:
         assert story.job.status.state == "Suspended"
         assert story.job.status.restarts.total == 0
 
+    def test_an_evicted_job_that_waits_says_what_kueue_says_by_now(self) -> None:
+        story = admitted()
+        assert story.gang is not None
+        evicted = kueue_condition("Evicted", reason="Preempted", message="preempted by another Workload")
+        story.kueue_says({**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), evicted]})
+        story.settle_deletions()
+        assert self.message(story) == "Kueue: preempted by another Workload"
+        waiting = kueue_condition("QuotaReserved", "False", message="insufficient unused quota, 2 more needed")
+        story.kueue_says({**story.gang.status, "conditions": [waiting, evicted]})
+        story.wait(60)
+        assert self.message(story) == "Kueue: insufficient unused quota, 2 more needed"
+
     def test_a_deactivated_workload_stops_the_job_and_says_how_to_go_on(self) -> None:
         story = admitted()
         assert story.gang is not None

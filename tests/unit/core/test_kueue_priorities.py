@@ -10,6 +10,8 @@ from dtj.api.json import dig, object_at
 from dtj.api.kueue import PRIORITY_CLASS
 from dtj.api.names import Condition
 from dtj.core.actions import UpdateGang
+from dtj.core.messages import WAITING_IN_QUEUE
+from dtj.core.observed import CreationRefusal
 from support.gang_worlds import KUEUE, admit, kueue_condition
 from world import World
 
@@ -34,6 +36,13 @@ def test_a_class_that_does_not_exist_is_named_with_what_to_do() -> None:
     assert story.condition(Condition.SUSPENDED).message == (
         f"WorkloadPriorityClass high: not found: create the class, or change the label {PRIORITY_CLASS} of the job"
     )
+
+
+def test_what_else_was_refused_says_nothing_of_the_class() -> None:
+    story = waiting(high=100)
+    story.refusal = CreationRefusal("pod digits-worker-0", "Forbidden", "exceeded quota", story.now)
+    story.wait(60)
+    assert story.condition(Condition.SUSPENDED).message == WAITING_IN_QUEUE
 
 
 def test_a_job_in_the_queue_follows_its_label() -> None:

@@ -24,7 +24,6 @@ from world import World
 def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: object) -> JsonObject:
     """A TFJob as the API server stores it."""
     template: JsonObject = {"spec": {"containers": [{"name": "tensorflow", "image": "example/mnist:1"}]}}
-    given = {"Worker": 2} if roles is None else roles
     body: JsonObject = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
@@ -32,7 +31,7 @@ def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: obj
         "spec": {
             "tfReplicaSpecs": {
                 role: {"replicas": count, **({"restartPolicy": restart} if restart else {}), "template": template}
-                for role, count in given.items()
+                for role, count in ({"Worker": 2} if roles is None else roles).items()
             },
             **spec,  # type: ignore[dict-item]
         },
@@ -289,6 +288,17 @@ class TestTheStatus:
         world.start()
         assert conditions(world) == {"Created": "True", "Running": "True"}
 
+    @pytest.mark.parametrize("code", [0, 1])
+    def test_does_not_say_restarting_while_the_pods_of_a_job_stop_that_ends(self, code: int) -> None:
+        roles = {"Chief": 1, "Worker": 2, "PS": 1}
+        world = running(roles, runPolicy={"cleanPodPolicy": "All", "backoffLimit": 1})
+        world.sees("worker-1", Phase.FAILED, exit_code=1)
+        world.wait(60)
+        world.all_run()
+        world.sees("chief-0", Phase.FAILED if code else Phase.SUCCEEDED, exit_code=code)
+        assert any(pod.terminating for pod in world.pods.values())
+        assert conditions(world) == {"Created": "True", "Running": "True"}
+
     def test_of_a_job_that_breaks_a_rule_is_failed_with_all_lines_and_no_pod(self) -> None:
         world = world_of(tfjob({"Trainer": 1}))
         world.settle()
@@ -421,6 +431,31 @@ class TestGangs:
         world.settle()
         assert (last(world)["type"], world.pods) == ("Created", {})
         assert "minAvailable: 10 is more than the 2 pods" in text(last(world)["message"])
+
+    @pytest.mark.parametrize(
+        ("gang", "platform", "setting"),
+        [
+            (Gang.VOLCANO, {"gang_of_tfjobs": Gang.VOLCANO}, "gangScheduler"),
+            (Gang.COSCHEDULING, {"gang_of_tfjobs": Gang.COSCHEDULING}, "gangScheduler"),
+            (Gang.KUEUE, {"queues_tfjobs": True}, "kueue"),
+        ],
+    )
+    def test_of_a_scheduler_that_is_installed_later_wait_and_say_where_it_is_set(
+        self, gang: Gang, platform: dict[str, Any], setting: str
+    ) -> None:
+        body = tfjob()
+        object_at(body, "metadata")["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+        world = world_of(body, **platform)
+        world.gangs = None
+        world.settle()
+        assert last(world)["type"] == "Created"
+        assert text(last(world)["message"]).startswith(
+            f"tfjob.{setting} of the operator's chart: this cluster serves no API of {gang} "
+        )
+        world.installed = tuple(api for api in APIS if api.gang is gang)
+        world.wait(61)
+        assert len(world.gang_manifests) == 1
+        assert "serves no API" not in text(last(world)["message"])
 
     def test_a_queue_of_kueue_is_ours_only_if_the_operator_is_told_so(self) -> None:
         body = tfjob()

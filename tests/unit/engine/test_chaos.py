@@ -15,7 +15,8 @@ import pytest
 
 from dtj.kube.errors import ApiError, Conflict, TooManyRequests, Unavailable
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES
-from support.campaigns.model_cluster import End, ModelCluster, Operator
+from support.campaigns.model_cluster import End, ModelCluster
+from support.campaigns.model_operator import Operator
 from support.campaigns.stale_plans import PARTS
 from support.campaigns.stories import create_to_complete
 from support.fake_gateway import NO_ANSWER, FakeGateway

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Reason
+from dtj.api.names import Annotation, Label, Reason
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
 from dtj.core.actions import (
     CheckPods,
@@ -21,6 +21,7 @@ from dtj.core.actions import (
     PatchStatus,
     Plan,
     RequeueAfter,
+    TellPod,
 )
 from dtj.core.observed import Observed
 from dtj.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests
@@ -392,6 +393,22 @@ async def test_deleted_pods_are_logged_in_one_line(number: int, words: str, capl
         async with harnessed(once(plan), gateway=gateway) as harness:
             await harness.take()
     assert [message for message in caplog.messages if message.startswith("deleted")] == [words]
+
+
+@virtual_time
+async def test_a_pod_is_told_once_who_trains_with_it_and_one_that_is_gone_is_no_error() -> None:
+    gateway = FakeGateway()
+    owner: JsonObject = {
+        "ownerReferences": [{"uid": "uid-1", "controller": True}],
+        "labels": {Label.JOB_NAME: "digits"},
+    }
+    tell = (TellPod("digits-worker-0", "u0", "new"), TellPod("digits-worker-1", "u1", "new"))
+    async with harnessed(once(tell), gateway=gateway) as harness:
+        gateway.put(PODS, {"metadata": {"name": "digits-worker-0", "uid": "u0", **owner}})
+        await harness.take()
+        await asyncio.sleep(60.0)
+        assert sorted(harness.writes()) == ["patch pods digits-worker-0", "patch pods digits-worker-1"]
+        assert dig(gateway.body(PODS, "digits-worker-0"), "metadata", "annotations", Annotation.WORLD) == "new"
 
 
 @virtual_time

@@ -21,6 +21,7 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
+from support.elastic_world import ElasticWorld
 from support.virtual_time import loop_time, virtual_time
 from world import running
 
@@ -79,6 +80,32 @@ async def test_of_the_replica_that_knows_the_latest_pod_is_asked(monkeypatch: py
     shown = state.caches.of(world.job.uid).progress
     assert shown is not None
     assert shown.progress.step == 7
+
+
+async def test_pods_that_are_no_members_are_asked_whether_they_are_ready_to_join(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ElasticWorld(job(roles={"worker": 2}, elastic={"maxReplicas": 4})).start()
+    wanted = job(roles={"worker": 4}, elastic={"maxReplicas": 4})
+    world.job = replace(wanted, status=world.job.status, generation=2)
+    world.settle().all_run()
+    state = ClusterState(world.platform)
+    state.jobs.put(kept(world.job))
+    state.caches.begin(world.job.uid)
+    for name, there in world.pods.items():
+        state.pods.apply(Change(None, replace(there, ip=name)))
+    answers = {"digits-worker-0": b'{"step": 7}', "digits-worker-2": b'{"phase": "Waiting"}', "digits-worker-3": b"{}"}
+    asked: list[str] = []
+
+    async def fetch(host: str, port: int, **_: object) -> bytes:
+        asked.append(host)
+        return answers[host]
+
+    monkeypatch.setattr(progress, "fetch", fetch)
+    queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
+    await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
+    assert asked == ["digits-worker-2", "digits-worker-3", "digits-worker-0"]
+    assert state.caches.of(world.job.uid).waiting == {world.pods["digits-worker-2"].uid}
 
 
 @virtual_time

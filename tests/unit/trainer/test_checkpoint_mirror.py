@@ -16,7 +16,7 @@ INDEX, WEIGHTS = "ckpt-7.index", "ckpt-7.data-00000-of-00001"
 
 
 class Memory:
-    """A `Backend` in this process."""
+    """The objects of a bucket, in this process."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

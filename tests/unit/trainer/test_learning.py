@@ -6,9 +6,9 @@ import pytest
 
 import dtj_trainer
 from dtj_trainer.config import entry_points
+from dtj_trainer.config.execution import DATASETS, TASKS
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.errors import UsageError
-from dtj_trainer.registry import DATASETS, TASKS
 from support.bad_arguments import refusal
 
 

@@ -13,9 +13,8 @@ from dtj_trainer.config.store_url import Location, default_cache, place
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import data_cache
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed, error_of
-from dtj_trainer.object_store.local_cache import prepare
+from dtj_trainer.object_store.log_folder import with_local_copies
 from dtj_trainer.object_store.s3 import failure_of
-from dtj_trainer.object_store.tensorboard import with_local_copies
 from dtj_trainer.process.output_directories import check_outputs
 
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
@@ -104,8 +103,8 @@ def shared_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_local_copies_lie_where_nobody_else_can_write(shared_directory: Path) -> None:
     store = parse([], {}).store
-    prepare(store)
-    prepare(store)
+    store.prepare_cache()
+    store.prepare_cache()
     assert store.cache.parent == shared_directory
     assert store.cache.stat().st_mode & 0o777 == 0o700
 
@@ -138,4 +137,4 @@ def test_a_directory_for_local_copies_that_others_may_write_to_is_refused(
 
 def test_a_directory_that_an_option_names_may_be_shared(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    prepare(parse([f"--store-cache={tmp_path}"], {}).store)
+    parse([f"--store-cache={tmp_path}"], {}).store.prepare_cache()

@@ -31,6 +31,7 @@ from dtj_trainer.object_store.bucket import StoreFailed
 log = logging.getLogger(__name__)
 
 VALIDATION_RECORD = "validation.json"
+"""What is remembered of validations, next to the checkpoints."""
 _DRAFT = ".saving-"
 _PREVIOUS_SAVE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5

@@ -64,6 +64,11 @@ def mentions(function: Any, name: str) -> bool:
     return False
 
 
+def session_of(client: Any) -> Any:
+    """The `requests.Session` by which a `google.cloud.storage.Client` sends all its requests."""
+    return private(client, "_http", library="google-cloud-storage")
+
+
 def require_tf_keras(why: str) -> None:
     """Makes sure that tf_keras is installed, without importing it.
 

@@ -22,7 +22,7 @@ try:
     from keras.src.losses.losses import LossFunctionWrapper
     from keras.src.models.functional import Functional
     from keras.src.random import seed_generator
-    from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
+    from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics, get_loss
 except ImportError as error:
     raise incompatible(str(error), library="keras") from None
 
@@ -60,11 +60,6 @@ def maker(tensor: Any) -> Any:
     return private(operation, "_inbound_nodes", library="keras")[call]
 
 
-def has_mask(tensor: Any) -> bool:
-    """Whether a mask goes with a symbolic tensor."""
-    return get_keras_mask(tensor) is not None
-
-
 def is_layer(layer: Any) -> bool:
     """Whether something is a layer or a model of either Keras."""
     tf_keras = sys.modules.get("tf_keras")
@@ -97,7 +92,7 @@ def compute_loss_arguments(model: Any, *, training: bool) -> dict[str, bool]:
 
 
 def mask_of(tensor: Any) -> Any:
-    """The mask that goes with a tensor of either Keras; None without one."""
+    """The mask that goes with a tensor of either Keras, which may be symbolic; None without one."""
     _check_mask(with_tf_keras="tf_keras" in sys.modules)
     return getattr(tensor, _MASK, None)
 
@@ -196,6 +191,22 @@ def given_metrics(metrics: Any) -> list[Any]:
     """The metrics and the weighted metrics that made such an object of either Keras, as the user gave them."""
     library = "keras" if isinstance(metrics, CompileMetrics) else "tf_keras"
     return [private(metrics, name, library=library) for name in ("_user_metrics", "_user_weighted_metrics")]
+
+
+def loss_of(given: Any, labels: Any, outputs: Any, *, rewrite: Callable[[Any], Any]) -> Any:
+    """The Loss that Keras 3 makes of what a model is compiled with: a name, a function or a Loss.
+
+    Args:
+        rewrite: function -> what is called in its place.
+    """
+    found = get_loss(given, labels, outputs)
+    return LossFunctionWrapper(rewrite(found.fn), name=found.name) if type(found) is LossFunctionWrapper else found
+
+
+def of_same_rank(one: Any, other: Any) -> tuple[Any, Any]:
+    """Two tensors whose ranks may differ by one, as Keras 3 brings them to the same."""
+    same: tuple[Any, Any] = private(loss_module, "squeeze_or_expand_to_same_rank", library="keras")(one, other)
+    return same
 
 
 def options_of_loss(loss: Any) -> Mapping[str, Any]:

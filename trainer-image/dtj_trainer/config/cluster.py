@@ -86,6 +86,11 @@ class Cluster:
         """Level of a line that all tasks have in common: only the leader's is above `logging.DEBUG`."""
         return logging.INFO if self.leads else logging.DEBUG
 
+    @property
+    def trainers(self) -> list[Task]:
+        """The chief and the workers, in this order."""
+        return sorted(task for task in self.addresses if task.role in (CHIEF, WORKER))
+
     def peers(self, *roles: str) -> dict[Task, Address]:
         """The other tasks of the given roles."""
         return {t: a for t, a in self.addresses.items() if t.role in roles and t != self.task}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster
+from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.errors import UsageError
 
 FAIL, SKIP = NAN_POLICIES = "fail", "skip"
@@ -33,7 +33,7 @@ def workers_of(cluster: Cluster, replicas: Iterable[int], *, total: int) -> Sequ
         replicas: by their number in the strategy.
         total: how many replicas the strategy has.
     """
-    tasks = sorted((t for t in cluster.addresses if t.role in (CHIEF, WORKER)), key=lambda t: (t.role, t.index))
+    tasks = cluster.trainers
     if len(tasks) < 2:
         return ()
     found = sorted({replica * len(tasks) // total for replica in replicas})

@@ -11,22 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from dtj_launch.rendezvous import Peer
+from dtj_launch.world import gate_key
 from dtj_trainer.config import cluster, data, nonfinite, options, pipeline_layout
 from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
 from dtj_trainer.config.data import DataConfig, ServiceTask
 from dtj_trainer.config.entry_points import UserCode
-from dtj_trainer.config.execution import STRATEGIES, BatchSize, Execution, Reporting, Training
-from dtj_trainer.config.export_formats import SAVED_MODEL
+from dtj_trainer.config.execution import (
+    DATASETS,
+    STRATEGIES,
+    TASKS,
+    BatchSize,
+    Execution,
+    Reporting,
+    Training,
+)
 from dtj_trainer.config.optimizer import Learning
 from dtj_trainer.config.options import Arguments, Options, options_of
-from dtj_trainer.config.outputs import CheckpointPolicy, Outputs
+from dtj_trainer.config.outputs import SAVED_MODEL, CheckpointPolicy, Outputs
 from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
 from dtj_trainer.config.script import Script, ScriptOptions
 from dtj_trainer.config.store_url import DEFAULT_RETRY_SECONDS, Location, StorePolicy, default_cache
 from dtj_trainer.config.validation import ValidationPolicy
 from dtj_trainer.errors import UsageError
-from dtj_trainer.registry import DATASETS, TASKS
 
 DEFAULT_STALL_SECONDS = 1800.0
 DEFAULT_REMOTE_STALL_SECONDS = 300.0
@@ -52,6 +59,8 @@ class Config(ScriptOptions, Training, Execution, Reporting):
     script: Script | None
     job: str
     job_uid: str
+    gate_key: str
+    """What only the tasks know that start together: of this job, and in an elastic job with the same members."""
     """By it the tasks of a job know each other; empty outside a job."""
     bind_address: str
     """The address that the start gate and the status server listen on; all interfaces where it is empty."""
@@ -173,6 +182,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return {
         "job": environ.get("DTJ_JOB_NAME") or "local",
         "job_uid": environ.get("DTJ_JOB_UID", ""),
+        "gate_key": gate_key(environ),
         "bind_address": environ.get("DTJ_BIND_ADDRESS", ""),
         "status_port": _status_port(environ),
         "attempt": _attempt(environ),

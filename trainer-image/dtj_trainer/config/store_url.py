@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from dtj_trainer.errors import UsageError
+from dtj_trainer.own_directory import make_own
+
 SCHEMES = ("s3", "gs")
 _SEPARATOR = "://"
 _CREDENTIALS = re.compile(r"(?<=://)([^/@]*:.*|[^/]*)@")
@@ -77,6 +80,25 @@ class StorePolicy:
     """The directory for local copies: a disk of this machine."""
     retry_seconds: float
     """For how long a request that fails is repeated."""
+
+    def prepare_cache(self) -> None:
+        """Makes the directory for local copies if no option names one; call it before anything is copied.
+
+        It is in a place that all users of a machine share, under a name that they know: who makes it first could
+        exchange checkpoints and data.
+
+        Raises:
+            UsageError: it is not this user's alone.
+        """
+        if self.cache != default_cache():
+            return
+        try:
+            make_own(self.cache)
+        except OSError as error:
+            raise UsageError(
+                f"{self.cache}: cannot be used for local copies of object stores ({error.strerror}); give a directory "
+                "of your own with --store-cache, or set TMPDIR"
+            ) from None
 
     def local_copy(self, location: Location, *parts: str) -> Path:
         """The directory for the local copy of a location.

@@ -2,19 +2,20 @@
 
 import csv
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.config.data import AUTO, CSV, IMAGES, NONE, TEXT, TFRECORD
+from dtj_trainer.config.data import AUTO, CSV, IMAGES, NONE, TFRECORD
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.store_url import is_url, without_credentials
 from dtj_trainer.data import files
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.csv import Table
-from dtj_trainer.data.formats.images import CHANNELS, Images
+from dtj_trainer.data.formats.images import Images
 from dtj_trainer.data.formats.reader import Reader, shortened
 from dtj_trainer.data.formats.text import Lines
 from dtj_trainer.data.formats.tfrecord import Examples
@@ -36,12 +37,6 @@ _NAMED_CLASSES = 20
 FEW_BYTES = 64 * 2**20
 """What decoded examples may take to be kept in memory without being asked: it is also what travels to the workers of
 parameter servers and of the tf.data service."""
-_BATCHES = {
-    CSV: tf.TensorSpec((None, None), tf.float32),
-    IMAGES: tf.TensorSpec((None, None, None, CHANNELS), tf.float32),
-    TEXT: tf.TensorSpec((None,), tf.string),
-}
-"""What the formats that are always of one kind hold."""
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
 _Chosen = tuple[Found, Found | None, ValidationShare | None]
 """The files, and what of the examples is held out: other files, or a share of them."""
@@ -60,8 +55,6 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Ful
     data = config.data
     assert data.where is not None  # a checked configuration
     found, form = files.find(_brought(config, data.where, _WHERE), option=_WHERE, form=data.format)
-    if task and form in _BATCHES:
-        check_inputs(task, _BATCHES[form], f"{_WHERE}={data.where}")
     validation = None
     if isinstance(data.validation, str):
         validation, _ = files.find(_brought(config, data.validation, _HELD_OUT), option=_HELD_OUT, form=form)
@@ -87,17 +80,17 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Ful
 
 def _images(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task: str | None) -> Images:
     given = f"{_WHERE}={config.data.where}"
-    if numbers:
-        raise UsageError(f"{given}: directories of {form} are classes; this task predicts numbers")
     source = Images(*chosen, size=config.data.image_size, option=_WHERE)
     if task:
         check_inputs(task, source.input_spec, given)
+    if numbers:
+        raise UsageError(f"{given}: directories of {form} are classes; this task predicts numbers")
     return source
 
 
 def _records(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task: str | None) -> RecordFiles:
     reader = _reader(config, form, chosen[0], numbers=numbers)
-    if task and isinstance(reader, Examples):
+    if task:
         one = reader.examples_are
         check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), f"{_WHERE}={config.data.where}")
     known = survey(reader, *chosen, memory=config.checkpoint.directory, writes=config.cluster.leads)
@@ -164,10 +157,7 @@ def _decoded_bytes(source: Images | RecordFiles) -> int:
     spec = source.input_spec
     if isinstance(source, RecordFiles) and spec.dtype == tf.string:
         return source.file_bytes
-    one = spec.dtype.size
-    for side in spec.shape[1:]:
-        one *= side
-    return int(one * (source.examples + source.validation_examples))
+    return int(math.prod(spec.shape[1:], start=spec.dtype.size * (source.examples + source.validation_examples)))
 
 
 def _split(stream: Any) -> Split:

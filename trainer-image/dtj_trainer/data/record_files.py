@@ -1,6 +1,6 @@
 """A source over files that are read record by record: TFRecord, CSV, text. Imports TensorFlow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.full_batches import FullBatches, permutation
 from dtj_trainer.data.held_out_examples import ValidationShare
-from dtj_trainer.data.labels import number_of
 from dtj_trainer.data.source import Stream
 
 FILES_AT_ONCE = 16
@@ -143,3 +142,17 @@ def selected(reader: Reader, share: ValidationShare | None, *, for_validation: b
         return reader.prepare(records, number)
 
     return take
+
+
+def number_of(values: Any, names: Sequence[str]) -> Any:
+    """string [batch] -> int64 [batch]: the place of each value among the names.
+
+    No lookup table: those of parameter servers live elsewhere.
+
+    Raises:
+        InvalidArgumentError: when it runs, for a value that is not among them.
+    """
+    same = tf.equal(values[:, tf.newaxis], tf.constant(list(names), tf.string)[tf.newaxis, :])
+    known = tf.debugging.assert_equal(tf.reduce_any(same, axis=1), True, message="a label that was not seen before")
+    with tf.control_dependencies([known] if known is not None else []):
+        return tf.argmax(tf.cast(same, tf.int32), axis=1)

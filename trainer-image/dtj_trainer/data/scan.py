@@ -8,6 +8,8 @@ import hashlib
 import json
 import logging
 import time
+import unicodedata
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,13 @@ import tensorflow as tf
 from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.held_out_examples import ValidationShare
-from dtj_trainer.data.labels import MAX_CLASSES, check_alike, in_order
 from dtj_trainer.data.record_files import Survey, Take, chunks, selected
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.output_directories import write_atomically
 
 log = logging.getLogger(__name__)
 
+MAX_CLASSES = 1000
 _ROWS = 1024
 _SPOKEN_OF_SECONDS = 1.0
 
@@ -153,11 +155,41 @@ def _digest(reader: Reader, found: Found, validation: Found | None, share: Valid
 
 def _read(path: Path) -> Survey | None:
     try:
-        values = json.loads(path.read_text())
-        return Survey(
-            training=tuple(values["training"]),
-            validation=tuple(values["validation"]),
-            classes=tuple(values["classes"]),
-        )
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return Survey(**{name: tuple(values) for name, values in json.loads(path.read_text()).items()})
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def in_order(values: Iterable[str]) -> tuple[str, ...]:
+    """Distinct values: by their size where all are whole numbers, else by the alphabet."""
+    distinct = set(values)
+    if all(value.removeprefix("-").isdecimal() for value in distinct):
+        return tuple(sorted(distinct, key=int))
+    return tuple(sorted(distinct))
+
+
+def check_alike(values: Iterable[str], what: str) -> None:
+    """That no two distinct values look alike: they are the same, written in two ways.
+
+    Args:
+        what: they are, for the error.
+
+    Raises:
+        UsageError: two do.
+    """
+    seen: dict[str | float, str] = {}
+    distinct = sorted(set(values))
+    numbers = [_number(value) for value in distinct]
+    for value, number in zip(distinct, numbers, strict=True):
+        # Letters of two parts and of one, spaces of other kinds, and marks that nobody sees.
+        text = "".join(one for one in unicodedata.normalize("NFC", value) if unicodedata.category(one) != "Cf")
+        same = seen.setdefault(" ".join(text.split()) if None in numbers else number or 0.0, value)
+        if same != value:
+            raise UsageError(f"{what} {same!a} and {value!a} are both there; write them in one way")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
         return None

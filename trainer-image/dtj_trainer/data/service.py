@@ -35,26 +35,25 @@ _LOST_AFTER_SECONDS = 10
 _HEARTBEAT_MILLISECONDS = 1000
 
 
-def serve_data(
-    task: Task, service: ServiceTask, *, checkpoints: Path | None, start_timeout: float, progress_store: ProgressStore
-) -> None:
+def serve_data(config: Config, service: ServiceTask, progress_store: ProgressStore) -> None:
     """Serves until the process is terminated; never returns. The dispatcher must be there before a data worker.
 
-    Args:
-        checkpoints: the job's directory for them; without it, a dispatcher that is lost takes the pass with it.
-        start_timeout: seconds.
+    Without a directory for checkpoints, a dispatcher that is lost takes the pass with it.
 
     Raises:
         PeerLost: a data worker does not get through to the dispatcher.
         UsageError: the server cannot be started with these options.
     """
     progress_store.update(phase=Phase.BUILDING)
+    task = config.cluster.task
+    # Of a bucket there is a local copy only, which is no place for what has to outlive the pod.
+    checkpoints = None if config.checkpoint.location else config.checkpoint.directory
     library = lean.data_service_library()
     try:
         if task.role == DISPATCHER:
             server = library.DispatchServer(_dispatcher(library, service, checkpoints))
         else:
-            server = library.WorkerServer(_worker(library, service, start_timeout))
+            server = library.WorkerServer(_worker(library, service, config.start_timeout))
     except (lean.errors_library().OpError, OSError, RuntimeError, ValueError) as error:
         raise _error_of(task, service, error) from None
     progress_store.update(phase=Phase.TRAINING)

@@ -31,30 +31,16 @@ class Source(Protocol):
     those it has seen, and gets them exactly.
     """
 
-    @property
-    def name(self) -> str:
-        """For a person."""
-        ...
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """What the labels 0, 1, … mean; empty where labels are numbers to be predicted."""
-        ...
-
-    @property
-    def examples(self) -> int:
-        """To learn from: what an epoch is."""
-        ...
-
-    @property
-    def validation_examples(self) -> int:
-        """To be judged by."""
-        ...
-
-    @property
-    def input_spec(self) -> Any:
-        """A tf.TensorSpec of a batch of inputs, [None, ...], as the model gets it."""
-        ...
+    name: str
+    """For a person."""
+    classes: tuple[str, ...]
+    """What the labels 0, 1, … mean; empty where labels are numbers to be predicted."""
+    examples: int
+    """To learn from: what an epoch is."""
+    validation_examples: int
+    """To be judged by."""
+    input_spec: Any
+    """A tf.TensorSpec of a batch of inputs, [None, ...], as the model gets it."""
 
     def batches(self, *, batch: int, seed: Any, first_step: int = 0, offset: int = 0) -> Stream:
         """Endless full batches for training.

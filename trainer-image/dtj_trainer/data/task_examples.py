@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from dtj_trainer.config.execution import IMAGES, ROWS, TASKS, TEXTS
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
-from dtj_trainer.registry import IMAGES, ROWS, TASKS, TEXTS
 
 _OWN_MODEL = "give a model of your own with --model"
 

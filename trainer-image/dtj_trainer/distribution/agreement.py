@@ -33,6 +33,8 @@ _EVALUATION_SECONDS = 86400.0
 _LAST_ONE_SECONDS = 5.0
 _KNOWN_TO_ALL_SECONDS = 10.0
 KEY_VALUE_SECONDS = 10.0
+_STEP_AT = 32
+"""The bit of a vote from which on it is the number of a step."""
 _KNOWN = ("keras.", "dtj_trainer.", "dtj_launch.")
 """Callbacks that decide by what all workers know."""
 
@@ -62,27 +64,13 @@ class Vote:
         return [float(self.stop), float(self.save), float(self.next_steps)]
 
 
-class LoopAgreement:
-    """One small all-reduce, by which the tasks of a collective learn what one of them wants."""
-
-    def __init__(self, strategy: Any) -> None:
-        self._strategy = strategy
-        self._local_replicas = len(strategy.extended.worker_devices)
-
-    def reach(self, vote: Vote, not_finite: int) -> tuple[Vote, list[int]]:
-        """What all tasks want, and of each replica the number of a step that its task found not finite; else 0."""
-        stop, save, next_steps, *steps = self._sum(tf.constant(vote.vector()), tf.constant(float(not_finite))).numpy()
-        agreed = Vote(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
-        return agreed, [round(float(step)) for step in steps]
-
-    @tf.function(autograph=False, reduce_retracing=True)
-    def _sum(self, vote: Any, not_finite: Any) -> Any:
-        def share() -> Any:
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            place = tf.one_hot(replica, self._strategy.num_replicas_in_sync)
-            return tf.concat([vote / self._local_replicas, not_finite * place], 0)
-
-        return self._strategy.reduce("SUM", self._strategy.run(share), axis=None)
+def agree_on_vote(strategy: Any, vote: Vote, not_finite: int) -> tuple[Vote, list[int]]:
+    """What all tasks want, and of each replica the number of a step that its task found not finite; else 0."""
+    votes = of_each_replica(strategy, not_finite << _STEP_AT | vote.next_steps << 2 | vote.save << 1 | vote.stop)
+    # The first replica is the leader's.
+    save, next_steps = bool(votes[0] & 2), votes[0] % (1 << _STEP_AT) >> 2
+    agreed = Vote(stop=any(one & 1 for one in votes), save=save, next_steps=next_steps)
+    return agreed, [one >> _STEP_AT for one in votes]
 
 
 def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
@@ -106,8 +94,7 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
     if len(set(found)) == 1:
         return
     # All have left word by now.
-    tasks = sorted((t for t in config.cluster.addresses if t.role in (CHIEF, WORKER)), key=lambda t: (t.role, t.index))
-    leader, *others = tasks
+    leader, *others = tasks = config.cluster.trainers
     theirs = {t: json.loads(compat.get_key_value(_data_key(t), seconds=KEY_VALUE_SECONDS)) for t in tasks}
     other = next(task for task in others if theirs[task] != theirs[leader])
     what = next(what for what in mine if theirs[leader][what] != theirs[other][what])

@@ -21,8 +21,9 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.cluster import CHIEF, WORKER, Task
+from dtj_trainer.config.cluster import Task
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
+from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.collective_timing import Waiting
 from dtj_trainer.errors import PeerLost, TrainerError
 from dtj_trainer.process import user_function
@@ -137,7 +138,7 @@ def end_stalled(
         answer_seconds: how much later another task may see that nothing moves.
     """
     cluster = config.cluster
-    tasks = [task for task in cluster.addresses if task.role in (CHIEF, WORKER)]
+    tasks = cluster.trainers
     if len(tasks) < 2:
         end_with(Stalled(f"{what}: {state.doing}"))
     if config.strategy != "MultiWorkerMirrored":
@@ -348,3 +349,45 @@ class LoopWatch(TaskWatch):
         later = 0.0 if self.config.stall_timeout_given else self.seconds / _LONGER_AT_MOST
         what = f"{self.what} for {self.seconds:.4g} s (--stall-timeout)"
         end_stalled(self.config, what, self._state(), kind=self._kind, answer_seconds=max(ANSWER_SECONDS, later))
+
+
+class FitWatch:
+    """Watches the steps of Keras' `fit`, `evaluate` and `predict` by several workers; nothing between these steps.
+
+    What a callback does may take any time.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._watch = LoopWatch(config, self._state, kind="-fit", first_seconds=config.stall_timeout)
+        self._strategy: Any = None
+        self._waiting: Waiting | None = None
+
+    def follow(self, strategy: Any) -> None:
+        """Watches what a strategy reduces from now on; to be called before its steps are traced."""
+        if strategy is self._strategy:
+            return
+        self._strategy = strategy
+
+        def make() -> None:
+            self._waiting = collective_timing.of(strategy, counts=True)
+
+        # A strategy's scope, which makes variables of all replicas, is one of its thread.
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """While a step, or several in one call, are taken."""
+        if self._waiting is None:
+            yield
+            return
+        self._watch.begin()
+        try:
+            yield
+            self._watch.done()
+        finally:
+            self._watch.pause()
+
+    def _state(self) -> State:
+        return sums_begun(self._waiting, "a step of fit, evaluate or predict")

@@ -60,7 +60,7 @@ def _follow_leader(config: Config) -> None:
             (address.host, address.port),
             name=str(cluster.task),
             attempt=config.attempt,
-            key=config.job_uid,
+            key=config.gate_key,
             timeout=min(_LEADER_SECONDS, config.start_timeout),
         )
 

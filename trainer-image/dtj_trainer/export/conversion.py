@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from dtj_trainer.config.export_formats import CONVERSIONS
+from dtj_trainer.config.outputs import CONVERSIONS
 from dtj_trainer.errors import TrainerError
 
 LIMIT_SECONDS = 1800.0

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import private
+from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.errors import UsageError
 
 
@@ -76,16 +77,7 @@ def _compare(strategy: Any, leaves: list[Any], model: Any) -> None:
     for one in leaves:
         dense = tf.sparse.to_dense(one) if _is_sparse(one) else one
         digest = zlib.crc32(np.ascontiguousarray(dense.numpy() if hasattr(dense, "numpy") else dense).tobytes(), digest)
-
-    def own_place(value: Any) -> Any:
-        context = tf.distribute.get_replica_context()
-        return value * tf.one_hot(context.replica_id_in_sync_group, strategy.num_replicas_in_sync, dtype=tf.int64)
-
-    @tf.function(autograph=False)
-    def of_all(value: Any) -> Any:
-        return strategy.reduce("SUM", strategy.run(own_place, args=(value,)), axis=None)
-
-    if any(other != digest for other in of_all(tf.constant(digest, tf.int64)).numpy()):
+    if any(other != digest for other in of_each_replica(strategy, digest)):
         raise UsageError(
             f"{type(model).__name__}: the workers gave different batches to train_on_batch, test_on_batch or "
             "predict_on_batch; give the whole batch on each worker, of which each takes its part"

@@ -18,13 +18,7 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import noting
-from dtj_trainer.training.layers import (
-    adds_losses,
-    changed_by_data,
-    losses_that_grow,
-    separate_losses,
-    unsaved_state,
-)
+from dtj_trainer.training.layers import batch_normalizations, not_shared, separate_losses
 from dtj_trainer.training.loss_division import Parts, agreeing, division, made_up
 from dtj_trainer.training.objective import overrides
 
@@ -33,6 +27,8 @@ log = logging.getLogger(__name__)
 _EXAMPLES = 12
 _FIRST = 4
 """Examples of the first part."""
+_TOLERANCE = 1e-4
+"""Of what a whole step computes: a GPU may convolve a batch of another size in another way."""
 
 
 def check(model: Any, data: Any, *, trains: bool, replicas: int) -> None:
@@ -46,30 +42,9 @@ def check(model: Any, data: Any, *, trains: bool, replicas: int) -> None:
         UsageError: a layer keeps what each replica would have of its own, or adds a loss that is no mean.
     """
     separate_losses(model)
-    inputs = _inputs(data)
-    if inputs is None:
-        return
-    few = _tried(lambda: made_up(inputs, rows=2))
-    if few is None:
-        return
-    if trains and (changed := _tried(lambda: changed_by_data(model, few))):
-        raise UsageError(
-            f"fit with {replicas} replicas: {', '.join(changed)} depends on the examples that the model is called "
-            "with, and each replica would have its own; give add_weight an aggregation, such as 'mean', or train "
-            "on one device"
-        )
-    if trains and (unsaved := _tried(lambda: unsaved_state(model, few))):
-        raise UsageError(
-            f"fit with {replicas} replicas: {unsaved[0]} is a tf.Variable that the model sets when it is called, "
-            "and each replica would have its own; make it with add_weight and an aggregation, such as 'mean', or "
-            "train on one device"
-        )
-    if _tried(lambda: adds_losses(model, few)) and (grows := _tried(lambda: losses_that_grow(model, few))):
-        raise UsageError(
-            f"fit with {replicas} replicas: a loss of add_loss is {grows[0]:.4g} for 2 examples and {grows[1]:.4g} "
-            "for 8 times the same 2, and nothing says how replicas divide it; add the mean over the examples, or "
-            "train on one device"
-        )
+    inputs = keras.utils.unpack_x_y_sample_weight(data)[0]
+    if inputs is not None and (found := _tried(lambda: not_shared(model, made_up(inputs, rows=2), trains=trains))):
+        raise UsageError(f"fit with {replicas} replicas: {found}, or train on one device")
 
 
 def sums_examples(model: Any, data: Any, *, replicas: int) -> bool:
@@ -138,10 +113,6 @@ def _factors(values: Any, rows: tuple[int, ...], factor: int) -> Any:
     return tf.reshape(tf.constant(factors, values.dtype), [-1, *[1] * (values.shape.rank - 1)])
 
 
-def _inputs(data: Any) -> Any:
-    return keras.utils.unpack_x_y_sample_weight(data)[0]
-
-
 def _tried(call: Callable[[], Any]) -> Any:
     """What a call gives outside of a strategy's scope, which is one of its thread; None if made-up examples fail."""
     found: list[Any] = []
@@ -181,11 +152,7 @@ def divisions(model: Any, batch: Any) -> set[Parts]:
             model.train_step(batch)
         return losses
 
-    known = [
-        layer
-        for layer in keras3.sublayers(model, recursive=True)
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-    ]
+    known = [layer for layer in batch_normalizations(model) if layer.trainable]
     for layer in known:
         layer.trainable = False
     try:
@@ -202,8 +169,8 @@ def divisions(model: Any, batch: Any) -> set[Parts]:
             layer.trainable = True
     possible = {Parts.MEAN, Parts.SUM}
     for one, same, *each in zip(whole, again, first, rest, strict=True) if compared else ():
-        if np.allclose(one, same, rtol=1e-4, equal_nan=True):
-            possible &= agreeing(one, *each, share=_FIRST / rows)
+        if np.allclose(one, same, rtol=_TOLERANCE, equal_nan=True):
+            possible &= agreeing(one, *each, share=_FIRST / rows, tolerance=_TOLERANCE)
     return possible
 
 

@@ -34,9 +34,9 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import LOSS, incompatible, private
-from dtj_trainer.compat.optimizers import averages_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
+from dtj_trainer.distribution.stall_watch import FitWatch
 from dtj_trainer.errors import UsageError, WorkersDiffer
 from dtj_trainer.keras_fit import adoption, batches, models, replica_losses
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
@@ -52,8 +52,8 @@ from dtj_trainer.keras_fit.replica_losses import (
     share_of,
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
-from dtj_trainer.keras_fit.watch import FitWatch
-from dtj_trainer.training.layers import synchronize_batch_normalization
+from dtj_trainer.training import moving_average
+from dtj_trainer.training.layers import batch_normalizations, synchronize_batch_normalization
 from dtj_trainer.training.loss_division import Parts
 from dtj_trainer.training.weight_update import gradients_of_whole_batch
 
@@ -155,11 +155,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
     _data[model] = tree.map_structure(
         lambda one: tf.TensorSpec(one.shape, one.dtype) if isinstance(one, tf.Tensor) else one, data_batch
     )
-    unsynchronized = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
-    ]
+    unsynchronized = [layer for layer in batch_normalizations(model) if not layer.synchronized]
     synchronize_batch_normalization(model)
     _tell(strategy, unsynchronized)
 
@@ -394,14 +390,7 @@ def _check(model: Any, *, trains: bool, replicas: int) -> None:
 
 
 def _overwrite_model_variables_with_average_value(original: Any, optimizer: Any, weights: Any) -> None:
-    """Overwrites weights with their moving average; a replica, which Keras cannot do it in, overwrites its own."""
-    context = tf.distribute.get_replica_context()
-    if context is None or not several(context.strategy):
-        original(optimizer, weights)
-        return
-    for weight, average in zip(weights, averages_of(optimizer), strict=True):
-        if average is not None:
-            weight.assign(average)
+    moving_average.overwriting(optimizer, functools.partial(original, optimizer))(weights)
 
 
 # -- callbacks -------------------------------------------------------------------------------------------------

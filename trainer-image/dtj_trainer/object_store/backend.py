@@ -1,11 +1,15 @@
-"""What each kind of object store does: `s3.py` and `gs.py`, of which `Bucket` opens one by the scheme of a URL."""
+"""What `s3.py` and `gs.py` have in common, of which `Bucket` opens one by the scheme of a URL.
+
+Each has the objects of one bucket, by the library for its kind of store, and the methods that `Bucket` calls. A request
+that fails for a while (503, a cut connection, no answer) is repeated; then they raise RequestFailed. FileNotFoundError
+says that there is no such object.
+"""
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Protocol
 
 PAUSES = (0.2, 5.0)
 """Seconds between two requests: at first, and at most."""
@@ -88,51 +92,3 @@ class Entry:
     size: int
     version: str
     """Another one each time that the object is written."""
-
-
-class Backend(Protocol):
-    """The objects of one bucket, by the library for its kind of store.
-
-    Each method raises RequestFailed. A request that fails for a while (503, a cut connection, no answer) is repeated
-    before.
-    """
-
-    def list(self, prefix: str) -> Iterator[Entry]:
-        """The objects whose keys begin with the prefix."""
-        ...
-
-    def read(self, key: str) -> bytes:
-        """A small object.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
-        ...
-
-    def read_part(self, key: str, start: int, end: int) -> bytes:
-        """The bytes from `start` to before `end`, or fewer, if the object has become shorter.
-
-        Raises:
-            FileNotFoundError: there is no such object.
-        """
-        ...
-
-    def write(self, key: str, content: bytes) -> None:
-        """Writes a small object in one request."""
-        ...
-
-    def create(self, key: str, content: bytes) -> bool:
-        """Writes a small object unless there is one of this name; returns whether it did."""
-        ...
-
-    def delete(self, key: str) -> None:
-        """Removes an object.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
-        ...
-
-    def upload(self, path: Path, key: str) -> None:
-        """Writes a file; the object is there when all of it is."""
-        ...

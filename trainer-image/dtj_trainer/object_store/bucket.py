@@ -11,7 +11,7 @@ from pathlib import Path
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.object_store import gs, s3
-from dtj_trainer.object_store.backend import PIECE, Backend, Cause, Entry, RequestFailed
+from dtj_trainer.object_store.backend import PIECE, Cause, Entry, RequestFailed
 
 _UPLOADS = 3
 """How often a file is uploaded that the store forgets in the middle."""
@@ -40,7 +40,7 @@ class Bucket:
         with self._reported():
             self._backend = self._open(retry_seconds)
 
-    def _open(self, retry_seconds: float) -> Backend:
+    def _open(self, retry_seconds: float) -> gs.GoogleStorage | s3.S3:
         module, kind = (gs, gs.GoogleStorage) if self.location.scheme == "gs" else (s3, s3.S3)
         try:
             return kind(self.location, retry_seconds=retry_seconds)

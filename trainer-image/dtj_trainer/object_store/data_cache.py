@@ -8,7 +8,6 @@ from pathlib import Path
 
 from dtj_trainer.config.store_url import Location, StorePolicy, without_credentials
 from dtj_trainer.errors import UsageError
-from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -32,7 +31,7 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
         location = Location.of(text)
     except ValueError as wanted:
         raise UsageError(f"{option}={without_credentials(text)}: {wanted}") from None
-    local_cache.prepare(store)
+    store.prepare_cache()
     folder, pattern = _split(location)
     bucket = Bucket(folder, option=option, retry_seconds=store.retry_seconds)
     entries = [entry for entry in bucket.list("") if _is_wanted(entry, folder, pattern)]

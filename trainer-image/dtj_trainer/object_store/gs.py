@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dtj_trainer.compat.google_storage import session_of
+from dtj_trainer.compat import session_of
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.object_store.backend import (
     CONNECT_SECONDS,
@@ -29,7 +29,7 @@ _NO_BACKGROUND = "DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA"
 
 
 class GoogleStorage:
-    """A `Backend`."""
+    """The objects of one bucket: see `backend`."""
 
     def __init__(self, location: Location, *, retry_seconds: float) -> None:
         """Args:

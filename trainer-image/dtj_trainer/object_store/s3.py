@@ -36,7 +36,7 @@ _NO_CREDENTIALS = (
 
 
 class S3:
-    """A `Backend`."""
+    """The objects of one bucket: see `backend`."""
 
     def __init__(self, location: Location, *, retry_seconds: float) -> None:
         """Args:

@@ -5,6 +5,7 @@ there are branches. A cut between two links is a tensor that is sent from one wo
 gradient backward. So it must be of real numbers, and carry no mask, and the weights on its two sides must be others.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -133,19 +134,14 @@ def _tied(nodes: Sequence[Any]) -> set[int]:
 
 
 def _can_be_sent(tensors: Sequence[Any]) -> bool:
-    return len(tensors) == 1 and keras.backend.is_float_dtype(tensors[0].dtype) and not keras3.has_mask(tensors[0])
+    if len(tensors) != 1 or keras3.mask_of(tensors[0]) is not None:
+        return False
+    return bool(keras.backend.is_float_dtype(tensors[0].dtype))
 
 
 def _parameters(nodes: Sequence[Any]) -> int:
     weights = {id(w): w for node in nodes for w in getattr(node.operation, "weights", ())}
-    return sum(_size(weight.shape) for weight in weights.values())
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
+    return sum(math.prod(weight.shape) for weight in weights.values())
 
 
 def _asked(chain: Sequence[Segment], names: Sequence[str]) -> tuple[int, ...]:

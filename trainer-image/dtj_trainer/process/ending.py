@@ -64,7 +64,7 @@ def error_text(error: BaseException) -> str:
     between are left out. An error inside a ``tf.function`` carries its place in its message.
     """
     lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
-    place = _user_place(error)
+    place = user_place(error)
     if lines[0].endswith("in user code:"):
         frames = [found for found in map(_FRAME.match, lines) if found and not _LIBRARY.search(found["file"])]
         place = (frames[-1]["file"], int(frames[-1]["line"])) if frames else place
@@ -84,7 +84,7 @@ def place_of_call() -> str:
     return "" if place is None else f"{os.path.basename(place[0])}:{place[1]}: "
 
 
-def _user_place(error: BaseException) -> tuple[str, int] | None:
+def user_place(error: BaseException) -> tuple[str, int] | None:
     """File and line of the innermost frame that is neither a library's nor the trainer's."""
     return _place_in(traceback.extract_tb(error.__traceback__))
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import UsageError
-from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.bucket import Bucket
-from dtj_trainer.object_store.folder import FolderSync
+from dtj_trainer.object_store.log_folder import copied_to
 
 RESULT = "result.json"
 
@@ -50,7 +49,7 @@ def check_buckets(config: Config) -> None:
         ("--export-dir", config.export_location),
     ):
         if location and _uses(config, option):
-            local_cache.prepare(config.store)
+            config.store.prepare_cache()
             writes = config.cluster.leads or option == "--log-dir"
             Bucket.prove(location, option=option, writes=writes, retry_seconds=config.store.retry_seconds)
 
@@ -61,9 +60,8 @@ def copied_logs(config: Config) -> Iterator[None]:
     if not config.log_location or not config.log_dir or not _uses(config, "--log-dir"):
         yield
         return
-    logs = FolderSync(
-        Bucket(config.log_location, option="--log-dir", retry_seconds=config.store.retry_seconds), config.log_dir
-    )
+    bucket = Bucket(config.log_location, option="--log-dir", retry_seconds=config.store.retry_seconds)
+    logs = copied_to(bucket, config.log_dir)
     try:
         yield
     finally:

@@ -58,7 +58,7 @@ def listen(config: Config) -> ReadinessListener:
             port,
             name=str(config.cluster.task),
             attempt=config.attempt,
-            key=config.job_uid,
+            key=config.gate_key,
             host=config.bind_address,
         )
 
@@ -103,7 +103,7 @@ def rendezvous_with_peers(config: Config, listener: ReadinessListener) -> None:
             _addresses(config, CHIEF, WORKER),
             name=str(config.cluster.task),
             attempt=config.attempt,
-            key=config.job_uid,
+            key=config.gate_key,
             timeout=config.start_timeout,
         )
     listener.close()

@@ -11,10 +11,10 @@ from typing import Any
 
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.process.ending import user_place
 
 _LONGEST = 300
 _running: list[str] = []
-_NOT_THEIRS = ("site-packages", "dtj_trainer/", "<", "/importlib/")
 
 
 def load(name: Name) -> Callable[[], Any]:
@@ -52,16 +52,10 @@ def guarded(name: Name | str, what: str, call: Callable[[], Any]) -> Any:
     except Exception as error:
         message = " ".join(traceback.format_exception_only(error)[-1].split())
         message = message if len(message) <= _LONGEST else message[: _LONGEST - 3] + "..."
-        raise UsageError(f"{name}: {what} raised {message}{_place(error)}; fix it") from error
-
-
-def _place(error: BaseException) -> str:
-    """Where the user's code went wrong: the innermost line that is neither a library's nor this package's."""
-    if isinstance(error, SyntaxError):
-        return ""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THEIRS)]
-    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+        # A SyntaxError says it itself.
+        place = None if isinstance(error, SyntaxError) else user_place(error)
+        where = f" ({place[0]}, line {place[1]})" if place else ""
+        raise UsageError(f"{name}: {what} raised {message}{where}; fix it") from error
 
 
 @contextmanager

@@ -26,39 +26,30 @@ class Pause:
     """Saves this step on all tasks, and returns when it is saved."""
 
 
-class Action(Protocol):
+class Action:
     """Something that all tasks do after the same steps."""
 
-    @property
-    def schedule(self) -> EverySteps:
-        """After which steps it is due."""
-        ...
+    schedule: EverySteps
+    """After which steps it is due."""
+    is_overdue = False
+    """Whether the run before this one left the step that this run begins with without it."""
+    changes_training = True
+    """Whether a checkpoint of this step has to hold what it did; else it is left to the next run if this one stops.
 
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the run before this one left the step that this run begins with without it."""
-        ...
-
-    @property
-    def changes_training(self) -> bool:
-        """Whether a checkpoint of this step has to hold what it did; else it is left to the next run if this one stops.
-
-        Those that change the training come before those that do not.
-        """
-        ...
+    Those that change the training come before those that do not.
+    """
 
     @property
     def values(self) -> Mapping[str, float]:
         """What it found last, to be shown with the progress."""
-        ...
+        return {}
 
     def observe(self, metrics: Measured) -> None:
         """Takes the metrics of the steps that were just taken; called after every call of the inner loop."""
-        ...
 
     def run(self, pause: Pause) -> bool:
         """Runs. Returns False if a task was asked to stop meanwhile; then it is not done."""
-        ...
+        raise NotImplementedError
 
 
 class Callee(Protocol):
@@ -80,13 +71,8 @@ class Callee(Protocol):
         ...
 
 
-class UserAction:
-    """An `Action` that calls what a user gave."""
-
-    changes_training = True
-    """It may: nobody knows."""
-    is_overdue = False
-    values: Mapping[str, float] = {}
+class UserAction(Action):
+    """Calls what a user gave, which may change the training: nobody knows."""
 
     def __init__(self, name: Name, callee: Callee, model: Any, *, total_steps: int) -> None:
         self._name = name

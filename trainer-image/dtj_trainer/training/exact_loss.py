@@ -52,13 +52,12 @@ class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
         """What these examples add to the loss over the global batch."""
         labels, outputs, weights = y_true, y_pred, sample_weight
-        loss = _object(self._loss, labels, outputs)
-        reduction = getattr(loss, "reduction", "auto")
-        if reduction in (None, "none"):
+        loss = keras3.loss_of(self._loss, labels, outputs, rewrite=rewritten)
+        if loss.reduction in (None, "none"):
             raise UsageError(
                 f"{self._model}: its loss {loss.name} is compiled with reduction=None; use another reduction"
             )
-        if _overrides_call(loss):
+        if type(loss).__call__ is not keras.losses.Loss.__call__:
             if tf.distribute.get_strategy().num_replicas_in_sync > 1:
                 raise UsageError(
                     f"{self._model}: {type(loss).__name__}.__call__ reduces its loss by itself, which is not known to "
@@ -81,7 +80,7 @@ class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
         if values.shape.rank == 0:
             value = self._of_one_number(values, outputs, counted=mask is None and weights is None)
         else:
-            value = self._reduced(values, mask, weights, reduction)
+            value = self._reduced(values, mask, weights, loss.reduction)
         self._last.mask, self._last.value = mask, value
         return value
 
@@ -131,12 +130,12 @@ class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
         if weights is not None:
             weights = tf.cast(weights, values.dtype)
             if floats is not None:
-                floats, weights = _alike(floats, weights)
+                floats, weights = keras3.of_same_rank(floats, weights)
                 weights *= floats
         else:
             weights = floats
         if weights is not None:
-            values, weights = _alike(values, weights)
+            values, weights = keras3.of_same_rank(values, weights)
             values *= weights
         total = tf.reduce_sum(values)
         if reduction == "sum":
@@ -161,39 +160,6 @@ class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
         return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def _object(loss: Any, labels: Tensor, outputs: Tensor) -> Any:
-    if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):
-        if outputs.shape[-1] == 1:
-            loss = "binary_crossentropy"
-        elif labels.shape.rank < outputs.shape.rank or labels.shape[-1] == 1:
-            loss = "sparse_categorical_crossentropy"
-        else:
-            loss = "categorical_crossentropy"
-    found = keras.losses.get(loss)
-    return found if isinstance(found, keras.losses.Loss) else _Wrapped(found)
-
-
-class _Wrapped:
-    """A function as a Loss: what Keras makes of it."""
-
-    reduction = "sum_over_batch_size"
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = rewritten(function)
-        self.name = getattr(function, "__name__", type(function).__name__)
-        self.dtype = keras.config.floatx()
-
-    def call(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        """By element."""
-        if tf.is_tensor(labels) and tf.is_tensor(outputs):
-            labels, outputs = _alike(labels, outputs)
-        return self._function(labels, outputs)
-
-
-def _overrides_call(loss: Any) -> bool:
-    return isinstance(loss, keras.losses.Loss) and type(loss).__call__ is not keras.losses.Loss.__call__
-
-
 def _cast(dtype: str) -> Callable[[Any], Any]:
     return lambda value: tf.cast(value, dtype)
 
@@ -202,13 +168,3 @@ def _both(one: Tensor, other: Tensor) -> Tensor:
     if one is None or other is None:
         return other if one is None else one
     return tf.cast(one, tf.bool) & tf.cast(other, tf.bool)
-
-
-def _alike(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """As Keras brings two tensors to the same rank whose ranks differ by one."""
-    ranks = one.shape.rank, other.shape.rank
-    if ranks[0] == ranks[1] + 1 and one.shape[-1] == 1:
-        return (one, other[..., tf.newaxis]) if ranks[1] == 1 else (tf.squeeze(one, -1), other)
-    if ranks[1] == ranks[0] + 1 and other.shape[-1] == 1:
-        return (one[..., tf.newaxis], other) if ranks[0] == 1 else (one, tf.squeeze(other, -1))
-    return one, other

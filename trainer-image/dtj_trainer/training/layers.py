@@ -31,15 +31,45 @@ class _Set(_List):
     add = _List.append
 
 
+def batch_normalizations(model: Any) -> list[Any]:
+    """All of a model, in whatever layers they are."""
+    return [
+        layer for layer in keras3.sublayers(model, recursive=True) if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+
+
+def not_shared(model: Any, inputs: Any, *, trains: bool = True) -> str | None:
+    """What each replica of a model would have of its own, as a line says it, with a remedy; None if nothing.
+
+    Args:
+        inputs: two examples.
+        trains: whether the model is called to train.
+    """
+    own = "and each replica would have its own; "
+    if trains and (changed := changed_by_data(model, inputs)):
+        return (
+            f"{', '.join(changed)} depends on the examples that the model is called with, {own}give add_weight an "
+            "aggregation, such as 'mean'"
+        )
+    if trains and (unsaved := unsaved_state(model, inputs)):
+        return (
+            f"{unsaved[0]} is a tf.Variable that the model sets when it is called, {own}make it with add_weight and an "
+            "aggregation, such as 'mean'"
+        )
+    if grows := losses_that_grow(model, inputs):
+        return (
+            f"a loss of add_loss is {grows[0]:.4g} for 2 examples and {grows[1]:.4g} for 8 times the same 2, and "
+            "nothing says how replicas divide it; add the mean over the examples"
+        )
+    return None
+
+
 def changed_by_data(model: Any, inputs: Any) -> list[str]:
     """The variables that a forward pass in training sets to something that depends on the examples.
 
     Left out are those of BatchNormalization, and those that say how the replicas' values are to be aggregated.
     """
-    normalisations = [
-        layer for layer in keras3.sublayers(model, recursive=True) if isinstance(layer, keras.layers.BatchNormalization)
-    ]
-    known = {id(weight) for layer in normalisations for weight in layer.weights}
+    known = {id(weight) for layer in batch_normalizations(model) for weight in layer.weights}
     found = [
         weight
         for weight in model.non_trainable_weights
@@ -133,9 +163,7 @@ def _after(model: Any, weights: list[Any], inputs: Any, *, then: Callable[[], ob
 
 def synchronize_batch_normalization(model: Any) -> int:
     """Lets every BatchNormalization of a model take its statistics over all replicas; returns how many there are."""
-    found = [
-        layer for layer in keras3.sublayers(model, recursive=True) if isinstance(layer, keras.layers.BatchNormalization)
-    ]
+    found = batch_normalizations(model)
     for layer in found:
         layer.synchronized = True
         keras3.replace_moments(layer, _exact_moments)

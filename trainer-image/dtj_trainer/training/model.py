@@ -18,8 +18,7 @@ from dtj_trainer.process.user_function import guarded
 from dtj_trainer.training.keras_evaluation import KerasEvaluation
 from dtj_trainer.training.layers import (
     adds_losses,
-    changed_by_data,
-    losses_that_grow,
+    not_shared,
     separate_losses,
     synchronize_batch_normalization,
     unsaved_state,
@@ -82,8 +81,7 @@ class ModelFactory:
                 f"{name}: {type(model).__name__} has a train_step of its own, which the trainer's loop does not call; "
                 "call Keras' fit in a script, and give --script"
             )
-        self._changed: list[str] = []
-        self._grows: tuple[float, float] | None = None
+        self._not_shared: str | None = None
         self._has_another_loss = False
         if isinstance(model, keras.Model):
             inputs = next(iter(data.validation(batch=2)))[0]
@@ -121,18 +119,8 @@ class ModelFactory:
                 f"{self._name}: weights of {' and '.join(kinds)}, which TensorFlow cannot sum over replicas together; "
                 "give all layers weights of one type, or use strategy OneDevice"
             )
-        if self._changed:
-            raise UsageError(
-                f"{self._name}: {', '.join(self._changed)} depends on the examples that the model is called with, "
-                f"and each of {replicas} replicas would have its own; give add_weight an aggregation, such as "
-                "'mean', or use strategy OneDevice"
-            )
-        if self._grows:
-            raise UsageError(
-                f"{self._name}: a loss of add_loss is {self._grows[0]:.4g} for 2 examples and {self._grows[1]:.4g} "
-                f"for 8 times the same 2, and nothing says how {replicas} replicas divide it; add the mean over "
-                "the examples, or use strategy OneDevice"
-            )
+        if self._not_shared:
+            raise UsageError(f"{self._name}: {self._not_shared}, or use strategy OneDevice")
         separate_losses(model)
         if count := synchronize_batch_normalization(model):
             # Else each replica would keep statistics of its own share of a batch.
@@ -227,9 +215,6 @@ class ModelFactory:
             )
 
     def _look_at_layers(self, model: Any, inputs: Any) -> None:
-        if model.non_trainable_weights:
-            self._changed = changed_by_data(model, inputs)
-        self._grows = losses_that_grow(model, inputs)
         if model.compiled and not model.loss:
             self._has_another_loss = overrides(model, "compute_loss") or adds_losses(model, inputs)
         if unsaved := unsaved_state(model, inputs):
@@ -237,6 +222,7 @@ class ModelFactory:
                 f"{self._name}: {unsaved[0]} is a tf.Variable that the model sets when it is called, and Keras 3 saves "
                 "only variables of its own; make it with add_weight"
             )
+        self._not_shared = not_shared(model, inputs)
 
     def _check_by_example(self, model: Any, data: Source, strategy: str) -> None:
         if found := self._loss.more_than_a_mean(model, data):

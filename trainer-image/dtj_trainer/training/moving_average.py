@@ -36,10 +36,11 @@ def overwriting(optimizer: Any, overwrite: Callable[[Any], None]) -> Callable[[A
     """Overwrites weights with their moving average, which Keras 3 cannot do in a replica."""
 
     def overwrite_anywhere(weights: Sequence[Any]) -> None:
-        if tf.distribute.in_cross_replica_context():
+        if tf.distribute.in_cross_replica_context() or not tf.distribute.has_strategy():
             overwrite(weights)
             return
         for weight, average in zip(weights, compat.averages_of(optimizer), strict=True):
-            weight.assign(average)
+            if average is not None:
+                weight.assign(average)
 
     return overwrite_anywhere

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dtj_launch.progress import Phase
-from dtj_trainer.config.export_formats import SAVED_MODEL
+from dtj_trainer.config.outputs import SAVED_MODEL
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.export import conversion, saved_model
 from dtj_trainer.export.conversion import ConversionFailed

@@ -12,7 +12,6 @@ from dtj_trainer import rng_state, two_kerases
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.state import new_counter
-from dtj_trainer.compat import keras3
 from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.distribution.agreement import (
@@ -29,6 +28,7 @@ from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training import moving_average, optimizers, weight_update
 from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
+from dtj_trainer.training.layers import batch_normalizations
 from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
@@ -222,8 +222,7 @@ def _agree_on_data(run: Run, strategy: Any) -> None:
 
 
 def _check_for_central_storage(model: Any) -> None:
-    layers = keras3.sublayers(model, recursive=True)
-    if any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in layers):
+    if any(layer.trainable for layer in batch_normalizations(model)):
         raise UsageError(
             "strategy CentralStorage: the model has a BatchNormalization, and TensorFlow lets no replica set its "
             "statistics there; leave the layer out, or use strategy Mirrored"

@@ -16,23 +16,19 @@ import numpy as np
 
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint import files as checkpoints
-from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.manager import VALIDATION_RECORD, Store
 from dtj_trainer.config.validation import VALIDATION, KeepBest
 from dtj_trainer.distribution.agreement import agree_on_held_out, of_each_replica
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.periodic import EverySteps
 from dtj_trainer.process.output_directories import as_json, write_atomically
 from dtj_trainer.progress_line import short_time
-from dtj_trainer.training.actions import Pause
+from dtj_trainer.training.actions import Action, Pause
 from dtj_trainer.training.evaluation import BATCH, Validator, format_metrics
-from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.reporting import Run, Summaries
 from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)
-
-RECORD = "validation.json"
-"""Next to the checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +51,7 @@ class Record:
         if keep_best:
             best = {"metric": keep_best.metric, "mode": keep_best.mode}
             document["best"] = {**best, "step": self.best_step, "value": self.best_value}
-        write_atomically(directory / RECORD, json.dumps(as_json(document), indent=2) + "\n")
+        write_atomically(directory / VALIDATION_RECORD, json.dumps(as_json(document), indent=2) + "\n")
 
 
 def _read_record(directory: Path | None, keep_best: KeepBest | None) -> Record:
@@ -66,7 +62,7 @@ def _read_record(directory: Path | None, keep_best: KeepBest | None) -> Record:
     if directory is None:
         return Record()
     try:
-        document = json.loads((directory / RECORD).read_text())
+        document = json.loads((directory / VALIDATION_RECORD).read_text())
         values = {str(name): math.nan if one is None else float(one) for name, one in document["values"].items()}
         best, step = document.get("best") or {}, int(document["step"])
         found = Record(step=step, values=values)
@@ -80,8 +76,8 @@ def _read_record(directory: Path | None, keep_best: KeepBest | None) -> Record:
     return Record(values=values) if keep_best else found
 
 
-class Validations:
-    """An `Action` of the controller. All tasks of a collective have one each, which come to the same."""
+class Validations(Action):
+    """All tasks of a collective have one each, which come to the same."""
 
     changes_training = False
     """The record holds which step was validated last."""
@@ -143,9 +139,6 @@ class Validations:
     def best_step(self) -> int | None:
         """Whose weights are to be exported; None if no step is kept as the best."""
         return self._record.best_step
-
-    def observe(self, metrics: Measured) -> None:
-        """See `Action`: a validation does without what the training measures."""
 
     def run(self, pause: Pause) -> bool:
         """Validates, and shows what was found; see `Action`. Saves the step if it is the best one so far."""
@@ -219,7 +212,7 @@ class Validations:
             return
         try:
             self._record.write(directory, self._keep_best)
-            self._store.upload_note(RECORD)
+            self._store.upload_note(VALIDATION_RECORD)
         except TrainerError as error:
             log.warning(f"{error}; the validation is not recorded")
         except OSError as error:

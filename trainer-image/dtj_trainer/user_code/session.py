@@ -54,7 +54,7 @@ from dtj_trainer.checkpoint.manager import Store  # noqa: E402
 from dtj_trainer.checkpoint.state import HEADER, new_counter  # noqa: E402
 from dtj_trainer.checkpoint.state import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
-from dtj_trainer.distribution.agreement import LoopAgreement, Vote, ending_together, exit_barrier  # noqa: E402
+from dtj_trainer.distribution.agreement import Vote, agree_on_vote, ending_together, exit_barrier  # noqa: E402
 from dtj_trainer.distribution.stall_watch import (  # noqa: E402
     LoopWatch,
     State,
@@ -92,7 +92,7 @@ def begin() -> Iterator["Session"]:
         with (
             copied_logs(context.config),
             strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
-            ending_together(context.config, collective=session._agreement is not None),
+            ending_together(context.config, collective=session._collective),
         ):
             yield session
             session._end()
@@ -172,11 +172,10 @@ class Session:
         self._context = context
         self._store: Store | None = None
         self._counters: tuple[Any, Any] | None = None
-        collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
-        self._agreement = LoopAgreement(strategy) if collective else None
+        self._collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
         self._losses = ReportedLosses(strategy)
         self._weights = FiniteWeights(())
-        self._waiting = collective_timing.of(strategy, counts=True) if collective else None
+        self._waiting = collective_timing.of(strategy, counts=True) if self._collective else None
         self._watch = LoopWatch(config, self._state, kind="-session")
         self._own_part = ComputeTimer()
         self._checkpoints = self._checkpointing(None)
@@ -358,8 +357,8 @@ class Session:
         found = self._losses.first_not_finite()
         mine = 0 if found is None else found.step - self._agreed_step
         agreed, of_each = replace(vote, next_steps=wanted), [mine]
-        if self._agreement:
-            agreed, of_each = self._agreement.reach(vote, mine)
+        if self._collective:
+            agreed, of_each = agree_on_vote(self.strategy, vote, mine)
         if any(of_each):
             first = min(number for number in of_each if number)
             replicas = [replica for replica, number in enumerate(of_each) if number == first]
@@ -387,7 +386,7 @@ class Session:
         self._upload_exports()
         self._context.progress_store.update(phase=progress.Phase.DONE, eta_seconds=None)
         leave_report(self._context.progress_store.document())
-        if self._agreement:
+        if self._collective:
             exit_barrier(self._context.config)
 
     def _upload_exports(self) -> None:

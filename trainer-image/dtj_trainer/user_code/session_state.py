@@ -59,10 +59,8 @@ def sum_gradients_first(parts: Mapping[str, Any]) -> None:
 
     To be called once they are built.
     """
-    for part in parts.values():
-        if isinstance(part, Mapping | list | tuple):
-            sum_gradients_first(dict(_items(part)))
-        elif hasattr(part, "apply_gradients") and weight_update.needs_sum_first(part):
+    for part in tf.nest.flatten(parts):
+        if hasattr(part, "apply_gradients") and weight_update.needs_sum_first(part):
             weight_update.sum_first(part)
 
 
@@ -120,16 +118,16 @@ def trained(name: str, part: Any) -> list[tuple[Any, str]]:
     return [(one, f"{name}/{each}") for one, each in zip(weights, names, strict=True)]
 
 
-def set_by_layers(part: Any) -> list[Any]:
-    """The tf.Variables that a part's models set by themselves, such as the statistics of a normalization."""
-    if isinstance(part, Mapping | list | tuple):
-        return [one for _, within in _items(part) for one in set_by_layers(within)]
-    return [of_tensorflow(one) for one in part.non_trainable_variables] if hasattr(part, "layers") else []
+def set_by_layers(parts: Mapping[str, Any]) -> list[Any]:
+    """The tf.Variables that models set by themselves, such as the statistics of a normalization."""
+    models = (part for part in tf.nest.flatten(parts) if hasattr(part, "layers"))
+    return [of_tensorflow(one) for model in models for one in model.non_trainable_variables]
 
 
-def set_by_optimizers(part: Any) -> list[Any]:
-    """The tf.Variables that a part's optimizers set, and those of the models in it."""
-    if isinstance(part, Mapping | list | tuple):
-        return [one for _, within in _items(part) for one in set_by_optimizers(within)]
-    optimizer = part if hasattr(part, "apply_gradients") else getattr(part, "optimizer", None)
-    return [of_tensorflow(one) for one in getattr(optimizer, "variables", ())]
+def set_by_optimizers(parts: Mapping[str, Any]) -> list[Any]:
+    """The tf.Variables that optimizers set, those of the models among the parts included."""
+    optimizers = (
+        part if hasattr(part, "apply_gradients") else getattr(part, "optimizer", None)
+        for part in tf.nest.flatten(parts)
+    )
+    return [of_tensorflow(one) for optimizer in optimizers for one in getattr(optimizer, "variables", ())]

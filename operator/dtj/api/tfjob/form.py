@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from dtj.api.form import Form, Reading
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, dig
 from dtj.api.rule import Violation
 from dtj.api.spec import JobSpec, Role
 from dtj.api.status import JobStatus
@@ -33,6 +33,7 @@ class TFJobForm(Form):
     port_name: ClassVar[str] = names.PORT
     # From 128 on they are retried; 42 is TensorFlow's own word for a preemption.
     exit_codes_of_errors: ClassVar[frozenset[int]] = frozenset(range(1, 128)) - {42}
+    replica_services: ClassVar[bool] = True
     foreign: ClassVar[bool] = True
     status_fields: ClassVar[frozenset[str]] = status.FIELDS
     recorded_in: ClassVar[str] = names.RECORD
@@ -51,16 +52,8 @@ class TFJobForm(Form):
         return str(Role.CHIEF) if word == names.MASTER else word
 
     def port(self, spec: JobSpec, role: Role) -> int:
-        given = spec.replica_specs.get(role)
-        template = given.template if given is not None else None
-        for container in objects(dig(template, "spec", "containers")):
-            for port in objects(container.get("ports")):
-                number = port.get("containerPort")
-                if (container.get("name"), port.get("name")) == (names.CONTAINER, names.PORT) and isinstance(
-                    number, int
-                ):
-                    return number
-        return names.DEFAULT_PORT
+        given = self.named_ports(spec, role).get(names.PORT)
+        return given if isinstance(given, int) else names.DEFAULT_PORT
 
     def left_alone(self, spec: JsonObject) -> bool:
         return dig(spec, "runPolicy", "managedBy") not in (None, "", names.CONTROLLER)

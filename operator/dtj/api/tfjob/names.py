@@ -14,7 +14,6 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "TFJob"
 PLURAL: Final = "tfjobs"
 SINGULAR: Final = "tfjob"
-CRD: Final = f"{PLURAL}.{GROUP}"
 
 CONTROLLER: Final = f"{GROUP}/training-operator"
 """The one value of ``spec.runPolicy.managedBy`` that leaves a TFJob to us."""

@@ -108,8 +108,9 @@ def _holding(namespace: str, name: str, record: JobStatus) -> tuple[Condition, _
     if kinds.SUSPENDED in ours:
         return _true(Condition.SUSPENDED, f"{KIND} {name} is suspended.")
     ready = record.condition(kinds.PODS_READY)
+    ends = kinds.SUCCESS_CRITERIA_MET in ours or kinds.FAILURE_TARGET in ours
     alone = record.state == State.RUNNING and any(map(_starts_again, record.replica_statuses.values()))
-    if alone or record.state == State.RESTARTING:
+    if (alone and not ends) or record.state == State.RESTARTING:
         said = ours.get(kinds.RESTARTING) or (ready.message if ready is not None else "")
         return _true(Condition.RESTARTING, said)
     if record.state == State.RUNNING:

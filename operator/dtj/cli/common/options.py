@@ -6,6 +6,7 @@ The client is imported when it is used: ``dtj --help`` and a Tab do without it.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -187,7 +188,15 @@ PATIENCE: Final = 2.0
 """Seconds that a person who presses Tab waits for a cluster at most."""
 
 _TFJOBS: Final = (tfjob.SINGULAR, tfjob.PLURAL, f"{tfjob.SINGULAR}.{tfjob.GROUP}", f"{tfjob.PLURAL}.{tfjob.GROUP}")
-_KINDS: Final = (names.SHORT_NAME, names.SINGULAR, names.PLURAL, f"{names.PLURAL}.{names.GROUP}")
+_KINDS: Final = (
+    names.SHORT_NAME,
+    names.SINGULAR,
+    names.PLURAL,
+    f"{names.SINGULAR}.{names.GROUP}",
+    f"{names.PLURAL}.{names.GROUP}",
+)
+_LIKE_A_JOB: Final = re.compile(r"[a-z][a-z0-9-]*")
+"""A name that a job may have. A file with an ending has another."""
 
 
 class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the oldest click that we take
@@ -204,7 +213,7 @@ class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         kind, slash, name = value.rpartition("/")
         is_tfjob = self._tfjobs and kind in _TFJOBS
-        if slash and not is_tfjob and kind not in (*_KINDS, f"{names.SINGULAR}.{names.GROUP}"):
+        if slash and not is_tfjob and kind not in _KINDS:
             self.fail(f'"{value}" is of another kind: write NAME or {names.SHORT_NAME}/NAME', param, ctx)
         if not name:
             self.fail("the name of a job must not be empty", param, ctx)
@@ -219,6 +228,30 @@ class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the 
         found = (name for name in _job_names(_place(ctx)) if name.startswith(begun) and name not in others)
         # A shell takes a line for a candidate, and a terminal shows it: names of jobs are plain, a server's may not be.
         return [CompletionItem(f"{kind}{slash}{name}") for name in found if name == one_line(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class OnCluster:
+    """A job on the cluster, by the name that :class:`JobName` makes of it."""
+
+    name: str
+
+
+class FileOrJob(JobName):
+    """A file, as a text; or where there is no such file, the name of a job, as :class:`OnCluster`."""
+
+    name = "file"
+
+    def __init__(self) -> None:
+        super().__init__(tfjobs=True)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str | OnCluster:  # type: ignore[override]
+        kind, slash, name = value.rpartition("/")
+        is_name = kind in (*_TFJOBS, *_KINDS) if slash else _LIKE_A_JOB.fullmatch(name) is not None
+        return OnCluster(super().convert(value, param, ctx)) if is_name and not os.path.exists(value) else value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]  # without a cluster: most explain what is not there yet
 
 
 def _place(context: click.Context) -> Place:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.tfjob import names
+from dtj.api.tfjob.names import RECORD
 from dtj.cli.doctor.findings import Finding, fail, ok, unknown
 from dtj.client.installation import Installation
 from dtj.client.kubeflow import Kubeflow, serves_tfjobs
+from dtj.kube.gateway import TFJOBS
 
 WEBHOOK: Final = "validator.tfjob.training-operator.kubeflow.org"
 _UPGRADE: Final = "helm upgrade with tfjob.crd.enabled=true and --take-ownership"
@@ -27,10 +28,10 @@ def _crd(kubeflow: Kubeflow) -> Finding:
     if keeps.unread:
         return unknown(keeps.unread)
     if not keeps.items:
-        return fail(f"there is no CRD {names.CRD}", _UPGRADE)
+        return fail(f"there is no CRD {TFJOBS.crd}", _UPGRADE)
     if not keeps.items[0]:
-        return fail(f"the CRD {names.CRD} drops status.{names.RECORD}: the operator runs no TFJob", _UPGRADE)
-    return ok(f"the CRD {names.CRD} has a place for the operator's record")
+        return fail(f"the CRD {TFJOBS.crd} drops status.{RECORD}: the operator runs no TFJob", _UPGRADE)
+    return ok(f"the CRD {TFJOBS.crd} has a place for the operator's record")
 
 
 def _others(kubeflow: Kubeflow) -> Iterator[Finding]:

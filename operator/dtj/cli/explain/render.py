@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from pydantic import JsonValue
 
 from dtj.api.form import DTJ, EXIT_CODES_OF_ERRORS, Form
+from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
@@ -26,7 +27,8 @@ from dtj.cli.common.console import Console, Text
 from dtj.cli.common.formatting import as_json, as_yaml, columns, counted, listed
 from dtj.cli.common.terminal import Exit, say, write
 from dtj.cli.explain.simulation import UID, Simulation, simulate
-from dtj.client.checks import Manifest, check
+from dtj.client.checks import Manifest, check_documents
+from dtj.client.manifest_files import Document
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
@@ -34,6 +36,7 @@ from dtj.core.pod_state import main_container_of
 from dtj.core.policies.budgets import restart_denied
 from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
 from dtj.core.replicas import Replica, deciding_replicas
+from dtj.core.world import has_world
 
 _SHOWN: Final = 6
 """Most pods of a role that are listed one by one."""
@@ -61,7 +64,7 @@ def explanation(
         *((f"Pod {_name(pod)}", _container(pod)) for pod in _next_to(simulation)),
         *_shared(simulation),
         *_environments(simulation, roles, every=role is not None),
-        ("When a pod is lost", [*columns(_losses(spec, roles, form)), *_remarks(spec, form)]),
+        ("When a pod is lost", [*columns(_losses(spec, roles, form)), *_remarks(spec, simulation.job)]),
         ("The end", _endings(spec, form)),
     ):
         lines += [Text(""), Text(title, style="bold")]
@@ -267,9 +270,15 @@ def _losses(spec: JobSpec, roles: Sequence[Role], form: Form) -> Iterator[Row]:
         yield "", "disruption", _after_disruption(spec, role)
 
 
-def _remarks(spec: JobSpec, form: Form) -> Iterator[str]:
+def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
     yield "The infrastructure causes a disruption: a node is lost or drained, or a pod is preempted."
-    if form.foreign:
+    if spec.elastic is not None and has_world(job, spec):
+        least = counted(spec.elastic.min_replicas, "worker")
+        yield (
+            "With dtj-launch, a lost worker starts again alone. The others go on without it after "
+            f"{spec.elastic.shrink_after_seconds} s, if {least} or more are left."
+        )
+    if job.form.foreign:
         yield "Restarts begin at step 0, unless the script itself saves checkpoints; an emptyDir is empty then."
     elif spec.checkpoint is None:
         yield "spec.checkpoint is not set: restarts begin at step 0, unless the script itself saves checkpoints."
@@ -393,9 +402,11 @@ def _name(item: JsonObject) -> str:
 _UID_WORDS: Final = f"# UID {UID} stands for the job's own UID, which the API server assigns.\n"
 
 
-def show_objects(files: tuple[str, ...], *, output: str, role: Role | None, namespace: str, platform: Platform) -> int:
-    """Print what would be created for the jobs of these files. Returns the exit code."""
-    checked = check(files, platform, tfjobs=True)
+def show_objects(
+    found: Iterable[Document | str], *, output: str, role: Role | None, namespace: str, platform: Platform
+) -> int:
+    """Print what would be created for the jobs of these documents. Returns the exit code."""
+    checked = check_documents(found, platform, tfjobs=True)
     for line in (*checked.notes, *checked.problems):
         say(line, err=True)
     if checked.problems:
@@ -414,8 +425,8 @@ def show_objects(files: tuple[str, ...], *, output: str, role: Role | None, name
     if output == "table":
         _print_tables(shown, role)
     else:
-        found = [body for _, simulation in shown for body in simulation.objects if _is_wanted(body, role)]
-        write(_UID_WORDS + as_yaml(found) if output == "yaml" else as_json(found))
+        bodies = [body for _, simulation in shown for body in simulation.objects if _is_wanted(body, role)]
+        write(_UID_WORDS + as_yaml(bodies) if output == "yaml" else as_json(bodies))
     return Exit.OK
 
 

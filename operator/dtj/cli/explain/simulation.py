@@ -109,7 +109,8 @@ class _SimulatedCluster:
     def observed(self) -> Observed:
         form = self.job.form
         pods = tuple(_pod(item, form) for item in self.objects.values() if item["kind"] == "Pod")
-        services = (self._child(kind, name) for kind, name in self.objects if kind == "Service" and form.foreign)
+        served = (name for kind, name in self.objects if kind == "Service" and form.replica_services)
+        services = (self._child("Service", name) for name in served)
         return Observed(
             job=self.job,
             platform=self.platform,

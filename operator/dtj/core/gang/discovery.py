@@ -31,8 +31,11 @@ _AUTO: Final = (Gang.VOLCANO, Gang.COSCHEDULING, Gang.NATIVE)
 _AUTO_WITH_QUEUE: Final = (Gang.KUEUE, Gang.VOLCANO)
 
 
-def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | None:
-    """Who schedules this job's pods together: an API that is served, None for nobody, or what is wrong."""
+def choose(
+    scheduling: Scheduling, found: GangsFound, *, setting: str = "runPolicy.scheduling"
+) -> GangApi | Problem | None:
+    """Who schedules this job's pods together: an API that is served, None for nobody, or what is wrong with the
+    setting."""
     if scheduling.gang is Gang.NONE:
         return None
     automatic = _AUTO if scheduling.queue is None else _AUTO_WITH_QUEUE
@@ -44,7 +47,7 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
     if denied is not None:
         return Problem(
             Reason.GANG_UNAVAILABLE,
-            f"runPolicy.scheduling: this cluster has {denied}, but the operator has no permission to use it: add "
+            f"{setting}: this cluster has {denied}, but the operator has no permission to use it: add "
             f"{denied} to gangSchedulers of its chart, or set another gang",
         )
     there = ", ".join((*(str(api.gang) for api in found.apis), *found.unknown)) or "none"
@@ -52,7 +55,7 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
     remedy = _UPGRADE if wanted == (Gang.NATIVE,) else "install a version that has one, or set another gang"
     return Problem(
         Reason.GANG_UNAVAILABLE,
-        f"runPolicy.scheduling: this cluster serves no API of {' or '.join(wanted)} that the operator knows ({known}): "
+        f"{setting}: this cluster serves no API of {' or '.join(wanted)} that the operator knows ({known}): "
         f"{remedy} (found: {there})",
     )
 

@@ -26,6 +26,13 @@ def as_configured(job: Job, platform: Platform) -> Job:
     return replace(job, spec=job.spec.model_copy(update={"run_policy": run_policy}))
 
 
+def setting(job: Job, scheduling: Scheduling) -> str:
+    """Where the scheduler of a job is named, and a user or an administrator names another one."""
+    if not job.form.foreign:
+        return "runPolicy.scheduling"
+    return f"tfjob.{'kueue' if scheduling.gang is Gang.KUEUE else 'gangScheduler'} of the operator's chart"
+
+
 def problems(job: Job) -> tuple[Problem, ...]:
     """Why no scheduler can ever place enough pods of a TFJob."""
     scheduling = job.spec.run_policy.scheduling if job.spec is not None else None

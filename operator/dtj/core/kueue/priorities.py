@@ -42,8 +42,8 @@ def learn(context: JobContext, api: GangApi) -> Decision | None:
 
 def refused(context: JobContext) -> str:
     """Why the value cannot be read, and what to do; empty unless that is so."""
-    refusal, name = context.observed.refusal, priority_class(context.job.labels)
-    if refusal is None or not name or refusal.name != priority_class_object(name):
+    refusal = context.observed.refusal
+    if refusal is None or refusal.name != priority_class_object(priority_class(context.job.labels)):
         return ""
     return f"{refusal.name}: {refusal.message}: {_OTHER_CLASS}"
 

@@ -138,7 +138,8 @@ def words(workload: GangObject | None, *, inactive: str = "") -> str:
     if not workload.active:
         why = text(condition(workload, "Evicted").get("message")) or "the workload was deactivated"
         return f"Kueue: {why}: set spec.active of the Workload to true to go on"
-    for kind, status in (("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False")):
+    # An eviction is told until the quota is given back. What Kueue says of the queue then is newer.
+    for kind, status in (("QuotaReserved", "False"), ("Evicted", "True"), ("Admitted", "False")):
         found = condition(workload, kind)
         if found.get("status") == status and text(found.get("message")):
             said = text(found.get("message"))

@@ -8,7 +8,7 @@ from functools import cached_property
 from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
-from dtj.api.names import Annotation, Label
+from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
 from dtj.core import memory_increase
 from dtj.core.manifests import accelerators
@@ -16,8 +16,8 @@ from dtj.core.manifests.environment import environment, merged_environment, with
 from dtj.core.manifests.metadata import claim_name, labels_of, metadata_of
 from dtj.core.manifests.tf_config import Cluster, Variables
 from dtj.core.platform import Platform
-from dtj.core.pod_state import main_container
-from dtj.core.replicas import Replica, base_name, deciding_replica, incarnation, pod_name
+from dtj.core.replicas import TRAINING_ROLES, Replica, base_name, deciding_replica, incarnation, pod_name
+from dtj.core.world import World, has_world, world_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class PodRenderer:
     job: Job
     spec: JobSpec
     platform: Platform
+    world: World | None = None
+    """Which replicas train together; None: those that the status says, or all."""
 
     def render(self, replica: Replica) -> JsonObject:
         """The manifest of a replica's next pod. It shares parts with those of its peers: change none in place."""
@@ -44,7 +46,7 @@ class PodRenderer:
             cluster=self._cluster.variables(replica),
             tpu=self._tpu_environment(replica),
         )
-        hostname = base_name(job, replica) if job.form.foreign else replica.hostname
+        hostname = base_name(job, replica) if job.form.replica_services else replica.hostname
         pod_spec: JsonObject = {**_map(template, "spec"), "hostname": hostname}
         for kind in _CONTAINER_KINDS:
             if kind in pod_spec:
@@ -65,11 +67,21 @@ class PodRenderer:
                 **({Label.INCARNATION: str(number)} if job.form.foreign and number else {}),
             },
         )
-        main = text(main_container(pod_spec, job.form.container).get("name"))
-        annotations = _map(template, "metadata", "annotations") | ({Annotation.MAIN_CONTAINER: main} if main else {})
+        main = text(job.form.main_container(pod_spec).get("name"))
+        world = self._world if replica.role in TRAINING_ROLES else ""
+        annotations = {
+            **_map(template, "metadata", "annotations"),
+            **({Annotation.MAIN_CONTAINER: main} if main else {}),
+            **({Annotation.WORLD: world} if world else {}),
+        }
         if annotations:
             metadata["annotations"] = annotations
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+    @cached_property
+    def _world(self) -> str:
+        world = self.world or world_of(self.job, self.spec)
+        return world.text(self.job, self.spec, self.platform.network) if world is not None else ""
 
     @cached_property
     def _cluster(self) -> Cluster:
@@ -110,7 +122,7 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     role_spec = spec.replica_specs.get(role) or ReplicaSpec()
     template = _changeable(role_spec.template or spec.template or {})
     pod_spec = object_at(template, "spec")
-    main = main_container(pod_spec, job.form.container)
+    main = job.form.main_container(pod_spec)
 
     if platform.trainer_image and not main.get("image"):
         main["image"] = platform.trainer_image
@@ -119,6 +131,8 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     _apply_accelerator(pod_spec, main, accelerators.needs(spec, role, platform))
     _apply_ports(job, spec, role, main)
     mount_checkpoint(job, spec, pod_spec)
+    if role in TRAINING_ROLES and has_world(job, spec):
+        _mount_world(pod_spec, main)
     for container in _containers(pod_spec):
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if job.form.foreign:
@@ -222,6 +236,15 @@ def _apply_ports(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
     for name, number in ports:
         if not any(port.get("name") == name or port.get("containerPort") == number for port in present):
             extend(main, "ports", ({"name": name, "containerPort": number},))
+
+
+def _mount_world(pod_spec: JsonObject, main: JsonObject) -> None:
+    """Have the kubelet write the annotation into a file, again and again: a variable would stay as it is."""
+    item: JsonObject = {"path": "world", "fieldRef": {"fieldPath": f"metadata.annotations['{Annotation.WORLD}']"}}
+    extend(pod_spec, "volumes", ({"name": names.WORLD_VOLUME, "downwardAPI": {"items": [item]}},))
+    mount: JsonObject = {"name": names.WORLD_VOLUME, "mountPath": names.WORLD_MOUNT, "readOnly": True}
+    extend(main, "volumeMounts", (mount,))
+    extend(main, "env", ({"name": Env.WORLD_FILE, "value": f"{names.WORLD_MOUNT}/world"},))
 
 
 def mount_checkpoint(job: Job, spec: JobSpec, pod_spec: JsonObject, *, read_only: bool = False) -> None:

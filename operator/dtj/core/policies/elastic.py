@@ -1,19 +1,25 @@
-"""Elastic jobs: if the number of workers changes, all replicas start again with the new list of workers."""
+"""Elastic jobs: if the number of workers changes, the members change, or all replicas start again with the new list."""
 
 from __future__ import annotations
 
 from dtj.api.spec import Role
 from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.context import JobContext
-from dtj.core.policies import backoff
+from dtj.core.policies import backoff, members
 from dtj.core.policies.restart import begin_attempt
 
 
 def resize(context: JobContext) -> Decision | None:
-    """Begin an attempt with the new number of workers; until then the recorded number stays as it is."""
+    """Change the members while the pods live, if the launcher can do that. Else begin an attempt with the new number of
+    workers; until then the recorded number stays as it is."""
+    if members.in_place(context):
+        return members.change(context)
     how = _resized(context)
     if how is None:
         return None
+    unknown = members.seconds_until_known(context)
+    if unknown > 0:
+        return Decision.of(RequeueAfter(unknown))
     status = context.job.status
     wait = context.seconds_until(backoff.next_attempt(status, context.now))
     return Decision.of(RequeueAfter(wait)) if wait > 0 else begin_attempt(context, "Normal", how, status)

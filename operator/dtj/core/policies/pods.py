@@ -16,7 +16,7 @@ from dtj.core.manifests.metadata import claim
 from dtj.core.observed import Straggler
 from dtj.core.pod_creation import creations
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import cleanup, gang, network_policy, service, stall
+from dtj.core.policies import cleanup, gang, members, network_policy, service, stall
 from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.backoff import seconds_until_due
 from dtj.core.progress import progress
@@ -36,8 +36,8 @@ def run(context: JobContext) -> Decision:
     if check is not None:
         return check
     stale = context.gang_object
-    members = [replica for replica in wanted if not context.replaced_alone(replica)]
-    if members and stale is not None and (stale.terminating or stale.size != context.gang_size):
+    of_gang = [replica for replica in wanted if not context.replaced_alone(replica)]
+    if of_gang and stale is not None and (stale.terminating or stale.size != context.gang_size):
         return Decision.of(*gang.fit(context))
     starting = context.job.status.start_time is None
     status = counted(context, starting=frozenset(wanted))
@@ -50,7 +50,8 @@ def run(context: JobContext) -> Decision:
         status = status.model_copy(update={"ready_time": ready_time, "ready_attempt": context.attempt})
     stalled = stall.condition(context)
     recorded = write(context, status, DesiredConditions(pods_ready=ready, progress_stalled=stalled))
-    created = (*_stop_outdated(context), *_before_pods(context), *creations(context, wanted))
+    # The others know that a surplus pod is no member before it is deleted.
+    created = (*members.tell(context), *_stop_outdated(context), *_before_pods(context), *creations(context, wanted))
     # How many replicas the pods of an attempt know of is recorded before the first of them exists.
     made = recorded.after(*created) if context.current else recorded.then(*created)
     changed = recorded.status is not None
@@ -88,9 +89,7 @@ def _stop_outdated(context: JobContext) -> Plan:
         (
             pod
             for pod in context.own
-            if not context.is_current(pod)
-            or (pod.main_container_ended and replica_of(pod) in recorded)
-            or (context.job.form.dynamic_workers and replica_of(pod) not in context.pod_names)
+            if not context.is_current(pod) or (pod.main_container_ended and replica_of(pod) in recorded)
         ),
     )
 
@@ -103,8 +102,12 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
     if not created:
         return ()
     if not starting and context.current:
-        gone = len([replica for replica in created if not context.replaced_alone(replica)])
-        return (Emit("Warning", Reason.REPLICA_LOST, f"created {gone} pods again that were gone"),) if gone else ()
+        first = [replica for replica in created if not context.replaced_alone(replica)]
+        new = sum(replica in context.outsiders for replica in first)
+        if new:
+            return (Emit("Normal", Reason.PODS_CREATED, f"created {new} pods, which join when they are ready"),)
+        again = f"created {len(first)} pods again that were gone"
+        return (Emit("Warning", Reason.REPLICA_LOST, again),) if first else ()
     roles = ", ".join(f"{context.spec.replicas(role)} {role}" for role in context.spec.roles())
     which = f" for attempt {context.attempt}" if context.attempt > 1 else ""
     news = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")

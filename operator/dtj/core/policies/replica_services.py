@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.core.actions import Action, CreateService, DeleteService, UpdateService
 from dtj.core.context import JobContext
@@ -62,14 +62,8 @@ def _service(context: JobContext, replica: Replica) -> JsonObject:
     """The headless Service of a replica, with all ports that its container names."""
     job, spec = context.job, context.spec
     labels: JsonObject = {**_selector(context, replica)}
-    ports: dict[str, JsonObject] = {}
-    given = spec.replica_specs.get(replica.role)
-    for container in objects(dig(given.template if given is not None else None, "spec", "containers")):
-        if container.get("name") == job.form.container:
-            named = (port for port in objects(container.get("ports")) if port.get("name"))
-            ports = {text(port["name"]): _port(port["name"], port.get("containerPort")) for port in named}
-    name = job.form.port_name
-    ports.setdefault(name, _port(name, job.form.port(spec, replica.role)))
+    server: dict[str, JsonValue] = {job.form.port_name: job.form.port(spec, replica.role)}
+    ports = {**job.form.named_ports(spec, replica.role), **server}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -78,10 +72,6 @@ def _service(context: JobContext, replica: Replica) -> JsonObject:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": labels,
-            "ports": [*ports.values()],
+            "ports": [{"name": name, "port": number, "targetPort": number} for name, number in ports.items()],
         },
     }
-
-
-def _port(name: JsonValue, number: JsonValue) -> JsonObject:
-    return {"name": name, "port": number, "targetPort": number}

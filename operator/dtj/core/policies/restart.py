@@ -21,7 +21,7 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import backoff, budgets, evidence
+from dtj.core.policies import backoff, budgets, evidence, members
 from dtj.core.policies.finish import finish
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.pods import run
@@ -52,11 +52,12 @@ def restart_as_recorded(context: JobContext) -> Decision | None:
 
 def recover(context: JobContext) -> Decision | None:
     """Bring lost replicas back alone if the others can go on meanwhile; else all start again from the checkpoint."""
-    lost = in_order(context.spec, (*_losses(context), *_vanished(context)))
+    spec = members.spec_for_restarts(context)
+    lost = in_order(spec, (*_losses(context), *_vanished(context)))
     if not lost:
         return None
     losses = PodLosses(tuple(lost))
-    alone = not any(requires_full_restart(context.spec, ended) for ended in lost)
+    alone = not any(requires_full_restart(spec, ended) for ended in lost)
     if alone and not any(_waits_in_vain(context, ended) for ended in lost):
         return _replace(context, losses)
     return _restart_all(context, losses)
@@ -86,6 +87,7 @@ def begin_attempt(context: JobContext, kind: Literal["Normal", "Warning"], why: 
             "attempt": number,
             "last_restart_time": format_time(context.now),
             "pending_restart": None,
+            "world": None,
             "replica_statuses": counts,
             "ready": ready_text(counts),
         }
@@ -108,7 +110,8 @@ def _charged(context: JobContext, status: JobStatus, failure_class: PodFailureCl
 
 
 def _losses(context: JobContext) -> tuple[PodEnd, ...]:
-    outcome = decide(context.spec, context.pod_ends, context.completed)
+    spec = members.spec_for_restarts(context)
+    outcome = decide(spec, context.pod_ends, context.completed, context.members)
     return outcome.ends if isinstance(outcome, PodLosses) else ()
 
 
@@ -132,7 +135,8 @@ def _vanished(context: JobContext) -> tuple[PodEnd, ...]:
     lost = (
         replica
         for replica in context.missing
-        if replica not in awaited and (replica.role not in known or replica.index < known[replica.role].desired)
+        if replica not in awaited | context.outsiders
+        and (replica.role not in known or replica.index < known[replica.role].desired)
     )
     return tuple(PodEnd(_gone(context, each), PodFailureClass.DISRUPTION, EARLIEST) for each in lost)
 

@@ -24,7 +24,7 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
 
     A Service of somebody else stays as it is.
     """
-    if context.job.form.foreign:
+    if context.job.form.replica_services:
         return replica_services.before_pods(context)
     return (*_config_map_before_pods(context), *_service_before_pods(context))
 
@@ -40,14 +40,16 @@ def _service_before_pods(context: JobContext) -> tuple[Action, ...]:
 
 
 def drop(context: JobContext) -> tuple[Action, ...]:
-    """Delete the job's Service, if it is there and ours, and the ConfigMap that it names before it."""
-    if context.job.form.foreign:
+    """Delete the job's Service, if it is there and ours, and the ConfigMap that it names before it. An operator that
+    was killed may have made another one that it does not name yet."""
+    if context.job.form.replica_services:
         return replica_services.drop(context)
     found = context.observed.service
     if found is None or not context.job.owns(found):
         return ()
-    config_map = (DeleteConfigMap(found.config_map),) if found.config_map else ()
-    return (*config_map, DeleteService(found.name, found.uid))
+    wanted = context.cluster.config_map_name if context.job.spec is not None else ""
+    config_maps = (DeleteConfigMap(name) for name in dict.fromkeys((found.config_map, wanted)) if name)
+    return (*config_maps, DeleteService(found.name, found.uid))
 
 
 def after_the_end(context: JobContext) -> tuple[Action, ...]:

@@ -22,7 +22,7 @@ from dtj.core.policies import budgets
 from dtj.core.policies.finish import finish
 from dtj.core.policies.restart import begin_attempt
 from dtj.core.progress import progress
-from dtj.core.replicas import TRAINING_ROLES, deciding_replica
+from dtj.core.replicas import TRAINING_ROLES
 
 MAX_STACKS: Final = 64
 """Pods of a job that are asked for their stacks: the first ones."""
@@ -65,7 +65,7 @@ def condition(context: JobContext) -> DesiredCondition:
 def _timeout(context: JobContext) -> timedelta | None:
     """None where the job cannot stall: no time is set, not all pods are ready, or the replica that decides is done."""
     seconds = context.spec.run_policy.stall_timeout_seconds
-    over = deciding_replica(context.spec) in context.completed
+    over = context.leader in context.completed
     if seconds is None or over or not context.job.status.is_true(Condition.PODS_READY):
         return None
     return timedelta(seconds=seconds)

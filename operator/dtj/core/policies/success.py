@@ -29,12 +29,18 @@ def finish_as_recorded(context: JobContext) -> Decision | None:
 
 def succeed(context: JobContext) -> Decision | None:
     """End the job once the replicas that decide have completed."""
-    outcome = decide(context.spec, context.pod_ends, context.completed)
+    outcome = decide(context.spec, context.pod_ends, context.completed, context.members)
     return finish(context, outcome) if isinstance(outcome, Success) else None
 
 
-def decide(spec: JobSpec, terminated: tuple[PodEnd, ...], completed: frozenset[Replica]) -> Success | PodLosses | None:
-    """What the ends of one attempt's pods mean; None if the others just go on.
+def decide(
+    spec: JobSpec,
+    terminated: tuple[PodEnd, ...],
+    completed: frozenset[Replica],
+    members: frozenset[Replica] | None = None,
+) -> Success | PodLosses | None:
+    """What the ends of one attempt's pods mean; None if the others just go on. ``members`` are the replicas that train,
+    if they are not all.
 
     If several pods have ended, the earliest counts: what happens to the peers of a chief that has completed is no
     failure of the job, nor is the error of a worker whose peer was evicted a moment before. Nodes stamp these ends by
@@ -42,7 +48,7 @@ def decide(spec: JobSpec, terminated: tuple[PodEnd, ...], completed: frozenset[R
     """
     unfinished = [e for e in terminated if e.failure_class is not PodFailureClass.COMPLETED]
     losses = in_order(spec, (e for e in unfinished if replica_of(e.pod) not in completed))
-    deciding = deciding_replicas(spec)
+    deciding = deciding_replicas(spec, members)
     if deciding and deciding <= completed:
         ends = (e for e in terminated if e.failure_class is PodFailureClass.COMPLETED)
         decided_at = max((e.at for e in ends if replica_of(e.pod) in deciding), default=None)

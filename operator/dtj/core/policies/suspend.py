@@ -45,8 +45,7 @@ def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
 
 def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decision:
     """Write that the job does not run: ``status`` as before an attempt, and ``why`` as the condition Suspended."""
-    stopping = [pod for pod in context.own if not pod.all_containers_ended] if context.job.form.foreign else ()
-    counts = of_a_new_attempt(context.job.spec, status.replica_statuses, stopping)
+    counts = of_a_new_attempt(context.job.spec, status.replica_statuses, context.holding)
     if context.job.form.foreign and not context.own:
         # Others look for a resumed job's pods by their first names, which are free again.
         counts = {role: count.model_copy(update={"restarts": {}}) for role, count in counts.items()}
@@ -56,6 +55,7 @@ def hold(context: JobContext, status: JobStatus, why: DesiredCondition) -> Decis
             "start_time": None,
             "ready_time": None,
             "pending_restart": None,
+            "world": None,
             "replica_statuses": counts,
             "ready": ready_text(counts),
             "selector": worker_selector(context.job),

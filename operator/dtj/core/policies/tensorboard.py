@@ -36,7 +36,6 @@ from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.manifests.pod import apply_security, mount_checkpoint, role_template
 from dtj.core.observed import Phase, Pod
 from dtj.core.platform import Platform
-from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
 
 ROOM_SECONDS: Final = 10.0
@@ -178,7 +177,7 @@ def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
     assert spec.tensor_board is not None
     assert trains is not None
     given = object_at(role_template(job, spec, trains.role, platform=platform), "spec")
-    main = main_container(given)
+    main = job.form.main_container(given)
     image: JsonObject = {"image": spec.tensor_board.image} if spec.tensor_board.image else _picked(main, _IMAGE)
     container: JsonObject = {
         "name": names.TENSORBOARD,

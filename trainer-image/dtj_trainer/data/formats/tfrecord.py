@@ -1,5 +1,6 @@
 """TFRecord files of tf.train.Example with features of fixed length. Imports TensorFlow."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ class _Feature:
     name: str
     kind: str
     shape: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """How many values it has."""
+        return math.prod(self.shape)
 
 
 class Examples:
@@ -83,8 +89,8 @@ class Examples:
             if _KINDS[kind] != spec.kind:
                 return f"feature {spec.name} is of kind {_KINDS[kind]}, not {spec.kind}"
             count = len(getattr(features[spec.name], kind).value)
-            if count != _length(spec):
-                return f"feature {spec.name} has {count} value{'' if count == 1 else 's'}, not {_length(spec)}"
+            if count != spec.length:
+                return f"feature {spec.name} has {count} value{'' if count == 1 else 's'}, not {spec.length}"
             if kind == "float_list" and not np.isfinite(features[spec.name].float_list.value).all():
                 return f"feature {spec.name} has a value that is NaN or infinite"
         return None
@@ -100,9 +106,9 @@ class Examples:
         """Records are checked one by one."""
 
     def _label_of(self, spec: _Feature) -> _Feature:
-        if _length(spec) != 1:
+        if spec.length != 1:
             raise UsageError(
-                f"--label-column={spec.name}: a label of {_length(spec)} values in {self._first}; write one value for "
+                f"--label-column={spec.name}: a label of {spec.length} values in {self._first}; write one value for "
                 "each record, such as the number of its class"
             )
         return spec
@@ -122,7 +128,7 @@ class Examples:
         if len(values) == 1:
             return values[0]
         return tf.concat(
-            [tf.reshape(value, (-1, _length(spec))) for value, spec in zip(values, self._inputs, strict=True)], 1
+            [tf.reshape(value, (-1, spec.length)) for value, spec in zip(values, self._inputs, strict=True)], 1
         )
 
     def _input_spec(self, config: DataConfig, first: tf.train.Example) -> Any:
@@ -145,7 +151,7 @@ class Examples:
             shape = self._inputs[0].shape or (1,)
             self._inputs = [_Feature(self._inputs[0].name, self._inputs[0].kind, shape)]
             return tf.TensorSpec(shape, tf.float32)
-        return tf.TensorSpec((sum(_length(spec) for spec in self._inputs),), tf.float32)
+        return tf.TensorSpec((sum(spec.length for spec in self._inputs),), tf.float32)
 
     def _first_record(self) -> tf.train.Example:
         try:
@@ -193,10 +199,3 @@ def _numbers(values: Any) -> Any:
 def _is_decode_error(error: Exception) -> bool:
     """Whether it is google.protobuf's, which need not be imported for that."""
     return type(error).__name__ == "DecodeError"
-
-
-def _length(spec: _Feature) -> int:
-    length = 1
-    for side in spec.shape:
-        length *= side
-    return length

@@ -1,4 +1,7 @@
-"""TensorBoard's logs of a bucket, in a local directory that follows them: TensorBoard opens no URL."""
+"""TensorBoard's logs in a bucket: a task copies its own there, and TensorBoard, which opens no URL, a copy from there.
+
+No TensorFlow.
+"""
 
 import logging
 import threading
@@ -14,7 +17,6 @@ from dtj_trainer.config.store_url import (
     without_credentials,
 )
 from dtj_trainer.errors import TrainerError, UsageError
-from dtj_trainer.object_store import local_cache
 from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -23,6 +25,58 @@ log = logging.getLogger(__name__)
 _OPTION = "--logdir"
 _URLS = tuple(f"{scheme}://" for scheme in SCHEMES)
 _EVERY_SECONDS = 15.0
+
+
+class Repeated:
+    """Copies every 15 seconds, on a thread of its own. What fails is reported once, and tried again the next time."""
+
+    def __init__(self, copy: Callable[[], None], remains: str) -> None:
+        """Args:
+        copy: may raise a TrainerError or an OSError.
+        remains: what becomes of the logs where it fails.
+        """
+        self._copy = copy
+        self._remains = remains
+        self._ended = threading.Event()
+        self._failed = False
+        self._turn = threading.Lock()
+        threading.Thread(target=self._run, name="logs", daemon=True).start()
+
+    def end(self) -> None:
+        """Copies what is left, and stops."""
+        self._ended.set()
+        self._try()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_EVERY_SECONDS):
+            self._try()
+
+    def _try(self) -> None:
+        try:
+            with self._turn:
+                self._copy()
+            self._failed = False
+        except (TrainerError, OSError) as error:
+            if not self._failed:
+                log.warning(f"{error}; {self._remains}")
+            self._failed = True
+
+
+def copied_to(bucket: Bucket, directory: Path) -> Repeated:
+    """Copies from now on what has changed in a directory."""
+    copied: dict[Path, tuple[int, int]] = {}
+
+    def copy() -> None:
+        for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+            if path.name.startswith("."):
+                continue
+            found = path.stat()
+            version = found.st_size, found.st_mtime_ns
+            if copied.get(path) != version:
+                bucket.upload(path, bucket.location.below(path.relative_to(directory).as_posix()))
+                copied[path] = version
+
+    return Repeated(copy, f"logs stay in {directory} and are copied later")
 
 
 class FolderCopy:
@@ -83,7 +137,7 @@ def _begin(url: str, store: StorePolicy, follow: Callable[[FolderCopy], None]) -
         location = Location.of(url)
     except ValueError as wanted:
         raise UsageError(f"{_OPTION}={without_credentials(url)}: {wanted}") from None
-    local_cache.prepare(store)
+    store.prepare_cache()
     directory = store.local_copy(location, "tensorboard")
     copy = FolderCopy(Bucket(location, option=_OPTION, retry_seconds=store.retry_seconds), directory)
     try:
@@ -98,16 +152,4 @@ def _begin(url: str, store: StorePolicy, follow: Callable[[FolderCopy], None]) -
 
 
 def _follow(copy: FolderCopy) -> None:
-    threading.Thread(target=_run, args=(copy,), name="logs", daemon=True).start()
-
-
-def _run(copy: FolderCopy) -> None:
-    ended, failed = threading.Event(), False
-    while not ended.wait(_EVERY_SECONDS):
-        try:
-            copy.update()
-            failed = False
-        except (TrainerError, OSError) as error:
-            if not failed:
-                log.warning(f"{error}; the curves stay as they are, and are read again later")
-            failed = True
+    Repeated(copy.update, "the curves stay as they are, and are read again later")

@@ -1,0 +1,167 @@
+"""Workers that come, go and die under the launcher: for how long nobody trains, and whether the weights are the same.
+
+    PYTHONPATH=trainer-image:bench:tests .venv-trainer/bin/python bench/trainer/elastic.py [--rounds 3]
+
+One job of digits under the launcher as the image starts it. The files from which the launchers learn who trains are
+written here, in the place of operator and kubelet. *Gaps*: from the change to the leader's first new step, of workers
+that have imported TensorFlow. *Weights*: after 198 steps of 58 examples, with 2, 3, 1 and 4 workers, and a worker of
+each of these phases killed with SIGKILL, against 198 steps of two workers that nobody disturbs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+import figures
+from trainer.cluster import Job, free_ports, image_entrypoint
+
+EPOCHS = 8
+PHASES = ((0, 1), (0, 1, 2), (1,), (0, 1, 2, 3))
+"""Who trains, in the order of time."""
+
+SHAPE = ("--batch-size=58", "--checkpoint-every-steps=20", "--progress-every=0.05", "--steps-per-call=1")
+
+
+class Group:
+    """Four workers, of which the files say who trains."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._generation = 0
+        self._write(PHASES[0])
+
+    def start(self) -> None:
+        for (role, index), port in zip(self._job.tasks, free_ports(len(self._job.tasks)), strict=True):
+            file = str(self._file(index))
+            environ = {"DTJ_STATUS_PORT": str(port), "DTJ_WORLD_FILE": file, "DTJ_JOB_UID": "uid"}
+            self._job.start(f"{role}-{index}", environ=environ)
+
+    def change(self, members: Sequence[int]) -> None:
+        """Tell all of them who trains now."""
+        self._generation += 1
+        self._write(members)
+
+    def kill(self, index: int) -> None:
+        """End the program of a worker, as the kernel would."""
+        launcher = self._job[f"worker-{index}"].process.pid
+        (trainer,) = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+        os.kill(int(trainer), signal.SIGKILL)
+
+    def until(self, pattern: str, leader: int, since: int) -> None:
+        """Wait until the log of a worker has a match after this place in it."""
+        began = time.monotonic()
+        while re.search(pattern, self._job[f"worker-{leader}"].log[since:], re.MULTILINE) is None:
+            if time.monotonic() - began > 300:
+                sys.exit(f"{pattern!r} was not said in 300 s:\n{self._job[f'worker-{leader}'].log[-2000:]}")
+            time.sleep(0.01)
+
+    def said(self, index: int) -> int:
+        """The length of the log of a worker."""
+        return len(self._job[f"worker-{index}"].log)
+
+    def _file(self, index: int) -> Path:
+        return Path(self._job.folder, f"world-{index}")
+
+    def _write(self, members: Sequence[int]) -> None:
+        addresses = [self._job.cluster["worker"][member] for member in members]
+        content = {
+            "generation": self._generation,
+            "members": {"worker": ",".join(map(str, members))},
+            "addresses": {"worker": addresses},
+        }
+        for _, index in self._job.tasks:
+            draft = self._file(index).with_suffix(".draft")
+            draft.write_text(json.dumps(content))
+            draft.replace(self._file(index))
+
+
+@contextmanager
+def group(folder: Path, arguments: Sequence[str]) -> Iterator[tuple[Job, Group]]:
+    """Four launchers; the first two workers train."""
+    program = image_entrypoint()
+    options = [*SHAPE, *arguments]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 4}, arguments=options, program=program) as job:
+        workers = Group(job)
+        workers.start()
+        for index in (2, 3):
+            workers.until("waiting, with all that is imported", index, 0)
+        yield job, workers
+
+
+def gaps(folder: Path) -> list[float]:
+    """Seconds from each change of the members to the first new step."""
+    found = []
+    with group(folder, ["--epochs=1000000"]) as (_, workers):
+        workers.until(r"^step \d+", 0, 0)
+        for members in PHASES[1:]:
+            leader = members[0]
+            since, began = workers.said(leader), time.monotonic()
+            workers.change(members)
+            workers.until(r"^resumed: step \d+ .*(\n.*)*?\nstep \d+", leader, since)
+            found.append(time.monotonic() - began)
+            time.sleep(1.0)
+    return found
+
+
+def weights(folder: Path, *, disturbed: bool) -> dict[str, np.ndarray]:
+    """The weights in the last checkpoint."""
+    with group(folder, [f"--epochs={EPOCHS}"]) as (job, workers):
+        for number, members in enumerate(PHASES if disturbed else ()):
+            if number:
+                workers.change(members)
+                time.sleep(1.0)  # the programs are asked to save while they wait behind a checkpoint
+            step = 40 * number + 20
+            job.hold_at(step)
+            job.wait_for_checkpoint(step)
+            since = workers.said(members[0])
+            workers.kill(members[-1])
+            job.hold_at(step + 20)
+            workers.until(r"^resumed: step \d+", members[0], since)
+            job.wait_for_checkpoint(step + 20)
+        if disturbed:
+            job.let_go()
+        ends = (0, 1, 2, 3) if disturbed else (0, 1)
+        codes = {index: job[f"worker-{index}"].wait() for index in ends}
+        if set(codes.values()) != {0}:
+            sys.exit(f"ended with {codes}")
+        reader = tf.train.load_checkpoint(str(job.checkpoints / f"ckpt-{job.newest_checkpoint}"))
+        values = {
+            name: reader.get_tensor(name)
+            for name, kind in reader.get_variable_to_dtype_map().items()
+            if kind.is_floating
+        }
+        return {name: value for name, value in values.items() if value.size}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rounds = [gaps(Path(folder) / f"gaps-{number}") for number in range(options.rounds)]
+        quiet = weights(Path(folder) / "quiet", disturbed=False)
+        after = weights(Path(folder) / "disturbed", disturbed=True)
+    figures.print_machine()
+    for (before, members), seconds in zip(pairwise(PHASES), zip(*rounds, strict=True), strict=True):
+        name = f"{len(before)} to {len(members)} workers"
+        figures.print_figure(name, ", ".join(f"{each:.2f}" for each in seconds) + " s to the first new step")
+    difference = max(float(np.max(np.abs(quiet[name] - after[name]))) for name in quiet)
+    figures.print_figure("weights", f"{difference:.1e} is the largest difference after {EPOCHS} epochs")
+
+
+if __name__ == "__main__":
+    main()

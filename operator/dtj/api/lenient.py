@@ -1,0 +1,63 @@
+"""Models of what is stored or what pods say: they are read forgivingly, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from dtj.api.printable import one_line, printable
+
+
+class LenientModel(BaseModel):
+    """A frozen value in camelCase, whose unknown fields are left out."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class PodWords(LenientModel):
+    """What a pod says. It is made printable before it is stored: kubectl, a dashboard and a mail show a status too, and
+    kubectl escapes ESC and CR alone."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _make_printable(cls, raw: object) -> object:
+        return {key: _printable(value, field=key) for key, value in raw.items()} if isinstance(raw, dict) else raw
+
+
+def _printable(value: object, *, field: str) -> object:
+    """The value, with each text in it on one line; the end of a log keeps its lines."""
+    if isinstance(value, str):
+        return printable(value) if field in ("logTail", "log_tail") else one_line(value)
+    if isinstance(value, dict):
+        return {_printable(key, field=field): _printable(item, field=field) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item, field=field) for item in value]
+    return value
+
+
+def readable(
+    model: type[BaseModel], raw: dict[str, object], items: Mapping[str, type[BaseModel]] | None = None
+) -> dict[str, object]:
+    """Those fields of ``raw`` that ``model`` can read. ``items`` has the model of the items of a list by its field: of
+    such a list, the items that can be read."""
+    found: dict[str, object] = {}
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if key not in raw:
+            continue
+        value, item = raw[key], (items or {}).get(name)
+        if item is not None:
+            value = [each for each in value if _validates(item, each)] if isinstance(value, list) else []
+        if _validates(model, {key: value}):
+            found[key] = value
+    return found
+
+
+def _validates(model: type[BaseModel], value: object) -> bool:
+    try:
+        model.model_validate(value)
+    except ValidationError:
+        return False
+    return True

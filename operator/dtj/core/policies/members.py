@@ -1,0 +1,148 @@
+"""Elastic jobs without new pods: which replicas train together when workers come, go or are lost.
+
+The members are recorded first, then the pods are told, then surplus pods are deleted; the launchers do the rest. What
+a lost worker's replacement needs is one rule for all: a pod whose launcher says that it waits becomes a member. So a
+worker that was given up comes back in the same way as one that ``kubectl scale`` adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from dtj.api.job import parse_time
+from dtj.api.names import Condition, Reason
+from dtj.api.spec import JobSpec, RestartScope, Role
+from dtj.core.actions import Decision, Emit, RequeueAfter, TellPod
+from dtj.core.conditions import DesiredConditions, pods_ready, with_conditions
+from dtj.core.context import JobContext
+from dtj.core.messages import first_few
+from dtj.core.pod_state import replica_of
+from dtj.core.policies import backoff
+from dtj.core.progress import progress
+from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
+from dtj.core.status import is_ready
+from dtj.core.status_update import counted
+
+FIRST_WORD: Final = timedelta(seconds=60)
+"""By when a launcher has answered for the first time: it is asked each 10 s, and TensorFlow has to be imported."""
+
+
+def in_place(context: JobContext) -> bool:
+    """Whether the members of the job can change while its pods live: the launcher says so of itself.
+
+    Until it does, and with images that have none, all replicas start again with new pods.
+    """
+    reported = progress(context)
+    return context.world is not None and reported is not None and reported.world is not None
+
+
+def seconds_until_known(context: JobContext) -> float:
+    """For how long to wait for the launcher's first word, before the pods of a job that runs are taken to have none."""
+    if context.world is None or context.leader is None:
+        return 0.0
+    reported, name = progress(context), context.name_of(context.leader)
+    can_be_asked = any(pod.name == name and pod.ip and is_ready(pod) for pod in context.current)
+    ready = context.job.status.condition(Condition.PODS_READY)
+    since = parse_time(ready.last_transition_time) if ready is not None and ready.status == "True" else None
+    if (reported is not None and reported.reported) or not can_be_asked or since is None:
+        return 0.0
+    return context.seconds_until(since + FIRST_WORD)
+
+
+def spec_for_restarts(context: JobContext) -> JobSpec:
+    """The spec that says who restarts with a lost replica: it comes back alone if the others can go on without it."""
+    policy = context.spec.run_policy
+    if policy.restart_scope is not RestartScope.AUTO or not in_place(context):
+        return context.spec
+    alone = policy.model_copy(update={"restart_scope": RestartScope.POD})
+    return context.spec.model_copy(update={"run_policy": alone})
+
+
+def change(context: JobContext) -> Decision | None:
+    """Record other members than those that train now, if there should be others.
+
+    Replicas that the job does not want any more leave at once. One whose next pod is not ready leaves after
+    ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers stay. Pods that wait join.
+    """
+    world, elastic = context.world, context.spec.elastic
+    assert world is not None
+    assert elastic is not None
+    if any(replica.role in TRAINING_ROLES for replica in context.completed):
+        return None  # the training is over, or all start again: who completed does not come back
+    wanted = frozenset(training_replicas(context.spec))
+    given_up = frozenset(replica for replica, due in _awaited(context) if due <= context.now)
+    stay = world.members & wanted
+    if sum(replica.role is Role.WORKER for replica in stay - given_up) >= elastic.min_replicas:
+        stay -= given_up
+    after = stay | (_waiting(context) & wanted)
+    if after == world.members:
+        return None
+    following = world.with_members(after)
+    status = counted(context).model_copy(update={"world": following.recorded()})
+    desired = DesiredConditions(pods_ready=pods_ready(context, status))
+    message = f"{_change_in_words(world.members, after)}; {len(after)} of {len(wanted)} replicas train"
+    return Decision.write(with_conditions(context, status, desired)).then(
+        Emit("Normal", Reason.MEMBERS_CHANGED, message),
+        RequeueAfter(0.0),  # the next pass tells the pods
+    )
+
+
+def tell(context: JobContext) -> tuple[TellPod, ...]:
+    """Tell the pods who are the members, as the status has it; those of no later change know it from their creation.
+
+    Pods that are deleted next are told nothing: a second request to stop would end their program in the middle of its
+    save.
+    """
+    world = context.world
+    if world is None or world.generation == 0:
+        return ()
+    text = world.text(context.job, context.spec, context.platform.network)
+    return tuple(
+        TellPod(pod.name, pod.uid, text)
+        for pod in context.current
+        if pod.world not in ("", text) and not pod.terminating and not pod.main_container_ended
+    )
+
+
+def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
+    """When to look again for the next pods of lost workers."""
+    if context.world is None or not in_place(context):
+        return ()
+    return tuple(RequeueAfter(context.seconds_until(due)) for _, due in _awaited(context) if context.now < due)
+
+
+def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
+    """The workers among the members that have no ready pod, and until when the others wait for them."""
+    elastic = context.spec.elastic
+    assert elastic is not None
+    ready = {replica_of(pod) for pod in context.current if is_ready(pod)}
+    for replica in context.members or ():
+        if replica.role is Role.WORKER and replica not in ready:
+            since = backoff.restart_due(context, replica) or _unready_since(context)
+            if since is not None:
+                yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
+
+
+def _unready_since(context: JobContext) -> datetime | None:
+    """Since when not all members are ready that were: a node that dies in silence makes its pods unready, and nobody
+    deletes them for minutes. None before all of them were ready once."""
+    ready = context.job.status.condition(Condition.PODS_READY)
+    lost = context.was_ready and ready is not None and ready.status == "False"
+    return parse_time(ready.last_transition_time) if lost and ready is not None else None
+
+
+def _waiting(context: JobContext) -> frozenset[Replica]:
+    """The replicas whose pods say that they are ready to join."""
+    found = (replica_of(pod) for pod in context.current if pod.uid in context.observed.waiting and is_ready(pod))
+    return frozenset(replica for replica in found if replica is not None)
+
+
+def _change_in_words(before: frozenset[Replica], after: frozenset[Replica]) -> str:
+    moves = ((after - before, "joins", "join"), (before - after, "leaves", "leave"))
+    return " and ".join(
+        f"{first_few(replica.hostname for replica in sorted(moved))} {one if len(moved) == 1 else several}"
+        for moved, one, several in moves
+        if moved
+    )

@@ -1,0 +1,108 @@
+"""The world of an elastic job: the replicas that train together, and how their pods learn of it.
+
+Pods live longer than a list of their peers. So the list is an annotation of each pod, which the kubelet writes into a
+file (a downward API volume), and the launcher starts the program again when the members change. The highest generation
+counts, in the status and on the pods alike. ``trainer-image/dtj_launch/world.py`` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.spec import JobSpec, RestartScope, Role, Strategy, as_role
+from dtj.api.status import WorldStatus
+from dtj.core.platform import Network, address_of
+from dtj.core.replicas import TRAINING_ROLES, Replica, format_indexes, parse_indexes, training_replicas
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The members of one generation."""
+
+    generation: int
+    members: frozenset[Replica]
+
+    def with_members(self, members: Iterable[Replica]) -> World:
+        """The world that follows this one."""
+        return World(self.generation + 1, frozenset(members))
+
+    def recorded(self) -> WorldStatus:
+        """The world as the status has it."""
+        return WorldStatus(generation=self.generation, members=self._ranges())
+
+    def text(self, job: Job, spec: JobSpec, network: Network) -> str:
+        """The world as the pods have it: JSON, with the addresses of the members, or the pattern that they follow."""
+        content: dict[str, object] = {"generation": self.generation, "members": self._ranges()}
+        pattern = network.pattern(namespace=job.namespace, job=job.name, port=spec.port)
+        if pattern is not None:
+            content["address"] = pattern
+        else:
+            content["addresses"] = {
+                role: [address_of(replica, job, spec, network) for replica in self._of(role)] for role in self._roles()
+            }
+        return json.dumps(content, separators=(",", ":"))
+
+    def _ranges(self) -> dict[str, str]:
+        return {str(role): format_indexes(replica.index for replica in self._of(role)) for role in self._roles()}
+
+    def _roles(self) -> list[Role]:
+        return [role for role in TRAINING_ROLES if any(replica.role is role for replica in self.members)]
+
+    def _of(self, role: Role) -> list[Replica]:
+        return sorted(replica for replica in self.members if replica.role is role)
+
+
+def has_world(job: Job, spec: JobSpec) -> bool:
+    """Whether the members of this job could change while their pods live.
+
+    Members of a gang are admitted together, and the hosts of a TPU slice have fixed places.
+    """
+    tpu = (spec.accelerator, *(role.accelerator for role in spec.replica_specs.values() if role is not None))
+    return (
+        spec.elastic is not None
+        and spec.strategy is Strategy.MULTI_WORKER_MIRRORED
+        and not job.form.foreign
+        and spec.run_policy.scheduling is None
+        and spec.run_policy.restart_scope is not RestartScope.JOB
+        and not any(each is not None and each.topology is not None for each in tpu)
+    )
+
+
+def world_of(job: Job, spec: JobSpec, texts: Iterable[str] = ()) -> World | None:
+    """The newest world that the status or the pods know of; None if the job has none.
+
+    ``texts`` are what the pods of this attempt have. An attempt begins with all of its replicas.
+    """
+    if not has_world(job, spec):
+        return None
+    counts = job.status.replica_statuses.get(Role.WORKER)
+    first = (Replica(Role.WORKER, index) for index in range(counts.desired)) if counts is not None else ()
+    chief = (replica for replica in training_replicas(spec) if replica.role is Role.CHIEF)
+    begun = World(0, frozenset((*chief, *first)) if counts is not None else frozenset(training_replicas(spec)))
+    told = [world for text in set(texts) if (world := _parsed(text)) is not None]
+    status = job.status.world
+    if status is not None:
+        told.append(World(status.generation, _members(status.members.items())))
+    return max(told, key=lambda world: world.generation, default=begun)
+
+
+def _parsed(text: str) -> World | None:
+    """The world that a pod has; None if somebody wrote something else there."""
+    try:
+        content: JsonObject = json.loads(text)
+        generation, members = content["generation"], content["members"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(generation, int) or not isinstance(members, dict):
+        return None
+    return World(generation, _members((role, str(ranges)) for role, ranges in members.items()))
+
+
+def _members(ranges: Iterable[tuple[str, str]]) -> frozenset[Replica]:
+    return frozenset(
+        Replica(Role(role), index) for role, text in ranges if as_role(role) for index in parse_indexes(text)
+    )

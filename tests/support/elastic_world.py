@@ -1,0 +1,55 @@
+"""A model of a cluster whose pods run dtj-launch: they are told who trains with them, and say when they can join."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+from dtj.api.status import Progress
+from dtj.core.actions import Action, TellPod
+from dtj.core.observed import Observed, Pod, SeenProgress
+from dtj.core.replicas import parse_indexes
+from dtj.core.status import is_ready
+from world import World
+
+
+@dataclass
+class ElasticWorld(World):
+    """The first member that is ready reports, if ``launched``; a pod can join once it is in ``imported``."""
+
+    launched: bool = True
+    imported: set[str] = field(default_factory=set)
+
+    def observed(self) -> Observed:
+        seen = super().observed()
+        members = [pod for pod in self.pods.values() if is_ready(pod) and _is_member(pod)]
+        if self.launched and members:
+            leader = min(members, key=lambda pod: (pod.role, pod.index))
+            seen = replace(seen, progress=SeenProgress(leader.uid, Progress(phase="Training", world=0), self.now))
+        outside = (pod for pod in self.pods.values() if not _is_member(pod))
+        return replace(seen, waiting=frozenset(pod.uid for pod in outside if pod.uid in self.imported))
+
+    def import_all(self) -> None:
+        """The launchers of all pods that run have imported what the program imports."""
+        self.imported |= {pod.uid for pod in self.pods.values() if is_ready(pod)}
+        self.settle()
+
+    def members(self) -> dict[str, str]:
+        """What the living pods read; all of them read the same."""
+        (known,) = {pod.world for pod in self.pods.values() if not pod.terminating and not pod.main_container_ended}
+        return dict(json.loads(known)["members"])
+
+    def uids(self) -> dict[str, str]:
+        """The living pods."""
+        return {pod.name: pod.uid for pod in self.pods.values() if not pod.terminating}
+
+    def _carry_out(self, action: Action) -> None:
+        if not isinstance(action, TellPod):
+            super()._carry_out(action)
+        elif action.name in self.pods and self.pods[action.name].uid == action.uid:
+            self.pods[action.name] = replace(self.pods[action.name], world=action.world)
+
+
+def _is_member(pod: Pod) -> bool:
+    members = json.loads(pod.world)["members"] if pod.world else {}
+    return pod.index in parse_indexes(members.get(pod.role, ""))

@@ -1,0 +1,217 @@
+"""Elastic jobs whose launchers exchange the members in place: no survivor's pod is touched."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from builders import job
+from dtj.api.job import Job
+from dtj.api.json import dig, objects
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import DeletePod, PatchStatus, TellPod
+from dtj.core.observed import Phase
+from support.elastic_world import ElasticWorld
+from world import running
+
+
+def elastic(
+    workers: int, *, strategy: str = "MultiWorkerMirrored", least: int = 1, chief: int = 0, ps: int = 0, **more: object
+) -> Job:
+    others = {"chief": chief, "ps": ps}
+    roles = {**{role: count for role, count in others.items() if count}, "worker": workers}
+    bounds = {"minReplicas": least, "maxReplicas": 8}
+    return job(strategy=strategy, roles=roles, elastic=bounds, **more)  # type: ignore[arg-type]
+
+
+def trains(made: Job, **more: object) -> ElasticWorld:
+    world = cast("ElasticWorld", running(ElasticWorld(made, **more)))  # type: ignore[arg-type]
+    world.settle()
+    return world
+
+
+def scale(world: ElasticWorld, wanted: Job) -> None:
+    """What `kubectl scale` does: a new spec and generation, the same status."""
+    world.job = replace(wanted, status=world.job.status, uid=world.job.uid, generation=world.job.generation + 1)
+    world.settle()
+
+
+def test_a_pod_reads_the_members_from_a_file_that_the_kubelet_keeps_up_to_date() -> None:
+    world = trains(elastic(2))
+    pod = world.manifests["digits-worker-1"]
+    (container,) = objects(dig(pod, "spec", "containers"))
+    (path,) = (v["value"] for v in objects(container["env"]) if v["name"] == "DTJ_WORLD_FILE")
+    (mount,) = (m for m in objects(container["volumeMounts"]) if str(path).startswith(f"{m['mountPath']}/"))
+    (volume,) = (v for v in objects(dig(pod, "spec", "volumes")) if v["name"] == mount["name"])
+    (item,) = objects(dig(volume, "downwardAPI", "items"))
+    assert str(path) == f"{mount['mountPath']}/{item['path']}"
+    assert dig(item, "fieldRef", "fieldPath") == "metadata.annotations['training.dtj.dev/world']"
+    assert json.loads(str(dig(pod, "metadata", "annotations", "training.dtj.dev/world"))) == {
+        "generation": 0,
+        "members": {"worker": "0-1"},
+        "address": "{role}-{index}.digits.default.svc:2222",
+    }
+
+
+def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() -> None:
+    world = trains(elastic(2, chief=1))
+    before = world.uids()
+    scale(world, elastic(4, chief=1))
+    assert set(world.uids()) - set(before) == {"digits-worker-2", "digits-worker-3"}
+    world.all_run()
+    assert world.members() == {"chief": "0", "worker": "0-1"}
+    assert world.is_true(Condition.PODS_READY)
+    assert "train without worker-2, worker-3" in world.condition(Condition.PODS_READY).message
+    world.import_all()
+    assert world.members() == {"chief": "0", "worker": "0-3"}
+    assert world.job.status.attempt == 1
+    assert before.items() <= world.uids().items()
+    assert [event.message for event in world.events if event.reason is Reason.MEMBERS_CHANGED] == [
+        "worker-2, worker-3 join; 5 of 5 replicas train"
+    ]
+
+
+def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted() -> None:
+    world = trains(elastic(4))
+    before = world.uids()
+    seen = len(world.history)
+    scale(world, elastic(2))
+    steps = [action for action in world.history[seen:] if isinstance(action, PatchStatus | TellPod | DeletePod)]
+    assert [type(action) for action in steps[:5]] == [PatchStatus, *2 * [TellPod], *2 * [DeletePod]]
+    assert world.uids() == {name: before[name] for name in ("digits-worker-0", "digits-worker-1")}
+    assert world.members() == {"worker": "0-1"}
+    world.set_pod("worker-3", Phase.FAILED, exit_code=42)  # which saved with the others
+    world.settle_deletions()
+    assert (world.job.status.attempt, world.job.status.state) == (1, "Running")
+    assert world.job.status.restarts.total == 0
+    assert world.job.status.replica_statuses["worker"].desired == 2
+
+
+@pytest.mark.parametrize("lost", ["worker-0", "worker-1", "worker-2"])
+def test_a_lost_worker_is_waited_for_and_then_given_up_and_joins_when_it_is_back(lost: str) -> None:
+    world = trains(elastic(3))
+    before = world.uids()
+    world.loses(lost)
+    world.finish_deletions()
+    world.settle()
+    assert f"digits-{lost}-r1" in world.uids()
+    world.wait(29)
+    assert world.members() == {"worker": "0-2"}
+    world.wait(2)
+    rest = {"worker-0": "1-2", "worker-1": "0,2", "worker-2": "0-1"}[lost]
+    assert world.members() == {"worker": rest}
+    assert world.is_true(Condition.PODS_READY)
+    world.all_run()
+    assert world.members() == {"worker": rest}
+    world.import_all()
+    assert world.members() == {"worker": "0-2"}
+    assert world.job.status.attempt == 1
+    survivors = {name: uid for name, uid in before.items() if name != f"digits-{lost}"}
+    assert survivors.items() <= world.uids().items()
+
+
+def test_a_lost_worker_that_is_back_in_time_is_a_member_all_along() -> None:
+    world = trains(elastic(3))
+    world.loses("worker-1")
+    world.settle_deletions()
+    world.all_run()
+    world.wait(60)
+    assert not world.taken(TellPod)
+    assert world.members() == {"worker": "0-2"}
+
+
+def test_a_worker_whose_node_is_silent_is_given_up_before_anybody_deletes_its_pod() -> None:
+    world = trains(elastic(3))
+    before = world.uids()
+    name = "digits-worker-1"
+    world.pods[name] = replace(world.pods[name], ready=False)
+    world.settle()
+    world.wait(29)
+    assert world.members() == {"worker": "0-2"}
+    world.wait(2)
+    assert world.members() == {"worker": "0,2"}
+    world.all_run()
+    world.import_all()
+    assert world.members() == {"worker": "0-2"}
+    assert world.uids() == before
+
+
+def test_no_worker_is_given_up_if_too_few_would_stay() -> None:
+    world = trains(elastic(3, least=3))
+    world.loses("worker-1")
+    world.finish_deletions()
+    world.wait(120)
+    assert world.members() == {"worker": "0-2"}
+    assert not world.is_true(Condition.PODS_READY)
+
+
+def test_the_first_member_decides_about_success_if_worker_0_was_given_up() -> None:
+    world = trains(elastic(3))
+    world.loses("worker-0")
+    world.finish_deletions()
+    world.wait(31)
+    world.sees("worker-1", Phase.SUCCEEDED)
+    assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
+
+
+@pytest.mark.parametrize(
+    ("made", "launched"),
+    [
+        (elastic(2), False),
+        (elastic(2, strategy="ParameterServer", chief=1, ps=1), True),
+        (elastic(2, runPolicy={"restartScope": "Job"}), True),
+    ],
+)
+def test_all_start_again_where_the_launcher_cannot_exchange_the_members(made: Job, launched: bool) -> None:
+    world = trains(made, launched=launched)
+    assert made.spec is not None
+    more = made.spec.replica_specs["worker"]
+    assert more is not None
+    specs = {**made.spec.replica_specs, "worker": more.model_copy(update={"replicas": 3})}
+    scale(world, replace(made, spec=made.spec.model_copy(update={"replica_specs": specs})))
+    assert world.job.status.attempt == 2
+
+
+def test_a_job_that_is_scaled_before_the_first_word_of_its_launcher_waits_for_it_a_minute() -> None:
+    speaks, silent = trains(elastic(2), launched=False), trains(elastic(2), launched=False)
+    for world in (speaks, silent):
+        world.pods = {name: replace(pod, ip="10.0.0.1") for name, pod in world.pods.items()}
+        scale(world, elastic(3))
+        world.wait(30)
+        assert (world.job.status.attempt, len(world.uids())) == (1, 2)
+    speaks.launched = True
+    speaks.settle()
+    assert (speaks.job.status.attempt, len(speaks.uids())) == (1, 3)
+    silent.wait(30)
+    assert silent.job.status.attempt == 2
+
+
+def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows() -> None:
+    world = trains(elastic(4))
+    scale(world, elastic(2))
+    world.settle_deletions()
+    world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))
+    world.settle()
+    assert world.members() == {"worker": "0-1"}
+    scale(world, elastic(3))
+    world.all_run()
+    world.import_all()
+    assert world.members() == {"worker": "0-2"}
+    assert world.job.status.world is not None
+    assert world.job.status.world.generation == 2
+
+
+def test_a_new_attempt_and_a_resumed_job_begin_with_all_replicas() -> None:
+    world = trains(elastic(4))
+    scale(world, elastic(2))
+    world.settle_deletions()
+    suspended = elastic(3, runPolicy={"suspend": True})
+    scale(world, suspended)
+    world.settle_deletions()
+    assert world.job.status.world is None
+    scale(world, elastic(3))
+    world.all_run()
+    assert world.members() == {"worker": "0-2"}

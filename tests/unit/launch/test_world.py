@@ -1,0 +1,163 @@
+"""Launchers of an elastic job: they start their programs again when the members change, and wait if they are none."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from dtj_launch.world import parse
+from support.launched import Launch, Launched, cluster_of
+
+PROGRAM = (
+    sys.executable,
+    "-c",
+    "import json, os, signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))\n"
+    "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))\n"
+    "config = json.loads(os.environ['TF_CONFIG'])\n"
+    "print('task', config['task']['index'], 'of', len(config['cluster']['worker']), flush=True)\n"
+    "while True: time.sleep(1)",
+)
+"""Says which task it is; saves and leaves when it is asked to, as the trainer does."""
+
+
+class Group:
+    """Workers of one job, and the files that a kubelet would keep up to date."""
+
+    def __init__(self, launch: Launch, folder: Path, count: int) -> None:
+        self._launch, self._folder = launch, folder
+        self._configs = cluster_of(count)
+        self.addresses = json.loads(self._configs[0])["cluster"]["worker"]
+
+    def tell(self, index: int, generation: int, *members: int) -> Path:
+        """Replace the file of a worker as a whole."""
+        file = self._folder / f"world-{index}"
+        content = {
+            "generation": generation,
+            "members": {"worker": ",".join(map(str, members))},
+            "addresses": {"worker": [self.addresses[member] for member in members]},
+        }
+        (new := file.with_suffix(".new")).write_text(json.dumps(content))
+        new.replace(file)
+        return file
+
+    def start(self, index: int, generation: int, *members: int, **environ: str) -> Launched:
+        file = self.tell(index, generation, *members)
+        return self._launch(
+            "--",
+            *PROGRAM,
+            TF_CONFIG=self._configs[index],
+            DTJ_STRATEGY="MultiWorkerMirrored",
+            DTJ_ROLE="worker",
+            DTJ_INDEX=str(index),
+            DTJ_JOB_UID="uid",
+            DTJ_WORLD_FILE=str(file),
+            **environ,
+        )
+
+
+@pytest.fixture
+def group(launch: Launch, tmp_path: Path) -> Callable[[int], Group]:
+    return lambda count: Group(launch, tmp_path, count)
+
+
+def test_a_worker_that_trains_alone_is_joined_by_another_and_left_again(group: Callable[[int], Group]) -> None:
+    workers = group(2)
+    first, second = workers.start(0, 0, 0), workers.start(1, 0, 0)
+    first.wait_for("task 0 of 1")
+    second.wait_for("waiting, with all that is imported")
+    for index in (0, 1):
+        workers.tell(index, 1, 0, 1)
+    first.wait_for("task 0 of 2")
+    second.wait_for("task 1 of 2")
+    for index in (0, 1):
+        workers.tell(index, 2, 1)
+    second.wait_for("task 0 of 1")
+    first.wait_for("waiting, with all that is imported")
+    first.send(signal.SIGTERM)
+    assert first.wait() == 143
+
+
+def test_a_worker_at_the_gate_goes_on_when_the_missing_peer_is_given_up(group: Callable[[int], Group]) -> None:
+    workers = group(3)
+    first, third = workers.start(0, 0, 0, 1, 2), workers.start(2, 0, 0, 1, 2)
+    for index in (0, 2):
+        workers.tell(index, 1, 0, 2)
+    first.wait_for("task 0 of 2")
+    third.wait_for("task 1 of 2")
+
+
+def test_the_same_members_under_a_higher_generation_do_not_disturb_the_program(group: Callable[[int], Group]) -> None:
+    workers = group(2)
+    first, second = workers.start(0, 0, 0, 1), workers.start(1, 0, 0, 1)
+    for launched in (first, second):
+        launched.wait_for("task . of 2")
+    for index in (0, 1):
+        workers.tell(index, 3, 0, 1)
+    (pid,) = first.children
+    for launched in (first, second):  # a lost peer: each starts again, and both have to meet under the new generation
+        launched.send(signal.SIGUSR1)
+    for launched in (first, second):
+        launched.wait_for("task . of 2", times=2)
+    assert "other members" not in first.output + second.output
+    assert first.children != [pid]
+
+
+def test_a_pod_that_is_deleted_while_its_program_saves_for_a_change_lets_it_finish(
+    launch: Launch, tmp_path: Path
+) -> None:
+    slow = PROGRAM[2].replace("sys.exit(42))", "(time.sleep(1), print('saved', flush=True), sys.exit(42)))", 1)
+    (tmp_path / "world").write_text('{"generation": 0, "members": {"worker": "0"}, "address": "127.0.0.1:1"}')
+    launched = launch("--", *PROGRAM[:2], slow, DTJ_WORLD_FILE=str(tmp_path / "world"))
+    launched.wait_for("task 0 of 1")
+    (tmp_path / "world").write_text('{"generation": 1, "members": {"worker": "1"}, "address": "127.0.0.1:1"}')
+    launched.wait_for("the job goes on with other members")
+    launched.send(signal.SIGTERM)
+    launched.wait_for("saved")
+    assert launched.wait() == 42
+
+
+def test_who_waits_says_so_on_the_status_port(group: Callable[[int], Group]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    workers = group(2)
+    second = workers.start(1, 4, 0, DTJ_STATUS_PORT=str(port), DTJ_BIND_ADDRESS="127.0.0.1")
+    second.wait_for("waiting, with all that is imported")
+
+    def status() -> dict[str, object]:
+        with urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+            return dict(json.load(answer))
+
+    assert {key: status().get(key) for key in ("phase", "world")} == {"phase": "Waiting", "world": 4}
+    workers.tell(1, 5, 1)
+    second.wait_for("task 0 of 1")  # and the port is free again for the program
+    assert "in use" not in second.output
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"generation": 1, "members": {"worker": "0-1"}, "addresses": {}}']
+)
+def test_a_file_that_holds_no_list_of_members_is_one_line_and_2(launch: Launch, tmp_path: Path, content: str) -> None:
+    (tmp_path / "world").write_text(content)
+    launched = launch("--", "true", DTJ_WORLD_FILE=str(tmp_path / "world"))
+    assert launched.wait() == 2
+    assert launched.output.startswith(f"dtj-launch: DTJ_WORLD_FILE={tmp_path / 'world'}: holds no list of members")
+    assert launched.output.count("\n") == 1
+
+
+def test_a_pattern_of_addresses_is_filled_in_for_each_member() -> None:
+    world = parse(
+        '{"generation": 7, "members": {"chief": "0", "worker": "0-1,3"}, "address": "{role}-{index}.j.n.svc:1"}'
+    )
+    assert world.addresses == {
+        "chief": ("chief-0.j.n.svc:1",),
+        "worker": ("worker-0.j.n.svc:1", "worker-1.j.n.svc:1", "worker-3.j.n.svc:1"),
+    }
+    assert (world.place("worker", 3), world.place("worker", 2)) == (2, None)
