@@ -68,8 +68,7 @@ def _kubectl(context: click.Context) -> str:
     command = cli.get_command(context, "status")
     assert command is not None
     options = [option for option in command.params if isinstance(option, click.Option) and option.name in KUBECTL]
-    users = [name for name in cli.list_commands(context) if _asks_a_cluster(cli.get_command(context, name))]
-    taken = f"These commands take them: {', '.join(f'`{name}`' for name in users)}.\n\n"
+    taken = "Each command that may ask a cluster takes them.\n\n"
     return taken + table(("Option", "Meaning"), (_option(option, context) for option in options))
 
 

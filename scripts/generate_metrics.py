@@ -20,6 +20,11 @@ leading operator counts. The pods of a training serve [its own metrics](bring-yo
 
 """
 
+QUEUE = "workqueue_"
+OF_THE_QUEUE = (
+    "The queue of jobs, as every Kubernetes controller shows its own. If a pass takes 600 s, the liveness probe fails."
+)
+
 BELOW = """
 `dashboard.enabled` creates a Grafana dashboard of these metrics, and `alerts.enabled` a PrometheusRule with
 [alerts](runbooks.md).
@@ -28,8 +33,10 @@ BELOW = """
 
 def render() -> str:
     """The text of the file."""
-    metrics = ((f"`{m.shown}`", m.kind, ", ".join(f"`{label}`" for label in m.labels), m.text) for m in TABLE)
-    return HEAD + table(("Metric", "Type", "Labels", "What it shows"), metrics) + BELOW
+    own = (m for m in TABLE if not m.name.startswith(QUEUE))
+    rows = [(f"`{m.shown}`", m.kind, ", ".join(f"`{label}`" for label in m.labels), m.text) for m in own]
+    rows.append((", ".join(f"`{m.shown}`" for m in TABLE if m.name.startswith(QUEUE)), "", "`name`", OF_THE_QUEUE))
+    return HEAD + table(("Metric", "Type", "Labels", "What it shows"), rows) + BELOW
 
 
 def main() -> int:

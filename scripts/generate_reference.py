@@ -26,7 +26,7 @@ FROM_KUBERNETES = {
 NOTES = {
     *("pendingRestart", "firstAttempt", "readyAttempt", "furthestStep", "restartsWithoutEvidence"),
     *("completedIndexes", "replacedIndexes", "restarting", "memoryIncreases"),
-    "replicaStatuses.*.restarts",
+    *("replicaStatuses.*.restarts", "world.generation", "progress.world"),
 }
 """Fields that the operator writes for its next pass. They have no rows."""
 
@@ -69,8 +69,11 @@ def render() -> str:
         + table(("Field", "Meaning"), ((field, meaning) for field, _, meaning in _fields(status, {}))),
         "## Conditions\n\nEvery type is set with the first status write.\n\n"
         + table(("Type", "True when"), ((f"`{kind}`", meaning) for kind, meaning in CONDITIONS.items())),
-        "## Environment of each container\n\n" + table(("Variable", "Value"), _pairs(VARIABLES)),
-        "## Labels of each object\n\n" + table(("Label", "Value"), _pairs(LABELS)),
+        f"## Environment of each container\n\nFields that are set: {_fields_in_variables()}.\n\n"
+        + table(
+            ("Variable", "Value"), _pairs({key: text for key, text in VARIABLES.items() if not _FIELD.match(text)})
+        ),
+        "## Labels of each object\n\n" + table(("Label", "Value"), _pairs(LABELS)) + f"\n{RECOMMENDED}",
         "## Accelerator profiles\n\n"
         "Shipped with the operator; `--accelerator-profiles FILE` adds to them or replaces them by name.\n\n"
         + table(("Resource", "Node label", "Profiles, each with the label's value"), _profiles()),
@@ -111,10 +114,10 @@ VARIABLES = {
     names.Env.INDEX: "the task index",
     names.Env.ATTEMPT: "the run of the whole job, from 1",
     names.Env.CHECKPOINT_DIR: "the checkpoint directory, if the job has one",
-    names.Env.CHECKPOINT_EVERY_STEPS: "spec.checkpoint.everySteps, if set",
-    names.Env.CHECKPOINT_EVERY_SECONDS: "spec.checkpoint.everySeconds, if set",
-    names.Env.CHECKPOINT_KEEP: "spec.checkpoint.keep, if set",
-    names.Env.EXPORT_DIR: "spec.export.path, if set",
+    names.Env.CHECKPOINT_EVERY_STEPS: "spec.checkpoint.everySteps",
+    names.Env.CHECKPOINT_EVERY_SECONDS: "spec.checkpoint.everySeconds",
+    names.Env.CHECKPOINT_KEEP: "spec.checkpoint.keep",
+    names.Env.EXPORT_DIR: "spec.export.path",
     names.Env.EXPORT_FORMATS: "spec.export.formats, separated by commas, if spec.export is set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",
     names.Env.LOG_FORMAT: "format of the trainer's log lines, if `trainerLogFormat` of the chart is set",
@@ -137,12 +140,15 @@ LABELS = {
     names.Label.ROLE: "the task type (pods)",
     names.Label.INDEX: "the task index (pods)",
     names.Label.ATTEMPT: "the run of the whole job, from 1 (pods)",
-    names.Label.APP_NAME: "distributed-training-job",
-    names.Label.APP_INSTANCE: "the job's name",
-    names.Label.APP_COMPONENT: "the task type (pods)",
-    names.Label.APP_PART_OF: "the job's name",
-    names.Label.APP_MANAGED_BY: names.MANAGER,
 }
+RECOMMENDED = f"""\
+Also the labels that Kubernetes recommends: `{names.Label.APP_NAME}` distributed-training-job,
+`{names.Label.APP_INSTANCE}` and `{names.Label.APP_PART_OF}` the job's name, `{names.Label.APP_COMPONENT}` the task type
+(pods), `{names.Label.APP_MANAGED_BY}` {names.MANAGER}.
+"""
+
+_FIELD = re.compile(r"(metadata|spec)\.[\w.]+$")
+"""A variable that has the value of one field."""
 
 
 def _schema(name: str) -> JsonObject:
@@ -226,6 +232,10 @@ def _row_of(rule: Rule) -> tuple[list[str], str]:
         field = f"`spec.replicaSpecs.*.{found[1]}`"
         return [field] if found[2] else places, rule.message.replace(found[0], "it")
     return places, rule.message
+
+
+def _fields_in_variables() -> str:
+    return ", ".join(f"`{key}` ({text})" for key, text in VARIABLES.items() if _FIELD.match(text))
 
 
 def _pairs(meanings: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -136,26 +136,26 @@ class ReplicaSpec(SpecModel):
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="replicas is the number of pods of this role.")
     template: Template | None = Field(
         default=None,
-        description="template replaces the job's whole pod template for this role.",
+        description="template replaces the whole pod template of the job.",
     )
     command: list[str] | None = Field(
         default=None,
         max_length=256,
-        description="command replaces the trainer container's command for this role.",
+        description="command replaces that of the trainer container.",
     )
     args: list[str] | None = Field(
         default=None,
         max_length=1024,
-        description="args replaces the trainer container's arguments for this role.",
+        description="args replaces those of the trainer container.",
     )
     env: Annotated[list[JsonObject], PodTemplateFragment("spec", "containers", "env")] | None = Field(
         default=None,
         max_length=256,
-        description="env adds variables to the trainer container of this role, or replaces those of the same name.",
+        description="env adds variables to the trainer container, or replaces those of the same name.",
     )
     resources: Annotated[JsonObject, PodTemplateFragment("spec", "containers", "resources")] | None = Field(
         default=None,
-        description="resources replaces the trainer container's resources for this role.",
+        description="resources replaces those of the trainer container.",
     )
     restart_policy: RestartPolicy = Field(
         default=RestartPolicy.ON_FAILURE,
@@ -174,7 +174,7 @@ class ReplicaSpec(SpecModel):
     )
     accelerator: Accelerator | None = Field(
         default=None,
-        description="accelerator replaces the job's accelerator for this role.",
+        description="accelerator replaces that of the job.",
     )
 
 
