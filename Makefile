@@ -58,7 +58,7 @@ test-node: ## a real node with real pods (Linux, root)
 test-release: ## what a release builds, installed by helm and upgraded (Linux, root)
 test-docs: ## the commands and the code of the documents
 test-neighbours: ## the real Kueue, gang schedulers and other versions of Kubernetes; built on the first run (30 minutes)
-test-tfjob: ## TFJobs, judged by what Kubeflow, Katib and Kueue bring; built on the first run (15 minutes)
+test-tfjob: ## TFJobs, judged by what Kubeflow, Katib and Kueue bring; built on the first run (20 minutes)
 test-browser: ## the report page in a real browser (as root, installs Chromium by apt if it is missing: 90 MB)
 $(PARTS:%=test-%): test-%:
 	@scripts/test.sh $*

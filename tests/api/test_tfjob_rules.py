@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import JsonValue
 
 from bad_tfjobs import ACCEPTED, REFUSED, container, role, tfjob
@@ -17,6 +16,7 @@ from dtj.api.job import MAX_SPEC_BYTES
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.tfjob.crd import custom_resource_definition
 from support.chart import CHART
+from support.tfjob_policy import apply, guarding, wrong_answers
 from support.waiting import eventually
 from testbed import ControlPlane
 
@@ -24,15 +24,6 @@ STATUS = "/apis/kubeflow.org/v1/namespaces/{}/tfjobs/{}/status"
 RUNNING: JsonObject = {"startTime": "2026-01-02T03:04:05Z"}
 ENDED: JsonObject = {**RUNNING, "completionTime": "2026-01-02T03:05:05Z"}
 OTHER: JsonObject = {"spec": {"containers": [container(image="example/mnist:2")]}}
-
-
-def apply(cluster: ControlPlane, namespace: str, body: JsonObject, *options: str) -> str:
-    """What `kubectl apply` says: empty where it takes the manifest. A null is sent by server-side apply alone."""
-    text = json.dumps(body)
-    how = ["--server-side", "--force-conflicts"] if "null" in text else []
-    where = ("--namespace", namespace, "--filename", "-")
-    done = cluster.kubectl("apply", *how, *options, *where, stdin=text, check=False)
-    return "" if done.returncode == 0 else done.stderr
 
 
 def set_status(cluster: ControlPlane, namespace: str, status: JsonObject, name: str = "mnist") -> None:
@@ -57,32 +48,12 @@ def guarded(served: ControlPlane) -> Iterator[str]:
     """A namespace in which the policy is bound, and a job that was there before and that it would refuse."""
     namespace = served.new_namespace()
     assert apply(served, namespace, tfjob("before", Chief=role(2))) == ""
-    policy = yaml.safe_load((CHART / "files" / "tfjob-policy.yaml").read_text())
-    policy["metadata"] = {"name": namespace}
-    binding: JsonObject = {
-        "apiVersion": policy["apiVersion"],
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": namespace},
-        "spec": {
-            "policyName": namespace,
-            "validationActions": ["Deny"],
-            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}},
-        },
-    }
-    served.apply(policy, binding)
-    eventually(lambda: _is_refused(served, namespace, tfjob("refused", spec={"successPolicy": "no"})))
-    yield namespace
-    served.kubectl("delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", namespace)
-
-
-def _is_refused(cluster: ControlPlane, namespace: str, body: JsonObject) -> None:
-    """In a dry run: a job that is taken, and then does not change, would be taken for ever."""
-    assert "denied request" in apply(cluster, namespace, body, "--dry-run=server")
+    with guarding(served, namespace):
+        yield namespace
 
 
 def test_a_broken_rule_is_refused_with_the_line_of_the_operator(served: ControlPlane, guarded: str) -> None:
-    said = {case: apply(served, guarded, body) for case, (body, _) in REFUSED.items()}
-    wrong = {case: answer or "accepted" for case, answer in said.items() if REFUSED[case][1] not in answer}
+    wrong = wrong_answers(served, guarded)
     assert not wrong, json.dumps(wrong, indent=1)
 
 

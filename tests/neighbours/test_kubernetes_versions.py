@@ -1,4 +1,4 @@
-"""One job's whole life, and the rules of the CRD, on the API servers of other versions of Kubernetes.
+"""One job's whole life, and the rules of the CRDs, on the API servers of other versions of Kubernetes.
 
 The oldest and the newest version run by default; DTJ_KUBERNETES_VERSIONS names others, or `all`.
 """
@@ -13,12 +13,15 @@ from contextlib import suppress
 import pytest
 
 from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
+from bad_tfjobs import ACCEPTED
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.validation import validate
+from support import tfjob_operators
 from support.job_world import JobWorld
 from support.kubernetes_versions import CHOICE, chosen, started
 from support.operator_process import OperatorProcess
 from support.status_port import StatusPort
+from support.tfjob_policy import apply, guarding, wrong_answers
 from support.waiting import eventually
 from testbed import ApiError, ControlPlane
 
@@ -65,6 +68,15 @@ def test_the_crd_is_served_with_its_rules(cluster: ControlPlane, namespace: str)
         if missing or not answer:
             wrong[case] = {"missing": missing, "answer": answer or "accepted"}
     assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_tfjobs_that_break_a_rule_are_refused_and_no_others(cluster: ControlPlane, namespace: str) -> None:
+    tfjob_operators.install(cluster)
+    with guarding(cluster, namespace):
+        wrong = wrong_answers(cluster, namespace)
+        taken = {case: apply(cluster, namespace, body, "--dry-run=server") for case, body in ACCEPTED.items()}
+    refused = {case: answer for case, answer in taken.items() if answer}
+    assert not {**wrong, **refused}, json.dumps({**wrong, **refused}, indent=1)
 
 
 def test_a_job_lives_its_whole_life(world: JobWorld, operator: OperatorProcess, trainer: StatusPort) -> None:

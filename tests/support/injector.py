@@ -22,10 +22,8 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigura
 
 
 @contextmanager
-def injecting(
-    cluster: Cluster, namespace: str, sidecars: dict[str, JsonObject], directory: Path, *, last: bool = False
-) -> Iterator[None]:
-    """Put before all containers of the namespace's pods, or behind them, the sidecar that their label names.
+def injecting(cluster: Cluster, namespace: str, sidecars: dict[str, JsonObject], directory: Path) -> Iterator[None]:
+    """Put before all containers of the namespace's pods the sidecar that their label names.
 
     One with ``restartPolicy: Always`` becomes a native sidecar.
     """
@@ -33,7 +31,7 @@ def injecting(
     pair = authority.issue("injector", hosts=("127.0.0.1",))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
-    server = HTTPServer(("127.0.0.1", 0), _handler(sidecars, place="-" if last else "0"))
+    server = HTTPServer(("127.0.0.1", 0), _handler(sidecars))
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -59,7 +57,7 @@ def injecting(
         server.server_close()
 
 
-def _handler(sidecars: dict[str, JsonObject], *, place: str) -> type[BaseHTTPRequestHandler]:
+def _handler(sidecars: dict[str, JsonObject]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # the library's name
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -67,7 +65,7 @@ def _handler(sidecars: dict[str, JsonObject], *, place: str) -> type[BaseHTTPReq
             sidecar = sidecars[text(dig(pod, "metadata", "labels", LABEL))]
             native = sidecar.get("restartPolicy") == "Always"
             there = "initContainers" in pod["spec"]
-            path, value = ("/spec/initContainers", [sidecar]) if native else (f"/spec/containers/{place}", sidecar)
+            path, value = ("/spec/initContainers", [sidecar]) if native else ("/spec/containers/0", sidecar)
             change = {"op": "add", "path": f"{path}/0" if native and there else path}
             patch = json.dumps([{**change, "value": sidecar if native and there else value}]).encode()
             reply = {

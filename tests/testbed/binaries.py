@@ -93,6 +93,7 @@ TRAINING_OPERATOR = Module(
     cold_minutes=2,
     assets="manifests/base/crds",
 )
+KATIB = Module(folder=_GO / "katib", upstream="github.com/kubeflow/katib", cold_minutes=2)
 JOBSET = Module(
     folder=_GO / "jobset", upstream="sigs.k8s.io/jobset", cold_minutes=2, assets="config/components/crd/bases"
 )
@@ -138,6 +139,8 @@ PROGRAMS: Mapping[str, Program] = {
         TRAINING_OPERATOR, "github.com/kubeflow/training-operator/cmd/training-operator.v1"
     ),
     "jobset": Program(JOBSET, "sigs.k8s.io/jobset"),
+    "katib-controller": Program(KATIB, "github.com/kubeflow/katib/cmd/katib-controller/v1beta1"),
+    "katib-database": Program(KATIB, "dtj/tests/testbed/katib"),
     **dict(_other_versions()),
 }
 
@@ -151,7 +154,7 @@ NEIGHBOURS = (
     "scheduler-plugins",
     *(name for name, program in PROGRAMS.items() if program.module in (OTHER_VERSIONS["1.30"], OTHER_VERSIONS["1.37"])),
 )
-AROUND_TFJOBS = ("training-operator.v1", "waiters", "kueue", "scheduler-plugins")
+AROUND_TFJOBS = ("training-operator.v1", "kueue", "scheduler-plugins", "katib-controller", "katib-database")
 # Minutes each: the matrix of versions runs the oldest and the newest unless it is asked for more.
 ON_DEMAND = tuple(name for name, program in PROGRAMS.items() if program.module in OTHER_VERSIONS.values())
 CHART_TOOLS = ("helm", "kube-score")

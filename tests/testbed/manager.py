@@ -1,4 +1,4 @@
-"""Managers of other projects as plain processes next to a control plane, without their webhooks."""
+"""Managers of other projects as plain processes next to a control plane."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ set -e
 own=$1; folder=$2; certificates=$3; shift 3
 mkdir -p "$own"
 mount -t tmpfs none "$own"
-mkdir -p "${folder%/*}"
-ln -s "$certificates" "$folder"
+mkdir -p "$folder"
+cp "$certificates"/* "$folder"
 exec "$@"
 """
 

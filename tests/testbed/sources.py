@@ -16,8 +16,6 @@ from testbed.cache import cache_root, locked
 from testbed.errors import Unavailable
 from testbed.toolchain import find_go, required_version
 
-KATIB = Module(folder=Path(__file__).parent / "go" / "katib", upstream="github.com/kubeflow/katib", cold_minutes=0)
-
 _SUITE = Path(__file__).parent / "go" / "training-operator-suite" / "suite_test.go"
 _TESTED = "pkg/controller.v1/tensorflow"
 _BUILD_SECONDS = 1800
