@@ -34,7 +34,7 @@ BELOW = """
 def render() -> str:
     """The text of the file."""
     own = (m for m in TABLE if not m.name.startswith(QUEUE))
-    rows = [(f"`{m.shown}`", m.kind, ", ".join(f"`{label}`" for label in m.labels), m.text) for m in own]
+    rows = [(f"`{m.shown}`", str(m.kind), ", ".join(f"`{label}`" for label in m.labels), m.text) for m in own]
     rows.append((", ".join(f"`{m.shown}`" for m in TABLE if m.name.startswith(QUEUE)), "", "`name`", OF_THE_QUEUE))
     return HEAD + table(("Metric", "Type", "Labels", "What it shows"), rows) + BELOW
 
