@@ -187,32 +187,52 @@ def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others
     assert marked_processes(dtj.mark) == []
 
 
+SLOW = """
+import time
+import keras
+import tensorflow as tf
+
+def model():
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    made.compile(optimizer="sgd", loss="mse")
+    return made
+
+def points():
+    def slowly(x):
+        tf.py_function(lambda: time.sleep(0.002), [], [])
+        return x, tf.reduce_sum(x)[None]
+    return tf.data.Dataset.from_tensor_slices(tf.ones((320, 4))).map(slowly)
+"""
+"""A training that waits most of the time: what joins it needs the processor."""
+
+
 def test_workers_join_and_leave_a_run_and_the_processes_of_the_others_stay(dtj: CommandLine) -> None:
-    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=10000"]
-    running = dtj.start(dtj.example("digits-elastic.yaml", args=arguments))
+    (dtj.folder / "slow.py").write_text(SLOW)
+    arguments = ["--model=slow:model", "--data=slow:points", "--batch-size=32", "--steps-per-call=1", "--epochs=10000"]
+    alone = {"worker": {"replicas": 1}}
+    running = dtj.start(dtj.example("digits-elastic.yaml", args=arguments, replicaSpecs=alone))
 
     def words() -> str:
         log = dtj.latest("digits-elastic") / "logs" / "worker-0.log"
         return log.read_text() if log.exists() else ""
 
-    def trains_with(workers: int) -> None:
-        """The line that says so, and a step after it."""
-        _, said, after = words().rpartition(f"replicas {workers} ")
-        assert said
-        assert re.search(r"^step \d+/\d+ ", after, re.MULTILINE)
+    def trains_with(*workers: int) -> None:
+        """The lines that say so, and a step after the last."""
+        assert re.findall(r"replicas (\d+) ", words()) == [*map(str, workers)]
+        assert re.search(r"^step \d+/\d+ ", words().rpartition("replicas ")[2], re.MULTILINE)
 
     def scale(workers: int) -> tuple[int, str]:
         command = [sys.executable, "-m", "dtj.cli.main", "scale", "--run=digits-elastic", f"--replicas={workers}"]
         done = subprocess.run(command, cwd=dtj.folder, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    eventually(lambda: trains_with(2))
+    eventually(lambda: trains_with(1))
     launcher, _ = processes(dtj.mark, "worker-0")
     assert scale(9) == (2, "--replicas=9: spec.elastic of digits-elastic allows from 1 to 4\n")
-    assert scale(3) == (0, "digits-elastic scaled\n")
-    eventually(lambda: trains_with(3))
+    assert scale(2) == (0, "digits-elastic scaled\n")
+    eventually(lambda: trains_with(1, 2))
     assert scale(1) == (0, "digits-elastic scaled\n")
-    eventually(lambda: trains_with(1))
+    eventually(lambda: trains_with(1, 2, 1))
     assert processes(dtj.mark, "worker-0")[0] == launcher
     running.send_signal(signal.SIGINT)
     running.communicate()
