@@ -147,13 +147,14 @@ class TestAQueueOfKueue:
         queues.make("team", cpus=2)
         submit(world, "slow")
         world.await_pods("slow", "worker-0", "worker-1")
+        queues.await_used("team", 2)
         world.hold_pods("slow")
         await_workload(world, "slow", "Evicted", "True/PodsReadyTimeout")
         world.await_condition("slow", "Suspended")
         eventually_true(lambda: not world.pods("slow"))
 
         def holds() -> None:
-            assert queues.used("team") == 2, "its pods stop"
+            assert queues.used("team") == 2, f"its pods stop: {conditions(world, 'slow')}, {world.job('slow')}"
 
         always(holds, seconds=3.0)
         world.hold_pods("slow", hold=False)
