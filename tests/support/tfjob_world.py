@@ -134,11 +134,17 @@ class TfJobWorld:
         played_pods.write(self.plane.api, body, {**codes, **of_container})
 
     def hold_pods(self, name: str, *, hold: bool = True) -> None:
-        """The job's pods stay when they are deleted, as if their containers took long to stop; or go then."""
+        """The job's pods stay when they are deleted, as if their containers took long to stop; or go then.
+
+        They have a node: within 20 s, Kubernetes' garbage collector ends pods that stop and were never scheduled.
+        """
         change: JsonObject = {"metadata": {"finalizers": [HELD] if hold else []}}
-        for pod in self.all_pods(name):
+        for pod, body in self.all_pods(name).items():
             path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
             self.plane.api.request("PATCH", path, change, content_type=MERGE_PATCH)
+            if hold and dig(body, "spec", "nodeName") is None:
+                target: JsonObject = {"kind": "Node", "name": "node-1"}
+                self.plane.api.request("POST", f"{path}/binding", {"metadata": {"name": pod}, "target": target})
 
     def eventually(self, check: Callable[[], T]) -> T:
         """Wait until it raises no AssertionError; what it returns then."""
