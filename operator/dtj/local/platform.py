@@ -38,12 +38,21 @@ class LocalNetwork:
             port.release()
 
 
+_SCALED_TO: Final = 16
+"""Workers that an elastic job may be scaled to here, if it does not begin with more: each takes two ports."""
+
+
+def most_workers(spec: JobSpec) -> int:
+    """How many workers a job may get on this machine."""
+    workers = spec.replicas(Role.WORKER)
+    return workers if spec.elastic is None else min(spec.elastic.max_replicas, max(workers, _SCALED_TO))
+
+
 @contextmanager
 def local_network(spec: JobSpec) -> Iterator[LocalNetwork]:
     """Ports for all replicas that a job may get, until the end of the block. Raises NoFreePort."""
-    workers = spec.elastic.max_replicas if spec.elastic is not None else spec.replicas(Role.WORKER)
     others = (replica for replica in replicas(spec) if replica.role is not Role.WORKER)
-    wanted = (*others, *(Replica(Role.WORKER, index) for index in range(workers)))
+    wanted = (*others, *(Replica(Role.WORKER, index) for index in range(most_workers(spec))))
     ports = reserve(2 * len(wanted))
     try:
         yield LocalNetwork(dict(zip(wanted, zip(ports[::2], ports[1::2], strict=True), strict=True)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 
 from dtj.api.job import Job
+from dtj.local.platform import most_workers
 from dtj.local.run_directory import RunDirectory, write_privately
 
 
@@ -17,12 +18,13 @@ def ask(directory: RunDirectory, workers: int) -> None:
     if not directory.running:
         raise NotScalable(f"{directory.path} does not run any more: start it again with dtj run")
     job = Job.from_object(yaml.safe_load(directory.manifest.read_text()))
-    elastic = job.spec.elastic if job.spec is not None else None
-    if elastic is None:
+    if job.spec is None or job.spec.elastic is None:
         raise NotScalable(f"{job.name} is not elastic: run it with spec.elastic")
-    if not elastic.min_replicas <= workers <= elastic.max_replicas:
-        bounds = f"from {elastic.min_replicas} to {elastic.max_replicas}"
-        raise NotScalable(f"--replicas={workers}: spec.elastic of {job.name} allows {bounds}")
+    least, most, here = job.spec.elastic.min_replicas, job.spec.elastic.max_replicas, most_workers(job.spec)
+    if not least <= workers <= most:
+        raise NotScalable(f"--replicas={workers}: spec.elastic of {job.name} allows from {least} to {most}")
+    if workers > here:
+        raise NotScalable(f"--replicas={workers}: a run on this machine is scaled to {here} at most")
     fresh = directory.workers.with_suffix(".new")
     write_privately(fresh, str(workers).encode())
     fresh.replace(directory.workers)
