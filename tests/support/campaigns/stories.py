@@ -228,14 +228,19 @@ async def change_while_suspended(cluster: ModelCluster) -> None:
 
 async def volcano(cluster: ModelCluster) -> None:
     """The pods of a job are scheduled together by Volcano; one is lost, all start again, and the PodGroup goes."""
-    groups = resource_of(API_OF[Gang.VOLCANO])
-    cluster.knows(groups)
+    cluster.knows(resource_of(API_OF[Gang.VOLCANO]))
     cluster.submit(runPolicy={"scheduling": {"gang": "Volcano"}})
+    await loses_a_member_of_its_gang(cluster)
+
+
+async def loses_a_member_of_its_gang(cluster: ModelCluster) -> None:
+    """The life of a job of two workers in a gang of Volcano."""
     await cluster.runs("worker-0", "worker-1")
     cluster.stop_code = 1  # with 143, a pod that is seen only after its end would be free of charge
     cluster.drain("worker-0")
     await cluster.runs("worker-0-r1", "worker-1-r1")
     await completes(cluster, "worker-0-r1")
+    groups = resource_of(API_OF[Gang.VOLCANO])
     await cluster.until("the PodGroup is gone", lambda: not cluster.api.names(groups))
 
 

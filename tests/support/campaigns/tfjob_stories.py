@@ -13,7 +13,15 @@ from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.observed import resource_of
 from support.campaigns.model_api import time_text
 from support.campaigns.model_cluster import ModelCluster
-from support.campaigns.stories import API_OF, STORIES, Story, completes, is_admitted_twice, nothing_is_left
+from support.campaigns.stories import (
+    API_OF,
+    STORIES,
+    Story,
+    completes,
+    is_admitted_twice,
+    loses_a_member_of_its_gang,
+    nothing_is_left,
+)
 from support.virtual_time import loop_time
 
 
@@ -132,15 +140,9 @@ async def deleted_and_created_again(cluster: ModelCluster) -> None:
 
 async def in_a_gang(cluster: ModelCluster) -> None:
     """The pods of a job are scheduled together; one is drained, all start again, and the PodGroup goes."""
-    groups = resource_of(API_OF[Gang.VOLCANO])
-    cluster.knows(groups)
+    cluster.knows(resource_of(API_OF[Gang.VOLCANO]))
     submit(cluster)
-    await cluster.runs("worker-0", "worker-1")
-    cluster.stop_code = 1
-    cluster.drain("worker-0")
-    await cluster.runs("worker-0-r1", "worker-1-r1")
-    await completes(cluster, "worker-0-r1")
-    await cluster.until("the PodGroup is gone", lambda: not cluster.api.names(groups))
+    await loses_a_member_of_its_gang(cluster)
 
 
 async def in_a_queue(cluster: ModelCluster) -> None:

@@ -59,9 +59,9 @@ class Config(ScriptOptions, Training, Execution, Reporting):
     script: Script | None
     job: str
     job_uid: str
+    """Tells jobs of one name apart; empty outside a job."""
     gate_key: str
     """What only the tasks know that start together: of this job, and in an elastic job with the same members."""
-    """By it the tasks of a job know each other; empty outside a job."""
     bind_address: str
     """The address that the start gate and the status server listen on; all interfaces where it is empty."""
     status_port: int | None

@@ -34,8 +34,10 @@ def in_place(context: JobContext) -> bool:
 
     Until it does, and with images that have none, all replicas start again with new pods.
     """
+    if context.world is None:
+        return False
     reported = progress(context)
-    return context.world is not None and reported is not None and reported.world is not None
+    return reported is not None and reported.world is not None
 
 
 def seconds_until_known(context: JobContext) -> float:
@@ -108,7 +110,7 @@ def tell(context: JobContext) -> tuple[TellPod, ...]:
 
 def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
     """When to look again for the next pods of lost workers."""
-    if context.world is None or not in_place(context):
+    if not in_place(context):
         return ()
     return tuple(RequeueAfter(context.seconds_until(due)) for _, due in _awaited(context) if context.now < due)
 
@@ -129,8 +131,9 @@ def _unready_since(context: JobContext) -> datetime | None:
     """Since when not all members are ready that were: a node that dies in silence makes its pods unready, and nobody
     deletes them for minutes. None before all of them were ready once."""
     ready = context.job.status.condition(Condition.PODS_READY)
-    lost = context.was_ready and ready is not None and ready.status == "False"
-    return parse_time(ready.last_transition_time) if lost and ready is not None else None
+    if ready is None or ready.status != "False" or not context.was_ready:
+        return None
+    return parse_time(ready.last_transition_time)
 
 
 def _waiting(context: JobContext) -> frozenset[Replica]:
