@@ -124,7 +124,7 @@ VARIABLES = {
     names.Env.STATUS_PORT: "port on which the trainer serves its progress",
     names.Env.BIND_ADDRESS: "in local runs: the address that the start gate and the progress listen on",
     names.Env.RESTART_SCOPE: "spec.runPolicy.restartScope, if it is not Auto",
-    names.Env.WORLD_FILE: "in an elastic MultiWorkerMirrored job: a file with the replicas that train together now, "
+    names.Env.WORLD_FILE: "in chief and workers of an elastic job: a file with the replicas that train together now, "
     "for dtj-launch",
     names.Env.ON_NAN: "spec.runPolicy.onNaN in lower case, if set",
     names.Env.DATA_SERVICE_ADDRESS: "host:port of the dispatcher, if the job has one",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from dtj.api.status import Progress
 from dtj.core.actions import Action, TellPod
 from dtj.core.observed import Observed, Pod, SeenProgress
-from dtj.core.replicas import parse_indexes
+from dtj.core.replicas import TRAINING_ROLES, parse_indexes
 from dtj.core.status import is_ready
 from world import World
 
@@ -26,7 +26,7 @@ class ElasticWorld(World):
         if self.launched and members:
             leader = min(members, key=lambda pod: (pod.role, pod.index))
             seen = replace(seen, progress=SeenProgress(leader.uid, Progress(phase="Training", world=0), self.now))
-        outside = (pod for pod in self.pods.values() if not _is_member(pod))
+        outside = (pod for pod in self.pods.values() if pod.world and not _is_member(pod))
         return replace(seen, waiting=frozenset(pod.uid for pod in outside if pod.uid in self.imported))
 
     def import_all(self) -> None:
@@ -35,8 +35,9 @@ class ElasticWorld(World):
         self.settle()
 
     def members(self) -> dict[str, str]:
-        """What the living pods read; all of them read the same."""
-        (known,) = {pod.world for pod in self.pods.values() if not pod.terminating and not pod.main_container_ended}
+        """What the living pods that train read; all of them read the same."""
+        alive = [pod for pod in self.pods.values() if not pod.terminating and not pod.main_container_ended]
+        (known,) = {pod.world for pod in alive if pod.role in TRAINING_ROLES}
         return dict(json.loads(known)["members"])
 
     def uids(self) -> dict[str, str]:

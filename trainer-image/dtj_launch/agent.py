@@ -159,7 +159,7 @@ class Launcher:
             return
         world.look()
         if world.place is None:
-            log.info("waiting, with all that is imported, until the operator makes this task a member")
+            log.info("waiting until the operator makes this task a member")
             self._wait_for_a_place(world)
         os.environ.update(world.join())
         self._topology = topology_of(os.environ)
@@ -183,7 +183,7 @@ class Launcher:
         seconds = self._limit()
         try:
             if topology.restart_role is not RestartRole.MEMBER or topology.port is None:
-                wait_for_peers(topology.peers, timeout=seconds)
+                wait_for_peers(topology.peers, timeout=seconds, pause=self._pause_at_gate)
                 return
             listener = _listen(topology.port, topology)
             try:
@@ -237,7 +237,8 @@ class Launcher:
         output.hand_over()
         deadlines.hand_over()
         poller = StatusPoller(status_port(os.environ))
-        change = _Change(self._world, self._relay, grace=self._given.grace or _SAVE_SECONDS)
+        serves = self._topology.restart_role is RestartRole.SERVER
+        change = _Change(self._world, self._relay, serves=serves, grace=self._given.grace or _SAVE_SECONDS)
         code = deadlines.exit_code(self._follow(children[0], output, poller, deadlines, change))
         deadlines.close()
         child.signal_group(children[0], signal.SIGKILL)
@@ -292,10 +293,10 @@ class Launcher:
 
 
 class _Change:
-    """Has a program save and end when it is to go on with other members."""
+    """Has a program save and end when it is to go on with other members; a server, when it is no member any more."""
 
-    def __init__(self, world: Membership | None, relay: Relay, *, grace: float) -> None:
-        self._world, self._relay, self._grace = world, relay, grace
+    def __init__(self, world: Membership | None, relay: Relay, *, serves: bool, grace: float) -> None:
+        self._world, self._relay, self._serves, self._grace = world, relay, serves, grace
         self._kill_at: float | None = None
 
     @property
@@ -309,8 +310,10 @@ class _Change:
         if self._world is None:
             return None
         left = self._world.look()
-        if self._kill_at is None and self._world.changed and not self._relay.termination_requested:
-            log.info("the job goes on with other members: the program saves, and starts again")
+        changed = self._world.left if self._serves else self._world.changed
+        if self._kill_at is None and changed and not self._relay.termination_requested:
+            what = "ends" if self._serves else "saves, and starts again"
+            log.info(f"the job goes on with other members: the program {what}")
             self._kill_at = time.monotonic() + self._grace
             self._relay.have_it_save()
         if self._kill_at is not None and time.monotonic() >= self._kill_at:

@@ -54,8 +54,10 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     if given.check and not (module and function):
         raise UsageError(f"--check={given.check}: give MODULE:FUNCTION")
     scope = environ.get("DTJ_RESTART_SCOPE", "")
-    # The operator replaces the lost pod alone: its peers wait for as long as a pod may take to start.
-    replaces_one = scope == "Pod" or bool(environ.get(FILE) and scope != "Job")
+    # The operator replaces the lost pod alone: its peers wait for as long as a pod may take to start. A coordinator
+    # waits less: a lost server has all start again.
+    collective = environ.get("DTJ_STRATEGY") != "ParameterServer"
+    replaces_one = scope == "Pod" or bool(environ.get(FILE) and collective and scope != "Job")
     start_timeout = _seconds("--start-timeout", given.start_timeout)
     rejoin_timeout = _seconds("--rejoin-timeout", given.rejoin_timeout)
     return Options(

@@ -56,9 +56,9 @@ def topology_of(environ: Mapping[str, str]) -> TaskTopology:
         f"{role} {number}": peer for role, listed in config.cluster.items() for number, peer in enumerate(listed)
     }
     name = f"{config.role} {config.index}"
-    # A task that trains alone now may get peers.
-    elastic = bool(environ.get(FILE))
-    restart_role = RestartRole.MEMBER if elastic else _restart_role(environ.get("DTJ_STRATEGY", ""), config)
+    restart_role = _restart_role(environ.get("DTJ_STRATEGY", ""), config)
+    if environ.get(FILE) and restart_role is RestartRole.ALONE:
+        restart_role = RestartRole.MEMBER  # a task that trains alone now may get peers
     waits = restart_role in (RestartRole.MEMBER, RestartRole.COORDINATOR)
     own = addresses.get(name)
     return TaskTopology(

@@ -5,7 +5,10 @@
     {"generation": 3, "members": {"worker": "0-1,3"}, "address": "{role}-{index}.job.namespace.svc:2222"}
 
 In place of the pattern there may be `addresses`, a list for each role. The place of a member in the list is its task
-index. A task that is no member waits with all that is imported. Standard library only.
+index. A task that is no member waits with all that is imported.
+
+A server, a worker of ParameterServer, serves whoever connects, under any index. So its program goes on when others come
+or go, and only the coordinator starts again: it connects to the servers of the new list. Standard library only.
 """
 
 from __future__ import annotations
@@ -97,6 +100,11 @@ class Membership:
     def changed(self) -> bool:
         """Whether there is another world than the one that the program was started for."""
         return self.joined is not None and self.latest.indexes != self.joined.indexes
+
+    @property
+    def left(self) -> bool:
+        """Whether this task is no member any more of the world that the program was started for."""
+        return self.joined is not None and self.place is None
 
     def look(self) -> float:
         """Reads the file if it is time to. Returns in how many seconds to come again."""

@@ -422,8 +422,8 @@ class JobSpec(SpecModel):
     elastic: Elastic | None = Field(
         default=None,
         description="elastic lets the number of workers change while the job runs, when replicaSpecs.worker.replicas "
-        "changes (kubectl scale, an autoscaler) or a worker is lost. With strategy MultiWorkerMirrored and dtj-launch "
-        "the pods of the others stay; else all replicas start again from the last checkpoint.",
+        "changes (kubectl scale, an autoscaler) or a worker is lost. With dtj-launch the pods of the others stay; else "
+        "all replicas start again from the last checkpoint.",
     )
     port: int = Field(
         default=names.DEFAULT_PORT,

@@ -82,8 +82,8 @@ async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
 def scale(name: str | None, run: str | None, runs: Path, replicas: int, place: Place) -> int:
     """Set the number of workers of an elastic job, or of a run on this machine with --run.
 
-    With MultiWorkerMirrored and dtj-launch the pods of the others stay, and new workers join when they are ready. Else
-    all replicas restart from the last checkpoint. The job needs spec.elastic.
+    With dtj-launch the pods of the others stay, and new workers join when they are ready. Else all replicas restart
+    from the last checkpoint. The job needs spec.elastic.
 
     Exit codes: 0 done, 2 bad input, a job that is not elastic or has ended, 4 the cluster refused or does not answer.
     """

@@ -316,7 +316,7 @@ class AsyncClient:
         return Job.from_object(await self.gateway.patch(resource, namespace=where, name=job.name, patch=patch))
 
     async def scale(self, name: str, replicas: int, *, namespace: str | None = None) -> None:
-        """Set the number of workers of an elastic job; all replicas then start again from the last checkpoint.
+        """Set the number of workers of an elastic job. With dtj-launch the pods of the others stay.
 
         Raises NotFound, and InvalidRequest where the job has ended, is not elastic, or ``replicas`` is out of its
         range.

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.spec import JobSpec, RestartScope, Role, Strategy, as_role
+from dtj.api.spec import CLUSTER_ROLES, ELASTIC, JobSpec, RestartScope, Role, as_role
 from dtj.api.status import WorldStatus
 from dtj.core.platform import Network, address_of
-from dtj.core.replicas import TRAINING_ROLES, Replica, format_indexes, parse_indexes, training_replicas
+from dtj.core.replicas import TRAINING_ROLES, Replica, format_indexes, parse_indexes, replicas, training_replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +35,30 @@ class World:
         return WorldStatus(generation=self.generation, members=self._ranges())
 
     def text(self, job: Job, spec: JobSpec, network: Network) -> str:
-        """The world as the pods have it: JSON, with the addresses of the members, or the pattern that they follow."""
-        content: dict[str, object] = {"generation": self.generation, "members": self._ranges()}
+        """The world as the pods have it: JSON, with the addresses of the members, or the pattern that they follow.
+
+        It lists the parameter servers too, since TF_CONFIG is made of it. They are no members: they never change.
+        """
+        listed = World(self.generation, self.members | frozenset(replicas(spec, (Role.PS,))))
+        content: dict[str, object] = {"generation": self.generation, "members": listed._ranges()}
         pattern = network.pattern(namespace=job.namespace, job=job.name, port=spec.port)
         if pattern is not None:
             content["address"] = pattern
         else:
             content["addresses"] = {
-                role: [address_of(replica, job, spec, network) for replica in self._of(role)] for role in self._roles()
+                role: [address_of(replica, job, spec, network) for replica in of_role]
+                for role, of_role in listed._by_role().items()
             }
         return json.dumps(content, separators=(",", ":"))
 
     def _ranges(self) -> dict[str, str]:
-        return {str(role): format_indexes(replica.index for replica in self._of(role)) for role in self._roles()}
+        return {
+            str(role): format_indexes(replica.index for replica in of_role) for role, of_role in self._by_role().items()
+        }
 
-    def _roles(self) -> list[Role]:
-        return [role for role in TRAINING_ROLES if any(replica.role is role for replica in self.members)]
-
-    def _of(self, role: Role) -> list[Replica]:
-        return sorted(replica for replica in self.members if replica.role is role)
+    def _by_role(self) -> dict[Role, list[Replica]]:
+        found = {role: sorted(replica for replica in self.members if replica.role is role) for role in CLUSTER_ROLES}
+        return {role: of_role for role, of_role in found.items() if of_role}
 
 
 def has_world(job: Job, spec: JobSpec) -> bool:
@@ -64,7 +69,7 @@ def has_world(job: Job, spec: JobSpec) -> bool:
     tpu = (spec.accelerator, *(role.accelerator for role in spec.replica_specs.values() if role is not None))
     return (
         spec.elastic is not None
-        and spec.strategy is Strategy.MULTI_WORKER_MIRRORED
+        and spec.strategy in ELASTIC
         and not job.form.foreign
         and spec.run_policy.scheduling is None
         and spec.run_policy.restart_scope is not RestartScope.JOB
@@ -104,5 +109,8 @@ def _parsed(text: str) -> World | None:
 
 def _members(ranges: Iterable[tuple[str, str]]) -> frozenset[Replica]:
     return frozenset(
-        Replica(Role(role), index) for role, text in ranges if as_role(role) for index in parse_indexes(text)
+        Replica(Role(role), index)
+        for role, text in ranges
+        if as_role(role) in TRAINING_ROLES
+        for index in parse_indexes(text)
     )

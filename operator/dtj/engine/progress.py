@@ -153,9 +153,10 @@ class ProgressReader:
         if spec is None or not has_world(job, spec):
             return None
         pods = [pod for pod in self._state.pods.of(job).values() if job.owns(pod) and pod.attempt == job.attempt]
-        world = world_of(job, spec, (pod.world for pod in pods if pod.world))
+        told = [pod for pod in pods if pod.world]  # no evaluator, no parameter server
+        world = world_of(job, spec, (pod.world for pod in told))
         assert world is not None
-        outside = [pod for pod in pods if pod.ip and is_ready(pod) and replica_of(pod) not in world.members]
+        outside = [pod for pod in told if pod.ip and is_ready(pod) and replica_of(pod) not in world.members]
         answers = await asyncio.gather(*(asked(pod, self._state.platform) for pod in outside[:AT_ONCE]))
         waiting = frozenset(
             pod.uid

@@ -257,7 +257,9 @@ def test_of_an_elastic_job_it_says_when_the_others_go_on_without_a_worker(tmp_pa
     elastic = {"minReplicas": 2, "maxReplicas": 4, "shrinkAfterSeconds": 9}
     printed = "The others go on without it after 9 s, if 2 workers or more are left."
     assert printed in explained(dtj, write(tmp_path, manifest(elastic=elastic)))
-    assert printed not in explained(dtj, write(tmp_path, manifest()))
+    servers = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, elastic=elastic)
+    for file in (manifest(), servers):
+        assert printed not in explained(dtj, write(tmp_path, file))
 
 
 def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, dtj: Dtj) -> None:

@@ -18,13 +18,14 @@ from support.elastic_world import ElasticWorld
 from world import running
 
 
-def elastic(
-    workers: int, *, strategy: str = "MultiWorkerMirrored", least: int = 1, chief: int = 0, ps: int = 0, **more: object
-) -> Job:
-    others = {"chief": chief, "ps": ps}
-    roles = {**{role: count for role, count in others.items() if count}, "worker": workers}
-    bounds = {"minReplicas": least, "maxReplicas": 8}
-    return job(strategy=strategy, roles=roles, elastic=bounds, **more)  # type: ignore[arg-type]
+def elastic(workers: int, *, least: int = 1, chief: int = 0, **more: object) -> Job:
+    roles = {**({"chief": chief} if chief else {}), "worker": workers}
+    return job(roles=roles, elastic={"minReplicas": least, "maxReplicas": 8}, **more)  # type: ignore[arg-type]
+
+
+def with_servers(workers: int) -> Job:
+    roles = {"chief": 1, "worker": workers, "ps": 2, "evaluator": 1}
+    return job(strategy="ParameterServer", roles=roles, elastic={"maxReplicas": 8})
 
 
 def trains(made: Job, **more: object) -> ElasticWorld:
@@ -161,7 +162,7 @@ def test_the_first_member_decides_about_success_if_worker_0_was_given_up() -> No
     ("made", "launched"),
     [
         (elastic(2), False),
-        (elastic(2, strategy="ParameterServer", chief=1, ps=1), True),
+        (with_servers(2), False),
         (elastic(2, runPolicy={"restartScope": "Job"}), True),
     ],
 )
@@ -215,3 +216,82 @@ def test_a_new_attempt_and_a_resumed_job_begin_with_all_replicas() -> None:
     scale(world, elastic(3))
     world.all_run()
     assert world.members() == {"worker": "0-2"}
+
+
+def test_workers_of_a_parameter_server_job_come_and_go_while_all_other_pods_stay() -> None:
+    world = trains(with_servers(1))
+    before = world.uids()
+    scale(world, with_servers(3))
+    world.all_run()
+    assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
+    world.import_all()
+    assert world.members() == {"chief": "0", "worker": "0-2", "ps": "0-1"}
+    assert before.items() <= world.uids().items()
+    scale(world, with_servers(1))
+    world.set_pod("worker-2", Phase.FAILED, exit_code=143)  # asked to stop, and free of charge
+    world.settle_deletions()
+    assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
+    assert world.uids() == before
+    assert (world.job.status.attempt, world.job.status.state, world.job.status.restarts.total) == (1, "Running", 0)
+    told = {action.name for action in world.history if isinstance(action, TellPod)}
+    assert told == {"digits-chief-0", "digits-worker-0", "digits-worker-1", "digits-worker-2"}
+
+
+def test_a_lost_worker_of_a_parameter_server_job_is_a_member_however_long_it_is_away() -> None:
+    world = trains(with_servers(2))
+    before = world.uids()
+    world.loses("worker-1")
+    world.finish_deletions()
+    world.wait(3600)
+    world.all_run()
+    assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
+    assert not world.taken(TellPod)
+    assert world.uids().keys() == {*before.keys() - {"digits-worker-1"}, "digits-worker-1-r1"}
+    assert world.job.status.attempt == 1
+
+
+def test_a_coordinator_that_starts_with_other_workers_waits_for_none_that_is_lost() -> None:
+    world = trains(with_servers(3))
+    world.loses("worker-0")
+    world.finish_deletions()
+    scale(world, with_servers(2))
+    assert world.members() == {"chief": "0", "worker": "1", "ps": "0-1"}
+    world.settle_deletions()
+    world.all_run()
+    world.import_all()
+    assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
+    assert world.job.status.attempt == 1
+
+
+def test_all_workers_stay_members_where_none_of_them_is_ready_when_their_number_changes() -> None:
+    world = trains(with_servers(2))
+    for name in ("worker-0", "worker-1"):
+        world.loses(name)
+    world.finish_deletions()
+    scale(world, with_servers(1))
+    assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
+
+
+def test_all_start_again_when_a_parameter_server_is_lost_and_begin_with_all_workers() -> None:
+    world = trains(with_servers(1))
+    scale(world, with_servers(2))
+    world.all_run()
+    world.import_all()
+    world.loses("ps-1")
+    world.settle_deletions()
+    world.all_run()
+    assert world.job.status.attempt == 2
+    assert world.job.status.world is None
+    assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
+
+
+def test_an_operator_that_lost_the_status_of_a_parameter_server_job_changes_nothing() -> None:
+    world = trains(with_servers(1))
+    scale(world, with_servers(2))
+    world.all_run()
+    world.import_all()
+    seen = len(world.taken(TellPod))
+    world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))
+    world.settle()
+    assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
+    assert len(world.taken(TellPod)) == seen

@@ -85,8 +85,8 @@ async def test_of_the_replica_that_knows_the_latest_pod_is_asked(monkeypatch: py
 async def test_pods_that_are_no_members_are_asked_whether_they_are_ready_to_join(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = ElasticWorld(job(roles={"worker": 2}, elastic={"maxReplicas": 4})).start()
-    wanted = job(roles={"worker": 4}, elastic={"maxReplicas": 4})
+    world = ElasticWorld(job(roles={"worker": 2, "evaluator": 1}, elastic={"maxReplicas": 4})).start()
+    wanted = job(roles={"worker": 4, "evaluator": 1}, elastic={"maxReplicas": 4})
     world.job = replace(wanted, status=world.job.status, generation=2)
     world.settle().all_run()
     state = ClusterState(world.platform)

@@ -154,6 +154,8 @@ def test_a_tasks_part_follows_from_strategy_and_cluster(
 def test_the_restart_scope_of_the_job_decides_how_long_a_peer_may_stay_away() -> None:
     given = {scope: read(["--", "x"], {"DTJ_RESTART_SCOPE": scope}) for scope in ("", "Pod", "Job")}
     assert [(g.rejoin_timeout, g.restarts) for g in given.values()] == [(30, True), (300, True), (30, False)]
+    elastic = [{"DTJ_WORLD_FILE": "world", "DTJ_STRATEGY": name} for name in ("MultiWorkerMirrored", "ParameterServer")]
+    assert [read(["--", "x"], environ).rejoin_timeout for environ in elastic] == [300, 30]
 
 
 def test_the_kernels_count_is_read_from_either_version_of_cgroups(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -72,7 +73,7 @@ def test_a_worker_that_trains_alone_is_joined_by_another_and_left_again(group: C
     workers = group(2)
     first, second = workers.start(0, 0, 0), workers.start(1, 0, 0)
     first.wait_for("task 0 of 1")
-    second.wait_for("waiting, with all that is imported")
+    second.wait_for("waiting until the operator makes this task a member")
     for index in (0, 1):
         workers.tell(index, 1, 0, 1)
     first.wait_for("task 0 of 2")
@@ -80,7 +81,7 @@ def test_a_worker_that_trains_alone_is_joined_by_another_and_left_again(group: C
     for index in (0, 1):
         workers.tell(index, 2, 1)
     second.wait_for("task 0 of 1")
-    first.wait_for("waiting, with all that is imported")
+    first.wait_for("waiting until the operator makes this task a member")
     first.send(signal.SIGTERM)
     assert first.wait() == 143
 
@@ -110,6 +111,68 @@ def test_the_same_members_under_a_higher_generation_do_not_disturb_the_program(g
     assert first.children != [pid]
 
 
+class Coordinated:
+    """The coordinator and the workers of one ParameterServer job, and the file that tells all of them of the world."""
+
+    def __init__(self, launch: Launch, folder: Path) -> None:
+        self._launch, self._file = launch, folder / "world"
+        chief, *self.workers, self.ps = json.loads(cluster_of(4)[0])["cluster"]["worker"]
+        self._cluster = {"chief": [chief], "worker": self.workers, "ps": [self.ps]}
+
+    def tell(self, generation: int, *members: int) -> None:
+        addresses = {**self._cluster, "worker": [self.workers[member] for member in members]}
+        indexes = {"chief": "0", "worker": ",".join(map(str, members)), "ps": "0"}
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps({"generation": generation, "members": indexes, "addresses": addresses}))
+        new.replace(self._file)
+
+    def start(self, role: str, index: int, *options: str) -> Launched:
+        return self._launch(
+            *options,
+            "--",
+            *PROGRAM,
+            TF_CONFIG=json.dumps({"cluster": self._cluster, "task": {"type": role, "index": index}}),
+            DTJ_STRATEGY="ParameterServer",
+            DTJ_ROLE=role,
+            DTJ_INDEX=str(index),
+            DTJ_WORLD_FILE=str(self._file),
+        )
+
+
+def test_only_the_coordinator_starts_again_when_workers_come_or_go(launch: Launch, tmp_path: Path) -> None:
+    job = Coordinated(launch, tmp_path)
+    job.tell(0, 0)
+    chief, first, second = job.start("chief", 0, "--own-gate"), job.start("worker", 0), job.start("worker", 1)
+    for each in (chief, first):
+        each.wait_for("task 0 of 1")
+    second.wait_for("waiting until the operator makes this task a member")
+    served = first.children
+    job.tell(1, 0, 1)
+    chief.wait_for("task 0 of 2")
+    second.wait_for("task 1 of 2")
+    assert first.children == served
+    served = second.children
+    job.tell(2, 1)  # the second is the first of the list now, and a server that the coordinator may call so
+    chief.wait_for("task 0 of 1", times=2)
+    first.wait_for("waiting until the operator makes this task a member")
+    assert second.children == served
+    assert not first.children
+
+
+def test_a_coordinator_at_the_gate_goes_on_when_the_missing_worker_leaves(launch: Launch, tmp_path: Path) -> None:
+    job = Coordinated(launch, tmp_path)
+    job.tell(0, 0, 1)
+    with ExitStack() as servers:
+        listening = [
+            servers.enter_context(socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))))
+            for address in (job.workers[0], job.ps)
+        ]
+        chief = job.start("chief", 0)
+        listening[0].accept()
+        job.tell(1, 0)
+        chief.wait_for("task 0 of 1")
+
+
 def test_a_pod_that_is_deleted_while_its_program_saves_for_a_change_lets_it_finish(
     launch: Launch, tmp_path: Path
 ) -> None:
@@ -129,7 +192,7 @@ def test_who_waits_says_so_on_the_status_port(group: Callable[[int], Group]) -> 
         port = probe.getsockname()[1]
     workers = group(2)
     second = workers.start(1, 4, 0, DTJ_STATUS_PORT=str(port), DTJ_BIND_ADDRESS="127.0.0.1")
-    second.wait_for("waiting, with all that is imported")
+    second.wait_for("waiting until the operator makes this task a member")
 
     def status() -> dict[str, object]:
         with urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:

@@ -18,7 +18,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
-from dtj.api.spec import CleanPodPolicy, Gang, JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
+from dtj.api.spec import COLLECTIVE, CleanPodPolicy, Gang, JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
 from dtj.api.status import JobStatus
 from dtj.api.tfjob import names as tfjob
 from dtj.api.tfjob.form import TFJOB
@@ -272,7 +272,7 @@ def _losses(spec: JobSpec, roles: Sequence[Role], form: Form) -> Iterator[Row]:
 
 def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
     yield "The infrastructure causes a disruption: a node is lost or drained, or a pod is preempted."
-    if spec.elastic is not None and has_world(job, spec):
+    if spec.elastic is not None and spec.strategy in COLLECTIVE and has_world(job, spec):
         least = counted(spec.elastic.min_replicas, "worker")
         yield (
             "With dtj-launch, a lost worker starts again alone. The others go on without it after "

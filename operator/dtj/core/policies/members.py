@@ -3,6 +3,9 @@
 The members are recorded first, then the pods are told, then surplus pods are deleted; the launchers do the rest. What
 a lost worker's replacement needs is one rule for all: a pod whose launcher says that it waits becomes a member. So a
 worker that was given up comes back in the same way as one that ``kubectl scale`` adds.
+
+A collective stands still while one is lost, so it gives the lost one up. The workers of a ParameterServer job go on
+without it, so there only the spec changes the members: its coordinator starts again with another list of workers.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Final
 
 from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason
-from dtj.api.spec import JobSpec, RestartScope, Role
+from dtj.api.spec import COLLECTIVE, JobSpec, RestartScope, Role
 from dtj.core.actions import Decision, Emit, RequeueAfter, TellPod
 from dtj.core.conditions import DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
@@ -54,9 +57,11 @@ def seconds_until_known(context: JobContext) -> float:
 
 
 def spec_for_restarts(context: JobContext) -> JobSpec:
-    """The spec that says who restarts with a lost replica: it comes back alone if the others can go on without it."""
+    """The spec that says who restarts with a lost replica: a member of a collective comes back alone if the others can
+    go on without it."""
     policy = context.spec.run_policy
-    if policy.restart_scope is not RestartScope.AUTO or not in_place(context):
+    collective = context.spec.strategy in COLLECTIVE
+    if not collective or policy.restart_scope is not RestartScope.AUTO or not in_place(context):
         return context.spec
     alone = policy.model_copy(update={"restart_scope": RestartScope.POD})
     return context.spec.model_copy(update={"run_policy": alone})
@@ -65,22 +70,22 @@ def spec_for_restarts(context: JobContext) -> JobSpec:
 def change(context: JobContext) -> Decision | None:
     """Record other members than those that train now, if there should be others.
 
-    Replicas that the job does not want any more leave at once. One whose next pod is not ready leaves after
-    ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers stay. Pods that wait join.
+    Replicas that the job does not want any more leave at once. One that the others wait for and whose next pod is not
+    ready leaves after ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers stay. Pods that wait
+    join.
     """
-    world, elastic = context.world, context.spec.elastic
+    world = context.world
     assert world is not None
-    assert elastic is not None
     if any(replica.role in TRAINING_ROLES for replica in context.completed):
         return None  # the training is over, or all start again: who completed does not come back
     wanted = frozenset(training_replicas(context.spec))
     given_up = frozenset(replica for replica, due in _awaited(context) if due <= context.now)
-    stay = world.members & wanted
-    if sum(replica.role is Role.WORKER for replica in stay - given_up) >= elastic.min_replicas:
-        stay -= given_up
-    after = stay | (_waiting(context) & wanted)
+    after = _without(context, world.members & wanted, given_up) | (_waiting(context) & wanted)
     if after == world.members:
         return None
+    if context.spec.strategy not in COLLECTIVE:
+        # The coordinator waits for each worker at its start. Those that are lost now join when they are back.
+        after = _without(context, after, _unready_workers(context, after))
     following = world.with_members(after)
     status = counted(context).model_copy(update={"world": following.recorded()})
     desired = DesiredConditions(pods_ready=pods_ready(context, status))
@@ -115,16 +120,29 @@ def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
     return tuple(RequeueAfter(context.seconds_until(due)) for _, due in _awaited(context) if context.now < due)
 
 
-def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
-    """The workers among the members that have no ready pod, and until when the others wait for them."""
+def _without(context: JobContext, members: frozenset[Replica], left: frozenset[Replica]) -> frozenset[Replica]:
+    """The members that are not left behind; all of them if too few workers would stay."""
     elastic = context.spec.elastic
     assert elastic is not None
+    rest = members - left
+    return rest if sum(replica.role is Role.WORKER for replica in rest) >= elastic.min_replicas else members
+
+
+def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
+    """The workers of a collective that have no ready pod, and until when the others wait for them."""
+    elastic = context.spec.elastic
+    assert elastic is not None
+    if context.spec.strategy not in COLLECTIVE:
+        return
+    for replica in _unready_workers(context, context.members or ()):
+        since = backoff.restart_due(context, replica) or _unready_since(context)
+        if since is not None:
+            yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
+
+
+def _unready_workers(context: JobContext, members: Iterable[Replica]) -> frozenset[Replica]:
     ready = {replica_of(pod) for pod in context.current if is_ready(pod)}
-    for replica in context.members or ():
-        if replica.role is Role.WORKER and replica not in ready:
-            since = backoff.restart_due(context, replica) or _unready_since(context)
-            if since is not None:
-                yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
+    return frozenset(replica for replica in members if replica.role is Role.WORKER and replica not in ready)
 
 
 def _unready_since(context: JobContext) -> datetime | None:
