@@ -170,13 +170,40 @@ async def members_change(cluster: ModelCluster) -> None:
     await completes(cluster, "worker-0")
 
 
+async def workers_of_servers_come_and_go(cluster: ModelCluster) -> None:
+    """A ParameterServer job whose launchers exchange the members is scaled up, loses a worker, and is scaled down: the
+    loss changes no members, and no other pod is touched."""
+    cluster.stop_code = 1  # with 143, a pod that is seen only after its end would be free of charge
+    bounds: JsonObject = {"minReplicas": 1, "maxReplicas": 4, "shrinkAfterSeconds": 5}
+    cluster.submit(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, elastic=bounds)
+    cluster.meanwhile(launchers(cluster))
+    await cluster.runs("chief-0", "worker-0", "ps-0")
+    await cluster.until("the launchers report", lambda: (p := cluster.status().progress) is not None and p.world == 0)
+    cluster.change({"replicaSpecs": {"worker": {"replicas": 3}}})
+    await cluster.until("workers join", lambda: members(cluster, 4) == {"0-2"})
+    cluster.starts = False
+    cluster.drain("worker-1")
+    await cluster.until("it has a pod again", lambda: cluster.there(PODS, "digits-worker-1-r1"))
+    await asyncio.sleep(10.0)  # twice as long as the workers of a collective wait
+    assert members(cluster, 4) == {"0-2"}
+    cluster.starts = True
+    cluster.start_pod("digits-worker-1-r1")
+    await cluster.runs("chief-0", "worker-0", "worker-1-r1", "worker-2", "ps-0")
+    cluster.change({"replicaSpecs": {"worker": {"replicas": 1}}})
+    await cluster.runs("chief-0", "worker-0", "ps-0")
+    assert members(cluster, 2) == {"0"}
+    assert cluster.status().attempt == 1
+    await completes(cluster, "chief-0")
+
+
 def members(cluster: ModelCluster, count: int) -> set[str]:
-    """What the pods of the job know of the members, if there are so many pods that do not go."""
+    """What the pods that train know of the workers among the members, if there are so many pods that do not go."""
     known = [
-        json.loads(text(dig(body, "metadata", "annotations", Annotation.WORLD)))["members"]["worker"]
+        json.loads(world)["members"]["worker"]
         for pod in cluster.api.names(PODS)
         if dig(body := cluster.api.body(PODS, pod), "metadata", "deletionTimestamp") is None
         and dig(body, "status", "phase") not in ("Succeeded", "Failed")
+        and (world := text(dig(body, "metadata", "annotations", Annotation.WORLD)))
     ]
     return set(known) if len(known) == count else set()
 
@@ -189,14 +216,15 @@ async def launchers(cluster: ModelCluster) -> None:
         if operator is None:
             continue
         known = {
-            pod: json.loads(text(dig(cluster.api.body(PODS, pod), "metadata", "annotations", Annotation.WORLD)))
+            pod: json.loads(world)["members"]
             for pod in sorted(cluster.live_pods())
+            if (world := text(dig(cluster.api.body(PODS, pod), "metadata", "annotations", Annotation.WORLD)))
         }
+        labels = {pod: dig(cluster.api.body(PODS, pod), "metadata", "labels") for pod in known}
         inside = [
             pod
-            for pod, world in known.items()
-            if int(text(dig(cluster.api.body(PODS, pod), "metadata", "labels", Label.INDEX)))
-            in parse_indexes(world["members"]["worker"])
+            for pod, listed in known.items()
+            if int(text(dig(labels[pod], Label.INDEX))) in parse_indexes(listed[text(dig(labels[pod], Label.ROLE))])
         ]
         uids = {pod: text(dig(cluster.api.body(PODS, pod), "metadata", "uid")) for pod in known}
         cache = operator.engine.state.caches.of(job.uid)
@@ -352,6 +380,7 @@ STORIES: dict[str, Story] = {
         tensorboard,
         scale,
         members_change,
+        workers_of_servers_come_and_go,
         change_while_suspended,
         volcano,
         kueue,
