@@ -98,7 +98,7 @@ def group(folder: Path, arguments: Sequence[str]) -> Iterator[tuple[Job, Group]]
         workers = Group(job)
         workers.start()
         for index in (2, 3):
-            workers.until("waiting, with all that is imported", index, 0)
+            workers.until("waiting until the operator makes this task a member", index, 0)
         yield job, workers
 
 

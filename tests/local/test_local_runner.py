@@ -63,6 +63,17 @@ class CommandLine:
         file.write_text(yaml.safe_dump(body))
         return file
 
+    def log(self, job: str, replica: str) -> str:
+        """What a replica has said so far."""
+        file = self.latest(job) / "logs" / f"{replica}.log"
+        return file.read_text() if file.exists() else ""
+
+    def scale(self, job: str, workers: int) -> tuple[int, str]:
+        """Exit code and output of ``dtj scale --run``."""
+        command = [sys.executable, "-m", "dtj.cli.main", "scale", f"--run={job}", f"--replicas={workers}"]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
     def close(self) -> None:
         for started in self._started:
             started.kill()
@@ -212,34 +223,58 @@ def test_workers_join_and_leave_a_run_and_the_processes_of_the_others_stay(dtj: 
     alone = {"worker": {"replicas": 1}}
     running = dtj.start(dtj.example("digits-elastic.yaml", args=arguments, replicaSpecs=alone))
 
-    def words() -> str:
-        log = dtj.latest("digits-elastic") / "logs" / "worker-0.log"
-        return log.read_text() if log.exists() else ""
-
     def trains_with(*workers: int) -> None:
         """The lines that say so, and a step after the last."""
-        assert re.findall(r"replicas (\d+) ", words()) == [*map(str, workers)]
-        assert re.search(r"^step \d+/\d+ ", words().rpartition("replicas ")[2], re.MULTILINE)
-
-    def scale(workers: int) -> tuple[int, str]:
-        command = [sys.executable, "-m", "dtj.cli.main", "scale", "--run=digits-elastic", f"--replicas={workers}"]
-        done = subprocess.run(command, cwd=dtj.folder, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
+        words = dtj.log("digits-elastic", "worker-0")
+        assert re.findall(r"replicas (\d+) ", words) == [*map(str, workers)]
+        assert re.search(r"^step \d+/\d+ ", words.rpartition("replicas ")[2], re.MULTILINE)
 
     eventually(lambda: trains_with(1))
     launcher, _ = processes(dtj.mark, "worker-0")
-    assert scale(9) == (2, "--replicas=9: spec.elastic of digits-elastic allows from 1 to 4\n")
-    assert scale(2) == (0, "digits-elastic scaled\n")
+    refusal = "--replicas=9: spec.elastic of digits-elastic allows from 1 to 4\n"
+    assert dtj.scale("digits-elastic", 9) == (2, refusal)
+    assert dtj.scale("digits-elastic", 2) == (0, "digits-elastic scaled\n")
     eventually(lambda: trains_with(1, 2))
-    assert scale(1) == (0, "digits-elastic scaled\n")
+    assert dtj.scale("digits-elastic", 1) == (0, "digits-elastic scaled\n")
     eventually(lambda: trains_with(1, 2, 1))
     assert processes(dtj.mark, "worker-0")[0] == launcher
     running.send_signal(signal.SIGINT)
     running.communicate()
-    saved, resumed = (re.findall(rf"{said} step (\d+) of", words()) for said in ("all tasks saved", "resumed:"))
+    words = dtj.log("digits-elastic", "worker-0")
+    saved, resumed = (re.findall(rf"{said} step (\d+) of", words) for said in ("all tasks saved", "resumed:"))
     assert len(resumed) == 2
     assert resumed == saved[:2]
-    assert scale(2) == (2, f"{dtj.latest('digits-elastic')} does not run any more: start it again with dtj run\n")
+    refusal = f"{dtj.latest('digits-elastic')} does not run any more: start it again with dtj run\n"
+    assert dtj.scale("digits-elastic", 2) == (2, refusal)
+
+
+def test_workers_of_a_parameter_server_come_and_go_and_only_the_coordinator_starts_again(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=100000", "--progress-every=0.2"]
+    roles = {"chief": {}, "worker": {"replicas": 1}, "ps": {}}
+    job = dtj.example("digits-parameter-server.yaml", args=arguments, replicaSpecs=roles, elastic={"maxReplicas": 2})
+    running = dtj.start(job)
+
+    def trains_with(*workers: int) -> None:
+        """The lines that say so, and a step after the last."""
+        words = dtj.log("digits-ps", "chief-0")
+        assert re.findall(r"workers (\d+)  parameter servers 1", words) == [*map(str, workers)]
+        assert re.search(r"^step \d+/\d+ ", words.rpartition("parameter servers ")[2], re.MULTILINE)
+
+    eventually(lambda: trains_with(1))
+    served = {replica: processes(dtj.mark, replica) for replica in ("worker-0", "ps-0")}
+    launcher, _ = processes(dtj.mark, "chief-0")
+    assert dtj.scale("digits-ps", 2) == (0, "digits-ps scaled\n")
+    eventually(lambda: trains_with(1, 2))
+    assert dtj.scale("digits-ps", 1) == (0, "digits-ps scaled\n")
+    eventually(lambda: trains_with(1, 2, 1))
+    assert {replica: processes(dtj.mark, replica) for replica in served} == served
+    assert processes(dtj.mark, "chief-0")[0] == launcher
+    running.send_signal(signal.SIGINT)
+    running.communicate()
+    words = dtj.log("digits-ps", "chief-0")
+    saved, resumed = (re.findall(rf"{said} step (\d+) of", words) for said in ("preempted: saved", "resumed:"))
+    assert len(resumed) == 2
+    assert resumed == saved[:2]
 
 
 def test_an_evaluator_measures_the_checkpoints_of_the_others(dtj: CommandLine) -> None:
