@@ -27,8 +27,8 @@ from dtj.client.logs import (
 from dtj.local import run_directory
 from dtj.local.objects import timestamp
 from dtj.local.replica_logs import ReplicaLog, WrittenLine, last, replica_logs
-from dtj.local.run_directory import NoSuchRun, RunDirectory
-from dtj.local.run_record import NoManifest, read_job
+from dtj.local.run_directory import RunDirectory, RunError
+from dtj.local.run_record import read_job
 
 POLL_SECONDS: Final = 0.2
 """Between two looks at the logs of a run that is followed."""
@@ -42,7 +42,7 @@ def show_run(run: str, runs: Path, selection: LogSelection, *, follow: bool, onl
         if only_error:
             return asyncio.run(_show_first_error(directory, job, run))
         return asyncio.run(_show(directory, job, selection, follow=follow, timestamps=timestamps))
-    except (NoSuchRun, NoManifest, NothingToRead) as error:
+    except (RunError, NothingToRead) as error:
         say(str(error), err=True)
         return Exit.USAGE
     except KeyboardInterrupt:
