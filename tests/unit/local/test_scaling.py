@@ -43,6 +43,13 @@ def test_a_run_that_is_over_is_not_scaled(tmp_path: Path) -> None:
         ask(run_of(tmp_path, elastic={"maxReplicas": 4}), 3)
 
 
+def test_a_run_whose_manifest_cannot_be_read_is_not_scaled(tmp_path: Path) -> None:
+    directory = run_of(tmp_path)
+    directory.manifest.write_text("a: [")
+    with directory.locked(), pytest.raises(RunError, match=r"^--run: .*manifest.yaml: line 1: is not YAML$"):
+        ask(directory, 3)
+
+
 def test_the_last_number_counts(tmp_path: Path) -> None:
     directory = run_of(tmp_path, elastic={"maxReplicas": 4})
     with directory.locked():
