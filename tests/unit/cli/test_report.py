@@ -23,8 +23,7 @@ from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.run import gather
 from dtj.cli.report.timeline import History, Look, history
 from dtj.local import run_directory
-from dtj.local.run_directory import RunDirectory
-from dtj.local.run_record import NoManifest
+from dtj.local.run_directory import RunDirectory, RunError
 from dtj_launch.logs import JsonFormatter
 from dtj_launch.progress import Progress
 from dtj_trainer.progress_line import progress_line
@@ -322,5 +321,5 @@ def test_bad_input_is_one_line_and_exit_code_2(
 def test_a_manifest_that_cannot_be_read_is_reported(tmp_path: Path, text: str, words: str) -> None:
     folder = a_run(tmp_path)
     (folder / "manifest.yaml").write_text(text)
-    with pytest.raises(NoManifest, match=rf"^--run: .*manifest.yaml: {words}"):
+    with pytest.raises(RunError, match=rf"^--run: .*manifest.yaml: {words}"):
         gather(RunDirectory(folder))

@@ -21,10 +21,9 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import backoff, budgets, evidence, members
+from dtj.core.policies import backoff, budgets, evidence, members, pods
 from dtj.core.policies.finish import finish
 from dtj.core.policies.name_collision import report_collision
-from dtj.core.policies.pods import run
 from dtj.core.policies.restart_scope import (
     blocked_by_completed_peers,
     in_order,
@@ -232,7 +231,7 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
         events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
     if not events:
         # Only what follows waits for the cause: names that are taken still come first.
-        return (report_collision(context) or run(context)).then(*((RequeueAfter(min(waits)),) if waits else ()))
+        return (report_collision(context) or pods.run(context)).then(*((RequeueAfter(min(waits)),) if waits else ()))
     waiting = DesiredCondition("False", Reason.WAITING_FOR_PODS, events[-1].message)
     recorded = with_conditions(context, status, DesiredConditions(pods_ready=waiting))
     return Decision.write(recorded).then(*events, RequeueAfter(0.0))
