@@ -124,6 +124,21 @@ def test_a_pod_that_is_deleted_while_its_program_saves_for_a_change_lets_it_fini
     assert launched.wait() == 42
 
 
+def test_a_program_that_does_not_end_when_the_members_change_is_killed_and_the_task_goes_on(
+    launch: Launch, tmp_path: Path
+) -> None:
+    deaf = PROGRAM[2].replace("lambda *_: sys.exit(42)", "signal.SIG_IGN", 1)
+    (tmp_path / "world").write_text('{"generation": 0, "members": {"worker": "0"}, "address": "127.0.0.1:1"}')
+    launched = launch("--grace=0.3", "--", *PROGRAM[:2], deaf, DTJ_WORLD_FILE=str(tmp_path / "world"))
+    launched.wait_for("task 0 of 1")
+    (tmp_path / "world").write_text('{"generation": 1, "members": {"worker": "1"}, "address": "127.0.0.1:1"}')
+    launched.wait_for("still running 0.3 s after the request to save: killing it")
+    launched.wait_for("waiting, with all that is imported")
+    (tmp_path / "world").write_text('{"generation": 2, "members": {"worker": "0"}, "address": "127.0.0.1:1"}')
+    launched.wait_for("task 0 of 1", times=2)
+    assert launched.output.count("killing it") == 1
+
+
 def test_who_waits_says_so_on_the_status_port(group: Callable[[int], Group]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
