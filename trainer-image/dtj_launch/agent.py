@@ -66,6 +66,8 @@ class Launcher:
         self._given = given
         self._words = words
         self._world = membership(os.environ)
+        if self._world is not None and self._world.place is None:
+            os.environ.update(self._world.pretend())
         self._topology = topology_of(os.environ)
         self._policy = Policy(
             self._topology.restart_role if given.restarts else RestartRole.ALONE,

@@ -124,7 +124,7 @@ def _check_container(pods: Iterable[JobPod], selection: LogSelection) -> None:
 
 def check_replica(job: Job, selection: LogSelection) -> None:
     """Raises NothingToRead where the job, as it is now, wants no such replica."""
-    counts = {str(role): job.spec.replicas(role) for role in job.spec.roles()} if job.spec is not None else {}
+    counts = {str(role): job.spec.pods(role) for role in job.spec.roles()} if job.spec is not None else {}
     role, index = selection.role, selection.index
     if counts and role is not None and role not in counts:
         raise NothingToRead(f'--role: {job.name} has no role "{role}": it has {", ".join(counts)}')

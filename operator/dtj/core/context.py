@@ -23,7 +23,15 @@ from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, 
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of
 from dtj.core.pod_state import replica_of
-from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name, replicas, training_replicas
+from dtj.core.replicas import (
+    Replica,
+    deciding_replica,
+    incarnation,
+    pod_name,
+    possible_members,
+    replicas,
+    training_replicas,
+)
 from dtj.core.status import is_ready, recorded_completions, recorded_replacements
 from dtj.core.validity import Problem, problems
 from dtj.core.world import World, world_of
@@ -191,8 +199,14 @@ class JobContext:
 
     @cached_property
     def outsiders(self) -> frozenset[Replica]:
-        """The replicas that should train and do not, because they are no members yet, or not any more."""
-        return frozenset(training_replicas(self.spec)) - self.members if self.members is not None else frozenset()
+        """The replicas that could train and do not, because they are no members yet, or not any more."""
+        return frozenset(possible_members(self.spec)) - self.members if self.members is not None else frozenset()
+
+    @cached_property
+    def spares(self) -> frozenset[Replica]:
+        """The outsiders that are more than the job lacks: they wait for the place of a lost member."""
+        lacking = len(training_replicas(self.spec)) - len(self.members or ())
+        return frozenset(sorted(self.outsiders)[max(0, lacking) :])
 
     @cached_property
     def leader(self) -> Replica | None:

@@ -50,17 +50,15 @@ class Group:
 
     def start(self, index: int, generation: int, *members: int, **environ: str) -> Launched:
         file = self.tell(index, generation, *members)
-        return self._launch(
-            "--",
-            *PROGRAM,
-            TF_CONFIG=self._configs[index],
-            DTJ_STRATEGY="MultiWorkerMirrored",
-            DTJ_ROLE="worker",
-            DTJ_INDEX=str(index),
-            DTJ_JOB_UID="uid",
-            DTJ_WORLD_FILE=str(file),
-            **environ,
-        )
+        variables = {
+            "TF_CONFIG": self._configs[index],
+            "DTJ_STRATEGY": "MultiWorkerMirrored",
+            "DTJ_ROLE": "worker",
+            "DTJ_INDEX": str(index),
+            "DTJ_JOB_UID": "uid",
+            "DTJ_WORLD_FILE": str(file),
+        }
+        return self._launch("--", *PROGRAM, **{**variables, **environ})
 
 
 @pytest.fixture
@@ -154,6 +152,20 @@ def test_who_waits_says_so_on_the_status_port(group: Callable[[int], Group]) -> 
     workers.tell(1, 5, 1)
     second.wait_for("task 0 of 1")  # and the port is free again for the program
     assert "in use" not in second.output
+
+
+def test_a_spare_whose_tf_config_does_not_list_it_waits_and_takes_the_place_of_another(
+    group: Callable[[int], Group],
+) -> None:
+    workers = group(3)
+    lists_two = {"cluster": {"worker": workers.addresses[:2]}, "task": {"type": "worker", "index": 2}}
+    spare = workers.start(2, 0, 0, 1, TF_CONFIG=json.dumps(lists_two))
+    spare.wait_for("waiting, with all that is imported")
+    first = workers.start(0, 0, 0, 1)
+    for index in (0, 2):
+        workers.tell(index, 1, 0, 2)
+    first.wait_for("task 0 of 2")
+    spare.wait_for("task 1 of 2")
 
 
 @pytest.mark.parametrize(

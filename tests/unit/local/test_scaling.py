@@ -59,8 +59,10 @@ def test_the_last_number_counts(tmp_path: Path) -> None:
 
 
 def test_a_job_that_could_become_huge_takes_no_ports_for_that(tmp_path: Path) -> None:
-    spec = job(roles={"worker": 2}, elastic={"maxReplicas": 10_000}).spec
+    spec = job(roles={"worker": 2}, elastic={"maxReplicas": 10_000, "spares": 2}).spec
     assert spec is not None
     assert most_workers(spec) == 16
     with local_network(spec) as network:
-        assert network.status_port(role=Role.WORKER, index=15)
+        assert network.status_port(role=Role.WORKER, index=17)
+        with pytest.raises(KeyError):
+            network.status_port(role=Role.WORKER, index=18)

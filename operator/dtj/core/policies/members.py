@@ -1,13 +1,14 @@
 """Elastic jobs without new pods: which replicas train together when workers come, go or are lost.
 
 The members are recorded first, then the pods are told, then surplus pods are deleted; the launchers do the rest. What
-a lost worker's replacement needs is one rule for all: a pod whose launcher says that it waits becomes a member. So a
-worker that was given up comes back in the same way as one that ``kubectl scale`` adds.
+a lost worker's replacement needs is one rule for all: a pod whose launcher says that it waits becomes a member, as long
+as there are fewer than the job wants. So a worker that was given up comes back in the same way as one that ``kubectl
+scale`` adds, and one that waits when no place is free is a spare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,9 +22,10 @@ from dtj.core.messages import first_few
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import backoff
 from dtj.core.progress import progress
-from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
+from dtj.core.replicas import TRAINING_ROLES, Replica, possible_members, training_replicas
 from dtj.core.status import is_ready
 from dtj.core.status_update import counted
+from dtj.core.world import World
 
 FIRST_WORD: Final = timedelta(seconds=60)
 """By when a launcher has answered for the first time: it is asked each 10 s, and TensorFlow has to be imported."""
@@ -63,32 +65,54 @@ def spec_for_restarts(context: JobContext) -> JobSpec:
 
 
 def change(context: JobContext) -> Decision | None:
-    """Record other members than those that train now, if there should be others.
+    """Record other members than those that train now, if there should be others."""
+    world = following(context)
+    if world is None:
+        return None
+    status = counted(context).model_copy(update={"world": world.recorded()})
+    desired = DesiredConditions(pods_ready=pods_ready(context, status))
+    return Decision.write(with_conditions(context, status, desired)).then(
+        announcement(context, world),
+        RequeueAfter(0.0),  # the next pass tells the pods
+    )
 
-    Replicas that the job does not want any more leave at once. One whose next pod is not ready leaves after
-    ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers stay. Pods that wait join.
+
+def following(context: JobContext, lost: Collection[Replica] = ()) -> World | None:
+    """The members from now on, if they are others than those that train now. ``lost`` are replicas whose loss is not
+    recorded yet.
+
+    Replicas that the job does not want any more leave at once, and so does a lost one whose place a spare can take. One
+    whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers
+    stay. Pods that wait join, as many as there are places.
     """
-    world, elastic = context.world, context.spec.elastic
+    world, spec, elastic = context.world, context.spec, context.spec.elastic
     assert world is not None
     assert elastic is not None
     if any(replica.role in TRAINING_ROLES for replica in context.completed):
         return None  # the training is over, or all start again: who completed does not come back
-    wanted = frozenset(training_replicas(context.spec))
+    most, possible = len(training_replicas(spec)), frozenset(possible_members(spec))
+    least = most - spec.replicas(Role.WORKER) + elastic.min_replicas
+    waiting = sorted(_waiting(context) & possible - world.members)
+    stay = world.members & possible
     given_up = frozenset(replica for replica, due in _awaited(context) if due <= context.now)
-    stay = world.members & wanted
-    if sum(replica.role is Role.WORKER for replica in stay - given_up) >= elastic.min_replicas:
+    if len(stay - given_up) + len(waiting) >= least:
         stay -= given_up
-    after = stay | (_waiting(context) & wanted)
-    if after == world.members:
-        return None
-    following = world.with_members(after)
-    status = counted(context).model_copy(update={"world": following.recorded()})
-    desired = DesiredConditions(pods_ready=pods_ready(context, status))
-    message = f"{_change_in_words(world.members, after)}; {len(after)} of {len(wanted)} replicas train"
-    return Decision.write(with_conditions(context, status, desired)).then(
-        Emit("Normal", Reason.MEMBERS_CHANGED, message),
-        RequeueAfter(0.0),  # the next pass tells the pods
+    known = (each for each in _unready(context) if backoff.restart_due(context, each) is not None)
+    gone = frozenset(each for each in (*lost, *known) if each in stay and each.role is Role.WORKER)
+    spares = max(0, len(waiting) - max(0, most - len(stay)))
+    stay -= frozenset(sorted(gone)[:spares])
+    kept = sorted(stay, key=lambda replica: (replica in gone, replica))[:most]
+    after = frozenset((*kept, *waiting[: most - len(kept)]))
+    return world.with_members(after) if after != world.members else None
+
+
+def announcement(context: JobContext, following: World) -> Emit:
+    """The event that says who joins and who leaves."""
+    before, after = context.members or frozenset(), following.members
+    message = (
+        f"{_change_in_words(before, after)}; {len(after)} of {len(training_replicas(context.spec))} replicas train"
     )
+    return Emit("Normal", Reason.MEMBERS_CHANGED, message)
 
 
 def tell(context: JobContext) -> tuple[TellPod, ...]:
@@ -119,12 +143,16 @@ def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
     """The workers among the members that have no ready pod, and until when the others wait for them."""
     elastic = context.spec.elastic
     assert elastic is not None
+    for replica in _unready(context):
+        since = backoff.restart_due(context, replica) or _unready_since(context)
+        if since is not None:
+            yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
+
+
+def _unready(context: JobContext) -> frozenset[Replica]:
+    """The workers among the members that have no ready pod."""
     ready = {replica_of(pod) for pod in context.current if is_ready(pod)}
-    for replica in context.members or ():
-        if replica.role is Role.WORKER and replica not in ready:
-            since = backoff.restart_due(context, replica) or _unready_since(context)
-            if since is not None:
-                yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
+    return frozenset(r for r in context.members or () if r.role is Role.WORKER and r not in ready)
 
 
 def _unready_since(context: JobContext) -> datetime | None:

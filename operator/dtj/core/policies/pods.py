@@ -134,7 +134,8 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
             return (Emit("Normal", Reason.PODS_CREATED, f"created {new} pods, which join when they are ready"),)
         again = f"created {len(first)} pods again that were gone"
         return (Emit("Warning", Reason.REPLICA_LOST, again),) if first else ()
-    roles = ", ".join(f"{context.spec.replicas(role)} {role}" for role in context.spec.roles())
+    counts = [f"{context.spec.replicas(role)} {role}" for role in context.spec.roles()]
+    roles = ", ".join([*counts, f"{context.spec.spares} spare"] if context.spec.spares else counts)
     which = f" for attempt {context.attempt}" if context.attempt > 1 else ""
     news = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")
     if starting and (lost := _lost_directories(context)):
