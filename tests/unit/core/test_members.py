@@ -70,7 +70,7 @@ def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() ->
     assert world.job.status.attempt == 1
     assert before.items() <= world.uids().items()
     assert [event.message for event in world.events if event.reason is Reason.MEMBERS_CHANGED] == [
-        "worker-2, worker-3 join; 5 of 5 replicas train"
+        "worker-2, worker-3 join; 5 of 5 replicas train (generation 1)"
     ]
 
 

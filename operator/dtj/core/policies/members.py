@@ -68,23 +68,21 @@ def change(context: JobContext) -> Decision | None:
     Replicas that the job does not want any more leave at once. One whose next pod is not ready leaves after
     ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers stay. Pods that wait join.
     """
-    world, elastic = context.world, context.spec.elastic
+    world = context.world
     assert world is not None
-    assert elastic is not None
     if any(replica.role in TRAINING_ROLES for replica in context.completed):
         return None  # the training is over, or all start again: who completed does not come back
     wanted = frozenset(training_replicas(context.spec))
-    given_up = frozenset(replica for replica, due in _awaited(context) if due <= context.now)
     stay = world.members & wanted
-    if sum(replica.role is Role.WORKER for replica in stay - given_up) >= elastic.min_replicas:
-        stay -= given_up
+    stay -= _given_up(context, stay, context.now)
     after = stay | (_waiting(context) & wanted)
     if after == world.members:
         return None
     following = world.with_members(after)
     status = counted(context).model_copy(update={"world": following.recorded()})
     desired = DesiredConditions(pods_ready=pods_ready(context, status))
-    message = f"{_change_in_words(world.members, after)}; {len(after)} of {len(wanted)} replicas train"
+    moves = _change_in_words(world.members, after)
+    message = f"{moves}; {len(after)} of {len(wanted)} replicas train (generation {following.generation})"
     return Decision.write(with_conditions(context, status, desired)).then(
         Emit("Normal", Reason.MEMBERS_CHANGED, message),
         RequeueAfter(0.0),  # the next pass tells the pods
@@ -113,6 +111,22 @@ def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
     if not in_place(context):
         return ()
     return tuple(RequeueAfter(context.seconds_until(due)) for _, due in _awaited(context) if context.now < due)
+
+
+def lost(context: JobContext) -> dict[Replica, datetime | None]:
+    """The workers among the members that have no ready pod, and when the others go on without them; None if too few
+    workers would stay."""
+    members = context.members or frozenset()
+    return {replica: due if replica in _given_up(context, members, due) else None for replica, due in _awaited(context)}
+
+
+def _given_up(context: JobContext, members: frozenset[Replica], at: datetime) -> frozenset[Replica]:
+    """The members that need not be waited for any more at a moment, if enough workers stay."""
+    elastic = context.spec.elastic
+    assert elastic is not None
+    given_up = frozenset(replica for replica, due in _awaited(context) if due <= at)
+    stay = sum(replica.role is Role.WORKER for replica in members - given_up)
+    return given_up if stay >= elastic.min_replicas else frozenset()
 
 
 def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
