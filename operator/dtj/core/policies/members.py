@@ -29,6 +29,14 @@ FIRST_WORD: Final = timedelta(seconds=60)
 """By when a launcher has answered for the first time: it is asked each 10 s, and TensorFlow has to be imported."""
 
 
+AGAIN_AFTER: Final = timedelta(seconds=1)
+"""A pod is told twice. A kubelet that looks after the volumes of several pods takes them as they were when it began,
+and overlooks for a minute what changes meanwhile."""
+
+_ONCE: Final = " "
+"""Ends what a pod is told the first time: the second time is a change, too."""
+
+
 def in_place(context: JobContext) -> bool:
     """Whether the members of the job can change while its pods live: the launcher says so of itself.
 
@@ -90,27 +98,47 @@ def change(context: JobContext) -> Decision | None:
 
 
 def tell(context: JobContext) -> tuple[TellPod, ...]:
-    """Tell the pods who are the members, as the status has it; those of no later change know it from their creation.
+    """Tell the pods who are the members, as the status has it, and a second time; those of no later change know it from
+    their creation.
 
     Pods that are deleted next are told nothing: a second request to stop would end their program in the middle of its
     save.
     """
-    world = context.world
-    if world is None or world.generation == 0:
-        return ()
-    text = world.text(context.job, context.spec, context.platform.network)
+    text = _text(context)
+    alive = [pod for pod in context.current if not pod.terminating and not pod.main_container_ended]
+    again = context.seconds_until(_again_at(context)) <= 0.0
     return tuple(
-        TellPod(pod.name, pod.uid, text)
-        for pod in context.current
-        if pod.world not in ("", text) and not pod.terminating and not pod.main_container_ended
+        TellPod(pod.name, pod.uid, text, again=True)
+        if pod.world == text + _ONCE
+        else TellPod(pod.name, pod.uid, text + _ONCE)
+        for pod in alive
+        if text and pod.world not in ("", text) and (again or pod.world != text + _ONCE)
     )
 
 
 def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
-    """When to look again for the next pods of lost workers."""
+    """When to tell pods a second time, and to look again for the next pods of lost workers."""
     if not in_place(context):
         return ()
-    return tuple(RequeueAfter(context.seconds_until(due)) for _, due in _awaited(context) if context.now < due)
+    dues = [due for _, due in _awaited(context)]
+    text = _text(context)
+    if text and any(pod.world == text + _ONCE for pod in context.current):
+        dues.append(_again_at(context))
+    return tuple(RequeueAfter(context.seconds_until(due)) for due in dues if context.now < due)
+
+
+def _text(context: JobContext) -> str:
+    """What the pods are told; empty before the first change, which they know from their creation."""
+    world = context.world
+    if world is None or world.generation == 0:
+        return ""
+    return world.text(context.job, context.spec, context.platform.network)
+
+
+def _again_at(context: JobContext) -> datetime:
+    """When to tell pods a second time: they were told at once after the status was written."""
+    written = context.observed.status_written_at
+    return written + AGAIN_AFTER if written is not None else context.now
 
 
 def lost(context: JobContext) -> dict[Replica, datetime | None]:
