@@ -36,7 +36,8 @@ class ElasticWorld(World):
 
     def members(self) -> dict[str, str]:
         """What the living pods read; all of them read the same."""
-        (known,) = {pod.world for pod in self.pods.values() if not pod.terminating and not pod.main_container_ended}
+        alive = [pod for pod in self.pods.values() if not pod.terminating and not pod.main_container_ended]
+        (known,) = {pod.world.strip() for pod in alive}
         return dict(json.loads(known)["members"])
 
     def uids(self) -> dict[str, str]:

@@ -151,11 +151,12 @@ class CreatePod:
 @dataclass(frozen=True, slots=True)
 class TellPod:
     """Tell the pod with this UID which replicas train together: ``world`` becomes an annotation. That it is gone is no
-    error."""
+    error. If it is told ``again``, nobody waits until that is seen."""
 
     name: str
     uid: str
     world: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,6 +259,9 @@ class Executor:
     async def _tell_pod(self, job: Job, tell: TellPod) -> None:
         expectation = told(tell.uid, tell.world)
         patch: JsonObject = {"metadata": {"uid": tell.uid, "annotations": {Annotation.WORLD: tell.world}}}
+        if tell.again:
+            await self._patched(PODS, job, tell.name, patch)
+            return
         with self._state.expectations.expecting(job.identity, expectation):
             if not await self._patched(PODS, job, tell.name, patch):
                 self._state.expectations.settle(job.identity, expectation)

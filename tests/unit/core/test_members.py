@@ -12,7 +12,7 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.json import dig, objects
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import DeletePod, PatchStatus, TellPod
+from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
 from dtj.core.observed import Phase
 from support.elastic_world import ElasticWorld
 from world import running
@@ -77,7 +77,7 @@ def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() ->
     assert world.job.status.attempt == 1
     assert before.items() <= world.uids().items()
     assert [event.message for event in world.events if event.reason is Reason.MEMBERS_CHANGED] == [
-        "worker-2, worker-3 join; 5 of 5 replicas train"
+        "worker-2, worker-3 join; 5 of 5 replicas train (generation 1)"
     ]
 
 
@@ -95,6 +95,21 @@ def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted() -> Non
     assert (world.job.status.attempt, world.job.status.state) == (1, "Running")
     assert world.job.status.restarts.total == 0
     assert world.job.status.replica_statuses["worker"].desired == 2
+
+
+def test_each_pod_is_told_twice_since_a_kubelet_may_overlook_the_first_time() -> None:
+    world = trains(elastic(4))
+    scale(world, elastic(2))
+    world.settle_deletions()
+    first = {pod.name: pod.world for pod in world.pods.values()}
+    assert len(world.taken(TellPod)) == 2
+    assert any(isinstance(action, RequeueAfter) and 0 < action.seconds <= 1 for action in world.step())
+    world.wait(1)
+    second = {pod.name: pod.world for pod in world.pods.values()}
+    assert all(first[name] != second[name] for name in first)
+    assert world.members() == {"worker": "0-1"}
+    world.wait(60)
+    assert len(world.taken(TellPod)) == 4
 
 
 @pytest.mark.parametrize("lost", ["worker-0", "worker-1", "worker-2"])

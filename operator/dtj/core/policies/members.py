@@ -31,6 +31,14 @@ FIRST_WORD: Final = timedelta(seconds=60)
 """By when a launcher has answered for the first time: it is asked each 10 s, and TensorFlow has to be imported."""
 
 
+AGAIN_AFTER: Final = timedelta(seconds=1)
+"""A pod is told twice. A kubelet that looks after the volumes of several pods takes them as they were when it began,
+and overlooks for a minute what changes meanwhile."""
+
+_ONCE: Final = " "
+"""Ends what a pod is told the first time: the second time is a change, too."""
+
+
 def in_place(context: JobContext) -> bool:
     """Whether the members of the job can change while its pods live: the launcher says so of itself.
 
@@ -85,18 +93,14 @@ def following(context: JobContext, lost: Collection[Replica] = ()) -> World | No
     whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers
     stay. Pods that wait join, as many as there are places.
     """
-    world, spec, elastic = context.world, context.spec, context.spec.elastic
+    world, spec = context.world, context.spec
     assert world is not None
-    assert elastic is not None
     if any(replica.role in TRAINING_ROLES for replica in context.completed):
         return None  # the training is over, or all start again: who completed does not come back
     most, possible = len(training_replicas(spec)), frozenset(possible_members(spec))
-    least = most - spec.replicas(Role.WORKER) + elastic.min_replicas
     waiting = sorted(_waiting(context) & possible - world.members)
     stay = world.members & possible
-    given_up = frozenset(replica for replica, due in _awaited(context) if due <= context.now)
-    if len(stay - given_up) + len(waiting) >= least:
-        stay -= given_up
+    stay -= _given_up(context, stay, context.now)
     known = (each for each in _unready(context) if backoff.restart_due(context, each) is not None)
     gone = frozenset(each for each in (*lost, *known) if each in stay and each.role is Role.WORKER)
     spares = max(0, len(waiting) - max(0, most - len(stay)))
@@ -109,34 +113,69 @@ def following(context: JobContext, lost: Collection[Replica] = ()) -> World | No
 def announcement(context: JobContext, following: World) -> Emit:
     """The event that says who joins and who leaves."""
     before, after = context.members or frozenset(), following.members
-    message = (
-        f"{_change_in_words(before, after)}; {len(after)} of {len(training_replicas(context.spec))} replicas train"
-    )
+    moves, wanted = _change_in_words(before, after), len(training_replicas(context.spec))
+    message = f"{moves}; {len(after)} of {wanted} replicas train (generation {following.generation})"
     return Emit("Normal", Reason.MEMBERS_CHANGED, message)
 
 
 def tell(context: JobContext) -> tuple[TellPod, ...]:
-    """Tell the pods who are the members, as the status has it; those of no later change know it from their creation.
+    """Tell the pods who are the members, as the status has it, and a second time; those of no later change know it from
+    their creation.
 
     Pods that are deleted next are told nothing: a second request to stop would end their program in the middle of its
     save.
     """
-    world = context.world
-    if world is None or world.generation == 0:
-        return ()
-    text = world.text(context.job, context.spec, context.platform.network)
+    text = _text(context)
+    alive = [pod for pod in context.current if not pod.terminating and not pod.main_container_ended]
+    again = context.seconds_until(_again_at(context)) <= 0.0
     return tuple(
-        TellPod(pod.name, pod.uid, text)
-        for pod in context.current
-        if pod.world not in ("", text) and not pod.terminating and not pod.main_container_ended
+        TellPod(pod.name, pod.uid, text, again=True)
+        if pod.world == text + _ONCE
+        else TellPod(pod.name, pod.uid, text + _ONCE)
+        for pod in alive
+        if text and pod.world not in ("", text) and (again or pod.world != text + _ONCE)
     )
 
 
 def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
-    """When to look again for the next pods of lost workers."""
+    """When to tell pods a second time, and to look again for the next pods of lost workers."""
     if not in_place(context):
         return ()
-    return tuple(RequeueAfter(context.seconds_until(due)) for _, due in _awaited(context) if context.now < due)
+    dues = [due for _, due in _awaited(context)]
+    text = _text(context)
+    if text and any(pod.world == text + _ONCE for pod in context.current):
+        dues.append(_again_at(context))
+    return tuple(RequeueAfter(context.seconds_until(due)) for due in dues if context.now < due)
+
+
+def _text(context: JobContext) -> str:
+    """What the pods are told; empty before the first change, which they know from their creation."""
+    world = context.world
+    if world is None or world.generation == 0:
+        return ""
+    return world.text(context.job, context.spec, context.platform.network)
+
+
+def _again_at(context: JobContext) -> datetime:
+    """When to tell pods a second time: they were told at once after the status was written."""
+    written = context.observed.status_written_at
+    return written + AGAIN_AFTER if written is not None else context.now
+
+
+def lost(context: JobContext) -> dict[Replica, datetime | None]:
+    """The workers among the members that have no ready pod, and when the others go on without them; None if too few
+    workers would stay."""
+    members = context.members or frozenset()
+    return {replica: due if replica in _given_up(context, members, due) else None for replica, due in _awaited(context)}
+
+
+def _given_up(context: JobContext, members: frozenset[Replica], at: datetime) -> frozenset[Replica]:
+    """The members that need not be waited for any more at a moment, if enough workers train then."""
+    elastic = context.spec.elastic
+    assert elastic is not None
+    given_up = frozenset(replica for replica, due in _awaited(context) if due <= at)
+    train = (members - given_up) | (_waiting(context) & frozenset(possible_members(context.spec)))
+    return given_up if sum(replica.role is Role.WORKER for replica in train) >= elastic.min_replicas else frozenset()
 
 
 def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
