@@ -81,6 +81,18 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "fewer workers than elastic allows": manifest(elastic={"minReplicas": 3, "maxReplicas": 4}),
     "more workers than elastic allows": manifest(roles={"worker": 3}, elastic={"maxReplicas": 2}),
     "elastic without workers": manifest(roles={"chief": 1}, elastic={"maxReplicas": 2}),
+    "spares of servers' workers": manifest(
+        strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, elastic={"maxReplicas": 2, "spares": 1}
+    ),
+    "spares in a gang": manifest(elastic={"maxReplicas": 2, "spares": 1}, runPolicy={"scheduling": {"gang": "Auto"}}),
+    "spares where all restart": manifest(elastic={"maxReplicas": 2, "spares": 1}, runPolicy={"restartScope": "Job"}),
+    "spares of a TPU slice": manifest(
+        elastic={"maxReplicas": 2, "spares": 1}, accelerator={"profile": "tpu-v5e", "topology": "1x1"}
+    ),
+    "spares of a role in a TPU slice": manifest(
+        elastic={"maxReplicas": 2, "spares": 1},
+        replicaSpecs=_roles(worker={"accelerator": {"profile": "tpu-v5e", "topology": "1x1"}}),
+    ),
     "an exit code that is retryable and fatal": manifest(runPolicy={"exitCodes": {"retryable": [3, 4], "fatal": [4]}}),
     "a queue with a gang that has none": manifest(runPolicy={"scheduling": {"gang": "Native", "queue": "team-a"}}),
     "more pods available than there are": manifest(runPolicy={"scheduling": {"minAvailable": 3}}),

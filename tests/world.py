@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from builders import NOW, ended, job, stored
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, apply_merge_patch, dig, text
+from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.api.names import Annotation, Condition, Reason
 from dtj.api.spec import RunPolicy
 from dtj.api.status import ConditionStatus, JobStatus, Progress, RootCause
@@ -21,19 +21,13 @@ from dtj.core.actions import (
     AskForStacks,
     BestEffort,
     CheckPods,
-    CreateClaim,
-    CreateConfigMap,
-    CreateGang,
-    CreateNetworkPolicy,
+    Create,
     CreatePod,
-    CreateService,
-    DeleteConfigMap,
-    DeleteGang,
+    Delete,
     DeleteJob,
-    DeleteNetworkPolicy,
     DeletePod,
-    DeleteService,
     Emit,
+    Kind,
     LookForGangs,
     PatchStatus,
     Plan,
@@ -42,9 +36,7 @@ from dtj.core.actions import (
     ReadFlavors,
     ReadPriorityClass,
     RequeueAfter,
-    UpdateGang,
-    UpdateNetworkPolicy,
-    UpdateService,
+    Update,
     UpdateWorkloadStatus,
 )
 from dtj.core.observed import (
@@ -74,6 +66,20 @@ from support.pod_environment import config_maps_of
 
 GRACE = timedelta(seconds=30)
 """The grace period of every pod."""
+
+
+def does(action: object, kind: type[Action], of: Kind | type[GangApi] | None = None) -> bool:
+    """Whether an action is of a kind; ``of`` is what is created, changed or deleted."""
+    if of is None or not isinstance(action, Create | Update | Delete):
+        return isinstance(action, kind)
+    return isinstance(action, kind) and (isinstance(action.kind, GangApi) if of is GangApi else action.kind == of)
+
+
+def called(action: object) -> str:
+    """An action in short, such as ``Create Service``; the kind of a gang is that of its object."""
+    if not isinstance(action, Create | Update | Delete):
+        return type(action).__name__
+    return f"{type(action).__name__} {action.kind.kind if isinstance(action.kind, GangApi) else action.kind}"
 
 
 @dataclass
@@ -287,9 +293,9 @@ class World:
     def is_true(self, condition: Condition) -> bool:
         return self.job.status.is_true(condition)
 
-    def taken(self, kind: type[Action]) -> list[Action]:
-        """The actions of a kind that were carried out so far."""
-        return [action for action in self.history if isinstance(action, kind)]
+    def taken(self, kind: type[Action], of: Kind | type[GangApi] | None = None) -> list[Action]:
+        """The actions of a kind that were carried out so far; ``of`` is what is created, changed or deleted."""
+        return [action for action in self.history if does(action, kind, of)]
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -312,11 +318,11 @@ class World:
                 self.default_queue = DefaultQueue(self.has_default_queue, self.now, self.queue_denied)
             case ReadClusterQueue(name=name):
                 self.cluster_queues[name] = ClusterQueue(self.queue_words, self.now)
-            case CreateGang(api=api, manifest=body):
+            case Create(GangApi() as api, body):
                 self._create_gang(api, body)
-            case UpdateGang(patch=patch):
+            case Update(GangApi(), patch=patch):
                 self._update_gang(patch)
-            case DeleteGang(uid=uid):
+            case Delete(GangApi(), uid=uid):
                 # A stale view deletes once more what is gone; the API server answers 404, which counts as done.
                 assert self.gang is None or self.gang.uid == uid
                 self.gang = None
@@ -328,48 +334,53 @@ class World:
                 )
             case BestEffort(action=inner):
                 self._carry_out_best_effort(inner)
-            case CreateService(manifest=body) if self.job.form.foreign:
+            case Create(Kind.SERVICE, body) if self.job.form.foreign:
                 made = service_from(service_from_object(self._stored(body)), self.job.form)
                 assert self.services.setdefault(made.name, made) is made
-            case CreateService(manifest=body):
+            case Create(Kind.SERVICE, body):
                 self.service = service_from(service_from_object(self._stored(body)))
-            case CreateNetworkPolicy(manifest=body):
+            case Create(Kind.NETWORK_POLICY, body):
                 self.network_policy = network_policy_from(plain_from_object(self._stored(body)))
-            case UpdateNetworkPolicy(patch=body):
+            case Update(Kind.NETWORK_POLICY, patch=body):
                 assert self.network_policy is not None
                 assert dig(body, "metadata", "uid") == self.network_policy.uid
                 self.network_policy = replace(
                     self.network_policy, digest=text(dig(body, "metadata", "annotations", Annotation.POLICY_DIGEST))
                 )
-            case DeleteNetworkPolicy(uid=uid):
+            case Delete(Kind.NETWORK_POLICY, uid=uid):
                 assert self.network_policy is not None
                 assert self.network_policy.uid == uid
                 self.network_policy = None
-            case CreateConfigMap(manifest=body):
-                self.config_maps[text(dig(body, "metadata", "name"))] = body
-            case DeleteConfigMap(name=name):
+            case Create(Kind.CONFIG_MAP, body):
+                self.config_maps[action.name] = body
+            case Delete(Kind.CONFIG_MAP, name):
                 self.config_maps.pop(name, None)
-            case CreateClaim(manifest=body):
+            case Create(Kind.CLAIM, body):
                 self.claim = claim_from(plain_from_object(self._stored(body)))
             case CreatePod(render=render):
                 self._create(render())
             case DeletePod(name=name, uid=uid):
                 if name in self.pods and self.pods[name].uid == uid:
                     self._terminate(name)
-            case DeleteService(name=name, uid=uid) if self.job.form.foreign:
+            case Delete(Kind.SERVICE, name, uid) if self.job.form.foreign:
                 assert self.services.pop(name).uid == uid
-            case DeleteService(uid=uid):
+            case Delete(Kind.SERVICE, uid=uid):
                 assert self.service is not None
                 assert self.service.uid == uid
                 self.service = None
             case DeleteJob():
                 self.job = replace(self.job, deleting=True)
-            case UpdateService(name=name, selector=selector) if self.job.form.foreign:
-                self.services[name] = replace(self.services[name], selector=selector)
-            case UpdateService(name=name, uid=uid, selector=selector, config_map=config_map):
-                assert self.service is not None
-                assert (self.service.name, self.service.uid) == (name, uid)
-                self.service = replace(self.service, selector=selector, config_map=config_map)
+            case Update(Kind.SERVICE, name, patch):
+                found = self.services[name] if self.job.form.foreign else self.service
+                assert found is not None
+                assert (found.name, found.uid) == (name, dig(patch, "metadata", "uid"))
+                selector = {key: text(value) for key, value in object_at(object_at(patch, "spec"), "selector").items()}
+                config_map = text(dig(patch, "metadata", "annotations", Annotation.CLUSTER))
+                changed = replace(found, selector=selector, config_map=config_map)
+                if self.job.form.foreign:
+                    self.services[name] = changed
+                else:
+                    self.service = changed
             case PatchStatus(status=status):
                 self._store(status)
                 self.status_written_at = self.now
@@ -385,9 +396,9 @@ class World:
 
     def _carry_out_best_effort(self, action: Action) -> None:
         match action:
-            case CreateService(manifest=body):
+            case Create(Kind.SERVICE, body):
                 self.tensorboard = service_from(service_from_object(self._stored(body)))
-            case DeleteService(uid=uid):
+            case Delete(Kind.SERVICE, uid=uid):
                 assert self.tensorboard is not None
                 assert self.tensorboard.uid == uid
                 self.tensorboard = None

@@ -26,7 +26,7 @@ import tensorflow as tf
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.open_files import open_files
-from dtj_trainer.data.sharding import Share
+from dtj_trainer.data.source import Share
 from figures import print_machine, print_ratio
 
 BATCH = 64

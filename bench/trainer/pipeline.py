@@ -82,6 +82,7 @@ def pipeline(micro_batches: int, devices: list[str]) -> Any:
     import tensorflow as tf
 
     from dtj_trainer.config.pipeline_layout import Layout
+    from dtj_trainer.distribution.agreement import Vote
     from dtj_trainer.pipeline_parallel.graph_cut import cut
     from dtj_trainer.pipeline_parallel.stages import make_stages
     from dtj_trainer.pipeline_parallel.step import PipelineStep
@@ -92,12 +93,12 @@ def pipeline(micro_batches: int, devices: list[str]) -> Any:
     stages = make_stages(model, cut(model, layout), devices, lambda: keras.optimizers.SGD(0.01))
     step = tf.Variable(0, dtype=tf.int64, trainable=False)
     made = PipelineStep(layout=layout, model=task, stages=stages, step=step, batch=BATCH)
-    iterator = iter(task.batches())
-    made.run(iterator, 1)
+    iterator, vote = iter(task.batches()), lambda: Vote(stop=False, save=False, next_steps=0)
+    made.run(iterator, 1, vote)
 
     def seconds(steps: int) -> float:
         began = time.perf_counter()
-        made.run(iterator, steps)
+        made.run(iterator, steps, vote)
         return (time.perf_counter() - began) / steps
 
     return seconds

@@ -220,8 +220,8 @@ def points():
 def test_workers_join_and_leave_a_run_and_the_processes_of_the_others_stay(dtj: CommandLine) -> None:
     (dtj.folder / "slow.py").write_text(SLOW)
     arguments = ["--model=slow:model", "--data=slow:points", "--batch-size=32", "--steps-per-call=1", "--epochs=10000"]
-    alone = {"worker": {"replicas": 1}}
-    running = dtj.start(dtj.example("digits-elastic.yaml", args=arguments, replicaSpecs=alone))
+    alone, spare = {"worker": {"replicas": 1}}, {"maxReplicas": 4, "spares": 1}
+    running = dtj.start(dtj.example("digits-elastic.yaml", args=arguments, replicaSpecs=alone, elastic=spare))
 
     def trains_with(*workers: int) -> None:
         """The lines that say so, and a step after the last."""

@@ -37,7 +37,7 @@ class ElasticWorld(World):
     def members(self) -> dict[str, str]:
         """What the living pods that train read; all of them read the same."""
         alive = [pod for pod in self.pods.values() if not pod.terminating and not pod.main_container_ended]
-        (known,) = {pod.world for pod in alive if pod.role in TRAINING_ROLES}
+        (known,) = {pod.world.strip() for pod in alive if pod.role in TRAINING_ROLES}
         return dict(json.loads(known)["members"])
 
     def uids(self) -> dict[str, str]:

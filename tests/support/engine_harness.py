@@ -13,7 +13,7 @@ from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Label
-from dtj.core.actions import CreatePod, CreateService, Plan
+from dtj.core.actions import Create, CreatePod, Kind, Plan
 from dtj.core.observed import Observed, TemplateVerdict
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
@@ -154,7 +154,7 @@ def wants_pods(count: int) -> Planner:
             return ()
         present = {pod.name for pod in observed.pods}
         pods = [pod_manifest(job, index) for index in range(count) if f"{job.name}-worker-{index}" not in present]
-        service = (CreateService(service_manifest(job)),) if observed.service is None else ()
+        service = (Create(Kind.SERVICE, service_manifest(job)),) if observed.service is None else ()
         return (*service, *map(CreatePod.of, pods))
 
     return planner

@@ -1,11 +1,11 @@
-"""What an API server might tell of two jobs: one that succeeded, and one that was restarted and failed."""
+"""What an API server might tell of jobs: one succeeded, one was restarted and failed, and members of one changed."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Final
 
-from builders import NOW, manifest, stored
+from builders import NOW, UID, manifest, stored
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Label
 from dtj.cli.report.evidence import Evidence, Log, Unread, scalars_of
@@ -24,6 +24,7 @@ def at(seconds: float) -> str:
 
 def pod(name: str, status: JsonObject | None = None, *, attempt: int = 1, created: float = 0) -> JsonObject:
     """A pod of the job digits; ``status`` is made by the functions below."""
+    role, _, index = name.partition("-r")[0].rpartition("-")
     container: JsonObject = {
         "name": "trainer",
         "image": "example/trainer:1",
@@ -37,7 +38,12 @@ def pod(name: str, status: JsonObject | None = None, *, attempt: int = 1, create
             "namespace": "default",
             "uid": f"uid-{name}",
             "creationTimestamp": at(created),
-            "labels": {Label.ATTEMPT: str(attempt), Label.JOB_NAME: "digits"},
+            "labels": {
+                Label.ATTEMPT: str(attempt),
+                Label.JOB_NAME: "digits",
+                **({Label.ROLE: role, Label.INDEX: index} if index.isdecimal() else {}),
+            },
+            "ownerReferences": [{"uid": UID, "controller": True}],
         },
         "spec": {"containers": [container]},
         "status": status or {},
@@ -62,7 +68,7 @@ def runs(start: float, ready: float) -> JsonObject:
 
 def event(seconds: float, reason: str, note: str, *, about: str = "digits") -> Event:
     """An event of the operator's or the kubelet's."""
-    kind = "Normal" if reason in ("PodsCreated", "Started", "TrainingSucceeded") else "Warning"
+    kind = "Normal" if reason in ("PodsCreated", "Started", "MembersChanged", "TrainingSucceeded") else "Warning"
     return Event(type=kind, reason=reason, note=note, about=about, count=1, last=moment(seconds))
 
 
@@ -161,6 +167,42 @@ def a_job_that_failed() -> Evidence:
         logs=logs,
         scalars=scalars_of(logs),
         unread=(Unread("nodes", 'nodes is forbidden: User "ann" cannot list resource "nodes" at the cluster scope'),),
+    )
+
+
+def a_job_whose_members_changed() -> Evidence:
+    """A third worker joins two, and worker 0 is lost; its next pod waits to join, and worker 1 leads."""
+    status: JsonObject = {
+        "state": "Running",
+        "ready": "3/3",
+        "attempt": 1,
+        "startTime": at(0),
+        "restarts": {"disruption": 1, "total": 1},
+        "replicaStatuses": {"worker": {"desired": 3, "restarts": {"0": 1}}},
+        "world": {"generation": 2, "members": {"worker": "1-2"}},
+        "progress": {"step": 300, "totalSteps": 400, "percent": 75, "world": 2},
+    }
+    first = Log("worker-0", progress_log(steps=range(20, 181, 20), begin=12), stamped=True)
+    second = Log("worker-1", progress_log(steps=range(160, 301, 20), begin=100, start_loss=1.1), stamped=True)
+    return Evidence(
+        source="namespace default of https://cluster.example",
+        taken_at=moment(140),
+        job=job(status, roles={"worker": 3}, elastic={"maxReplicas": 4}),
+        objects={
+            "pods": (
+                pod("worker-0-r1", runs(70, 80), created=62),
+                pod("worker-1", runs(4, 10)),
+                pod("worker-2", runs(25, 33), created=22),
+            )
+        },
+        events=(
+            event(3, "Started", "Started container trainer", about="digits-worker-0"),
+            event(40, "MembersChanged", "worker-2 joins; 3 of 3 replicas train (generation 1)"),
+            event(60, "Killing", "Stopping container trainer", about="digits-worker-0"),
+            event(90, "MembersChanged", "worker-0 leaves; 2 of 3 replicas train (generation 2)"),
+        ),
+        logs=(first, second),
+        scalars=scalars_of((first, second)),
     )
 
 

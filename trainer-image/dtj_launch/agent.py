@@ -66,6 +66,8 @@ class Launcher:
         self._given = given
         self._words = words
         self._world = membership(os.environ)
+        if self._world is not None and self._world.place is None:
+            os.environ.update(self._world.pretend())
         self._topology = topology_of(os.environ)
         self._policy = Policy(
             self._topology.restart_role if given.restarts else RestartRole.ALONE,
@@ -237,9 +239,8 @@ class Launcher:
         output.hand_over()
         deadlines.hand_over()
         poller = StatusPoller(status_port(os.environ))
-        serves = self._topology.restart_role is RestartRole.SERVER
-        change = _Change(self._world, self._relay, serves=serves, grace=self._given.grace or _SAVE_SECONDS)
-        code = deadlines.exit_code(self._follow(children[0], output, poller, deadlines, change))
+        code = deadlines.exit_code(self._follow(children[0], output, poller, deadlines))
+        starts_again = self._relay.saves
         deadlines.close()
         child.signal_group(children[0], signal.SIGKILL)
         child.kill_children()
@@ -255,7 +256,7 @@ class Launcher:
             termination_requested=self._relay.termination_requested,
             out_of_memory=killed_before is not None and out_of_memory_kills() != killed_before,
         )
-        return record, change.requested
+        return record, starts_again
 
     def _program(self, deadlines: Deadlines) -> Callable[[], NoReturn]:
         given = self._given
@@ -270,16 +271,16 @@ class Launcher:
             variables["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED") or "0"
         return child.run_command(command, {**os.environ, **variables})
 
-    def _follow(self, program: int, output: Output, poller: StatusPoller, deadlines: Deadlines, change: _Change) -> int:
+    def _follow(self, program: int, output: Output, poller: StatusPoller, deadlines: Deadlines) -> int:
         """Passes on what the program says until it has ended; its exit code."""
         while True:
             code = _reaped(program)
             if code is not None:
                 return code
-            changed = change.enforce(program)
-            to_stop = self._relay.termination_requested or change.requested
+            look = self._look_at_members()
+            to_stop = self._relay.termination_requested or self._relay.saves
             stuck = deadlines.enforce(program, termination_requested=to_stop)
-            due = (self._relay.enforce(), changed, stuck, output.release(), poller.poll())
+            due = (self._relay.enforce(), look, stuck, output.release(), poller.poll())
             waits = [wait for wait in due if wait is not None]
             sources = [self._wakeup, *output.sources, *deadlines.sources]
             ready, _, _ = select.select(sources, [], [], min(waits) if waits else None)
@@ -291,35 +292,18 @@ class Launcher:
                 else:
                     output.read(source)
 
-
-class _Change:
-    """Has a program save and end when it is to go on with other members; a server, when it is no member any more."""
-
-    def __init__(self, world: Membership | None, relay: Relay, *, serves: bool, grace: float) -> None:
-        self._world, self._relay, self._serves, self._grace = world, relay, serves, grace
-        self._kill_at: float | None = None
-
-    @property
-    def requested(self) -> bool:
-        """Whether the program was asked to end."""
-        return self._kill_at is not None
-
-    def enforce(self, group: int) -> float | None:
-        """Asks the program to end if it is time to, and kills one that does not; returns the seconds until the next
+    def _look_at_members(self) -> float | None:
+        """Has the program save and end where it is to go on with other members; returns the seconds until the next
         look."""
         if self._world is None:
             return None
         left = self._world.look()
-        changed = self._world.left if self._serves else self._world.changed
-        if self._kill_at is None and changed and not self._relay.termination_requested:
-            what = "ends" if self._serves else "saves, and starts again"
+        serves = self._topology.restart_role is RestartRole.SERVER
+        changed = self._world.left if serves else self._world.changed
+        if changed and not (self._relay.saves or self._relay.termination_requested):
+            what = "ends" if serves else "saves, and starts again"
             log.info(f"the job goes on with other members: the program {what}")
-            self._kill_at = time.monotonic() + self._grace
-            self._relay.have_it_save()
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            log.warning(f"still running {self._grace:g} s after the request to save: killing it")
-            self._kill_at = time.monotonic() + self._grace
-            child.signal_group(group, signal.SIGKILL)
+            self._relay.have_it_save(self._given.grace or _SAVE_SECONDS)
         return left
 
 

@@ -30,11 +30,13 @@ class Relay:
         """
         self.termination_requested = False
         """Whether this task was asked to stop."""
+        self.saves = False
+        """Whether the program was asked to save and to end, to start again."""
         self._grace = grace
         self._leave = leave
         self._group: int | None = None
         self._kill_at: float | None = None
-        self._saving = False
+        self._late = ""
 
     def listen(self) -> int:
         """Takes the signals over. Returns a descriptor that can be read whenever one came, a child's end too."""
@@ -50,25 +52,33 @@ class Relay:
 
     def aim(self, group: int | None) -> None:
         """Who gets the signals from now on."""
-        self._group, self._saving = group, False
+        self._group, self._kill_at, self.saves = group, None, False
 
-    def have_it_save(self) -> None:
-        """Asks the program to save and to end. It is not asked again: a second request would cut the save short."""
-        self._saving = True
+    def have_it_save(self, seconds: float) -> None:
+        """Asks the program to save and to end within this many seconds. It is not asked again: a second request would
+        cut the save short."""
+        self.saves = True
+        self._kill_after(seconds, "save")
         if self._group is not None:
             child.signal_group(self._group, signal.SIGTERM)
 
     def enforce(self) -> float | None:
-        """Kills a program that runs past the grace period; returns the seconds until the next check."""
+        """Kills a program that runs on for too long after a request; returns the seconds until the next check."""
         if self._kill_at is None or self._group is None:
             return None
         left = self._kill_at - time.monotonic()
         if left > 0:
             return left
-        log.warning(f"still running {self._grace:g} s after the request to stop (--grace): killing it")
-        self._kill_at = self._grace = None
+        log.warning(f"still running {self._late}: killing it")
+        self._kill_at = None
         child.signal_group(self._group, signal.SIGKILL)
         return None
+
+    def _kill_after(self, seconds: float, request: str) -> None:
+        """A request before this one keeps its moment."""
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + seconds
+            self._late = f"{seconds:g} s after the request to {request}"
 
     def _pass_on(self, number: int, _: object) -> None:
         if number in _TO_GO:
@@ -76,9 +86,9 @@ class Relay:
             if self._group is None:
                 log.info(f"{signal.Signals(number).name}: exiting at once, because nothing runs")
                 self._leave(128 + number)
-            if self._kill_at is None and self._grace is not None:
-                self._kill_at = time.monotonic() + self._grace
-        if self._group is not None and not (self._saving and number == signal.SIGTERM):
+            if self._grace is not None:
+                self._kill_after(self._grace, "stop (--grace)")
+        if self._group is not None and not (self.saves and number == signal.SIGTERM):
             child.signal_group(self._group, number)
 
     def _print_stacks(self, number: int, _: object) -> None:

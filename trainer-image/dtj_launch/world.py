@@ -123,10 +123,17 @@ class Membership:
 
     def join(self) -> Mapping[str, str]:
         """Notes that the program starts for the newest world. Returns the variables that tell it of that."""
-        world, place = self.latest, self.place
-        assert place is not None
-        self.joined = world
-        task = {"type": self._role, "index": place}
+        assert self.place is not None
+        self.joined = self.latest
+        return self._variables(self.place)
+
+    def pretend(self) -> Mapping[str, str]:
+        """The variables of the last member, as which a task that waits has its arguments judged: the TF_CONFIG of a
+        spare lists no such task."""
+        return self._variables(max(len(self.latest.indexes.get(self._role, ())) - 1, 0))
+
+    def _variables(self, place: int) -> Mapping[str, str]:
+        world, task = self.latest, {"type": self._role, "index": place}
         return {
             "TF_CONFIG": json.dumps({"cluster": world.addresses, "task": task}, separators=(",", ":")),
             "DTJ_INDEX": str(place),

@@ -155,6 +155,7 @@ def _single_calls() -> None:
     graph_cut.cut(chain, Layout(stages=2))
     keras3.structure_of_outputs(chain)
     keras3.put_mask(tf.ones(2), tf.ones(2, tf.bool))
+    keras3.of_same_rank(tf.ones((2, 1)), tf.ones(2))
     optimizers.lets_decay(keras.optimizers.AdamW(), keras.Variable([1.0]))
 
 

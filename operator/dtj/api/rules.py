@@ -39,6 +39,7 @@ from dtj.api.spec import (
     MAX_REPLICAS,
     SINGLE,
     SINGLE_PROCESS,
+    RestartScope,
     Role,
     Strategy,
     as_role,
@@ -112,6 +113,21 @@ def _bounds(elastic: JsonValue) -> tuple[int, int] | None:
     least, most = elastic.get("minReplicas", 1), elastic.get("maxReplicas")
     return (least, most) if isinstance(least, int) and isinstance(most, int) else None
 
+
+def _may_have_spares(spec: JsonObject) -> bool:
+    slices = (dig(holder, "accelerator", "topology") for holder in (spec, *roles_of(spec).values()))
+    return (
+        _strategy(spec, Strategy.MULTI_WORKER_MIRRORED)
+        and dig(spec, "runPolicy", "scheduling") is None
+        and dig(spec, "runPolicy", "restartScope") != RestartScope.JOB
+        and not any(slices)
+    )
+
+
+NO_SPARES: Final = (
+    f"spares wait only in a {Strategy.MULTI_WORKER_MIRRORED} job without gang, queue, topology and restartScope "
+    f"{RestartScope.JOB}: set spares to 0, or change these"
+)
 
 _TRAINING: Final = (Role.CHIEF, Role.WORKER)
 _CEL_ROLES: Final = f"[{', '.join(repr(str(role)) for role in Role)}]"
@@ -368,6 +384,18 @@ RULES: Final[tuple[Rule, ...]] = (
         message="worker.replicas must be from elastic.minReplicas to elastic.maxReplicas: change one of them",
         holds=_worker_bounds_hold,
         field="replicaSpecs",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.elastic) || self.elastic.spares == 0 || "
+        f"({_cel_strategy(Strategy.MULTI_WORKER_MIRRORED)} && !has(self.runPolicy.scheduling) && "
+        f"self.runPolicy.restartScope != '{RestartScope.JOB}' && "
+        "!(has(self.accelerator) && has(self.accelerator.topology)) && "
+        "self.replicaSpecs.all(r, self.replicaSpecs[r] == null || !has(self.replicaSpecs[r].accelerator) || "
+        "!has(self.replicaSpecs[r].accelerator.topology)))",
+        message=NO_SPARES,
+        holds=lambda spec: not dig(spec, "elastic", "spares") or _may_have_spares(spec),
+        field="elastic",
     ),
     *RUN_POLICY_RULES,
     Rule(

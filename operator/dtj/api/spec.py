@@ -196,6 +196,13 @@ class Elastic(SpecModel):
         "on without it if at least minReplicas workers are left. It joins again when it is ready. Strategy "
         "MultiWorkerMirrored with dtj-launch only.",
     )
+    spares: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_REPLICAS,
+        description="spares is how many more pods import all and wait. One takes the place of a lost worker at once. "
+        "They are no replicas. Strategy MultiWorkerMirrored with dtj-launch only, without gang, queue and topology.",
+    )
 
 
 ExitCode = Annotated[int, Field(ge=1, le=255)]
@@ -451,9 +458,18 @@ class JobSpec(SpecModel):
     )
 
     def replicas(self, role: Role) -> int:
-        """Number of pods of ``role``; 0 if the role is absent, null or empty."""
+        """Number of replicas of ``role``; 0 if the role is absent, null or empty."""
         spec = self.replica_specs.get(role)
         return spec.replicas if spec is not None else 0
+
+    def pods(self, role: Role) -> int:
+        """The same with the workers that wait as spares."""
+        return self.replicas(role) + (self.spares if role is Role.WORKER else 0)
+
+    @property
+    def spares(self) -> int:
+        """Number of workers that wait for the place of a lost one."""
+        return self.elastic.spares if self.elastic is not None else 0
 
     def roles(self) -> tuple[Role, ...]:
         """The roles that take part, in TF_CONFIG's order."""

@@ -17,7 +17,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import aiohttp
@@ -26,7 +26,7 @@ import kopf
 from dtj.api.json import JsonObject
 from dtj.engine.feed import JobFeed
 from dtj.kube.config import ConnectionSource
-from dtj.kube.gateway import JOBS, TFJOBS, Keep, Resource, everywhere
+from dtj.kube.gateway import JOBS, TFJOBS, Keep, everywhere
 from dtj.kube.job_body import decode_jobs, shortened
 from dtj.kube.waiting import Backoff
 
@@ -34,9 +34,6 @@ log = logging.getLogger(__name__)
 
 Connect: TypeAlias = Callable[[], Awaitable[kopf.ConnectionInfo]]
 """Asked at the start, and again when the API server answers 401."""
-
-Deliver: TypeAlias = Callable[[str | None, JsonObject], None]
-"""Gets the type of an event, None for an object that was listed, and the object."""
 
 LASTING_SECONDS: Final = 60.0
 """A watch that lasted for so long is no failure among others in a row."""
@@ -104,7 +101,7 @@ class JobWatch:
 
 
 class _Kopf:
-    """One run of kopf, in a thread. Everything but :meth:`_run` is called in the loop of the maker."""
+    """One run of kopf, in a thread. Everything but :meth:`_run` and the handlers is called in the loop of the maker."""
 
     def __init__(self, feed: JobFeed, connect: Connect, *, namespaces: Sequence[str], keep: Keep) -> None:
         self.ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
@@ -141,27 +138,40 @@ class _Kopf:
                 return
             # No stop flag: kopf leaves the task behind that waits for it, and waits 5 s for that task before it ends.
             await kopf.operator(
-                registry=make_registry(
-                    partial(in_our_loop, self._take), self._connect, self._keep, self._feed.resource
-                ),
+                registry=self._registry(),
                 settings=make_settings(namespaced=bool(self._namespaces)),
                 standalone=True,
                 clusterwide=not self._namespaces,
                 namespaces=self._namespaces,
             )
 
-        def in_our_loop(function: Callable[..., None], *arguments: object) -> None:
-            with suppress(RuntimeError):  # our loop is closed: the process ends
-                self._ours.call_soon_threadsafe(function, *arguments)
-
         error: BaseException | None = None
         try:
             asyncio.run(operate())
         except BaseException as raised:  # noqa: BLE001 - whatever it is, the watch has ended and is begun again
             error = raised
-        in_our_loop(self._end, error)
+        with suppress(RuntimeError):  # our loop is closed: the process ends
+            self._ours.call_soon_threadsafe(self._end, error)
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        """The handlers, in a registry of their own: kopf's global one would outlive us."""
+        resource, registry = self._feed.resource, kopf.OperatorRegistry()
+        group, version = resource.api_version.split("/")
+
+        @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5.0)
+        async def log_in(**_: Any) -> kopf.AiohttpSession:
+            return WatchSession(await self._connect(), self._keep)
+
+        @kopf.on.event(group, version, resource.plural, registry=registry)
+        async def take_over(event: kopf.RawEvent, **_: Any) -> None:
+            body: Any = event["object"]
+            with suppress(RuntimeError):
+                self._ours.call_soon_threadsafe(self._take, event["type"], body)
+
+        return registry
 
     def _take(self, kind: str | None, body: JsonObject) -> None:
+        """An event of this type; None for an object that was listed."""
         if self._stopped:
             return
         if kind == "DELETED":
@@ -175,23 +185,6 @@ class _Kopf:
     def _end(self, error: BaseException | None) -> None:
         if not self.ended.done():
             self.ended.set_result(error)
-
-
-def make_registry(deliver: Deliver, connect: Connect, keep: Keep, resource: Resource = JOBS) -> kopf.OperatorRegistry:
-    """The handlers, in a registry of their own: kopf's global one would outlive us."""
-    group, version = resource.api_version.split("/")
-    registry = kopf.OperatorRegistry()
-
-    @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5.0)
-    async def log_in(**_: Any) -> kopf.AiohttpSession:
-        return WatchSession(await connect(), keep)
-
-    @kopf.on.event(group, version, resource.plural, registry=registry)
-    async def take_over(event: kopf.RawEvent, **_: Any) -> None:
-        body: Any = event["object"]
-        deliver(event["type"], body)
-
-    return registry
 
 
 def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:

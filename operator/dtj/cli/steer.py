@@ -101,12 +101,12 @@ def scale(name: str | None, run: str | None, runs: Path, replicas: int, place: P
 
 
 def _scale_run(run: str, runs: Path, replicas: int) -> int:
-    from dtj.local.run_directory import NoSuchRun, find
-    from dtj.local.scaling import NotScalable, ask
+    from dtj.local.run_directory import RunError, find
+    from dtj.local.scaling import ask
 
     try:
         ask(find(run, runs), replicas)
-    except (NoSuchRun, NotScalable, OSError) as error:
+    except (RunError, OSError) as error:
         say(str(error), err=True)
         return Exit.USAGE
     say(f"{run} scaled")

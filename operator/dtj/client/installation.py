@@ -14,7 +14,7 @@ from dtj.api.spec import Gang
 from dtj.client.kubeflow import DEPLOYMENTS, Kubeflow, read_kubeflow
 from dtj.client.overview import Part, all_of, one, part
 from dtj.core.gang.discovery import APIS, unknown_versions
-from dtj.core.observed import GangApi
+from dtj.core.observed import GangApi, GangsFound
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
@@ -322,21 +322,13 @@ async def _answers(
     return tuple(await asyncio.gather(*map(answer, rights)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Gangs:
-    """The schedulers that the cluster has, and the versions of those of which none is known."""
-
-    apis: tuple[GangApi, ...]
-    unknown: tuple[str, ...]
-
-
-async def _gangs(gateway: KubeGateway) -> _Gangs:
+async def _gangs(gateway: KubeGateway) -> GangsFound:
     discovery = await gateway.discover([resource_of(api) for api in APIS])
     there = tuple(api for api in APIS if resource_of(api) in discovery.served)
-    return _Gangs(there, unknown_versions(discovery.versions))
+    return GangsFound(there, datetime.now(UTC), unknown=unknown_versions(discovery.versions))
 
 
-async def _queues(gateway: KubeGateway, gangs: Part[_Gangs], namespace: str) -> Queues:
+async def _queues(gateway: KubeGateway, gangs: Part[GangsFound], namespace: str) -> Queues:
     kueue = next((api for found in gangs.items for api in found.apis if api.gang is Gang.KUEUE), None)
     return await read_queues(gateway, kueue, namespace) if kueue is not None else Queues()
 

@@ -25,7 +25,7 @@ from dtj.client.errors import ClientError
 from dtj.client.pods import JobPod, pods_of
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
-from dtj.kube.pod_logs import LogQuery
+from dtj.kube.pod_logs import LogQuery, StampedLine
 
 MAX_AT_ONCE: Final = 200
 """Logs that are read at the same time: each takes a connection."""
@@ -124,7 +124,7 @@ def _check_container(pods: Iterable[JobPod], selection: LogSelection) -> None:
 
 def check_replica(job: Job, selection: LogSelection) -> None:
     """Raises NothingToRead where the job, as it is now, wants no such replica."""
-    counts = {str(role): job.spec.replicas(role) for role in job.spec.roles()} if job.spec is not None else {}
+    counts = {str(role): job.spec.pods(role) for role in job.spec.roles()} if job.spec is not None else {}
     role, index = selection.role, selection.index
     if counts and role is not None and role not in counts:
         raise NothingToRead(f'--role: {job.name} has no role "{role}": it has {", ".join(counts)}')
@@ -233,15 +233,6 @@ _OVERLAP_SECONDS: Final = 1
 
 _LOST: Final = ("unable to retrieve container logs for ", "failed to try resolving symlinks in path ")
 """What a kubelet says, without a timestamp, in place of a log that it has no more (kubernetes, pkg/kubelet)."""
-
-
-@dataclass(frozen=True, slots=True)
-class StampedLine:
-    """A line, and when it was written; None where the node gives no timestamps."""
-
-    stamp: str
-    at: datetime | None
-    text: str
 
 
 class ContainerLog:

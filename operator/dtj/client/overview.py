@@ -18,6 +18,9 @@ from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import as_role
 from dtj.client import job_names
 from dtj.client.pods import JobPod, owned, selector_of
+from dtj.core.context import JobContext
+from dtj.core.observed import Observed
+from dtj.core.platform import Platform
 from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
@@ -74,6 +77,13 @@ class Overview:
         """Of each replica the newest pod. TensorBoard is no replica."""
         newest = {each.replica: each for each in self.pods.items if as_role(each.pod.role) is not None}
         return tuple(newest.values())
+
+    def context(self) -> JobContext | None:
+        """The job as the planner sees it, as far as it is read here; None if its manifest cannot be read."""
+        if self.job.spec is None:
+            return None
+        pods = tuple(each.pod for each in self.pods.items)
+        return JobContext.of(Observed(job=self.job, platform=Platform(), pods=pods), self.at)
 
     @property
     def missing_pods(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from dtj.api.json import JsonObject, dig, text
@@ -67,30 +68,56 @@ class ReadClusterQueue:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CreateGang:
-    """Create the PodGroup or Workload of the job."""
+class Kind(StrEnum):
+    """What a job may own besides its pods and the object of its gang, by the kind in the manifest."""
 
-    api: GangApi
+    SERVICE = "Service"
+    CONFIG_MAP = "ConfigMap"
+    """With the addresses. No informer shows it: each name stands for one content."""
+
+    NETWORK_POLICY = "NetworkPolicy"
+    CLAIM = "PersistentVolumeClaim"
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object of the job, the PodGroup or Workload included. If it is refused, the rest of the plan is void.
+
+    That a ConfigMap exists is no error: it has the same content.
+    """
+
+    kind: Kind | GangApi
     manifest: JsonObject
 
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return text(dig(self.manifest, "metadata", "name"))
+
+    def render(self) -> JsonObject:
+        """The manifest, as of a pod."""
+        return self.manifest
+
 
 @dataclass(frozen=True, slots=True)
-class UpdateGang:
-    """Apply this merge patch, which holds the UID as a precondition, to the job's PodGroup."""
+class Delete:
+    """Delete an object of the job; that it is gone is no error. ``uid`` is empty where no other gets its name."""
 
-    api: GangApi
+    kind: Kind | GangApi
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Apply this merge patch, which holds the UID as a precondition: another object of that name is left alone.
+
+    A Service is not changed while nothing may be created, and the rest of the plan is void without a NetworkPolicy.
+    """
+
+    kind: Kind | GangApi
     name: str
     patch: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteGang:
-    """Delete the job's PodGroup or Workload; that it is gone is no error."""
-
-    api: GangApi
-    name: str
-    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,68 +128,6 @@ class UpdateWorkloadStatus:
     name: str
     version: str
     status: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class CreateService:
-    """Create the job's Service."""
-
-    manifest: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateService:
-    """Make the Service with this UID select these pods and no others, and name this ConfigMap, or none where it is
-    empty. Another Service of its name is left alone, and nothing is changed while nothing may be created."""
-
-    name: str
-    uid: str
-    selector: dict[str, str]
-    config_map: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CreateConfigMap:
-    """Create the ConfigMap with the addresses; that one of its name exists is no error: it has the same content."""
-
-    manifest: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteConfigMap:
-    """Delete a ConfigMap of the job, whose name is not used for another; that it is gone is no error."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CreateNetworkPolicy:
-    """Create the job's NetworkPolicy. If it is refused, the rest of the plan is void."""
-
-    manifest: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateNetworkPolicy:
-    """Apply this merge patch, which holds the UID as a precondition, to the job's NetworkPolicy."""
-
-    name: str
-    patch: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteNetworkPolicy:
-    """Delete the job's NetworkPolicy; that it is gone is no error."""
-
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class CreateClaim:
-    """Create the job's PersistentVolumeClaim."""
-
-    manifest: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,24 +151,17 @@ class CreatePod:
 @dataclass(frozen=True, slots=True)
 class TellPod:
     """Tell the pod with this UID which replicas train together: ``world`` becomes an annotation. That it is gone is no
-    error."""
+    error. If it is told ``again``, nobody waits until that is seen."""
 
     name: str
     uid: str
     world: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete the pod with this UID; that it is gone is no error, and another of its name is left alone."""
-
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteService:
-    """Delete the job's Service; that it is gone is no error."""
 
     name: str
     uid: str
@@ -226,7 +184,7 @@ class BestEffort:
     """Do this where it can be done: the job goes on without. An event reports that it cannot be, and it is tried
     again later; nothing else waits for it."""
 
-    action: CreateService | CreatePod | DeletePod | DeleteService | DeleteGang | ReadPriorityClass
+    action: Create | CreatePod | Delete | DeletePod | ReadPriorityClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,21 +213,15 @@ class RequeueAfter:
 Query: TypeAlias = CheckPods | LookForGangs | ReadFlavors | ReadPriorityClass | ReadDefaultQueue | ReadClusterQueue
 """Asks the API server something and changes nothing. The rest of the plan is void: the answer is planned with."""
 
-Creation: TypeAlias = CreateService | CreateClaim | CreateGang | CreateNetworkPolicy | CreatePod
+Creation: TypeAlias = Create | CreatePod
 
 Effect: TypeAlias = (
     Creation
-    | UpdateGang
-    | DeleteGang
-    | UpdateWorkloadStatus
-    | CreateConfigMap
-    | DeleteConfigMap
-    | UpdateService
-    | DeleteService
-    | UpdateNetworkPolicy
-    | DeleteNetworkPolicy
+    | Update
+    | Delete
     | DeletePod
     | DeleteJob
+    | UpdateWorkloadStatus
     | TellPod
     | BestEffort
     | AskForStacks
@@ -304,6 +256,11 @@ class Decision:
     def write(cls, status: JobStatus) -> Decision:
         """Write this status."""
         return cls((PatchStatus(status),), status)
+
+    @property
+    def replaces_gang(self) -> bool:
+        """Whether the job's PodGroup or Workload is made or deleted."""
+        return any(isinstance(each, Create | Delete) and isinstance(each.kind, GangApi) for each in self.actions)
 
     def then(self, *actions: Action) -> Decision:
         """The same, followed by these actions."""

@@ -17,7 +17,8 @@ from dtj.core import blockers
 from dtj.core.context import JobContext
 from dtj.core.messages import cut, first_few
 from dtj.core.observed import Pod
-from dtj.core.status import format_time
+from dtj.core.pod_state import replica_of
+from dtj.core.status import format_time, is_ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,12 @@ def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
     why = f"; {pod.name}: {pod.blocker.message}" if pod is not None and pod.blocker is not None else ""
     if others_train:
         why = f"; {refusal.name}: {refusal.message}" if refusal is not None else why
-        without = first_few(replica.hostname for replica in sorted(context.outsiders))
+        lacking = context.outsiders - context.spares
+        if not lacking:
+            up = sum(replica_of(pod) in context.spares and is_ready(pod) for pod in context.current)
+            words = f"{up} of {len(context.spares)} spares are ready{why}"
+            return DesiredCondition("True", Reason.ALL_PODS_READY, words)
+        without = first_few(replica.hostname for replica in sorted(lacking))
         return DesiredCondition("True", Reason.ALL_PODS_READY, f"{ready}; the others train without {without}{why}")
     if pod is not None and pod.blocker is not None:
         return DesiredCondition("False", pod.blocker.reason, ready + why)

@@ -13,23 +13,34 @@ from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.core.gang import tfjobs
 from dtj.core.gang.discovery import choose, served
-from dtj.core.gang.group import size
+from dtj.core.gang.group import Group, size
 from dtj.core.gang.schedulers import disrupted_at
 from dtj.core.kueue.partial_admission import as_admitted
-from dtj.core.kueue.workloads import inactive_queue
+from dtj.core.kueue.workloads import gives_nodes, inactive_queue
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of
 from dtj.core.pod_state import replica_of
-from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name, replicas, training_replicas
+from dtj.core.replicas import (
+    Replica,
+    deciding_replica,
+    incarnation,
+    pod_name,
+    possible_members,
+    replicas,
+    training_replicas,
+)
 from dtj.core.status import is_ready, recorded_completions, recorded_replacements
 from dtj.core.validity import Problem, problems
 from dtj.core.world import World, world_of
 
 REJECTION_TTL: Final = timedelta(seconds=60)
 """For how long a template stays rejected: the admission policy that refused it may have been fixed since."""
+
+_A_MOMENT: Final = 1.0
+"""Until a deletion that is called for in this pass is seen, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +199,14 @@ class JobContext:
 
     @cached_property
     def outsiders(self) -> frozenset[Replica]:
-        """The replicas that should train and do not, because they are no members yet, or not any more."""
-        return frozenset(training_replicas(self.spec)) - self.members if self.members is not None else frozenset()
+        """The replicas that could train and do not, because they are no members yet, or not any more."""
+        return frozenset(possible_members(self.spec)) - self.members if self.members is not None else frozenset()
+
+    @cached_property
+    def spares(self) -> frozenset[Replica]:
+        """The outsiders that are more than the job lacks: they wait for the place of a lost member."""
+        lacking = len(training_replicas(self.spec)) - len(self.members or ())
+        return frozenset(sorted(self.outsiders)[max(0, lacking) :])
 
     @cached_property
     def leader(self) -> Replica | None:
@@ -299,6 +316,23 @@ class JobContext:
     def gang(self) -> GangApi | None:
         """The gang scheduler of the job, if there is one."""
         return self.gang_choice if isinstance(self.gang_choice, GangApi) else None
+
+    def group(self, api: GangApi) -> Group:
+        """The job as that gang scheduler gets to know it."""
+        return Group(api, self.asked, self.asked.spec or self.spec, self.attempt)
+
+    @property
+    def seconds_until_nodes_are_free(self) -> float:
+        """How long to wait for pods of an earlier attempt that are on nodes which Kueue gave them; 0 if there are none.
+
+        Kueue counts a pod until it has ended. Two pods of one rank make it ignore the ranks of all. It does not matter
+        any more when the grace period is over: the node may be lost.
+        """
+        if self.gang_object is None or not gives_nodes(self.gang_object):
+            return 0.0
+        older = [pod for pod in self.own if not self.is_current(pod) and not pod.all_containers_ended]
+        waits = (_A_MOMENT if pod.deletion_due is None else self.seconds_until(pod.deletion_due) for pod in older)
+        return max(waits, default=0.0)
 
     @cached_property
     def inactive_queue(self) -> str:

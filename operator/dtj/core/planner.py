@@ -19,11 +19,11 @@ from dtj.core.context import JobContext
 from dtj.core.kueue import default_queue, multikueue, queue, reporting
 from dtj.core.observed import Observed
 from dtj.core.policies import (
-    admission_check,
     cleanup,
     deadlines,
     elastic,
     gang,
+    invalid,
     managed_twice,
     members,
     name_collision,
@@ -64,7 +64,7 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     # Kueue takes its quota back whatever became of the manifest of a job that runs.
     queue.take_back,
     # Nothing is created for a job that is wrong; what runs already is left alone.
-    admission_check.report_problems,
+    invalid.report_problems,
     # A copy of a job of another cluster comes with its Workload.
     multikueue.adopt,
     # Kueue says when the job runs, and takes its quota back.
@@ -114,7 +114,14 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return _unreadable(context)
     if context.dispatched:
         return multikueue.plan_dispatched(context)
-    decision = (_first(FINISHED, context) or Decision()) if job.status.terminal else _unfinished(context)
+    if job.status.terminal:
+        decision = _first(FINISHED, context)
+    else:
+        decision = _first(BEFORE_DEADLINES, context)
+        if decision is None:
+            decision = _first(WHILE_RUNNING, context) or Decision()
+            decision = decision.then(*deadlines.wake_ups(context), *members.wake_ups(context))
+    decision = decision or Decision()
     if decision.final:
         return decision.actions
     return (
@@ -129,20 +136,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     )
 
 
-def _unfinished(context: JobContext) -> Decision:
-    decision = _first(BEFORE_DEADLINES, context)
-    if decision is not None:
-        return decision
-    decision = _first(WHILE_RUNNING, context) or Decision()
-    return decision.then(*deadlines.wake_ups(context), *members.wake_ups(context))
-
-
 def _unreadable(context: JobContext) -> Plan:
     """A manifest that this operator cannot read, such as one of a newer version. Kueue gets its quota back."""
     if context.job.status.terminal:
         decision = Decision.of(*cleanup.stop_pods(context, cleanup.to_stop(context)), *service.after_the_end(context))
     else:
-        decision = queue.take_back(context) or admission_check.keep_out(context, context.problems)
+        decision = queue.take_back(context) or invalid.keep_out(context, context.problems)
     return (*decision.actions, *reporting.alongside(context, decision), *gang.find_unreadable(context))
 
 

@@ -26,6 +26,9 @@ class PodState(StrEnum):
     STARTING = "Starting"
     NOT_READY = "Not ready"
     RUNNING = "Running"
+    WAITING = "Waiting"
+    """It is ready, and does not train with the others of an elastic job (yet)."""
+
     STOPPING = "Stopping"
     STOPPED = "Stopped"
     """It ended because it was asked to; see :func:`stopped_on_request`."""

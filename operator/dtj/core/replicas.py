@@ -27,19 +27,27 @@ class Replica:
 
 
 def replicas(spec: JobSpec, roles: Iterable[Role] = Role) -> tuple[Replica, ...]:
-    """All replicas of a job, in TF_CONFIG's order. A role with no replicas takes no part."""
-    return tuple(Replica(role, index) for role in roles for index in range(spec.replicas(role)))
+    """All replicas of a job that have pods, in TF_CONFIG's order; spares are the last workers. A role with no replicas
+    takes no part."""
+    return tuple(Replica(role, index) for role in roles for index in range(spec.pods(role)))
 
 
 def training_replicas(spec: JobSpec) -> tuple[Replica, ...]:
-    """The replicas that compute gradients; a replica's place is its rank."""
+    """The replicas that compute gradients when an attempt begins; a replica's place is its rank."""
+    return tuple(Replica(role, index) for role in TRAINING_ROLES for index in range(spec.replicas(role)))
+
+
+def possible_members(spec: JobSpec) -> tuple[Replica, ...]:
+    """The same with the spares, which take the place of lost ones."""
     return replicas(spec, TRAINING_ROLES)
 
 
 def deciding_replicas(spec: JobSpec, members: frozenset[Replica] | None = None) -> frozenset[Replica]:
     """The replicas whose success together is the job's, by its success policy. If an elastic job trains with some of
     its replicas alone, these are its ``members``."""
-    training = [each for each in training_replicas(spec) if members is None or each in members]
+    training = training_replicas(spec)
+    if members is not None:
+        training = tuple(each for each in possible_members(spec) if each in members)
     if spec.run_policy.success_policy is SuccessPolicy.ALL_WORKERS:
         return frozenset(training)
     return frozenset(training[:1])
@@ -48,7 +56,7 @@ def deciding_replicas(spec: JobSpec, members: frozenset[Replica] | None = None) 
 def deciding_replica(spec: JobSpec, members: frozenset[Replica] | None = None) -> Replica | None:
     """The chief, or the first worker where there is none: it knows how far the training is."""
     if members is not None:
-        return next((each for each in training_replicas(spec) if each in members), None)
+        return next((each for each in possible_members(spec) if each in members), None)
     return next((Replica(role, 0) for role in TRAINING_ROLES if spec.replicas(role)), None)
 
 

@@ -58,9 +58,10 @@ def replica_statuses(
     starting: frozenset[Replica],
     recorded: dict[str, ReplicaStatus],
     stopping: Collection[Pod] = (),
+    spares: frozenset[Replica] = frozenset(),
 ) -> dict[str, ReplicaStatus]:
     """Counts by role. ``starting`` are replicas whose pods this very plan creates: they count as active; ``stopping``
-    are pods of any attempt that still hold what they hold.
+    are pods of any attempt that still hold what they hold. The pods of ``spares`` are not counted.
 
     What was counted before (``recorded``) and is no number of pods is carried on.
     """
@@ -69,11 +70,12 @@ def replica_statuses(
         own = [pod for pod in pods if pod.role == role]
         indexes = [replica.index for replica in done if replica.role is role]
         up = {str(pod.index) for pod in own if is_ready(pod)}.union(map(str, indexes))
+        own = [pod for pod in own if Replica(role, pod.index) not in spares]
         before = recorded.get(role, ReplicaStatus())
         statuses[str(role)] = ReplicaStatus(
             desired=spec.replicas(role),
             active=sum(not pod.main_container_ended and not pod.terminating for pod in own)
-            + sum(replica.role is role for replica in starting),
+            + sum(replica.role is role for replica in starting - spares),
             ready=sum(is_ready(pod) for pod in own),
             terminating=sum(pod.role == role for pod in stopping),
             succeeded=len(indexes),

@@ -42,6 +42,7 @@ def counted(context: JobContext, *, starting: frozenset[Replica] = frozenset()) 
         starting=starting,
         recorded=before.replica_statuses,
         stopping=context.stopping,
+        spares=context.spares,
     )
     return before.model_copy(
         update={

@@ -14,12 +14,14 @@ from dtj.api import kueue, names
 from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
+from dtj.api.rules import NO_SPARES
 from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Scheduling, Strategy
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
 from dtj.core.manifests.tf_config import Cluster, Delivery
 from dtj.core.platform import Platform
 from dtj.core.replicas import TRAINING_ROLES
+from dtj.core.world import has_world
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     return (
         *(Problem(Reason.INVALID_SPEC, problem, of_queue=True) for problem in queued),
         *_prebuilt_workload(job),
+        *_spares(job, job.spec),
         *dict.fromkeys(problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)),
         *_variables(job, job.spec, platform),
     )
@@ -57,6 +60,12 @@ def _prebuilt_workload(job: Job) -> Iterator[Problem]:
             f"metadata.annotations: {kueue.PREBUILT_WORKLOAD} names the Workload {job.prebuilt_workload}, but the "
             f"Workload of a job has the name of the job: remove it, or set it to {job.name}",
         )
+
+
+def _spares(job: Job, spec: JobSpec) -> Iterator[Problem]:
+    """The manifest may name no queue, and the job be in the default queue of its namespace."""
+    if spec.spares and not has_world(job, spec):
+        yield Problem(Reason.INVALID_SPEC, f"spec.elastic: {NO_SPARES}")
 
 
 def _variables(job: Job, spec: JobSpec, platform: Platform) -> tuple[Problem, ...]:

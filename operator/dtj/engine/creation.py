@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -17,7 +18,7 @@ from typing import Any, Final
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
-from dtj.core.actions import CheckPods
+from dtj.core.actions import CheckPods, CreatePod, Creation
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
 from dtj.engine.expectations import Expectation, Operation
@@ -25,8 +26,8 @@ from dtj.engine.gangs import seen_gang
 from dtj.engine.logs import about
 from dtj.engine.state import ClusterState, UnlabelledObject
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
-from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource, dry_run
-from dtj.kube.observed import claim_from, pod_from, service_from
+from dtj.kube.gateway import CONFIG_MAPS, PODS, SERVICES, Gateway, Resource, dry_run
+from dtj.kube.observed import claim_from, pod_from, resource_of, service_from
 from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
 from dtj.kube.waiting import Backoff, loop_time
 
@@ -38,20 +39,6 @@ REFUSAL_BACKOFF: Final = Backoff(base=1.0, cap=60.0)
 
 UNLABELLED_TTL: Final = 20.0
 """Seconds after which an object that no informer shows is looked at again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """An object to create. ``render`` makes its manifest when its turn comes, and nobody keeps that."""
-
-    resource: Resource
-    name: str
-    render: Callable[[], JsonObject]
-
-    @classmethod
-    def of(cls, resource: Resource, manifest: JsonObject) -> Wanted:
-        """An object whose manifest is there already."""
-        return cls(resource, text(dig(manifest, "metadata", "name")), lambda: manifest)
 
 
 class Replan(Exception):
@@ -85,8 +72,8 @@ class Creator:
         """Seconds for which nothing may be created for this job, after a refusal."""
         return max(0.0, self._state.caches.of(job.uid).hold_until - loop_time())
 
-    async def create(self, job: Job, wanted: Sequence[Wanted]) -> None:
-        """Create all, in parallel with a slow start; the first refusal stops the batch.
+    async def create(self, job: Job, wanted: Sequence[Creation]) -> None:
+        """Create all, which are of one kind, in parallel with a slow start; the first refusal stops the batch.
 
         Raises Replan after a refusal or if a name was taken, ApiError if a call failed.
         """
@@ -99,16 +86,16 @@ class Creator:
             raise Replan from refused
         finally:
             if created:
-                log.info("created %s", _count(created, wanted[0].resource), extra=about(job, action="create"))
+                log.info("created %s", _count(created, _resource(wanted[0])), extra=about(job, action="create"))
         if taken:
             raise Replan
 
-    async def create_best_effort(self, job: Job, wanted: Wanted) -> None:
+    async def create_best_effort(self, job: Job, wanted: Creation) -> None:
         """Create one object that the job can do without. Raises ApiError, AlreadyExists too."""
-        body = wanted.render()
+        resource, body = _resource(wanted), wanted.render()
         with self._state.expectations.expecting(job.identity, _creation_of(wanted)):
-            await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
-        log.info("created %s %s", wanted.resource.kind, wanted.name, extra=about(job, action="create"))
+            await self._gateway.create(resource, namespace=job.namespace, body=body)
+        log.info("created %s %s", resource.kind, wanted.name, extra=about(job, action="create"))
 
     async def check(self, check: CheckPods, job: Job) -> TemplateVerdict:
         """What the API server has against these pods, as ``<role>: <its words>``.
@@ -146,12 +133,16 @@ class Creator:
             else:
                 unlabelled[resource, name] = _unlabelled(resource, body, instead_of=seen.value)
 
-    async def _create(self, job: Job, wanted: Wanted, *, created: list[str], taken: list[str]) -> None:
-        body = wanted.render()
+    async def _create(self, job: Job, wanted: Creation, *, created: list[str], taken: list[str]) -> None:
+        resource, body = _resource(wanted), wanted.render()
+        is_shown = resource != CONFIG_MAPS  # no informer shows those, and each name stands for one content
+        expected = self._state.expectations.expecting(job.identity, _creation_of(wanted)) if is_shown else nullcontext()
         try:
-            with self._state.expectations.expecting(job.identity, _creation_of(wanted)):
-                await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
+            with expected:
+                await self._gateway.create(resource, namespace=job.namespace, body=body)
         except AlreadyExists:
+            if not is_shown:
+                return
             taken.append(wanted.name)
             await self._identify(job, wanted)
         except (Forbidden, Invalid) as error:
@@ -159,9 +150,9 @@ class Creator:
         else:
             created.append(wanted.name)
 
-    async def _identify(self, job: Job, wanted: Wanted) -> None:
+    async def _identify(self, job: Job, wanted: Creation) -> None:
         """Find out what has the name that we wanted. If it is ours, the informer shows it already, or is about to."""
-        resource, name = wanted.resource, wanted.name
+        resource, name = _resource(wanted), wanted.name
         body = await self._gateway.get(resource, namespace=job.namespace, name=name)
         metadata = plain_from_object(body).metadata
         labelled = dig(body, "metadata", "labels", job.form.job_label) is not None
@@ -198,8 +189,12 @@ class Creator:
         )
 
 
-def _creation_of(wanted: Wanted) -> Expectation:
-    return Expectation(Operation.CREATED, wanted.resource.plural, wanted.name)
+def _resource(wanted: Creation) -> Resource:
+    return PODS if isinstance(wanted, CreatePod) else resource_of(wanted.kind)
+
+
+def _creation_of(wanted: Creation) -> Expectation:
+    return Expectation(Operation.CREATED, _resource(wanted).plural, wanted.name)
 
 
 def _as_shown(errors: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import NoReturn
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, merge_patch_between, text
+from dtj.api.json import JsonObject, merge_patch_between
 from dtj.api.names import Annotation, Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import (
@@ -23,20 +23,13 @@ from dtj.core.actions import (
     AskForStacks,
     BestEffort,
     CheckPods,
-    CreateClaim,
-    CreateConfigMap,
-    CreateGang,
-    CreateNetworkPolicy,
+    Create,
     CreatePod,
-    CreateService,
-    Creation,
-    DeleteConfigMap,
-    DeleteGang,
+    Delete,
     DeleteJob,
-    DeleteNetworkPolicy,
     DeletePod,
-    DeleteService,
     Emit,
+    Kind,
     LookForGangs,
     PatchStatus,
     Plan,
@@ -46,15 +39,13 @@ from dtj.core.actions import (
     ReadPriorityClass,
     RequeueAfter,
     TellPod,
-    UpdateGang,
-    UpdateNetworkPolicy,
-    UpdateService,
+    Update,
     UpdateWorkloadStatus,
 )
 from dtj.core.kueue import priorities
-from dtj.core.observed import ClusterQueue, DefaultQueue
+from dtj.core.observed import ClusterQueue, DefaultQueue, GangApi
 from dtj.core.policies import tensorboard
-from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted, slow_start
+from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, slow_start
 from dtj.engine.expectations import Expectation, Operation, told
 from dtj.engine.gangs import Gangs
 from dtj.engine.job_store import JobRecord
@@ -63,9 +54,9 @@ from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
 from dtj.engine.record_guard import RecordGuard
 from dtj.engine.state import ClusterState, worth_reporting
-from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
-from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource, jobs_of
+from dtj.kube.gateway import PODS, Gateway, Resource, jobs_of
 from dtj.kube.observed import resource_of
 from dtj.kube.waiting import loop_time
 
@@ -128,7 +119,7 @@ class Executor:
         held = self._creator.held(job)
         cache = self._state.caches.of(job.uid)
         try:
-            for _, actions in groupby(plan, key=type):
+            for _, actions in groupby(plan, key=_kind):
                 await self._step(running, tuple(actions), held=held)
         except Replan:
             return PassResult(again=True)
@@ -151,12 +142,12 @@ class Executor:
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
         """Carry out neighbours of one kind: creations, and deletions of pods, at the same time."""
         job = running.job
-        if creations := [_wanted(action) for action in actions if isinstance(action, Creation)]:
+        if creations := [action for action in actions if isinstance(action, Create | CreatePod)]:
             if held > 0.0:
                 running.come_back(held)
             else:
                 await self._creator.create(job, creations)
-            if isinstance(actions[0], CreateGang):
+            if isinstance(actions[0], Create) and isinstance(actions[0].kind, GangApi):
                 self._state.caches.of(job.uid).workload_priorities.clear()
         elif deletions := [action for action in actions if isinstance(action, DeletePod)]:
             await self._delete_pods(job, deletions)
@@ -174,7 +165,7 @@ class Executor:
         """
         job = running.job
         match action:
-            case ReadFlavors() | ReadPriorityClass() | CreateConfigMap() | UpdateService() if held > 0.0:
+            case ReadFlavors() | ReadPriorityClass() | Update(Kind.SERVICE) if held > 0.0:
                 running.come_back(held)
             case CheckPods():
                 self._state.caches.of(job.uid).verdict = await self._creator.check(action, job)
@@ -190,18 +181,17 @@ class Executor:
                 await self._read_default_queue(job, action)
             case ReadClusterQueue():
                 await self._read_cluster_queue(action)
-            case CreateConfigMap():
-                await self._create_config_map(job, action)
-            case UpdateService():
-                await self._update_service(job, action)
-            case UpdateNetworkPolicy():
-                await self._update_network_policy(job, action)
-            case UpdateGang():
-                await self._update_gang(job, action)
+            case Update():
+                await self._update(job, action)
             case UpdateWorkloadStatus():
                 await self._update_workload(job, action)
-            case DeleteConfigMap() | DeleteGang() | DeleteJob() | DeleteNetworkPolicy() | DeleteService():
-                await self._delete_object(job, action)
+            case Delete():
+                await self._delete(job, resource_of(action.kind), action.name, uid=action.uid)
+            case DeleteJob():
+                # In the version that was observed: what we know of it may be old, and the user may have given it more
+                # time since. With it goes what it owns, also its checkpoints. Kubernetes' own TTL controller reads a
+                # job afresh for the same reason (pkg/controller/ttlafterfinished).
+                await self._delete(job, jobs_of(job.form), job.name, uid=job.uid, version=job.resource_version)
             case AskForStacks():
                 self._stacks.ask(action.pods)
             case BestEffort():
@@ -214,9 +204,7 @@ class Executor:
                 running.come_back(action.seconds)
 
     async def _best_effort(
-        self,
-        running: _Pass,
-        action: CreateService | CreatePod | DeletePod | DeleteService | DeleteGang | ReadPriorityClass,
+        self, running: _Pass, action: Create | CreatePod | Delete | DeletePod | ReadPriorityClass
     ) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
         job, cache = running.job, self._state.caches.of(running.job.uid)
@@ -228,10 +216,10 @@ class Executor:
             match action:
                 case DeletePod():
                     await self._delete_pods(job, [action])
-                case DeleteGang() | DeleteService():
-                    await self._delete_object(job, action)
-                case CreateService() | CreatePod():
-                    await self._creator.create_best_effort(job, _wanted(action))
+                case Delete():
+                    await self._delete(job, resource_of(action.kind), action.name, uid=action.uid)
+                case Create() | CreatePod():
+                    await self._creator.create_best_effort(job, action)
                 case ReadPriorityClass():
                     await self._learn_priority(job, action)
         except ApiError as error:
@@ -271,31 +259,14 @@ class Executor:
     async def _tell_pod(self, job: Job, tell: TellPod) -> None:
         expectation = told(tell.uid, tell.world)
         patch: JsonObject = {"metadata": {"uid": tell.uid, "annotations": {Annotation.WORLD: tell.world}}}
+        if tell.again:
+            await self._patched(PODS, job, tell.name, patch)
+            return
         with self._state.expectations.expecting(job.identity, expectation):
             if not await self._patched(PODS, job, tell.name, patch):
                 self._state.expectations.settle(job.identity, expectation)
 
-    async def _delete_object(
-        self, job: Job, action: DeleteConfigMap | DeleteGang | DeleteJob | DeleteNetworkPolicy | DeleteService
-    ) -> None:
-        """Delete what the action names.
-
-        A job is deleted in the version that was observed: what we know of it may be old, and the user may have given it
-        more time since. With it goes what it owns, also its checkpoints. Kubernetes' own TTL controller reads a job
-        afresh for the same reason (pkg/controller/ttlafterfinished).
-        """
-        version = ""
-        match action:
-            case DeleteConfigMap():
-                resource, name, uid = CONFIG_MAPS, action.name, ""
-            case DeleteGang():
-                resource, name, uid = resource_of(action.api), action.name, action.uid
-            case DeleteJob():
-                resource, name, uid, version = jobs_of(job.form), job.name, job.uid, job.resource_version
-            case DeleteNetworkPolicy():
-                resource, name, uid = NETWORK_POLICIES, action.name, action.uid
-            case DeleteService():
-                resource, name, uid = SERVICES, action.name, action.uid
+    async def _delete(self, job: Job, resource: Resource, name: str, *, uid: str, version: str = "") -> None:
         try:
             await self._gateway.delete(resource, namespace=job.namespace, name=name, uid=uid, resource_version=version)
         except NotFound:
@@ -347,11 +318,15 @@ class Executor:
             return False
         return True
 
-    async def _update_gang(self, job: Job, action: UpdateGang) -> None:
-        resource = resource_of(action.api)
-        if await self._patched(resource, job, action.name, action.patch):
+    async def _update(self, job: Job, action: Update) -> None:
+        resource = resource_of(action.kind)
+        if not await self._patched(resource, job, action.name, action.patch):
+            if action.kind is Kind.NETWORK_POLICY:
+                raise Replan  # no pod is created before there is one again
+            return
+        if isinstance(action.kind, GangApi):
             self._state.caches.of(job.uid).workload_priorities.clear()
-            log.info("changed %s %s", resource.kind, action.name, extra=about(job, action="update"))
+        log.info("changed %s %s", resource.kind, action.name, extra=about(job, action="update"))
 
     async def _update_workload(self, job: Job, action: UpdateWorkloadStatus) -> None:
         patch: JsonObject = {"metadata": {"resourceVersion": action.version}, "status": action.status}
@@ -362,30 +337,6 @@ class Executor:
         except (Conflict, NotFound):
             return  # Kueue writes as well, and the informer is about to show it
         log.info("wrote the status of Workload %s", action.name, extra=about(job, action="update"))
-
-    async def _create_config_map(self, job: Job, action: CreateConfigMap) -> None:
-        name = text(dig(action.manifest, "metadata", "name"))
-        try:
-            await self._gateway.create(CONFIG_MAPS, namespace=job.namespace, body=action.manifest)
-        except AlreadyExists:
-            return
-        except (Forbidden, Invalid) as error:
-            self._creator.refuse(job, name, error)
-            raise Replan from error
-        log.info("created ConfigMap %s", name, extra=about(job, action="create"))
-
-    async def _update_service(self, job: Job, action: UpdateService) -> None:
-        # By the UID: somebody else's Service may have the name by now.
-        patch: JsonObject = {
-            "metadata": {"uid": action.uid, "annotations": {Annotation.CLUSTER: action.config_map or None}},
-            "spec": {"selector": dict(action.selector)},
-        }
-        await self._patched(SERVICES, job, action.name, patch)
-
-    async def _update_network_policy(self, job: Job, action: UpdateNetworkPolicy) -> None:
-        if not await self._patched(NETWORK_POLICIES, job, action.name, action.patch):
-            raise Replan  # no pod is created before there is one again
-        log.info("updated NetworkPolicy %s", action.name, extra=about(job, action="update"))
 
     async def _write_status(self, job: Job, wanted: JobStatus) -> Job:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
@@ -422,27 +373,16 @@ class Executor:
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
 
 
-def _failed(
-    action: CreateService | CreatePod | DeletePod | DeleteService | DeleteGang | ReadPriorityClass, error: ApiError
-) -> Emit:
+def _kind(action: Action) -> object:
+    """What neighbours in a plan have in common that are carried out together: the others have an order."""
+    return type(action), action.kind if isinstance(action, Create) else None
+
+
+def _failed(action: Create | CreatePod | Delete | DeletePod | ReadPriorityClass, error: ApiError) -> Emit:
     """The event that reports an action that was a BestEffort and failed."""
     if isinstance(action, ReadPriorityClass):
         return priorities.not_followed(action.name, error.message)
-    if isinstance(action, DeleteGang):
-        message = f"the {action.api.kind} {action.name} is not deleted: {error.message}"
+    if isinstance(action, Delete) and isinstance(action.kind, GangApi):
+        message = f"the {action.kind.kind} {action.name} is not deleted: {error.message}"
         return Emit("Warning", Reason.API_CALL_FAILED, message)
     return tensorboard.failed(error.message)
-
-
-def _wanted(action: Creation) -> Wanted:
-    match action:
-        case CreateService():
-            return Wanted.of(SERVICES, action.manifest)
-        case CreateNetworkPolicy():
-            return Wanted.of(NETWORK_POLICIES, action.manifest)
-        case CreateClaim():
-            return Wanted.of(CLAIMS, action.manifest)
-        case CreateGang():
-            return Wanted.of(resource_of(action.api), action.manifest)
-        case CreatePod():
-            return Wanted(PODS, action.name, action.render)

@@ -76,6 +76,11 @@ RECOVERY: Final = Described(
     "Seconds from the loss of a replica until all replicas are ready again, including backoff.",
     buckets=_SLOW,
 )
+MEMBERS: Final = Described(
+    "counter",
+    "dtj_members_changed",
+    "Changes of the replicas of elastic jobs that train together, while their pods stay.",
+)
 PROGRESS: Final = Described(
     "counter",
     "dtj_progress_reads",
@@ -162,6 +167,7 @@ class Metrics(QueueObserver):
         self._restarts = self._counter(RESTARTS)
         self._launch = self._histogram(LAUNCH)
         self._recovery = self._histogram(RECOVERY)
+        self._members = self._counter(MEMBERS)
         self._progress = self._counter(PROGRESS)
         for name in RESTART_CLASSES:  # a rate needs the zero before the first
             self._restarts.labels(name)
@@ -241,6 +247,8 @@ class Metrics(QueueObserver):
         """``after`` was written in place of ``job``'s status."""
         self._note_start(job, after, now=now)
         self._note_restarts(job.status, after, cache=cache, now=now)
+        if after.world is not None and after.world != job.status.world:
+            self._members.inc()
         if after.terminal and not job.status.terminal:
             succeeded = after.is_true(Condition.COMPLETE)
             kind = after.root_cause.kind if after.root_cause is not None and not succeeded else ""

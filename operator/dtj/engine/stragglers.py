@@ -20,7 +20,7 @@ from dtj.api.job import Job
 from dtj.api.spec import COLLECTIVE, JobSpec
 from dtj.api.status import MAX_INTEGER, MAX_STRAGGLERS
 from dtj.core.observed import Pod, Straggler
-from dtj.core.replicas import Replica, training_replicas
+from dtj.core.replicas import Replica, possible_members
 from dtj.engine.job_store import JobRecord
 from dtj.engine.progress import asked, decoded, pod_of
 from dtj.engine.queue import WorkQueue
@@ -82,7 +82,7 @@ class StragglerFinder:
 
     def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
         found = {}
-        for replica in training_replicas(spec)[:MAX_ASKED]:
+        for replica in possible_members(spec)[:MAX_ASKED]:
             pod = pod_of(self._state, job, replica)
             if pod is not None and not pod.main_container_ended and not pod.terminating:
                 found[replica] = pod

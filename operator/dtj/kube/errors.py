@@ -124,21 +124,21 @@ _decode = msgspec.json.Decoder(_Status).decode
 
 def error_from_reply(status: int, body: bytes, *, headers: Mapping[str, str]) -> ApiError:
     """The error of an answer with HTTP status ``status`` (400 or more), whoever on the way sent it."""
-    try:
-        answer = _decode(body)
-    except msgspec.DecodeError:
-        # A proxy's page, or the server's plain "404 page not found".
-        answer = _Status(message=body[:_LONGEST_TEXT].decode(errors="replace").strip())
-    return _error(answer, status=status, retry_after=_seconds(headers.get("Retry-After")))
+    return _error(_read(body), status=status, retry_after=_seconds(headers.get("Retry-After")))
 
 
 def error_from_status(body: bytes) -> ApiError:
     """The error that a watch delivers as an event of type ERROR."""
-    try:
-        answer = _decode(body)
-    except msgspec.DecodeError:
-        answer = _Status(message=body[:_LONGEST_TEXT].decode(errors="replace"))
+    answer = _read(body)
     return _error(answer, status=answer.code or HTTPStatus.INTERNAL_SERVER_ERROR, retry_after=None)
+
+
+def _read(body: bytes) -> _Status:
+    try:
+        return _decode(body)
+    except msgspec.DecodeError:
+        # A proxy's page, or the server's plain "404 page not found".
+        return _Status(message=body[:_LONGEST_TEXT].decode(errors="replace").strip())
 
 
 def _error(answer: _Status, *, status: int, retry_after: float | None) -> ApiError:

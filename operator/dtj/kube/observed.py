@@ -17,10 +17,11 @@ from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation, Label
+from dtj.core.actions import Kind
 from dtj.core.blockers import WaitingContainer, blocker_of
 from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
-from dtj.kube.gateway import Resource
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Resource
 from dtj.kube.records import GangRecord, Metadata, PlainRecord, PodRecord, ServiceRecord, Terminated
 
 MOST_SELECTED: Final = 8
@@ -32,9 +33,17 @@ _NOT_OURS: Final = {"": ""}
 """In place of a selector that cannot be ours. It is equal to none."""
 
 
-def resource_of(api: GangApi) -> Resource:
-    """The API as the Gateway knows it."""
-    return Resource(api.api_version, api.kind, api.plural)
+_RESOURCES: Final = {
+    Kind.SERVICE: SERVICES,
+    Kind.CONFIG_MAP: CONFIG_MAPS,
+    Kind.NETWORK_POLICY: NETWORK_POLICIES,
+    Kind.CLAIM: CLAIMS,
+}
+
+
+def resource_of(kind: Kind | GangApi) -> Resource:
+    """A kind as the Gateway knows it."""
+    return Resource(kind.api_version, kind.kind, kind.plural) if isinstance(kind, GangApi) else _RESOURCES[kind]
 
 
 def service_from(record: ServiceRecord, form: Form = DTJ) -> Child:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 MAX_LOG_LINE_BYTES: Final = 2**16
 """What is kept of a line: a program that never ends its line must not fill our memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class StampedLine:
+    """A line, and when it was written; None and an empty ``stamp`` if that is not known."""
+
+    stamp: str
+    at: datetime | None
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

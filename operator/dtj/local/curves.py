@@ -14,18 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 
-from dtj.local import run_directory
-from dtj.local.run_directory import NoSuchRun
+from dtj.local.run_directory import RunError
 from dtj.local.trainer import NoTrainer, find_trainer, how_to_install
 
 HOST: Final = "127.0.0.1"
 
 _POLL_SECONDS: Final = 0.1
 _END_SECONDS: Final = 5.0
-
-
-class NoCurves(Exception):
-    """There is nothing to show, or nothing to show it with; the message says what to do."""
 
 
 class NotServing(Exception):
@@ -44,35 +39,27 @@ class Server:
         return self.process.wait()
 
 
-def find_logs(run: str, runs: Path) -> Path:
-    """The logs of a run, by its folder or by the name of its job, of which the latest counts. Raises NoCurves."""
-    try:
-        return run_directory.find(run, runs).tensorboard
-    except NoSuchRun as error:
-        raise NoCurves(str(error)) from error
-
-
 def log_option(logs: Iterable[Path]) -> str:
-    """TensorBoard's option for the logs of one run, or of several with their names. Raises NoCurves."""
+    """TensorBoard's option for the logs of one run, or of several with their names. Raises RunError."""
     folders = [folder.resolve() for folder in logs]
     if len(folders) == 1:
         return f"--logdir={folders[0]}"
     for folder in folders:
         if "," in str(folder):
-            raise NoCurves(f"--run: TensorBoard shows no second run next to a path with a comma: {folder.parent}")
+            raise RunError(f"--run: TensorBoard shows no second run next to a path with a comma: {folder.parent}")
     # digits/20260102-030405 of .../digits/20260102-030405/tensorboard
     named = {"/".join(folder.parts[-3:-1]).replace(":", "_"): folder for folder in folders}
     return "--logdir_spec=" + ",".join(f"{name}:{folder}" for name, folder in named.items())
 
 
 def find_tensorboard(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The command of a TensorBoard: that of the trainer's environment, or else of the PATH. Raises NoCurves."""
+    """The command of a TensorBoard: that of the trainer's environment, or else of the PATH. Raises RunError."""
     path = environ.get("PATH", os.defpath)
     with suppress(NoTrainer):
         path = os.pathsep.join((str(find_trainer(None, environ).python.parent), path))
     found = shutil.which("tensorboard", path=path)
     if found is None:
-        raise NoCurves(
+        raise RunError(
             f"the command tensorboard is neither in the trainer's environment nor on the PATH: {how_to_install()}"
         )
     return (found,)
@@ -80,7 +67,7 @@ def find_tensorboard(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 @contextmanager
 def served(program: tuple[str, ...], logs: str, *, port: int, timeout: float) -> Iterator[Server]:
-    """Run TensorBoard within the block, which begins when it answers; ``logs`` is its option. Raises NoCurves,
+    """Run TensorBoard within the block, which begins when it answers; ``logs`` is its option. Raises RunError,
     NotServing."""
     port = _free(port)
     command = [*program, logs, f"--port={port}", f"--host={HOST}"]
@@ -100,14 +87,14 @@ def served(program: tuple[str, ...], logs: str, *, port: int, timeout: float) ->
 
 
 def _free(port: int) -> int:
-    """``port``, or one that is free where it is 0. Raises NoCurves where it is taken."""
+    """``port``, or one that is free where it is 0. Raises RunError where it is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError as error:
             message = f"cannot listen on port {port}: {error.strerror}: choose another port with --port, or 0 for any"
-            raise NoCurves(message) from error
+            raise RunError(message) from error
         return int(probe.getsockname()[1])
 
 

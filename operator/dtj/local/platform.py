@@ -52,7 +52,7 @@ def most_workers(spec: JobSpec) -> int:
 def local_network(spec: JobSpec) -> Iterator[LocalNetwork]:
     """Ports for all replicas that a job may get, until the end of the block. Raises NoFreePort."""
     others = (replica for replica in replicas(spec) if replica.role is not Role.WORKER)
-    wanted = (*others, *(Replica(Role.WORKER, index) for index in range(most_workers(spec))))
+    wanted = (*others, *(Replica(Role.WORKER, index) for index in range(most_workers(spec) + spec.spares)))
     ports = reserve(2 * len(wanted))
     try:
         yield LocalNetwork(dict(zip(wanted, zip(ports[::2], ports[1::2], strict=True), strict=True)))

@@ -16,9 +16,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, NoReturn
 
+from dtj.api.job import parse_time
 from dtj.api.printable import one_line
 from dtj.api.spec import Role
-from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES
+from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES, StampedLine
 from dtj.local.objects import timestamp
 from dtj.local.run_directory import RunDirectory, append_privately
 
@@ -98,14 +99,6 @@ _ORDER: Final = {str(role): place for place, role in enumerate(Role)}
 _CHUNK: Final = 2**16
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenLine:
-    """A line, and when it was written; ``stamp`` is empty if that is not known."""
-
-    stamp: str
-    text: str
-
-
 @dataclass(slots=True)
 class ReplicaLog:
     """The log of one replica, which holds the output of all its processes, one after the other.
@@ -125,7 +118,7 @@ class ReplicaLog:
         """``worker-0``."""
         return f"{self.role}-{self.index}"
 
-    def read(self, *, whole: bool = True) -> Iterator[WrittenLine]:
+    def read(self, *, whole: bool = True) -> Iterator[StampedLine]:
         """The lines that were not read yet; with ``whole`` also a last one without an end. Raises OSError."""
         self._times = read_times(self.file)
         with self.file.open("rb") as file:
@@ -136,12 +129,7 @@ class ReplicaLog:
             line, self._begun = self._begun, b""
             yield self._line(line, self._place)
 
-    @property
-    def timed(self) -> bool:
-        """Whether the runner has recorded times for the part of this log that was read."""
-        return bool(self._times.sizes)
-
-    def _lines(self, chunk: bytes) -> Iterator[WrittenLine]:
+    def _lines(self, chunk: bytes) -> Iterator[StampedLine]:
         end = self._place
         self._place += len(chunk)
         *ended, begun = chunk.split(b"\n")
@@ -151,8 +139,10 @@ class ReplicaLog:
             yield self._line(line, end)
         self._begun = (self._begun + begun)[:MAX_LOG_LINE_BYTES]
 
-    def _line(self, line: bytes, end: int) -> WrittenLine:
-        return WrittenLine(self._times.at(end), line[:MAX_LOG_LINE_BYTES].decode(errors="replace"))
+    def _line(self, line: bytes, end: int) -> StampedLine:
+        """The line; if it is newer than the newest note about its log, it was written just now."""
+        stamp = self._times.at(end) or (timestamp() if self._times.sizes else "")
+        return StampedLine(stamp, parse_time(stamp), line[:MAX_LOG_LINE_BYTES].decode(errors="replace"))
 
 
 def replica_logs(directory: RunDirectory) -> tuple[ReplicaLog, ...]:
@@ -165,7 +155,7 @@ def replica_logs(directory: RunDirectory) -> tuple[ReplicaLog, ...]:
     return tuple(sorted(found, key=lambda log: (_ORDER[log.role], log.index)))
 
 
-def last(lines: Iterator[WrittenLine], number: int | None) -> Iterator[WrittenLine]:
+def last(lines: Iterator[StampedLine], number: int | None) -> Iterator[StampedLine]:
     """The last lines; all of them for None."""
     return lines if number is None else iter(deque(lines, maxlen=number))
 

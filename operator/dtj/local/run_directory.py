@@ -118,6 +118,10 @@ class RunDirectory:
             yield
 
 
+class RunError(Exception):
+    """What is asked of a run cannot be done; the message says why, and what can be, in one line."""
+
+
 class RunIsActive(Exception):
     """Another process runs this run now."""
 
@@ -174,12 +178,8 @@ def prepare_again(directory: RunDirectory) -> None:
         directory.objects.rename(directory.path / f"objects-{len(directory.earlier_objects()) + 1}.json")
 
 
-class NoSuchRun(Exception):
-    """Something that is not a run; the message says what there is instead, in one line."""
-
-
 def find(run: str, runs: Path) -> RunDirectory:
-    """A run by its folder, or by the name of its job, of which the latest counts. Raises NoSuchRun."""
+    """A run by its folder, or by the name of its job, of which the latest counts. Raises RunError."""
     for folder in (Path(run), runs / run):
         for path in (folder, folder / LATEST):
             directory = RunDirectory(path.absolute())
@@ -187,7 +187,7 @@ def find(run: str, runs: Path) -> RunDirectory:
                 return directory
     known = jobs_with_runs(runs)
     there = f"in {runs} there are {', '.join(known)}" if known else f"{runs} holds none; dtj run makes them"
-    raise NoSuchRun(f"--run {run}: neither the folder of a run nor the name of a job with a run here: {there}")
+    raise RunError(f"--run {run}: neither the folder of a run nor the name of a job with a run here: {there}")
 
 
 def jobs_with_runs(runs: Path) -> list[str]:

@@ -20,7 +20,7 @@ import dtj
 from dtj.api.json import JsonObject, objects
 from dtj.api.names import KIND
 from dtj.local.objects import timestamp
-from dtj.local.run_directory import RunDirectory, write_privately
+from dtj.local.run_directory import RunDirectory, RunError, write_privately
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView
 
@@ -64,27 +64,23 @@ def read_record(file: Path) -> RunRecord:
         return RunRecord()
 
 
-class NoManifest(Exception):
-    """A run whose manifest cannot be read; the message says why, in one line."""
-
-
 class NoObjects(Exception):
     """A run without a record of its objects; the message says why."""
 
 
 def read_manifest(directory: RunDirectory) -> JsonObject:
-    """The job as it was run. Raises NoManifest."""
+    """The job as it was run. Raises RunError."""
     file = directory.manifest
     try:
         body = yaml.safe_load(file.read_bytes())
     except OSError as error:
-        raise NoManifest(f"--run: {file}: {error.strerror}") from error
+        raise RunError(f"--run: {file}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none; lists without end
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         where = f": line {mark.line + 1}" if mark is not None else ""
-        raise NoManifest(f"--run: {file}{where}: is not YAML") from error
+        raise RunError(f"--run: {file}{where}: is not YAML") from error
     if not isinstance(body, dict):
-        raise NoManifest(f"--run: {file}: holds no job")
+        raise RunError(f"--run: {file}: holds no job")
     return body
 
 
@@ -99,7 +95,7 @@ def read_objects(file: Path) -> list[JsonObject]:
 
 
 def read_job(directory: RunDirectory) -> JsonObject:
-    """The job with its last status if there is a record of it. Raises NoManifest."""
+    """The job with its last status if there is a record of it. Raises RunError."""
     try:
         found = (item for item in read_objects(directory.objects) if item.get("kind") == KIND)
         return next(found, None) or read_manifest(directory)

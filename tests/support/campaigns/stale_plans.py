@@ -51,7 +51,7 @@ before it has listed both.
 """
 
 DRAINED = (
-    *("drain", "members-change", "chief-alone-until-a-server-is-lost", "volcano"),
+    *("drain", "members-change", "a-spare-takes-over", "chief-alone-until-a-server-is-lost", "volcano"),
     *("tfjob-comes-back-alone", "tfjob-in-a-gang"),
 )
 """Stories in which another client deletes pods. They are not run with ``travel``.

@@ -189,11 +189,29 @@ async def workers_of_servers_come_and_go(cluster: ModelCluster) -> None:
     cluster.starts = True
     cluster.start_pod("digits-worker-1-r1")
     await cluster.runs("chief-0", "worker-0", "worker-1-r1", "worker-2", "ps-0")
-    cluster.change({"replicaSpecs": {"worker": {"replicas": 1}}})
-    await cluster.runs("chief-0", "worker-0", "ps-0")
-    assert members(cluster, 2) == {"0"}
+    cluster.change({"replicaSpecs": {"worker": {"replicas": 2}}})
+    await cluster.runs("chief-0", "worker-0", "worker-1-r1", "ps-0")
+    assert members(cluster, 3) == {"0-1"}
     assert cluster.status().attempt == 1
     await completes(cluster, "chief-0")
+
+
+async def a_spare_takes_over(cluster: ModelCluster) -> None:
+    """An elastic job loses a worker, whose place its spare takes; the next pod of that worker is the spare then."""
+    cluster.stop_code = 1
+    cluster.submit(elastic={"minReplicas": 2, "maxReplicas": 2, "spares": 1})
+    cluster.meanwhile(launchers(cluster))
+    await cluster.runs("worker-0", "worker-1", "worker-2")
+    await cluster.until("the launchers report", lambda: (p := cluster.status().progress) is not None and p.world == 0)
+    cluster.starts = False
+    cluster.drain("worker-1")
+    await cluster.until("the spare trains", lambda: members(cluster, 3) == {"0,2"})
+    cluster.starts = True
+    cluster.start_pod("digits-worker-1-r1")
+    await cluster.runs("worker-0", "worker-1-r1", "worker-2")
+    assert members(cluster, 3) == {"0,2"}
+    assert cluster.status().attempt == 1
+    await completes(cluster, "worker-0")
 
 
 def members(cluster: ModelCluster, count: int) -> set[str]:
@@ -381,6 +399,7 @@ STORIES: dict[str, Story] = {
         scale,
         members_change,
         workers_of_servers_come_and_go,
+        a_spare_takes_over,
         change_while_suspended,
         volcano,
         kueue,

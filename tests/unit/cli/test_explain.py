@@ -262,6 +262,13 @@ def test_of_an_elastic_job_it_says_when_the_others_go_on_without_a_worker(tmp_pa
         assert printed not in explained(dtj, write(tmp_path, file))
 
 
+def test_of_an_elastic_job_with_spares_it_shows_their_pods_too(tmp_path: Path, dtj: Dtj) -> None:
+    shown = explained(dtj, write(tmp_path, manifest(elastic={"maxReplicas": 2, "spares": 1})))
+    assert "MultiWorkerMirrored with 2 workers and 1 spare" in shown
+    assert "digits-worker-2" in shown
+    assert "1 spare more than the workers above" in shown
+
+
 def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, dtj: Dtj) -> None:
     file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
     first, *_, last, _, _ = section(explained(dtj, file), "When a pod is lost")

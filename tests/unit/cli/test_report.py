@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Annotation
 from dtj.cli.main import cli
 from dtj.cli.report.drawing import curves, plot, safe, short_value
@@ -23,8 +23,7 @@ from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.run import gather
 from dtj.cli.report.timeline import History, Look, history
 from dtj.local import run_directory
-from dtj.local.run_directory import RunDirectory
-from dtj.local.run_record import NoManifest
+from dtj.local.run_directory import RunDirectory, RunError
 from dtj_launch.logs import JsonFormatter
 from dtj_launch.progress import Progress
 from dtj_trainer.progress_line import progress_line
@@ -34,6 +33,7 @@ from support.job_evidence import (
     SECRET,
     a_job_that_failed,
     a_job_that_succeeded,
+    a_job_whose_members_changed,
     job,
     moment,
     pod,
@@ -41,6 +41,8 @@ from support.job_evidence import (
     ran,
     runs,
 )
+
+ELASTIC: JsonObject = {"maxReplicas": 2}
 
 
 def evidence(**known: object) -> Evidence:
@@ -89,6 +91,35 @@ def test_a_restart_is_marked_with_its_reason() -> None:
     assert history_of(known).restarts == ((moment(70), words),)
     assert words in render_page(known).partition("Training")[0]
     assert history_of(replace(known, events=())).restarts == ((moment(70), "attempt 2"),), "from the status"
+
+
+def test_a_change_of_the_members_is_marked_and_a_pod_that_does_not_train_waits() -> None:
+    known = a_job_whose_members_changed()
+    found = history_of(known)
+    assert [at for at, _ in found.changes] == [moment(40), moment(90)]
+    assert found.restarts == ()
+    assert looks(known)["worker-2"] == ["waiting", "starting", "running"]
+    assert looks(known)["worker-0-r1"] == ["waiting", "starting", "waiting"]
+    page = render_page(known)
+    marks = re.findall(r'<line class="change"[^>]*><title>([^<]*)</title>', page)
+    assert set(marks) == {
+        f"worker-2 joins; 3 of 3 replicas train (generation 1), at {moment(40):%H:%M:%S}",
+        f"worker-0 leaves; 2 of 3 replicas train (generation 2), at {moment(90):%H:%M:%S}",
+    }
+    assert len(marks) == 2 * len(found.rows)
+    assert "members joined or left" in page
+    assert "<dt>members</dt><dd>worker 1-2 of 3 replicas (generation 2)</dd>" in page
+
+
+def test_a_pod_that_has_not_joined_waits_also_before_the_first_change() -> None:
+    """Only the pods know then who trains."""
+    body = job({"state": "Running", "attempt": 1, "replicaStatuses": {"worker": {"desired": 2}}}, elastic=ELASTIC)
+    pods = [pod(name, runs(3, 9)) for name in ("worker-0", "worker-1")]
+    for each in pods:
+        metadata = object_at(each, "metadata")
+        metadata["annotations"] = {Annotation.WORLD: '{"generation": 0, "members": {"worker": "0"}}'}
+    assert looks(evidence(job=body, objects={"pods": tuple(pods)}))["worker-1"][-1] == Look.WAITING
+    assert looks(evidence(job=body, objects={"pods": tuple(pods)}))["worker-0"][-1] == Look.RUNNING
 
 
 def test_a_pod_waits_starts_and_runs() -> None:
@@ -322,5 +353,5 @@ def test_bad_input_is_one_line_and_exit_code_2(
 def test_a_manifest_that_cannot_be_read_is_reported(tmp_path: Path, text: str, words: str) -> None:
     folder = a_run(tmp_path)
     (folder / "manifest.yaml").write_text(text)
-    with pytest.raises(NoManifest, match=rf"^--run: .*manifest.yaml: {words}"):
+    with pytest.raises(RunError, match=rf"^--run: .*manifest.yaml: {words}"):
         gather(RunDirectory(folder))

@@ -93,6 +93,18 @@ async def test_the_leaders_log_is_read_for_its_curves_and_versions_and_shown_onl
     assert [(each.name, each.words) for each in known.settings] == [("python", "3.11.9")]
 
 
+async def test_the_logs_of_the_first_leader_and_of_its_successor_are_read_in_the_order_of_time(world: Cluster) -> None:
+    """Worker 0 of an elastic job was given up, and has come back."""
+    body = world.body(JOBS, "digits")
+    elastic: JsonObject = {**body["spec"], "elastic": {"maxReplicas": 2}}  # type: ignore[dict-item]
+    status: JsonObject = {**body["status"], "world": {"generation": 1, "members": {"worker": "1"}}}  # type: ignore[dict-item]
+    world.put(JOBS, {**body, "spec": elastic, "status": status})
+    world.lines["digits-worker-0"] = ["step 20/400 (5%)  loss 2.3", *8 * ["waiting"], "step 80/400 (20%)  loss 2.0"]
+    world.lines["digits-worker-1"] = [*3 * ["waiting"], "step 40/400 (10%)  loss 2.1"]
+    known = await gather(client(world), "digits", logs=False)
+    assert [(each.step, each.at) for each in known.scalars] == [(20, moment(0)), (40, moment(3)), (80, moment(9))]
+
+
 async def test_what_may_not_be_read_is_listed_and_hides_nothing_else(world: Cluster) -> None:
     for resource in (SERVICES, CLAIMS, EVENTS, NODES):
         world.fail("list", resource, Forbidden(f"cannot list {resource.plural}"))

@@ -70,8 +70,10 @@ def test_a_directory_that_is_not_there_is_one_line_whether_printed_or_submitted(
 
 def test_a_contradicting_namespace_is_refused(dtj: Dtj, tmp_path: Path) -> None:
     there: JsonObject = {**manifest("a"), "metadata": {"name": "a", "namespace": "there"}}
-    complaint = dtj("submit", "-o", "yaml", "-n", "here", write(tmp_path, there)).complaint
-    assert 'is "there", but the namespace asked for is "here"' in complaint
+    file = write(tmp_path, there)
+    assert dtj("submit", "-o", "yaml", "-n", "here", file).complaint == (
+        f'{file}: a: metadata.namespace: is "there", but the namespace asked for is "here"; leave one of them out\n'
+    )
 
 
 def test_a_command_that_names_files_of_the_directory_is_noted_without_code(

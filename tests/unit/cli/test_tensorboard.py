@@ -23,7 +23,8 @@ from dtj.cli.main import cli
 from dtj.cli.tensorboard.show import problem_of, reason_to_wait, trouble_of
 from dtj.kube.observed import pod_from
 from dtj.kube.records import PodRecord, pod_from_object
-from dtj.local import curves
+from dtj.local import curves, run_directory
+from dtj.local.run_directory import RunError
 from dtj.local.trainer import NoTrainer
 from patience import PATIENCE_SECONDS
 from support.waiting import eventually_true
@@ -113,6 +114,10 @@ class TestWhyThereIsNone:
         assert reason_to_wait(shown(), pod_from(unplaced)) == "TensorBoard finds no node: 0/3 nodes"
 
 
+def logs_of(run: str, runs: Path) -> Path:
+    return run_directory.find(run, runs).tensorboard
+
+
 class TestOnThisMachine:
     @pytest.fixture
     def runs(self, tmp_path: Path) -> Path:
@@ -123,24 +128,24 @@ class TestOnThisMachine:
 
     def test_a_run_is_found_by_its_folder_and_by_its_jobs_name(self, runs: Path) -> None:
         newest = runs / "digits" / "latest" / "tensorboard"
-        assert curves.find_logs("digits", runs) == newest
-        assert curves.find_logs(str(runs / "digits"), Path("elsewhere")) == newest
+        assert logs_of("digits", runs) == newest
+        assert logs_of(str(runs / "digits"), Path("elsewhere")) == newest
         older = runs / "digits" / "20260101-000000"
-        assert curves.find_logs(str(older), runs) == older / "tensorboard"
+        assert logs_of(str(older), runs) == older / "tensorboard"
 
     def test_a_run_that_is_none_is_reported_with_those_that_are(self, runs: Path) -> None:
-        with pytest.raises(curves.NoCurves, match=f"--run flowers: .* in {runs} there are digits"):
-            curves.find_logs("flowers", runs)
+        with pytest.raises(RunError, match=f"--run flowers: .* in {runs} there are digits"):
+            logs_of("flowers", runs)
 
     def test_several_runs_have_their_names(self, runs: Path) -> None:
         older = str(runs / "digits" / "20260101-000000")
-        folders = [curves.find_logs(run, runs) for run in ("digits", older, "digits")]
+        folders = [logs_of(run, runs) for run in ("digits", older, "digits")]
         assert curves.log_option(folders) == (
             f"--logdir_spec=digits/20260102-000000:{runs}/digits/20260102-000000/tensorboard,"
             f"digits/20260101-000000:{older}/tensorboard"
         )
         assert curves.log_option(folders[:1]) == f"--logdir={runs}/digits/20260102-000000/tensorboard"
-        with pytest.raises(curves.NoCurves, match="a path with a comma: /a,b/c"):
+        with pytest.raises(RunError, match="a path with a comma: /a,b/c"):
             curves.log_option([*folders, Path("/a,b/c/tensorboard")])
 
     def test_it_serves_until_it_is_asked_to_end(self, runs: Path, tmp_path: Path) -> None:
@@ -201,7 +206,7 @@ class TestOnThisMachine:
 
     def test_without_a_tensorboard_it_says_how_to_get_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(curves, "find_trainer", _no_trainer)
-        with pytest.raises(curves.NoCurves, match="nor on the PATH: type `make trainer` in the checkout"):
+        with pytest.raises(RunError, match="nor on the PATH: type `make trainer` in the checkout"):
             curves.find_tensorboard({"PATH": "/nowhere"})
 
 

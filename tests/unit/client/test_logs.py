@@ -19,14 +19,13 @@ from dtj.client.logs import (
     LogLine,
     LogNote,
     LogSelection,
-    StampedLine,
     merged,
     parse_line,
     silence,
 )
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
-from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES, LogQuery, split_lines
+from dtj.kube.pod_logs import MAX_LOG_LINE_BYTES, LogQuery, StampedLine, split_lines
 from overviews import body, job_pod
 from support.screens import seen
 

@@ -44,13 +44,6 @@ def test_all_documents_are_found_in_order() -> None:
     assert [found.job.name for found in manifests_of(text)] == ["b", "a"]
 
 
-def test_problems_name_the_document_and_the_field() -> None:
-    text = yaml.safe_dump_all([manifest("a", port=0), manifest("b", replicas=3)])
-    first, second = problems(text)
-    assert first.startswith("the manifest: document 1 (a): spec.port: ")
-    assert second.startswith('the manifest: document 2 (b): spec.replicas: unknown field "spec.replicas"')
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -77,12 +70,3 @@ def test_a_job_goes_to_its_own_namespace_else_to_the_one_asked_for_else_to_the_c
     own, none = manifests_of(in_namespace("a", "theirs")) + manifests_of(manifest("b"))
     assert [where for _, where in placed((own, none), namespace="default", asked=None)] == ["theirs", "default"]
     assert [where for _, where in placed((own, none), namespace="theirs", asked="theirs")] == ["theirs", "theirs"]
-
-
-def test_two_different_namespaces_are_a_contradiction() -> None:
-    with pytest.raises(InvalidManifest) as refused:
-        placed(manifests_of(in_namespace("a", "theirs")), namespace="ours", asked="ours")
-    assert refused.value.problems == (
-        'the manifest: a: metadata.namespace: is "theirs", but the namespace asked for is "ours"; '
-        "leave one of them out",
-    )

@@ -5,13 +5,9 @@ from __future__ import annotations
 from builders import CLAIM_TEMPLATE, job
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Label
-from dtj.core.actions import CreateClaim
+from dtj.core.actions import Create, Kind
 from dtj.core.manifests.metadata import claim
-from world import World
-
-
-def kinds(actions: tuple[object, ...]) -> list[str]:
-    return [type(action).__name__ for action in actions]
+from world import World, called
 
 
 def claim_of(template: JsonObject) -> JsonObject:
@@ -51,7 +47,8 @@ def test_a_claim_can_be_shared_by_nodes_unless_the_template_says_otherwise() -> 
 def test_a_claim_template_makes_one_claim_before_the_pods() -> None:
     world = World(job(checkpoint={"claimTemplate": CLAIM_TEMPLATE}))
     world.step()
-    assert kinds(world.step())[:4] == ["PatchStatus", "CreateClaim", "CreateService", "CreatePod"]
-    assert world.taken(CreateClaim)
+    begins = ["PatchStatus", "Create PersistentVolumeClaim", "Create Service", "CreatePod"]
+    assert [*map(called, world.step())][:4] == begins
+    assert world.taken(Create, Kind.CLAIM)
     assert world.claim is not None
     assert world.claim.name == "digits-checkpoint"

@@ -8,26 +8,15 @@ import pytest
 
 from builders import job
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import (
-    Action,
-    CreateConfigMap,
-    CreateService,
-    DeleteConfigMap,
-    DeleteService,
-    UpdateService,
-)
+from dtj.core.actions import Create, Kind
 from dtj.core.observed import Blocker, Phase
-from world import World, running
+from world import World, called, does, running
 
 MANY = 60
 
 
 def large(workers: int = MANY, **arguments: object) -> World:
     return running(roles={"worker": workers}, **arguments)  # type: ignore[arg-type]
-
-
-def kinds(world: World) -> list[type[Action]]:
-    return [type(action) for action in world.history]
 
 
 def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -> None:
@@ -41,8 +30,8 @@ def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -
     assert after != before
     assert world.service is not None
     assert world.service.config_map == after
-    order = kinds(world)
-    assert order.index(CreateConfigMap, order.index(CreateService)) < order.index(UpdateService)
+    order = [*map(called, world.history)]
+    assert order.index("Create ConfigMap", order.index("Create Service")) < order.index("Update Service")
 
 
 @pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
@@ -53,8 +42,8 @@ def test_it_goes_with_the_end_of_the_job_before_the_service(phase: Phase) -> Non
     world.settle_deletions()
     assert world.job.status.terminal
     assert (world.config_maps, world.service) == ({}, None)
-    order = kinds(world)
-    assert order.index(DeleteConfigMap) < order.index(DeleteService)
+    order = [*map(called, world.history)]
+    assert order.index("Delete ConfigMap") < order.index("Delete Service")
 
 
 def test_a_suspended_job_has_none_and_gets_it_again() -> None:
@@ -75,7 +64,8 @@ def test_one_that_somebody_deleted_is_created_again_when_a_pod_waits_for_it() ->
     world = large()
     (name,) = world.config_maps
     world.config_maps.clear()
-    assert CreateConfigMap not in map(type, world.step()), "nobody needs it while all pods have started"
+    made = [action for action in world.step() if does(action, Create, Kind.CONFIG_MAP)]
+    assert not made, "nobody needs it while all pods have started"
     blocker = Blocker(Reason.CONTAINER_CONFIG_ERROR, f'configmap "{name}" not found')
     world.pods["digits-worker-3"] = replace(world.pods["digits-worker-3"], phase=Phase.PENDING, blocker=blocker)
     world.step()

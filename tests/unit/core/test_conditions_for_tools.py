@@ -38,12 +38,3 @@ def test_ready_has_the_reason_of_the_condition_that_explains_it() -> None:
         "it is invalid": "UnknownAcceleratorProfile",
         "it has failed": "BackoffLimitExceeded",
     }
-
-
-def test_every_condition_has_all_that_a_condition_of_kubernetes_must_have() -> None:
-    required = {"type", "status", "reason", "message", "lastTransitionTime"}
-    for point, body in POINTS.items():
-        for each in objects(dig(body, "status", "conditions")):
-            assert required <= each.keys(), f"{point}: {each}"
-            assert each["reason"]
-            assert each["lastTransitionTime"]

@@ -9,13 +9,13 @@ import pytest
 from builders import NOW, edited, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import BestEffort, CreateGang, CreatePod, DeleteGang, LookForGangs
+from dtj.core.actions import BestEffort, Create, Delete, LookForGangs
 from dtj.core.gang.discovery import APIS
 from dtj.core.gang.group import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
 from support.gang_manifests import gang_of
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE, VOLCANO, admit, world
-from world import World
+from world import World, called, does
 
 
 def spec_of(world: World) -> JsonObject:
@@ -214,7 +214,7 @@ class TestWhatAPodAsksFor:
 def deletions(story: World) -> list[BestEffort]:
     """Of the group, at the end; nothing waits for them."""
     return [
-        action for action in story.history if isinstance(action, BestEffort) and isinstance(action.action, DeleteGang)
+        action for action in story.history if isinstance(action, BestEffort) and does(action.action, Delete, GangApi)
     ]
 
 
@@ -223,15 +223,15 @@ class TestThroughTheLifeOfAJob:
     def test_the_group_is_made_once_before_the_pods_and_deleted_once_at_the_end(self, api: GangApi) -> None:
         story = world(api)
         story.settle()
-        kinds = [type(action) for action in story.history]
-        assert kinds.index(CreateGang) < kinds.index(CreatePod)
+        kinds = [called(action) for action in story.history]
+        assert kinds.index(f"Create {api.kind}") < kinds.index("CreatePod")
         story.run_all()
         story.settle()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         story.settle_deletions()
         assert story.job.status.state == "Succeeded"
         assert story.gang is None
-        assert (len(story.taken(CreateGang)), len(deletions(story))) == (1, 1)
+        assert (len(story.taken(Create, GangApi)), len(deletions(story))) == (1, 1)
 
     def test_the_end_does_not_wait_for_the_group_which_a_new_operator_deletes_too(self) -> None:
         story = world(VOLCANO)
@@ -240,7 +240,7 @@ class TestThroughTheLifeOfAJob:
         while not story.is_true(Condition.COMPLETE):
             story.step()
             story.finish_deletions()
-        assert (story.taken(DeleteGang), deletions(story)) == ([], [])
+        assert (story.taken(Delete, GangApi), deletions(story)) == ([], [])
         story.operator_restarts()
         story.settle()
         assert len(deletions(story)) == 1

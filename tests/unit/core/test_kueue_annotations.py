@@ -10,7 +10,8 @@ from builders import job
 from dtj.api import kueue
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
-from dtj.core.actions import UpdateGang, UpdateWorkloadStatus
+from dtj.core.actions import Update, UpdateWorkloadStatus
+from dtj.core.observed import GangApi
 from support.gang_worlds import KUEUE, admit, evict
 from world import World
 
@@ -43,7 +44,7 @@ def test_a_gate_that_is_added_to_a_job_that_waits_needs_another_workload(before:
     story = queued(**{GATE: before} if before else {})
     story.job = replace(story.job, annotations={GATE: after})
     story.settle()
-    assert not story.taken(UpdateGang), "Kueue refuses it"
+    assert not story.taken(Update, GangApi), "Kueue refuses it"
     assert len(story.gang_manifests) == 2
     assert dig(story.gang_manifests[-1], "metadata", "annotations", GATE) == after
 
@@ -53,8 +54,8 @@ def test_a_gate_that_is_taken_off_a_job_that_waits_is_taken_off_its_workload(bef
     story = queued(**{GATE: before})
     story.job = replace(story.job, annotations={GATE: after} if after else {})
     story.settle()
-    (update,) = story.taken(UpdateGang)
-    assert isinstance(update, UpdateGang)
+    (update,) = story.taken(Update, GangApi)
+    assert isinstance(update, Update)
     assert dig(update.patch, "metadata", "annotations") == {GATE: after or None}
 
 
@@ -76,8 +77,8 @@ def test_the_limit_of_a_job_that_was_admitted_is_changed_when_its_quota_is_given
     story.job = replace(story.job, labels={LIMIT: "60"})
     story.settle()
     evict(story, "Preempted")
-    (update,) = story.taken(UpdateGang)
-    assert isinstance(update, UpdateGang)
+    (update,) = story.taken(Update, GangApi)
+    assert isinstance(update, Update)
     assert dig(update.patch, "spec") == {"maximumExecutionTimeSeconds": 60}
     before = story.history[: story.history.index(update)]
     released = [each for each in before if isinstance(each, UpdateWorkloadStatus) and "admission" in each.status]

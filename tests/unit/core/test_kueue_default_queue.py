@@ -10,7 +10,8 @@ from builders import job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Reason
 from dtj.api.status import JobStatus
-from dtj.core.actions import CreateGang, ReadDefaultQueue
+from dtj.core.actions import Create, ReadDefaultQueue
+from dtj.core.observed import GangApi
 from support.gang_worlds import KUEUE, VOLCANO, admit, evict
 from world import World
 
@@ -96,7 +97,7 @@ def test_a_status_that_was_lost_is_written_again_from_the_workload() -> None:
     story.operator_restarts()
     story.settle()
     assert story.job.status.queue == "default"
-    assert len(story.taken(CreateGang)) == 1
+    assert len(story.taken(Create, GangApi)) == 1
     assert not story.pods
 
 

@@ -10,8 +10,8 @@ from builders import edited, job
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, RequeueAfter, UpdateGang
-from dtj.core.observed import GangObject, Phase
+from dtj.core.actions import Create, CreatePod, Delete, DeleteJob, PatchStatus, RequeueAfter, Update
+from dtj.core.observed import GangApi, GangObject, Phase
 from support.gang_worlds import KUEUE, NATIVE, admit, evict, kueue_condition, workload_conditions
 from world import World
 
@@ -70,7 +70,7 @@ def copy_of(**more: object) -> Job:
 class TestManager:
     def test_the_workload_is_all_that_is_created(self) -> None:
         story = manager()
-        assert len(story.taken(CreateGang)) == 1
+        assert len(story.taken(Create, GangApi)) == 1
         assert story.job.status.reason == "Queued"
         admit(story)
         story.settle()
@@ -116,7 +116,7 @@ class TestManager:
         assert story.gang is not None
         story.gang = replace(story.gang, pods="others")
         story.settle()
-        assert not story.taken(DeleteGang)
+        assert not story.taken(Delete, GangApi)
 
     def test_why_the_queue_is_inactive_is_asked(self) -> None:
         story = manager()
@@ -164,7 +164,7 @@ class TestWorker:
         story.settle()
         assert story.gang is not None
         assert story.gang.owner_uid == story.job.uid
-        assert not story.taken(CreateGang)
+        assert not story.taken(Create, GangApi)
         assert len(story.pods) == 3
         story.all_run()
         assert workload_conditions(story)["PodsReady"] == "True/Started"
@@ -173,7 +173,7 @@ class TestWorker:
         story = worker()
         story.gang = None
         story.settle()
-        assert not story.taken(CreateGang)
+        assert not story.taken(Create, GangApi)
         assert story.job.status.reason == "Queued"
 
     def test_a_workload_of_somebody_else_is_left_alone(self) -> None:
@@ -181,7 +181,7 @@ class TestWorker:
         assert story.gang is not None
         story.gang = replace(story.gang, owner_uid="theirs")
         story.wait(60)
-        assert not story.taken(UpdateGang)
+        assert not story.taken(Update, GangApi)
         assert story.job.status.reason == "NameTaken"
 
     def test_a_copy_keeps_the_memory_that_the_manager_was_admitted_with(self) -> None:
@@ -193,14 +193,14 @@ class TestWorker:
         story.settle()
         assert story.job.status.restarts.out_of_memory == 1
         assert story.job.status.state == "Restarting"
-        assert not story.taken(DeleteGang)
+        assert not story.taken(Delete, GangApi)
         assert "Finished" not in workload_conditions(story)
 
     def test_a_workload_that_does_not_fit_is_over(self) -> None:
         story = worker(size="worker=2;min=2")
         story.settle()
         assert workload_conditions(story)["Finished"] == "True/OutOfSync"
-        assert not story.taken(DeleteGang)
+        assert not story.taken(Delete, GangApi)
         assert not story.pods
 
     def test_the_pods_are_made_by_the_profiles_of_this_cluster(self) -> None:
@@ -217,7 +217,7 @@ class TestWorker:
         story.job = replace(story.job, labels={kueue.MAX_EXECUTION_SECONDS: "soon"})
         story.settle()
         assert story.is_true(Condition.INVALID)
-        assert not story.taken(DeleteGang)
+        assert not story.taken(Delete, GangApi)
 
     def test_completed_pods_keep_their_quota(self) -> None:
         story = worker()

@@ -9,9 +9,9 @@ from dtj.api.job import Job
 from dtj.api.json import dig, object_at
 from dtj.api.kueue import PRIORITY_CLASS
 from dtj.api.names import Condition
-from dtj.core.actions import UpdateGang
+from dtj.core.actions import Update
 from dtj.core.messages import WAITING_IN_QUEUE
-from dtj.core.observed import CreationRefusal
+from dtj.core.observed import CreationRefusal, GangApi
 from support.gang_worlds import KUEUE, admit, kueue_condition
 from world import World
 
@@ -49,8 +49,8 @@ def test_a_job_in_the_queue_follows_its_label() -> None:
     story = waiting(high=100, low=1)
     story.job = labelled(story.job, "low")
     story.settle()
-    (update,) = story.taken(UpdateGang)
-    assert isinstance(update, UpdateGang)
+    (update,) = story.taken(Update, GangApi)
+    assert isinstance(update, Update)
     assert update.patch["spec"] == {
         "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"},
         "priority": 1,
@@ -62,7 +62,7 @@ def test_a_first_class_is_not_given_once_quota_is_reserved() -> None:
     story.kueue_says({"conditions": [kueue_condition("QuotaReserved")]})
     story.job = labelled(story.job, "high")
     story.settle()
-    assert not story.taken(UpdateGang)
+    assert not story.taken(Update, GangApi)
 
 
 def admitted(priority_class: str | None = "high", **known: int) -> World:
@@ -81,7 +81,8 @@ def test_a_value_that_has_changed_is_read_again() -> None:
     story.known_priorities["high"] = 200
     story.job = labelled(story.job, "high")
     story.settle()
-    assert [dig(update.patch, "spec", "priority") for update in story.taken(UpdateGang)] == [1, 200]  # type: ignore[union-attr]
+    updates = [action for action in story.taken(Update, GangApi) if isinstance(action, Update)]
+    assert [dig(update.patch, "spec", "priority") for update in updates] == [1, 200]
 
 
 def test_a_job_that_runs_goes_on_if_its_new_class_does_not_exist() -> None:
@@ -92,7 +93,7 @@ def test_a_job_that_runs_goes_on_if_its_new_class_does_not_exist() -> None:
         story.step()
     assert story.refusal is None
     assert set(story.pods) == pods
-    assert not story.taken(UpdateGang)
+    assert not story.taken(Update, GangApi)
     assert not story.is_true(Condition.SUSPENDED)
 
 
@@ -111,4 +112,4 @@ def test_without_its_label_a_job_that_runs_keeps_its_class() -> None:
     story.job = labelled(story.job, None)
     story.settle()
     assert len(story.gang_manifests) == 1
-    assert not story.taken(UpdateGang)
+    assert not story.taken(Update, GangApi)

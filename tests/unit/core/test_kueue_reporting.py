@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dtj.api.json import JsonObject, objects
-from dtj.core.actions import CreateGang
-from dtj.core.observed import Phase
+from dtj.core.actions import Create
+from dtj.core.observed import GangApi, Phase
 from dtj.core.status import format_time
 from support.gang_worlds import KUEUE, admit, admitted, evict, kueue_condition, workload_conditions, world
 
@@ -83,4 +83,4 @@ class TestDuties:
         assert story.gang is not None
         assert "reclaimablePods" not in story.gang.status
         assert not [pod for pod in story.pods.values() if not pod.main_container_ended]
-        assert len(story.taken(CreateGang)) == 2
+        assert len(story.taken(Create, GangApi)) == 2

@@ -12,15 +12,16 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.json import dig, objects
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import DeletePod, PatchStatus, TellPod
+from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
 from dtj.core.observed import Phase
 from support.elastic_world import ElasticWorld
 from world import running
 
 
-def elastic(workers: int, *, least: int = 1, chief: int = 0, **more: object) -> Job:
+def elastic(workers: int, *, least: int = 1, chief: int = 0, spares: int = 0, **more: object) -> Job:
     roles = {**({"chief": chief} if chief else {}), "worker": workers}
-    return job(roles=roles, elastic={"minReplicas": least, "maxReplicas": 8}, **more)  # type: ignore[arg-type]
+    bounds = {"minReplicas": least, "maxReplicas": 8, **({"spares": spares} if spares else {})}
+    return job(roles=roles, elastic=bounds, **more)  # type: ignore[arg-type]
 
 
 def with_servers(workers: int) -> Job:
@@ -71,7 +72,7 @@ def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() ->
     assert world.job.status.attempt == 1
     assert before.items() <= world.uids().items()
     assert [event.message for event in world.events if event.reason is Reason.MEMBERS_CHANGED] == [
-        "worker-2, worker-3 join; 5 of 5 replicas train"
+        "worker-2, worker-3 join; 5 of 5 replicas train (generation 1)"
     ]
 
 
@@ -89,6 +90,21 @@ def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted() -> Non
     assert (world.job.status.attempt, world.job.status.state) == (1, "Running")
     assert world.job.status.restarts.total == 0
     assert world.job.status.replica_statuses["worker"].desired == 2
+
+
+def test_each_pod_is_told_twice_since_a_kubelet_may_overlook_the_first_time() -> None:
+    world = trains(elastic(4))
+    scale(world, elastic(2))
+    world.settle_deletions()
+    first = {pod.name: pod.world for pod in world.pods.values()}
+    assert len(world.taken(TellPod)) == 2
+    assert any(isinstance(action, RequeueAfter) and 0 < action.seconds <= 1 for action in world.step())
+    world.wait(1)
+    second = {pod.name: pod.world for pod in world.pods.values()}
+    assert all(first[name] != second[name] for name in first)
+    assert world.members() == {"worker": "0-1"}
+    world.wait(60)
+    assert len(world.taken(TellPod)) == 4
 
 
 @pytest.mark.parametrize("lost", ["worker-0", "worker-1", "worker-2"])
@@ -218,6 +234,159 @@ def test_a_new_attempt_and_a_resumed_job_begin_with_all_replicas() -> None:
     assert world.members() == {"worker": "0-2"}
 
 
+def trains_with_spares(made: Job) -> ElasticWorld:
+    world = trains(made)
+    world.import_all()
+    return world
+
+
+def test_a_spare_is_a_pod_more_that_waits_and_is_counted_nowhere() -> None:
+    world = trains_with_spares(elastic(2, chief=1, spares=1))
+    assert set(world.uids()) == {"digits-chief-0", "digits-worker-0", "digits-worker-1", "digits-worker-2"}
+    assert world.members() == {"chief": "0", "worker": "0-1"}
+    counts = world.job.status.replica_statuses["worker"]
+    assert (world.job.status.ready, counts.desired, counts.active, counts.ready) == ("3/3", 2, 2, 2)
+    assert world.is_true(Condition.PODS_READY)
+    assert world.condition(Condition.PODS_READY).message == "1 of 1 spares are ready"
+    assert not world.taken(TellPod)
+
+
+def test_a_job_runs_while_its_spare_finds_no_node() -> None:
+    world = ElasticWorld(elastic(2, spares=1)).settle()
+    for worker in ("worker-0", "worker-1"):
+        world.set_pod(worker, Phase.RUNNING)
+    world.settle()
+    assert world.job.status.state == "Running"
+    assert world.condition(Condition.PODS_READY).message.startswith("0 of 1 spares are ready")
+
+
+@pytest.mark.parametrize("lost", ["worker-0", "worker-1"])
+def test_a_spare_takes_the_place_of_a_lost_worker_at_once_whose_next_pod_is_the_spare_then(lost: str) -> None:
+    world = trains_with_spares(elastic(2, least=2, spares=1))
+    before, seen = world.uids(), len(world.history)
+    world.loses(lost)
+    rest = {"worker-0": "1-2", "worker-1": "0,2"}[lost]
+    assert world.job.status.world is not None
+    assert world.job.status.world.members == {"worker": rest}
+    writes = [each for each in world.history[seen:] if isinstance(each, PatchStatus) and each.status.world is not None]
+    assert writes[0].status.restarts.total == 1  # the loss and who takes the place are one write
+    world.settle_deletions()
+    assert world.members() == {"worker": rest}
+    assert world.is_true(Condition.PODS_READY)
+    world.all_run()
+    world.import_all()
+    world.wait(600)
+    assert world.members() == {"worker": rest}
+    assert set(world.uids()) == {*(set(before) - {f"digits-{lost}"}), f"digits-{lost}-r1"}
+    world.loses("worker-2")
+    world.settle_deletions()
+    assert world.members() == {"worker": "0-1"}
+    assert world.job.status.attempt == 1
+
+
+def test_of_two_lost_workers_a_single_spare_replaces_one_and_the_other_is_waited_for() -> None:
+    world = trains_with_spares(elastic(3, spares=1))
+    world.loses("worker-0")
+    world.loses("worker-1")
+    world.settle_deletions()
+    assert world.members() == {"worker": "1-3"}
+    assert not world.is_true(Condition.PODS_READY)
+    world.wait(31)
+    assert world.members() == {"worker": "2-3"}
+    world.all_run()
+    world.import_all()
+    assert world.members() == {"worker": "0,2-3"}
+    world.wait(60)
+    assert world.condition(Condition.PODS_READY).message == "1 of 1 spares are ready"
+
+
+def test_a_spare_that_has_not_imported_yet_takes_no_place() -> None:
+    world = trains(elastic(2, spares=1))
+    world.loses("worker-1")
+    world.settle_deletions()
+    assert world.members() == {"worker": "0-1"}
+    world.import_all()
+    assert world.members() == {"worker": "0,2"}
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_the_loss_of_a_spare_concerns_nobody_else(launched: bool) -> None:
+    world = trains(elastic(2, spares=1), launched=launched)
+    before = world.uids()
+    world.loses("worker-2")
+    world.settle_deletions()
+    world.all_run()
+    assert not world.taken(TellPod)
+    assert (world.job.status.attempt, world.members()) == (1, {"worker": "0-1"})
+    assert set(world.uids()) == {"digits-worker-0", "digits-worker-1", "digits-worker-2-r1"}
+    assert {name: uid for name, uid in world.uids().items() if name in before} == {
+        name: before[name] for name in ("digits-worker-0", "digits-worker-1")
+    }
+
+
+def test_a_spare_that_became_a_member_and_vanishes_without_a_trace_is_missed() -> None:
+    world = trains_with_spares(elastic(2, spares=1))
+    world.loses("worker-0")
+    world.settle_deletions()
+    world.all_run()
+    world.import_all()
+    del world.pods["digits-worker-2"]
+    world.settle()
+    assert world.members() == {"worker": "0-1"}
+    assert "digits-worker-2-r1" in world.uids()
+
+
+def test_a_silent_node_with_a_member_on_it_gives_its_place_to_a_spare_though_no_worker_less_would_do() -> None:
+    world = trains_with_spares(elastic(2, least=2, spares=1))
+    world.pods["digits-worker-1"] = replace(world.pods["digits-worker-1"], ready=False)
+    world.settle()
+    world.wait(31)
+    assert world.members() == {"worker": "0,2"}
+
+
+def test_a_job_that_is_scaled_up_takes_its_spare_first_and_one_that_is_scaled_down_keeps_one() -> None:
+    world = trains_with_spares(elastic(2, spares=1))
+    before = world.uids()
+    scale(world, elastic(3, spares=1))
+    assert world.members() == {"worker": "0-2"}
+    assert set(world.uids()) == {*before, "digits-worker-3"}
+    world.all_run()
+    world.import_all()
+    scale(world, elastic(1, spares=1))
+    world.settle_deletions()
+    assert world.members() == {"worker": "0"}
+    assert world.uids() == {name: before[name] for name in ("digits-worker-0", "digits-worker-1")}
+
+
+@pytest.mark.parametrize("policy", ["None", "Running"])
+def test_a_job_ends_with_its_members_and_stops_its_spares(policy: str) -> None:
+    run_policy = {"successPolicy": "AllWorkers", "cleanPodPolicy": policy}
+    world = trains_with_spares(elastic(2, spares=1, runPolicy=run_policy))
+    world.loses("worker-0")
+    world.settle_deletions()
+    world.all_run()
+    world.import_all()
+    world.sees("worker-1", Phase.SUCCEEDED)
+    world.loses("worker-0-r1")  # a spare, which nobody waits for
+    world.sees("worker-2", Phase.SUCCEEDED)
+    world.settle_deletions()
+    assert world.job.status.is_true(Condition.COMPLETE)
+    assert world.job.status.attempt == 1
+    running = [pod.name for pod in world.pods.values() if not pod.main_container_ended]
+    assert running == []
+
+
+def test_a_spare_is_stopped_when_the_job_is_suspended_and_waits_again_when_it_is_resumed() -> None:
+    world = trains_with_spares(elastic(2, spares=1))
+    scale(world, elastic(2, spares=1, runPolicy={"suspend": True}))
+    world.settle_deletions()
+    assert world.uids() == {}
+    scale(world, elastic(2, spares=1))
+    world.all_run()
+    assert world.members() == {"worker": "0-1"}
+    assert len(world.uids()) == 3
+
+
 def test_workers_of_a_parameter_server_job_come_and_go_while_all_other_pods_stay() -> None:
     world = trains(with_servers(1))
     before = world.uids()
@@ -290,6 +459,7 @@ def test_an_operator_that_lost_the_status_of_a_parameter_server_job_changes_noth
     scale(world, with_servers(2))
     world.all_run()
     world.import_all()
+    world.wait(2)
     seen = len(world.taken(TellPod))
     world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))
     world.settle()

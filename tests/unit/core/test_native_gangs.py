@@ -9,7 +9,7 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreateGang, DeleteGang, UpdateGang
+from dtj.core.actions import Create, Delete, Update
 from dtj.core.observed import GangApi, Phase
 from dtj.core.status import format_time
 from support.gang_worlds import NATIVE, VOLCANO, world
@@ -53,13 +53,14 @@ class TestAJobThatGrows:
         scale(story, 5)
         assert dig(spec_of(story), "schedulingPolicy", "gang", "minCount") == 5
         assert dig(spec_of(story), "disruptionMode") == {"all": {}}
-        assert (len(story.taken(CreateGang)), len(story.taken(UpdateGang)), story.taken(DeleteGang)) == (1, 1, [])
+        assert (len(story.taken(Create, GangApi)), len(story.taken(Update, GangApi))) == (1, 1)
+        assert story.taken(Delete, GangApi) == []
         assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 5
 
     def test_gets_another_group_if_the_count_cannot_be_changed(self) -> None:
         story = running(VOLCANO, roles={"worker": 3}, elastic={"maxReplicas": 5})
         scale(story, 5)
-        assert (len(story.taken(CreateGang)), len(story.taken(DeleteGang))) == (2, 1)
+        assert (len(story.taken(Create, GangApi)), len(story.taken(Delete, GangApi))) == (2, 1)
 
     def test_waits_for_the_end_of_a_group_that_is_being_deleted(self) -> None:
         """Kubernetes keeps a PodGroup until its pods are gone."""

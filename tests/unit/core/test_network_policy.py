@@ -11,7 +11,7 @@ from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Label, Reason
 from dtj.app.settings import job_access
-from dtj.core.actions import DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
+from dtj.core.actions import Delete, Kind, PatchStatus, Plan
 from dtj.core.observed import Child, Observed, Phase
 from dtj.core.planner import plan
 from dtj.core.platform import JobAccess, Platform
@@ -21,7 +21,7 @@ from dtj.kube.gateway import NETWORK_POLICIES, PODS
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
-from world import World, running
+from world import World, called, does, running
 
 OPERATOR: JsonObject = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "dtj-operator"}}}
 ACCESS = JobAccess(status=(OPERATOR,))
@@ -75,9 +75,8 @@ class TestWhenItIsThere:
         there.platform = Platform(job_access=JobAccess(status=(OPERATOR,), tensorboard=(OPERATOR,)))
         there.history.clear()
         there.settle()
-        assert [type(action) for action in there.history if not isinstance(action, PatchStatus)] == [
-            UpdateNetworkPolicy
-        ]
+        done = [called(action) for action in there.history if not isinstance(action, PatchStatus)]
+        assert done == ["Update NetworkPolicy"]
         assert there.network_policy != before
         assert there.pods == pods
 
@@ -105,7 +104,7 @@ class TestWhenItIsThere:
         there = all_running(roles={"worker": 1})
         there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
         there.network_policy = Child("default", "digits", "uid-of-another", "somebody-else")
-        assert not any(isinstance(action, DeleteNetworkPolicy) for action in there.planned())
+        assert not any(does(action, Delete, Kind.NETWORK_POLICY) for action in there.planned())
 
 
 def planner(observed: Observed) -> Plan:

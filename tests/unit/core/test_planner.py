@@ -9,18 +9,14 @@ from dtj.api.names import Condition, Reason
 from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
-from world import World, running
-
-
-def kinds(actions: tuple[object, ...]) -> list[str]:
-    return [type(action).__name__ for action in actions]
+from world import World, called, running
 
 
 class TestStarting:
     def test_the_record_comes_first_then_the_service_and_the_event_last(self) -> None:
         world = World(job(roles={"worker": 2}))
         world.step()
-        assert kinds(world.step()) == ["PatchStatus", "CreateService", "CreatePod", "CreatePod", "Emit"]
+        assert [*map(called, world.step())] == ["PatchStatus", "Create Service", "CreatePod", "CreatePod", "Emit"]
 
     def test_a_deleted_job_gets_no_plan(self) -> None:
         deleting = replace(job(), deleting=True)

@@ -6,9 +6,9 @@ import pytest
 
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreatePod, DeletePod, PatchStatus, UpdateService
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Phase
-from world import live, running
+from world import called, live, running
 
 
 class TestCollectives:
@@ -38,8 +38,8 @@ class TestCollectives:
         world = running()
         world.take_away("worker-1")
         world.step()
-        kinds = [type(action) for action in world.step()]
-        assert kinds.index(DeletePod) < kinds.index(UpdateService) < kinds.index(CreatePod)
+        kinds = [called(action) for action in world.step()]
+        assert kinds.index("DeletePod") < kinds.index("Update Service") < kinds.index("CreatePod")
         assert world.service is not None
         assert world.service.selector["training.dtj.dev/attempt"] == "2"
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from builders import CLAIM_TEMPLATE, job
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreateClaim, CreatePod
+from dtj.core.actions import Create, CreatePod, Kind
 from dtj.core.observed import Phase
 from world import World, live, running
 
@@ -47,4 +47,4 @@ def test_a_claim_that_came_back_is_used_as_a_volume_but_not_as_the_jobs_own_clai
     volume = {"volume": {"persistentVolumeClaim": {"claimName": orphan.name}}, "path": "/dtj/checkpoint"}
     as_volume = World(job(checkpoint=volume), claim=orphan).settle()
     assert as_volume.taken(CreatePod)
-    assert as_volume.taken(CreateClaim) == []
+    assert as_volume.taken(Create, Kind.CLAIM) == []

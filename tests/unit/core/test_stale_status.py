@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from builders import job
 from dtj.api.spec import Role
-from dtj.core.actions import CreatePod, DeletePod, PatchStatus, Plan, RequeueAfter, UpdateService
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus, Plan, RequeueAfter, Update
 from dtj.core.planner import plan
 from dtj.core.replicas import Replica, number_of
 from world import World, running
@@ -38,7 +38,7 @@ class TestARecordThatIsOlderThanItsPods:
         (first, *rest) = world.planned()
         assert isinstance(first, PatchStatus)
         assert first.status.attempt == 3
-        assert not any(isinstance(action, DeletePod | CreatePod | UpdateService) for action in rest)
+        assert not any(isinstance(action, DeletePod | CreatePod | Update) for action in rest)
 
     def test_is_not_suspected_for_names_that_are_none_of_ours(self) -> None:
         worker = Replica(Role.WORKER, 1)

@@ -14,11 +14,11 @@ from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Reason
 from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.api.tfjob.names import Label
-from dtj.core.actions import DeletePod, PatchStatus, UpdateService
+from dtj.core.actions import DeletePod, Kind, PatchStatus, Update
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from dtj.core.platform import platform_of_tfjobs
-from world import World
+from world import World, called
 
 
 def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: object) -> JsonObject:
@@ -141,19 +141,19 @@ class TestServices:
         world = world_of(tfjob())
         world.settle()
         assert sorted(world.services) == ["mnist-worker-0", "mnist-worker-1"]
-        kinds = [type(action).__name__ for action in world.history]
-        assert kinds.index("CreatePod") > len(kinds) - 1 - kinds[::-1].index("CreateService")
+        kinds = [called(action) for action in world.history]
+        assert kinds.index("CreatePod") > len(kinds) - 1 - kinds[::-1].index("Create Service")
 
     def test_one_selects_the_new_pod_alone_only_while_the_old_one_may_answer(self) -> None:
         world = running({"Chief": 1, "Worker": 1, "PS": 1})
         world.sees("worker-0", Phase.FAILED, exit_code=1)
         world.advance(61)
         world.start()
-        assert world.taken(UpdateService) == []
+        assert world.taken(Update, Kind.SERVICE) == []
         world.loses("worker-0-r1")
-        (update,) = world.taken(UpdateService)
-        assert isinstance(update, UpdateService)
-        assert update.selector["training.dtj.dev/incarnation"] == "2"
+        (update,) = world.taken(Update, Kind.SERVICE)
+        assert isinstance(update, Update)
+        assert dig(update.patch, "spec", "selector", "training.dtj.dev/incarnation") == "2"
 
     def test_they_go_with_the_end_and_with_a_suspension(self) -> None:
         world = running()

@@ -12,12 +12,11 @@ from dtj.api.names import Annotation, Label, Reason
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
 from dtj.core.actions import (
     CheckPods,
-    CreateClaim,
-    CreateConfigMap,
+    Create,
     CreatePod,
-    CreateService,
     DeletePod,
     Emit,
+    Kind,
     PatchStatus,
     Plan,
     RequeueAfter,
@@ -51,7 +50,7 @@ async def test_a_plan_is_carried_out_in_its_order_and_events_come_last() -> None
         return (
             Emit("Normal", Reason.PODS_CREATED, "said first, recorded last"),
             PatchStatus(STARTING),
-            CreateService(service_manifest(job)),
+            Create(Kind.SERVICE, service_manifest(job)),
             CreatePod.of(pod_manifest(job, 0)),
             CreatePod.of(pod_manifest(job, 1)),
         )
@@ -201,9 +200,9 @@ async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_to
 async def test_a_foreign_service_and_a_foreign_claim_are_shown_to_the_planner() -> None:
     def planner(observed: Observed) -> Plan:
         if observed.service is None:
-            return (CreateService(service_manifest(observed.job)),)
+            return (Create(Kind.SERVICE, service_manifest(observed.job)),)
         claim: JsonObject = {"metadata": {"name": "digits-checkpoint"}}
-        return (CreateClaim(claim),) if observed.claim is None else ()
+        return (Create(Kind.CLAIM, claim),) if observed.claim is None else ()
 
     gateway = FakeGateway()
     gateway.put(SERVICES, {"metadata": {"name": "digits"}, "spec": {"selector": {"app": "other"}}})
@@ -220,7 +219,7 @@ async def test_a_foreign_service_and_a_foreign_claim_are_shown_to_the_planner() 
 @virtual_time
 async def test_a_config_map_that_is_there_is_the_one_that_was_wanted_and_one_that_is_refused_is_reported() -> None:
     gateway = FakeGateway()
-    wanted = CreateConfigMap({"metadata": {"name": "addresses"}})
+    wanted = Create(Kind.CONFIG_MAP, {"metadata": {"name": "addresses"}})
     gateway.put(CONFIG_MAPS, {"metadata": {"name": "addresses"}})
     async with harnessed(once((wanted,), (wanted,)), gateway=gateway) as harness:
         await harness.take()

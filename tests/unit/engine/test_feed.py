@@ -10,7 +10,7 @@ import pytest
 from builders import manifest
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.status import JobStatus
-from dtj.core.actions import CreatePod, DeleteJob, DeletePod, PatchStatus, Plan, UpdateService
+from dtj.core.actions import CreatePod, DeleteJob, DeletePod, Kind, PatchStatus, Plan, Update
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
@@ -205,9 +205,14 @@ async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_started_ag
 # -- writes that were made for an older version ----------------------------------------------------------------
 
 
+def selecting(uid: str) -> Update:
+    """Have our Service select the pods of the second attempt."""
+    return Update(Kind.SERVICE, "digits", {"metadata": {"uid": uid}, "spec": {"selector": {"attempt": "2"}}})
+
+
 @virtual_time
 async def test_a_service_that_somebody_else_put_in_place_of_ours_is_not_changed() -> None:
-    async with harnessed(once((UpdateService("digits", "ours", {"attempt": "2"}),))) as harness:
+    async with harnessed(once((selecting("ours"),))) as harness:
         harness.gateway.put(
             SERVICES, {"metadata": {"name": "digits", "uid": "theirs"}, "spec": {"selector": {"app": "web"}}}
         )
@@ -222,7 +227,7 @@ async def test_our_service_is_changed_by_its_uid() -> None:
         job = harness.submit()
         harness.gateway.put(SERVICES, {**service_manifest(job)})
         uid = str(dig(harness.gateway.body(SERVICES, "digits"), "metadata", "uid"))
-        harness.planner = once((UpdateService("digits", uid, {"attempt": "2"}),))
+        harness.planner = once((selecting(uid),))
         harness.engine.queue.add(KEY)
         await asyncio.sleep(1.0)
         assert dig(harness.gateway.body(SERVICES, "digits"), "spec", "selector", "attempt") == "2"

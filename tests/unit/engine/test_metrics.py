@@ -13,7 +13,7 @@ from builders import edited, job, manifest, stored
 from dtj import __version__
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
-from dtj.api.status import JobStatus
+from dtj.api.status import JobStatus, WorldStatus
 from dtj.core.actions import Action
 from dtj.core.observed import Phase
 from dtj.engine.job_store import JobRecord, JobStore
@@ -93,6 +93,19 @@ def test_readiness_that_flaps_is_no_recovery() -> None:
     world.all_run()
     assert world.is_true(Condition.PODS_READY)
     assert world.value("dtj_recovery_seconds_count") == 0
+
+
+def test_changes_of_the_members_are_counted() -> None:
+    world = running(roles={"worker": 3}, elastic={"maxReplicas": 3})
+    before, metrics = world.job, world.metrics
+    for generation, members in ((1, "0-1"), (2, "0-2"), (2, "0-2")):
+        recorded = WorldStatus(generation=generation, members={"worker": members})
+        after = before.status.model_copy(update={"world": recorded})
+        metrics.note_status(before, after, cache=world.cache, now=world.now)
+        before = replace(before, status=after)
+    begins_again = before.status.model_copy(update={"world": None})
+    metrics.note_status(before, begins_again, cache=world.cache, now=world.now)
+    assert world.value("dtj_members_changed_total") == 2
 
 
 def test_an_end_is_counted_once_by_outcome_and_class() -> None:

@@ -51,17 +51,15 @@ class Group:
 
     def start(self, index: int, generation: int, *members: int, **environ: str) -> Launched:
         file = self.tell(index, generation, *members)
-        return self._launch(
-            "--",
-            *PROGRAM,
-            TF_CONFIG=self._configs[index],
-            DTJ_STRATEGY="MultiWorkerMirrored",
-            DTJ_ROLE="worker",
-            DTJ_INDEX=str(index),
-            DTJ_JOB_UID="uid",
-            DTJ_WORLD_FILE=str(file),
-            **environ,
-        )
+        variables = {
+            "TF_CONFIG": self._configs[index],
+            "DTJ_STRATEGY": "MultiWorkerMirrored",
+            "DTJ_ROLE": "worker",
+            "DTJ_INDEX": str(index),
+            "DTJ_JOB_UID": "uid",
+            "DTJ_WORLD_FILE": str(file),
+        }
+        return self._launch("--", *PROGRAM, **{**variables, **environ})
 
 
 @pytest.fixture
@@ -187,6 +185,21 @@ def test_a_pod_that_is_deleted_while_its_program_saves_for_a_change_lets_it_fini
     assert launched.wait() == 42
 
 
+def test_a_program_that_does_not_end_when_the_members_change_is_killed_and_the_task_goes_on(
+    launch: Launch, tmp_path: Path
+) -> None:
+    deaf = PROGRAM[2].replace("lambda *_: sys.exit(42)", "signal.SIG_IGN", 1)
+    (tmp_path / "world").write_text('{"generation": 0, "members": {"worker": "0"}, "address": "127.0.0.1:1"}')
+    launched = launch("--grace=0.3", "--", *PROGRAM[:2], deaf, DTJ_WORLD_FILE=str(tmp_path / "world"))
+    launched.wait_for("task 0 of 1")
+    (tmp_path / "world").write_text('{"generation": 1, "members": {"worker": "1"}, "address": "127.0.0.1:1"}')
+    launched.wait_for("still running 0.3 s after the request to save: killing it")
+    launched.wait_for("waiting until the operator makes this task a member")
+    (tmp_path / "world").write_text('{"generation": 2, "members": {"worker": "0"}, "address": "127.0.0.1:1"}')
+    launched.wait_for("task 0 of 1", times=2)
+    assert launched.output.count("killing it") == 1
+
+
 def test_who_waits_says_so_on_the_status_port(group: Callable[[int], Group]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -202,6 +215,20 @@ def test_who_waits_says_so_on_the_status_port(group: Callable[[int], Group]) -> 
     workers.tell(1, 5, 1)
     second.wait_for("task 0 of 1")  # and the port is free again for the program
     assert "in use" not in second.output
+
+
+def test_a_spare_whose_tf_config_does_not_list_it_waits_and_takes_the_place_of_another(
+    group: Callable[[int], Group],
+) -> None:
+    workers = group(3)
+    lists_two = {"cluster": {"worker": workers.addresses[:2]}, "task": {"type": "worker", "index": 2}}
+    spare = workers.start(2, 0, 0, 1, TF_CONFIG=json.dumps(lists_two))
+    spare.wait_for("waiting until the operator makes this task a member")
+    first = workers.start(0, 0, 0, 1)
+    for index in (0, 2):
+        workers.tell(index, 1, 0, 2)
+    first.wait_for("task 0 of 2")
+    spare.wait_for("task 1 of 2")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import yaml
 from builders import job, manifest
 from dtj.api.spec import Role
 from dtj.local.platform import local_network, most_workers
-from dtj.local.run_directory import RunDirectory
-from dtj.local.scaling import NotScalable, ask, asked
+from dtj.local.run_directory import RunDirectory, RunError
+from dtj.local.scaling import ask, asked
 
 
 def run_of(folder: Path, **spec: object) -> RunDirectory:
@@ -33,14 +33,21 @@ def test_a_number_that_cannot_be_is_refused_in_one_line(
     tmp_path: Path, elastic: dict[str, int] | None, workers: int, words: str
 ) -> None:
     directory = run_of(tmp_path, **({} if elastic is None else {"elastic": elastic}))
-    with directory.locked(), pytest.raises(NotScalable, match=f"^{words}$"):
+    with directory.locked(), pytest.raises(RunError, match=f"^{words}$"):
         ask(directory, workers)
     assert asked(directory) is None
 
 
 def test_a_run_that_is_over_is_not_scaled(tmp_path: Path) -> None:
-    with pytest.raises(NotScalable, match="does not run any more: start it again with dtj run"):
+    with pytest.raises(RunError, match="does not run any more: start it again with dtj run"):
         ask(run_of(tmp_path, elastic={"maxReplicas": 4}), 3)
+
+
+def test_a_run_whose_manifest_cannot_be_read_is_not_scaled(tmp_path: Path) -> None:
+    directory = run_of(tmp_path)
+    directory.manifest.write_text("a: [")
+    with directory.locked(), pytest.raises(RunError, match=r"^--run: .*manifest.yaml: line 1: is not YAML$"):
+        ask(directory, 3)
 
 
 def test_the_last_number_counts(tmp_path: Path) -> None:
@@ -52,8 +59,10 @@ def test_the_last_number_counts(tmp_path: Path) -> None:
 
 
 def test_a_job_that_could_become_huge_takes_no_ports_for_that(tmp_path: Path) -> None:
-    spec = job(roles={"worker": 2}, elastic={"maxReplicas": 10_000}).spec
+    spec = job(roles={"worker": 2}, elastic={"maxReplicas": 10_000, "spares": 2}).spec
     assert spec is not None
     assert most_workers(spec) == 16
     with local_network(spec) as network:
-        assert network.status_port(role=Role.WORKER, index=15)
+        assert network.status_port(role=Role.WORKER, index=17)
+        with pytest.raises(KeyError):
+            network.status_port(role=Role.WORKER, index=18)

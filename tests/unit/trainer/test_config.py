@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dtj_trainer.config.cluster import Address, Task
+from dtj_trainer.config.nonfinite import workers_of
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.config.script import Script
 from dtj_trainer.errors import UsageError
@@ -277,6 +278,24 @@ def test_addresses_of_every_family_are_read_and_written() -> None:
     environ: dict[str, Any] = {"DTJ_STRATEGY": "MultiWorkerMirrored"}
     config = configured(TF_CONFIG=tf_config(worker=["[fd00::1]:2222", "10.0.0.1:1"]), **environ)
     assert [str(address) for address in config.cluster.addresses.values()] == ["[fd00::1]:2222", "10.0.0.1:1"]
+
+
+def test_the_smallest_numbers_are_taken() -> None:
+    config = configured(
+        "--epochs=1", "--seed=0", "--steps-per-call=1", "--batch-size=1", "--logical-cpus=1",
+        "--checkpoint-every-steps=1", "--checkpoint-keep=1",
+    )  # fmt: skip
+    assert (config.epochs, config.seed, config.steps_per_call, config.logical_cpus) == (1, 0, 1, 1)
+    assert (config.batch_size.over(1), config.checkpoint.every_steps, config.checkpoint.keep) == (1, 1, 1)
+
+
+def test_replicas_are_those_of_the_chief_and_then_of_the_workers() -> None:
+    cluster: dict[str, Any] = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
+    collective = configured("--strategy=MultiWorkerMirrored", TF_CONFIG=tf_config("chief", **cluster)).cluster
+    assert workers_of(collective, [0, 5, 4], total=6) == ["chief 0", "worker 1"]
+    servers = configured("--strategy=ParameterServer", TF_CONFIG=tf_config("chief", **SERVERS)).cluster
+    assert workers_of(servers, [1], total=2) == ["worker 0"]
+    assert workers_of(configured().cluster, [0], total=1) == ()
 
 
 def test_a_script_gets_its_arguments_and_our_flags_as_variables() -> None:

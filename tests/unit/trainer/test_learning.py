@@ -1,5 +1,6 @@
 """The optimizer, its rate and a user's own functions, as the command line says them: without TensorFlow."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,7 @@ def test_a_module_is_looked_for_without_importing_it(tmp_path: Path, monkeypatch
     entry_points.check(configured("--model=some_net.cnn:build", "--dataset=diabetes").user_code)
     with pytest.raises(UsageError, match=r"there is no module some_net\.rnn; put it into the working directory \("):
         entry_points.check(configured("--model=some_net.rnn:build", "--dataset=diabetes").user_code)
+    assert sys.path == [str(tmp_path), "/nowhere"], "the working directory is there once"
+    monkeypatch.setattr("sys.path", ["", "/nowhere"])
+    entry_points.check(configured("--model=some_net.cnn:build", "--dataset=diabetes").user_code)
+    assert sys.path == ["", "/nowhere"]

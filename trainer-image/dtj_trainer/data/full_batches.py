@@ -16,15 +16,14 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from dtj_trainer.autograph import as_written
-from dtj_trainer.data.sharding import Share, options
-from dtj_trainer.data.source import Stream
+from dtj_trainer.data.source import Share, Stream, stream_options
 from dtj_trainer.datasets import Dataset
 
 _PART = 64
 
 
 class FullBatches(ABC):
-    """A `dtj_trainer.data.source.Source` over records; also `dtj_trainer.data.sharding.Divisible`.
+    """A `dtj_trainer.data.source.Source` over records; also `dtj_trainer.data.source.Divisible`.
 
     The order is a function of seed and epoch. Batches run on over the end of an epoch, so every batch is full; a run
     that resumes skips to its epoch at once, and within it over records that are not decoded.
@@ -89,7 +88,7 @@ class FullBatches(ABC):
 
     @as_written
     def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share, offset: int = 0) -> Stream:
-        """See `dtj_trainer.data.sharding.Divisible`."""
+        """See `dtj_trainer.data.source.Divisible`."""
         first, end = share.rows(batch)
         records = self.records(seen=first_step * batch + offset, seed=seed)
         if share.workers > 1:
@@ -130,13 +129,13 @@ class FullBatches(ABC):
         """An endless stream with what each of them needs: its cardinality, prefetching and options."""
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-        return stream.prefetch(tf.data.AUTOTUNE).with_options(options())
+        return stream.prefetch(tf.data.AUTOTUNE).with_options(stream_options())
 
     @as_written
     def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
         stream = self.batched(self.validation_records(), batch, full=False)
-        return stream.prefetch(tf.data.AUTOTUNE).with_options(options())
+        return stream.prefetch(tf.data.AUTOTUNE).with_options(stream_options())
 
 
 class Indexed(FullBatches):
@@ -194,7 +193,7 @@ class Arrays(Indexed):
         if self._after is not None:
             encode = self._after
             stream = stream.map(lambda inputs, labels: (encode(inputs), labels))
-        return stream.with_options(options())
+        return stream.with_options(stream_options())
 
     def diagnose(self) -> str | None:
         """What is in memory can be read."""

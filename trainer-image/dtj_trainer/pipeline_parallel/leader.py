@@ -146,14 +146,7 @@ class _Training:
 
     def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
         """See `InnerLoop`."""
-        taken = self._pipeline.run(iterator, steps)
-        now = vote()
-        return StepResult(
-            metrics=taken.metrics, steps=steps, stop=now.stop, save=now.save, next_steps=None,
-            not_finite_step=taken.not_finite_step,
-            not_finite_workers=[taken.not_finite_stage] if taken.not_finite_stage else (),
-            skipped=taken.skipped,
-        )  # fmt: skip
+        return self._pipeline.run(iterator, steps, vote)
 
     def find_not_finite(self) -> NotFiniteState | None:
         """See `InnerLoop`."""

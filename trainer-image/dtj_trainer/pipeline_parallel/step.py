@@ -6,7 +6,7 @@ second time then (re-materialised). The gradients of all micro-batches are summe
 gets them. Imports TensorFlow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,7 +15,9 @@ import tensorflow as tf
 
 from dtj_trainer.config.cluster import Task
 from dtj_trainer.config.pipeline_layout import Layout
+from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.pipeline_parallel.stages import Stage
+from dtj_trainer.training.controller import StepResult
 from dtj_trainer.training.metric_values import Measured, means_by_example
 from dtj_trainer.training.model import ModelFactory
 
@@ -87,20 +89,6 @@ class _Kept:
     state: Sequence[Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepsTaken:
-    """What a call of several steps gives."""
-
-    metrics: Measured
-    """The mean of each over the examples of all steps."""
-    not_finite_step: int | None
-    """Of these steps, counted from 1, the first whose loss is not finite, or whose update was skipped."""
-    not_finite_stage: str | None
-    """The worker, with its stage, that was the first to give what is not finite."""
-    skipped: int
-    """Steps whose update was not applied; the means leave them out."""
-
-
 class PipelineStep:
     """Runs steps of one model over the stages of a layout."""
 
@@ -124,18 +112,20 @@ class PipelineStep:
         self._gradients_spoiled_by = -1
         """The stage whose gradients in the last step are not finite: see `_first_places`."""
 
-    def run(self, iterator: Any, steps: int) -> "StepsTaken":
-        """Takes this many steps."""
+    def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
+        """See `InnerLoop`."""
         arguments = tf.constant(steps, tf.int64), tf.constant(self._gradients_spoiled_by, tf.int64)
         found, first, place, spoiled_by, skipped = self._run(iterator, *arguments)
         self._gradients_spoiled_by = int(spoiled_by)
         sums = [*found.numpy(), (steps - int(skipped)) * self._batch]
-        return StepsTaken(
+        now, first_stage = vote(), self._name(int(place))
+        return StepResult(
             metrics=Measured(sums, partial(means_by_example, self._model.metrics)),
+            steps=steps, stop=now.stop, save=now.save, next_steps=None,
             not_finite_step=int(first) or None,
-            not_finite_stage=self._name(int(place)),
+            not_finite_workers=[first_stage] if first_stage else (),
             skipped=int(skipped),
-        )
+        )  # fmt: skip
 
     def find_late(self, here: Task) -> Mapping[Task, str]:
         """The tasks that the others wait for in a step that does not end, and what each of them does.
@@ -174,7 +164,7 @@ class PipelineStep:
             if self._skips:
                 # Gradients that overflow under loss scaling are the optimizer's: it lowers the scale.
                 is_good = is_good & (backward < 0) if finite is None else is_good
-                self._learn_if(is_good, gradients, states, finite)
+                tf.cond(is_good, partial(self._learn, gradients, states, finite), lambda: None)
                 metrics = tf.where(is_good, metrics, 0.0)
                 skipped += tf.cast(tf.logical_not(is_good), tf.int64)
                 # They are not applied, and so spoil no weights.
@@ -199,15 +189,6 @@ class PipelineStep:
             stage.learn(sum_, finite=finite)
             for variable, value in zip(stage.state, state, strict=True):
                 variable.assign(value)
-
-    def _learn_if(
-        self,
-        is_good: Tensor,
-        gradients: Sequence[Sequence[Tensor]],
-        states: Sequence[Sequence[Tensor]],
-        finite: Tensor | None,
-    ) -> None:
-        tf.cond(is_good, lambda: self._learn(gradients, states, finite), lambda: None)
 
     def _first_places(self, all_finite: Tensor) -> tuple[Tensor, Tensor]:
         """The stages that were the first to give what is not finite, forward and backward; -1 if none did.
@@ -268,17 +249,8 @@ class PipelineStep:
             with tf.device(stage.device):
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
-            stages_in_step.append(
-                _StageInStep(
-                    stage,
-                    work,
-                    weights,
-                    state,
-                    last=[],
-                    share=1 / self._layout.micro_batches,
-                    scale=scale,
-                )
-            )
+            share = 1 / self._layout.micro_batches
+            stages_in_step.append(_StageInStep(stage, work, weights, state, last=[], share=share, scale=scale))
         return stages_in_step
 
     def _pass(

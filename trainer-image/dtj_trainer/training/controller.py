@@ -160,7 +160,11 @@ class Controller:
                 self._catch_up()
                 batches = iter(stream(self.step))
                 while self.step < self.total_steps:
-                    self._call(batches)
+                    steps, began = self._steps_of_call(), time.monotonic()
+                    self._watch.in_call = True
+                    result = self._inner.run(batches, steps, self._vote)
+                    self._watch.in_call = False
+                    self._conclude(result, seconds=time.monotonic() - began)
                 self.save()
                 run.termination.saves = False
                 finalize()
@@ -171,17 +175,21 @@ class Controller:
         """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""
         self._checkpoints.save(self.step)
 
-    def _call(self, iterator: Any) -> None:
+    def _steps_of_call(self) -> int:
+        """How many steps the next call takes: it ends where something is due."""
         schedules = (self._checkpoints.by_number, *(action.schedule for action in self._actions))
         limits = (schedule.steps_until_due(self.step) for schedule in schedules)
-        steps = min(self._next_steps, self.total_steps - self.step, *limits)
-        began = time.monotonic()
-        self._watch.in_call = True
-        result = self._inner.run(iterator, steps, self._vote)
-        self._watch.in_call = False
+        return min(self._next_steps, self.total_steps - self.step, *limits)
+
+    def _conclude(self, result: StepResult, *, seconds: float) -> None:
+        """Does all that follows a call, which took so long.
+
+        Raises:
+            NotFinite, Preempted: as in `train`.
+        """
         self._watch.feed()
         self.step += result.steps
-        self._wanted = steps_within(self._run.config.steps_per_call, result.steps / (time.monotonic() - began))
+        self._wanted = steps_within(self._run.config.steps_per_call, result.steps / seconds)
         self._next_steps = self._wanted if result.next_steps is None else result.next_steps
         self._check_loss(result)
         stops = self._act(result)

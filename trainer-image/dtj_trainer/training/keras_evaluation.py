@@ -13,8 +13,8 @@ import tensorflow as tf
 from dtj_trainer import two_kerases
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
-from dtj_trainer.training.metric_values import numbers
-from dtj_trainer.training.objective import DefaultMetric, overrides, unpacked
+from dtj_trainer.training.metric_values import DefaultMetric, numbers
+from dtj_trainer.training.objective import overrides, unpacked
 from dtj_trainer.training.test_step import metrics_of, updating
 
 log = logging.getLogger(__name__)

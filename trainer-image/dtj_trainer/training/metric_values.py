@@ -121,3 +121,39 @@ def check_added_up(name: object, metric: Any, once: Sequence[Tensor], twice: Seq
                 f"{name}: the metric {metric.name} does not add up: {variable.name} after two batches is not the sum "
                 "of what each gives, and cannot be added up over steps and replicas; leave the metric out, or keep sums"
             )
+
+
+class DefaultMetric:
+    """What is shown of a model that was compiled without metrics: its accuracy, or its mean absolute error."""
+
+    def __init__(self, name: str, *, threshold: float, binary: bool) -> None:
+        self.name = name
+        self._threshold = threshold
+        self._binary = binary
+
+    def values(self, labels: Tensor, outputs: Tensor) -> Tensor:
+        """Of each example, by position where there are positions; float32.
+
+        Args:
+            labels: [batch, ...] or [batch, ..., 1] as numbers of classes, or as the outputs.
+            outputs: [batch, ..., units].
+        """
+        by_unit = self.name != "accuracy" or self._binary or outputs.shape[-1] == 1
+        if by_unit and labels.shape.rank == outputs.shape.rank - 1:
+            labels = labels[..., tf.newaxis]
+        if self.name != "accuracy":
+            found = keras.losses.mean_absolute_error(labels, outputs)
+        elif by_unit:
+            yes = tf.cast(labels, tf.float32) > 0.5
+            found = keras.metrics.binary_accuracy(yes, outputs, threshold=self._threshold)
+        elif labels.shape.rank < outputs.shape.rank or labels.shape[-1] == 1:
+            found = keras.metrics.sparse_categorical_accuracy(labels, outputs)
+        else:
+            found = keras.metrics.categorical_accuracy(labels, outputs)
+        return tf.cast(found, tf.float32)
+
+    def sums(self, labels: Tensor, outputs: Tensor, mask: Tensor) -> list[Tensor]:
+        """The sum over all that count, and their number."""
+        values = self.values(tf.nest.flatten(labels)[0], tf.nest.flatten(outputs)[0])
+        counts = tf.ones_like(values) if mask is None else tf.cast(mask, tf.float32)
+        return [tf.reduce_sum(values * counts), tf.reduce_sum(counts)]

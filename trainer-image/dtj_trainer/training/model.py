@@ -23,7 +23,8 @@ from dtj_trainer.training.layers import (
     synchronize_batch_normalization,
     unsaved_state,
 )
-from dtj_trainer.training.objective import CompiledObjective, DefaultMetric, overrides
+from dtj_trainer.training.metric_values import DefaultMetric
+from dtj_trainer.training.objective import CompiledObjective, overrides
 
 log = logging.getLogger(__name__)
 

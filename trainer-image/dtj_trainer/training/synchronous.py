@@ -13,7 +13,6 @@ from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.state import new_counter
 from dtj_trainer.config.nonfinite import SKIP
-from dtj_trainer.data.sharding import distributed
 from dtj_trainer.distribution.agreement import (
     agree_on_data,
     ending_together,
@@ -21,11 +20,11 @@ from dtj_trainer.distribution.agreement import (
     of_each_replica,
 )
 from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, limit_seconds
-from dtj_trainer.distribution.strategies import peer_loss
+from dtj_trainer.distribution.strategies import distributed, peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.training import moving_average, optimizers, weight_update
+from dtj_trainer.training import optimizers, weight_update
 from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.layers import batch_normalizations
@@ -190,7 +189,7 @@ class _Training:
         best, kept = self.best_step, config.validation.keep_best
         if best and kept and self._restore_best(best) and config.cluster.leads:
             log.info(f"the weights are those of step {best}, the best one by --keep-best={kept.metric} ({kept.mode})")
-        moving_average.finalize(weight_update.inner(self._optimizer), self.model.trainable_variables, self._strategy)
+        weight_update.finalize(self._optimizer, self.model.trainable_variables, self._strategy)
 
     def _restore_best(self, best: int) -> bool:
         """Restores the best step on all tasks, or on none: one of them may not be able to read it any more."""

@@ -14,8 +14,7 @@ import tensorflow as tf
 from dtj_trainer.autograph import rewritten_within
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.held_out_examples import BATCH, Digest, Reading
-from dtj_trainer.data.sharding import options
-from dtj_trainer.data.source import Stream
+from dtj_trainer.data.source import Stream, stream_options
 from dtj_trainer.errors import UsageError
 
 _HELD_OUT_EVERY = 5
@@ -96,11 +95,11 @@ class OwnData:
         stream = _in_batches(stream, batch, drop_remainder=True)
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-        return stream.with_options(options()).prefetch(tf.data.AUTOTUNE)
+        return stream.with_options(stream_options()).prefetch(tf.data.AUTOTUNE)
 
     def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        return _in_batches(self._parts.validation, batch).with_options(options())
+        return _in_batches(self._parts.validation, batch).with_options(stream_options())
 
     def _read_held_out(self, again: _Parts) -> Digest | None:
         """Reads all held-out examples, and once more if that is quick.
@@ -113,7 +112,7 @@ class OwnData:
             first = Reading(self.validation(batch=BATCH), batch=BATCH).finish()
             if time.monotonic() - began > _AGAIN_WITHIN_SECONDS:
                 return first
-            second = Reading(_in_batches(again.validation, BATCH).with_options(options()), batch=BATCH).finish()
+            second = Reading(_in_batches(again.validation, BATCH).with_options(stream_options()), batch=BATCH).finish()
         except tf.errors.OpError:
             # Who evaluates them says why.
             return None
@@ -229,7 +228,7 @@ def _digest_of_first(dataset: Stream) -> Digest:
     What cannot be read is left to who reads all of it, and says why.
     """
     try:
-        return Reading(_in_batches(dataset.take(_FIRST), _FIRST).with_options(options()), batch=_FIRST).finish()
+        return Reading(_in_batches(dataset.take(_FIRST), _FIRST).with_options(stream_options()), batch=_FIRST).finish()
     except tf.errors.OpError:
         return Digest()
 

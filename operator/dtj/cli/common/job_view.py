@@ -19,6 +19,7 @@ from dtj.cli.common.formatting import counted, listed, restarts, short_number, s
 from dtj.client.diagnosis import explaining_condition
 from dtj.core.outcome import how_replica_ended
 from dtj.core.pod_state import main_container_of
+from dtj.core.replicas import training_replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,8 @@ def _facts(job: Job) -> Iterator[tuple[str, str]]:
     yield "namespace", job.namespace
     if job.spec is not None:
         yield "strategy", strategy_words(job.spec)
+        if members := _members(job, job.spec):
+            yield "members", members
         if image := _image(job.spec):
             yield "image", image
     if status.attempt > 1:
@@ -172,6 +175,15 @@ def _facts(job: Job) -> Iterator[tuple[str, str]]:
         yield "gang", _gang(job)
     if status.export is not None and status.export.path:
         yield "model", model_words(status.export)
+
+
+def _members(job: Job, spec: JobSpec) -> str:
+    """Which replicas of an elastic job train, if they are not the ones that this attempt began with."""
+    world = job.status.world
+    if world is None or not world.members:
+        return ""
+    members = listed([f"{role} {indexes}" for role, indexes in world.members.items()])
+    return f"{members} of {len(training_replicas(spec))} replicas (generation {world.generation})"
 
 
 def _gang(job: Job) -> str:

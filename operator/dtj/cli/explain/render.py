@@ -87,7 +87,8 @@ def _fitted(line: str, width: int | None) -> list[str]:
 
 def _headline(simulation: Simulation, spec: JobSpec) -> Text:
     job = simulation.job
-    who = listed(counted(spec.replicas(role), str(role)) for role in spec.roles())
+    counts = [counted(spec.replicas(role), str(role)) for role in spec.roles()]
+    who = listed([*counts, counted(spec.spares, "spare")] if spec.spares else counts)
     return Text(f"{job.name}: {spec.strategy} with {who}, in namespace {job.namespace}")
 
 
@@ -278,6 +279,11 @@ def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
             "With dtj-launch, a lost worker starts again alone. The others go on without it after "
             f"{spec.elastic.shrink_after_seconds} s, if {least} or more are left."
         )
+        if spec.spares:
+            yield (
+                f"{counted(spec.spares, 'spare')} more than the workers above: such a pod has imported all and waits. "
+                "It takes a lost worker's place at once, whose next pod becomes a spare."
+            )
     if job.form.foreign:
         yield "Restarts begin at step 0, unless the script itself saves checkpoints; an emptyDir is empty then."
     elif spec.checkpoint is None:

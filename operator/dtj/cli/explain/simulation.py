@@ -19,11 +19,8 @@ from dtj.core.actions import (
     Action,
     BestEffort,
     CheckPods,
-    CreateClaim,
-    CreateConfigMap,
-    CreateGang,
+    Create,
     CreatePod,
-    CreateService,
     LookForGangs,
     PatchStatus,
     ReadPriorityClass,
@@ -138,13 +135,10 @@ class _SimulatedCluster:
                     self.priorities[name] = 0
                 case PatchStatus(status=status):
                     self.job = replace(self.job, status=status)
-                case CreateGang(api=api, manifest=manifest):
-                    self.api = api
-                    self._add(manifest)
-                case CreateService() | CreateClaim() | CreateConfigMap() as creation:
-                    self._add(creation.manifest)
-                case CreatePod(render=render):
-                    self._add(render())
+                case Create() | CreatePod() as creation:
+                    if isinstance(creation, Create) and isinstance(creation.kind, GangApi):
+                        self.api = creation.kind
+                    self._add(creation.render())
         return self._filling() != before
 
     def _filling(self) -> tuple[object, ...]:

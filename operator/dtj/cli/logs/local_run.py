@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from dtj.api.job import Job, parse_time
+from dtj.api.job import Job
 from dtj.cli.common.terminal import Exit, say
 from dtj.cli.logs.show import Output, print_first_error
 from dtj.client.diagnosis import how_job_ended
@@ -19,16 +19,14 @@ from dtj.client.logs import (
     LogNote,
     LogSelection,
     NothingToRead,
-    StampedLine,
     check_replica,
     find_error,
     no_failure,
 )
 from dtj.local import run_directory
-from dtj.local.objects import timestamp
-from dtj.local.replica_logs import ReplicaLog, WrittenLine, last, replica_logs
-from dtj.local.run_directory import NoSuchRun, RunDirectory
-from dtj.local.run_record import NoManifest, read_job
+from dtj.local.replica_logs import ReplicaLog, last, replica_logs
+from dtj.local.run_directory import RunDirectory, RunError
+from dtj.local.run_record import read_job
 
 POLL_SECONDS: Final = 0.2
 """Between two looks at the logs of a run that is followed."""
@@ -42,7 +40,7 @@ def show_run(run: str, runs: Path, selection: LogSelection, *, follow: bool, onl
         if only_error:
             return asyncio.run(_show_first_error(directory, job, run))
         return asyncio.run(_show(directory, job, selection, follow=follow, timestamps=timestamps))
-    except (NoSuchRun, NoManifest, NothingToRead) as error:
+    except (RunError, NothingToRead) as error:
         say(str(error), err=True)
         return Exit.USAGE
     except KeyboardInterrupt:
@@ -84,18 +82,11 @@ def _lines(log: ReplicaLog, selection: LogSelection) -> Iterator[tuple[datetime,
     since = datetime.now(UTC) - timedelta(seconds=selection.since) if selection.since is not None else at
     try:
         for line in last(log.read(), selection.tail):
-            shown = _shown(log, line)
-            at = max(at, shown.line.at or at)
+            at = max(at, line.at or at)
             if at >= since:
-                yield at, shown
+                yield at, LogLine(log.title, log.role, line)
     except OSError as error:
         yield at, LogNote(f"{log.title}: its log cannot be read: {error.strerror}")
-
-
-def _shown(log: ReplicaLog, line: WrittenLine) -> LogLine:
-    """The line; if it is newer than the newest note about its log, it was written just now."""
-    stamp = line.stamp or (timestamp() if log.timed else "")
-    return LogLine(log.title, log.role, StampedLine(stamp, parse_time(stamp), line.text))
 
 
 async def followed(
@@ -114,7 +105,7 @@ async def followed(
                 yield LogNote(f"{log.title} has started")
         for log in known.values():
             for line in log.read(whole=not running):
-                yield _shown(log, line)
+                yield LogLine(log.title, log.role, line)
         if not running:
             break
         await asyncio.sleep(POLL_SECONDS)

@@ -17,6 +17,7 @@ from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
 from dtj.client.overview import Event, aggregated, all_of, part
 from dtj.client.pods import JobPod, owned, selector_of
 from dtj.core.replicas import deciding_replica
+from dtj.core.world import world_of
 from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, SERVICES, Resource
 from dtj.kube.records import plain_from_object, pod_from_object
 
@@ -28,7 +29,8 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
     """All that can be read of the job, with the ``logs`` of its pods if they shall be shown. Raises ApiError where the
     job itself cannot be read.
 
-    The leader's log is read in any case: its curves and versions are in it.
+    The leader's log is read in any case: its curves and versions are in it. If the first leader of an elastic job was
+    given up, its successor's is read as well.
     """
     resource, name = job_names.parse(name)
     body = await client.gateway.get(resource, namespace=client.namespace, name=name)
@@ -41,10 +43,10 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
         reader.all("events", EVENTS),
         reader.all("nodes", NODES, everywhere=True),
     )
-    leader = deciding_replica(job.spec) if job.spec is not None else None
+    leaders = _leaders(job)
     pods, services = (tuple(each for each in found if _is_of(each, job)) for found in (pods, services))
     known = owned((JobPod.of(pod_from_object(pod), job.form) for pod in pods), job)
-    led = [each for each in known if leader is not None and each.replica == (leader.role, leader.index)]
+    led = [each for each in known if each.replica in leaders]
     failed = job.status.root_cause.pod if job.status.root_cause is not None else ""
     # Of too many pods, these are read.
     first = sorted(known, key=lambda each: each not in led and each.pod.name != failed)
@@ -63,10 +65,19 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
             "nodes": tuple(map(_node, nodes)),
         },
         logs=tuple(log.end() for log in read.values()) if logs else (),
-        scalars=scalars_of(own),
+        scalars=tuple(sorted(scalars_of(own), key=lambda each: each.at.timestamp() if each.at is not None else 0.0)),
         settings=versions_of(own),
         unread=tuple(reader.unread),
     )
+
+
+def _leaders(job: Job) -> set[tuple[str, int]]:
+    """Role and index of the replica that led the training first, and of the one that leads now."""
+    if job.spec is None:
+        return set()
+    world = world_of(job, job.spec)
+    found = (deciding_replica(job.spec), deciding_replica(job.spec, world.members if world is not None else None))
+    return {(replica.role, replica.index) for replica in found if replica is not None}
 
 
 class _Reader:

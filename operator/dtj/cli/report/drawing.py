@@ -46,7 +46,7 @@ def safe(content: str) -> str:
 def timeline(known: History) -> str:
     """A row for each replica or pod, one under the other, with the time since the beginning below.
 
-    The time between two starts of a run is left out; a line marks each restart.
+    The time between two starts of a run is left out; a line marks each restart, and each change of the members.
     """
     seconds = max(known.elapsed(known.end), 1.0)
 
@@ -68,7 +68,11 @@ def timeline(known: History) -> str:
     step = next((size for size in _SECONDS if seconds / size <= 5), 86400 * ceil(seconds / 86400 / 5))
     ticks = {tick: f"{100 * tick / seconds:.3f}%" for tick in range(0, int(seconds) + 1, step)}
     grid = "".join(_vertical(place, "grid") for place in ticks.values())
-    marks = "".join(_vertical(x(at), "restart", f"{words}, at {at:%H:%M:%S}") for at, words in known.restarts)
+    marks = "".join(
+        _vertical(x(at), look, f"{words}, at {at:%H:%M:%S}")
+        for look, moments in (("change", known.changes), ("restart", known.restarts))
+        for at, words in moments
+    )
     labels = "".join(
         f'<text x="{place}" y="13" text-anchor="{"middle" if tick else "start"}">{short_time(tick)}</text>'
         for tick, place in ticks.items()

@@ -17,8 +17,7 @@ from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.client import AsyncClient
 from dtj.local import run_directory
-from dtj.local.run_directory import NoSuchRun
-from dtj.local.run_record import NoManifest
+from dtj.local.run_directory import RunError
 
 STANDARD_OUTPUT: Final = Path("-")
 
@@ -27,7 +26,7 @@ def report_run(run: str, runs: Path, *, output: Path | None) -> int:
     """Write the report of a run on this machine. Returns the exit code."""
     try:
         evidence = local_run.gather(run_directory.find(run, runs))
-    except (NoSuchRun, NoManifest) as error:
+    except RunError as error:
         say(str(error), err=True)
         return Exit.USAGE
     return _report(evidence, output)

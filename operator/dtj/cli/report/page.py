@@ -102,7 +102,8 @@ def _sections(evidence: Evidence, job: Job, view: JobView, known: History | None
     wrong = job.status.state == State.FAILED or cause is not None
     yield "What went wrong" if wrong else "Why it does not run", _cause(why, cause)
     yield "Timeline", _timeline(known)
-    yield "Training", _curves(curves(evidence.scalars, [at for at, _ in known.restarts] if known is not None else ()))
+    starts = (*known.restarts, *known.changes) if known is not None else ()
+    yield "Training", _curves(curves(evidence.scalars, [at for at, _ in starts]))
     yield "Configuration", _configuration(evidence, job)
     yield "Events", _table(map(_event, evidence.events), kind="events")
     yield "Logs", "".join(_logs(evidence, cause))
@@ -160,6 +161,7 @@ def _timeline(known: History | None) -> str:
     used = {bar.look for row in known.rows for bar in row.bars}
     keys = {f"key {look}": words for look, words in _LEGEND.items() if look in used}
     keys |= {"key restart": "restarted"} if known.restarts else {}
+    keys |= {"key change": "members joined or left"} if known.changes else {}
     return _card(f'{timeline(known)}<div class="legend"><span>from {clock(known.start)}</span>{_legend(keys)}</div>')
 
 

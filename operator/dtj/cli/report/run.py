@@ -38,7 +38,7 @@ _NAMES: Final = {"examples_per_second": SPEED}
 
 
 def gather(directory: RunDirectory) -> Evidence:
-    """All that is known of a run on this machine, with all of its starts. Raises NoManifest."""
+    """All that is known of a run on this machine, with all of its starts. Raises RunError."""
     unread: list[Unread] = []
     manifest, starts = read_manifest(directory), read_record(directory.record).starts
     found: list[JsonObject] = []

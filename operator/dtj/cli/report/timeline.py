@@ -7,7 +7,7 @@ that are gone from the events about them, which an API server keeps for an hour.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,9 +19,12 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.formatting import short_time
 from dtj.cli.report.evidence import Evidence, replica_named
-from dtj.core.observed import Pod
+from dtj.core.context import JobContext
+from dtj.core.observed import Observed, Pod
 from dtj.core.outcome import how_pod_ended
-from dtj.core.pod_state import PodState, main_container_of, stopped_on_request
+from dtj.core.platform import Platform
+from dtj.core.pod_state import PodState, main_container_of, replica_of, stopped_on_request
+from dtj.core.replicas import Replica
 from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
 
@@ -75,7 +78,8 @@ class History:
     """The rows between the first and the last moment that is drawn.
 
     ``spans`` are from when to when the job ran, one for each start. The time between two of them takes no room on the
-    line of time. ``restarts`` are the moments at which the job, or the run, began once more, each with its reason.
+    line of time. ``restarts`` are the moments at which the job, or the run, began once more, each with its reason;
+    ``changes`` those at which replicas of an elastic job joined or left the others.
     """
 
     rows: tuple[Row, ...]
@@ -83,6 +87,7 @@ class History:
     end: datetime
     spans: tuple[tuple[datetime, datetime], ...] = ()
     restarts: tuple[tuple[datetime, str], ...] = ()
+    changes: tuple[tuple[datetime, str], ...] = ()
 
     @property
     def pauses(self) -> list[tuple[datetime, datetime]]:
@@ -113,11 +118,17 @@ def history(evidence: Evidence) -> History | None:
         return None
     resumed = ((start, (start - end).total_seconds()) for (_, end), (start, _) in pairwise(spans))
     restarts = [(start, f"resumed after {short_time(pause)}") for start, pause in resumed]
-    restarts += [(each.last, each.note) for each in evidence.events if each.reason == Reason.NEW_ATTEMPT and each.last]
+    restarts += _moments(evidence, Reason.NEW_ATTEMPT)
     status, restarted = jobs[-1].status, parse_time(jobs[-1].status.last_restart_time)
     if status.attempt > 1 and restarted is not None and not restarts:
         restarts.append((restarted, f"attempt {status.attempt}"))
-    return History(tuple(rows), min(times), max(times), tuple(spans), tuple(sorted(restarts)))
+    changes = sorted(_moments(evidence, Reason.MEMBERS_CHANGED))
+    return History(tuple(rows), min(times), max(times), tuple(spans), tuple(sorted(restarts)), tuple(changes))
+
+
+def _moments(evidence: Evidence, reason: Reason) -> list[tuple[datetime, str]]:
+    """When something happened to the job, and how it was reported."""
+    return [(each.last, each.note) for each in evidence.events if each.reason == reason and each.last is not None]
 
 
 def _span(job: Job, evidence: Evidence) -> tuple[datetime, datetime] | None:
@@ -180,10 +191,21 @@ def _ended(evidence: Evidence) -> Iterator[tuple[JsonObject, Pod, Look]]:
 
 def _pods(evidence: Evidence) -> Iterator[Row]:
     """A row for each pod of a replica that is there; TensorBoard outlives its job."""
-    for body, pod, look in _ended(evidence):
+    ended = list(_ended(evidence))
+    outsiders = _outsiders(evidence, (pod for _, pod, _ in ended))
+    for body, pod, look in ended:
         if pod.created_at is not None and replica_named(pod.name, job=evidence.name):
-            bars = _bars(body, pod, pod.created_at, look, now=evidence.taken_at)
+            bars = list(_bars(body, pod, pod.created_at, look, now=evidence.taken_at))
+            if bars and bars[-1].look is Look.RUNNING and replica_of(pod) in outsiders:
+                bars[-1] = bars[-1]._replace(look=Look.WAITING, words="waiting to join the others")
             yield Row(pod.name.removeprefix(f"{evidence.name}-"), pod.node, tuple(bars))
+
+
+def _outsiders(evidence: Evidence, pods: Iterable[Pod]) -> frozenset[Replica]:
+    """The replicas of an elastic job that do not train with the others now."""
+    job = Job.from_object(evidence.job)
+    observed = Observed(job=job, platform=Platform(), pods=tuple(pods))
+    return JobContext.of(observed, evidence.taken_at).outsiders if job.spec is not None else frozenset()
 
 
 def _bars(body: JsonObject, pod: Pod, created: datetime, end: Look, *, now: datetime) -> Iterator[Bar]:

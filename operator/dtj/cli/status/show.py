@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -23,11 +24,12 @@ from dtj.cli.common.job_view import JobView, job_view, next_words
 from dtj.cli.common.terminal import Exit, say
 from dtj.client import AsyncClient, JobGone, job_names
 from dtj.client.diagnosis import reasons
+from dtj.client.members import waiting
 from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
 from dtj.client.watching import OUTAGE_SECONDS
-from dtj.core.pod_state import state_text, stopped_on_request
-from dtj.core.replicas import deciding_replica
+from dtj.core.pod_state import PodState, replica_of, state_text, stopped_on_request
+from dtj.core.replicas import Replica
 from dtj.kube.errors import ApiError, NotFound, Unavailable
 from dtj.kube.waiting import Backoff, loop_time
 
@@ -164,7 +166,7 @@ _ROOMY: Final = 70
 _WIDEST_BAR: Final = 60
 
 
-_FACTS: Final = ("namespace", "strategy", "image", "age", "attempt", "restarts", "gang", "model")
+_FACTS: Final = ("namespace", "strategy", "members", "image", "age", "attempt", "restarts", "gang", "model")
 
 
 def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
@@ -175,6 +177,7 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
         ("Root cause", _root_cause(view)),
         ("Progress", _progress(overview, view, width)),
         ("Replicas", _replicas(overview, width)),
+        ("Members that wait", map(Text, islice(waiting(overview), _MAX_ROWS))),
         ("Volumes", _claims(overview)),
         ("Events", _events(overview)),
         ("Next", _next(overview, width, typed)),
@@ -307,6 +310,9 @@ def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str
     roomy = width >= _ROOMY
     current = {each.uid for each in overview.current_pods}
     on_request = stopped_on_request(each.pod for each in overview.pods.items)
+    context = overview.context()
+    leader = context.leader if context is not None else None
+    outsiders: frozenset[Replica] = context.outsiders if context is not None else frozenset()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     progress = overview.job.status.progress
     steps = ("STEP",) if progress is not None and progress.reported else ()
@@ -314,12 +320,15 @@ def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str
     for title in titles:
         table.add_column(title, no_wrap=True, overflow="ellipsis")
     for each in rows:
+        replica, state = replica_of(each.pod), state_text(each.pod, on_request=on_request)
+        waits = state == PodState.RUNNING and replica in outsiders
+        leads = replica is not None and replica == leader and not each.pod.main_container_ended
         cells = {
             "POD": Text(each.title),
-            "STATE": coloured_state(state_text(each.pod, on_request=on_request), otherwise="yellow"),
+            "STATE": coloured_state(PodState.WAITING if waits else state, otherwise="yellow"),
             "NODE": Text(each.pod.node),
             "RESTARTS": Text(_restarts_of(each)),
-            "STEP": Text(_step_of(overview, each)),
+            "STEP": Text(_step_of(overview) if leads else ""),
             "AGE": Text(_ago(overview, each.pod.created_at) if each.pod.created_at is not None else ""),
         }
         table.add_row(*(cells[title] for title in titles), style="" if each.uid in current else "dim")
@@ -334,13 +343,9 @@ def _restarts_of(each: JobPod) -> str:
     return number or "0"
 
 
-def _step_of(overview: Overview, each: JobPod) -> str:
+def _step_of(overview: Overview) -> str:
     """The step of the replica that publishes it for the job."""
-    job = overview.job
-    deciding = deciding_replica(job.spec) if job.spec is not None else None
-    if deciding is None or each.replica != (str(deciding.role), deciding.index) or each.pod.main_container_ended:
-        return ""
-    progress = job.status.progress
+    progress = overview.job.status.progress
     return str(progress.step) if progress is not None and progress.step is not None else ""
 
 

@@ -30,7 +30,8 @@ from dtj.kube.gateway import PODS
 from dtj.kube.observed import pod_from
 from dtj.kube.port_forward import PortTaken, Target, forwarded
 from dtj.kube.records import PodRecord, pod_from_object
-from dtj.local import curves
+from dtj.local import curves, run_directory
+from dtj.local.run_directory import RunError
 
 _LOOK_SECONDS: Final = 1.0
 
@@ -67,12 +68,12 @@ def show_runs(named: Sequence[str], runs: Path, *, port: int, browser: bool, tim
     for number in signals_that_end():
         signal.signal(number, _end)  # by default they end Python at once, and what it started continues
     try:
-        logs = curves.log_option([curves.find_logs(run, runs) for run in named])
+        logs = curves.log_option([run_directory.find(run, runs).tensorboard for run in named])
         program = curves.find_tensorboard(os.environ)
         with curves.served(program, logs, port=port, timeout=timeout) as server:
             _show(", ".join(named), server.port, browser=browser)
             code = server.wait()
-    except curves.NoCurves as error:
+    except RunError as error:
         say(str(error), err=True)
         return Exit.USAGE
     except curves.NotServing as error:

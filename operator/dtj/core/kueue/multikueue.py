@@ -8,14 +8,15 @@ from dtj.api import kueue
 from dtj.api.json import JsonObject
 from dtj.api.names import Label, Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Decision, Plan, UpdateGang
+from dtj.core.actions import Decision, Plan, Update
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities, reporting, workloads
 from dtj.core.kueue.queue import ask_why, into_queue, queued_because, take_back
 from dtj.core.observed import GangObject
 from dtj.core.policies import gang, ttl
-from dtj.core.policies.admission_check import check_template, keep_out
+from dtj.core.policies.invalid import keep_out
 from dtj.core.policies.name_collision import report_workload_of_others
+from dtj.core.policies.pods import check_template
 from dtj.core.policies.suspend import SUSPENDED_BY_USER, hold
 from dtj.core.validity import Problem
 
@@ -78,7 +79,7 @@ def adopt(context: JobContext) -> Decision | None:
         return None
     if found.namespace != job.namespace or found.api.gang is not Gang.KUEUE:
         return None
-    return Decision.of(UpdateGang(found.api, found.name, _owned(context, found)))
+    return Decision.of(Update(found.api, found.name, _owned(context, found)))
 
 
 def _owned(context: JobContext, workload: GangObject) -> JsonObject:

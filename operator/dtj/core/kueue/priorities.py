@@ -10,7 +10,7 @@ from typing import Final
 from dtj.api.kueue import PRIORITY_CLASS, priority_class
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, BestEffort, Decision, DeleteGang, Emit, ReadPriorityClass, UpdateGang
+from dtj.core.actions import Action, BestEffort, Decision, Delete, Emit, ReadPriorityClass, Update
 from dtj.core.context import JobContext
 from dtj.core.kueue.workloads import admitted, holds_quota, priority_class_fields
 from dtj.core.observed import GangApi, GangObject
@@ -63,14 +63,14 @@ def follow_label(context: JobContext, workload: GangObject) -> tuple[Action, ...
     name = priority_class(context.job.labels)
     reserved = holds_quota(workload)
     if not name and workload.priority_class and not reserved:
-        return (DeleteGang(workload.api, workload.name, workload.uid),)
+        return (Delete(workload.api, workload.name, workload.uid),)
     if not name or name == workload.priority_class or (reserved and not workload.priority_class):
         return ()
     first = unread(context, workload.api)
     if first is not None:
         return (first,)
     spec = {**priority_class_fields(name), "priority": context.observed.workload_priorities[name]}
-    return (UpdateGang(workload.api, workload.name, {"metadata": {"uid": workload.uid}, "spec": spec}),)
+    return (Update(workload.api, workload.name, {"metadata": {"uid": workload.uid}, "spec": spec}),)
 
 
 def alongside(context: JobContext, decision: Decision) -> tuple[Action, ...]:
@@ -78,7 +78,7 @@ def alongside(context: JobContext, decision: Decision) -> tuple[Action, ...]:
     workload, ended = context.gang_object, context.job.status.terminal
     if ended or context.job.prebuilt_workload or workload is None or workload.api.gang is not Gang.KUEUE:
         return ()
-    if not admitted(workload) or any(isinstance(each, DeleteGang) for each in decision.actions):
+    if not admitted(workload) or decision.replaces_gang:
         return ()
     return tuple(
         BestEffort(action) if isinstance(action, ReadPriorityClass) else action

@@ -8,24 +8,21 @@ from dtj.api.json import JsonObject
 from dtj.api.kueue import ADMISSION_GATE, gates, max_execution_seconds
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, Decision, DeleteGang, Emit, ReadClusterQueue, ReadFlavors, RequeueAfter, UpdateGang
+from dtj.core.actions import Action, Decision, Delete, Emit, ReadClusterQueue, ReadFlavors, RequeueAfter, Update
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities, workloads
 from dtj.core.kueue.reporting import fits
 from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Flavor, GangApi, GangObject
-from dtj.core.pod_creation import new_gang
-from dtj.core.policies.admission_check import check_template
+from dtj.core.policies.gang import new_gang
 from dtj.core.policies.name_collision import report_collision
+from dtj.core.policies.pods import check_template
 from dtj.core.policies.suspend import stop_all
 from dtj.core.status_update import counted, write
 
 READ_TTL: Final = 60.0
 """Seconds for which holds what a ResourceFlavor or a ClusterQueue said. Who needs it asks then again."""
-
-_A_MOMENT: Final = 1.0
-"""Until a deletion that is called for in this pass is seen, in seconds."""
 
 _OTHER_PODS: Final = "the Workload asks for other pods than the job needs by now: all stop, and the job waits again"
 
@@ -64,20 +61,6 @@ def take_back(context: JobContext) -> Decision | None:
     return stop_all(context, queued_because(context, workload))
 
 
-def seconds_until_nodes_are_free(context: JobContext) -> float:
-    """How long to wait for pods of an earlier attempt that are on nodes which Kueue gave them; 0 if there are none.
-
-    Kueue counts a pod until it has ended. Two pods of one rank make it ignore the ranks of all. It does not matter any
-    more when the grace period is over: the node may be lost.
-    """
-    workload = context.gang_object
-    if workload is None or not workloads.gives_nodes(workload):
-        return 0.0
-    older = [pod for pod in context.own if not context.is_current(pod) and not pod.all_containers_ended]
-    waits = (_A_MOMENT if pod.deletion_due is None else context.seconds_until(pod.deletion_due) for pod in older)
-    return max(waits, default=0.0)
-
-
 def queued_because(context: JobContext, workload: GangObject | None) -> DesiredCondition:
     """The condition Suspended of a job that waits: in Kueue's words, or because its priority cannot be read."""
     known = context.observed.cluster_queues.get(context.inactive_queue)
@@ -112,7 +95,7 @@ def _have_workload(context: JobContext, api: GangApi, *, same: bool) -> tuple[Ac
         return ()
     if same and workload.queue == workloads.queue_of(context.spec) and not _adds_gate(context, workload):
         return (*_follow_job(context, workload), *priorities.follow_label(context, workload))
-    return (DeleteGang(workload.api, workload.name, workload.uid),)
+    return (Delete(workload.api, workload.name, workload.uid),)
 
 
 def _adds_gate(context: JobContext, workload: GangObject) -> bool:
@@ -121,7 +104,7 @@ def _adds_gate(context: JobContext, workload: GangObject) -> bool:
     return cut(gate, MAX_NOTE) != workload.gated_by and not {*gates(gate)} <= {*gates(workload.gated_by)}
 
 
-def _follow_job(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
+def _follow_job(context: JobContext, workload: GangObject) -> tuple[Update, ...]:
     """Take the admission gates off the Workload that others took off the job, and give it the job's limit of time.
 
     The API server refuses another limit until the quota of an admitted job is given back.
@@ -135,7 +118,7 @@ def _follow_job(context: JobContext, workload: GangObject) -> tuple[UpdateGang, 
     if not metadata and not spec:
         return ()
     patch: JsonObject = {"metadata": {"uid": workload.uid, **metadata}, "spec": spec}
-    return (UpdateGang(workload.api, workload.name, patch),)
+    return (Update(workload.api, workload.name, patch),)
 
 
 def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:

@@ -15,7 +15,7 @@ from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, Role
-from dtj.core.actions import Action, CreateGang, Decision, DeleteGang, UpdateWorkloadStatus
+from dtj.core.actions import Action, Decision, UpdateWorkloadStatus
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities
 from dtj.core.kueue.workloads import admitted, condition, conditions, digest, evicted, holds_quota, is_true
@@ -40,8 +40,7 @@ def _report(context: JobContext, decision: Decision) -> tuple[UpdateWorkloadStat
     api, workload = context.gang, context.gang_object
     if api is None or api.gang is not Gang.KUEUE or workload is None or workload.terminating:
         return ()
-    replaced = any(isinstance(action, CreateGang | DeleteGang) for action in decision.actions)
-    if replaced or is_true(workload, "Finished"):
+    if decision.replaces_gang or is_true(workload, "Finished"):
         return ()
     status = _changed(context, workload)
     return (UpdateWorkloadStatus(workload.api, workload.name, workload.version, status),) if status else ()

@@ -134,7 +134,7 @@ class Cluster:
     def longest(self) -> int:
         """Characters of the longest TF_CONFIG of the job, to the byte, found without making any."""
         word = self.job.form.word
-        task = max(len(f'"{word(role)}","index":{self.spec.replicas(role) - 1}') for role in self.spec.roles())
+        task = max(len(f'"{word(role)}","index":{self.spec.pods(role) - 1}') for role in self.spec.roles())
         return len('{"cluster":,"task":{"type":}}') + self._length + task + len(self._tail)
 
     @property

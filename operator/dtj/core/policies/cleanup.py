@@ -29,14 +29,17 @@ MAX_KEPT_CAUSES: Final = 16
 def to_stop(context: JobContext) -> tuple[Pod, ...]:
     """Our pods that the clean-up policy wants gone and that are not gone yet.
 
-    Under any policy it wants those gone that nothing but their sidecars keep running: they do no work, and would
-    hold what they hold forever.
+    Under any policy it wants those gone that nothing but their sidecars keep running, or that wait to join the others:
+    they do no work, and would hold what they hold forever.
     """
     policy = _policy(context)
     if policy is CleanPodPolicy.ALL:
         return context.own
     running = policy is CleanPodPolicy.RUNNING
-    return tuple(pod for pod in context.own if (pod.sidecars if pod.main_container_ended else running))
+    wait = context.outsiders if context.job.spec is not None else ()
+    return tuple(
+        pod for pod in context.own if (pod.sidecars if pod.main_container_ended else running or replica_of(pod) in wait)
+    )
 
 
 def _policy(context: JobContext) -> CleanPodPolicy:

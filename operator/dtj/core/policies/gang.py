@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from dtj.api.json import object_at
+from dtj.api.kueue import priority_class
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import (
     Action,
     BestEffort,
+    Create,
     Decision,
-    DeleteGang,
+    Delete,
     DeletePod,
     Emit,
     LookForGangs,
     RequeueAfter,
-    UpdateGang,
+    Update,
 )
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
-from dtj.core.gang import discovery, tfjobs
+from dtj.core.gang import discovery, schedulers, tfjobs
 from dtj.core.kueue import default_queue
+from dtj.core.manifests.pod import FirstPods
 from dtj.core.observed import GangApi
-from dtj.core.pod_creation import new_gang, resize_gang
 from dtj.core.policies import cleanup
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, write
@@ -53,12 +55,10 @@ def fit(context: JobContext) -> tuple[Action, ...]:
     found = context.gang_object
     if found is None or found.terminating:
         return ()
-    patch = resize_gang(context, found.api)
+    patch = schedulers.resize(context.group(found.api))
     if patch is None:
         return drop(context)
-    return (
-        UpdateGang(found.api, found.name, {**patch, "metadata": {**object_at(patch, "metadata"), "uid": found.uid}}),
-    )
+    return (Update(found.api, found.name, {**patch, "metadata": {**object_at(patch, "metadata"), "uid": found.uid}}),)
 
 
 def look_again(context: JobContext) -> tuple[RequeueAfter, ...]:
@@ -79,15 +79,23 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
     return (new_gang(context, api),) if api is not None and context.gang_object is None else ()
 
 
-def drop(context: JobContext) -> tuple[DeleteGang, ...]:
+def new_gang(context: JobContext, api: GangApi) -> Create:
+    """What creates the PodGroup or Workload by which ``api`` knows this job."""
+    verdict = context.template_verdict
+    of_pods = verdict.priority if verdict is not None else None
+    priority = context.observed.workload_priorities.get(priority_class(context.job.labels), of_pods)
+    return Create(api, schedulers.manifest(context.group(api), FirstPods(context), priority=priority))
+
+
+def drop(context: JobContext) -> tuple[Delete, ...]:
     """Delete the PodGroup or Workload: nothing need be held for this job any more."""
     found = context.gang_object
     if found is None or found.terminating:
         return ()
-    return (DeleteGang(found.api, found.name, found.uid),)
+    return (Delete(found.api, found.name, found.uid),)
 
 
-def end(context: JobContext) -> tuple[DeleteGang, ...]:
+def end(context: JobContext) -> tuple[Delete, ...]:
     """Delete the PodGroup of a job that ends. Kueue keeps its Workload, which shows the end, and goes with the job."""
     found = context.gang_object
     return () if found is not None and found.api.gang is Gang.KUEUE else drop(context)

@@ -1,8 +1,9 @@
 """Elastic jobs without new pods: which replicas train together when workers come, go or are lost.
 
 The members are recorded first, then the pods are told, then surplus pods are deleted; the launchers do the rest. What
-a lost worker's replacement needs is one rule for all: a pod whose launcher says that it waits becomes a member. So a
-worker that was given up comes back in the same way as one that ``kubectl scale`` adds.
+a lost worker's replacement needs is one rule for all: a pod whose launcher says that it waits becomes a member, as long
+as there are fewer than the job wants. So a worker that was given up comes back in the same way as one that ``kubectl
+scale`` adds, and one that waits when no place is free is a spare.
 
 A collective stands still while one is lost, so it gives the lost one up. The workers of a ParameterServer job go on
 without it, so there only the spec changes the members: its coordinator starts again with another list of workers.
@@ -10,7 +11,7 @@ without it, so there only the spec changes the members: its coordinator starts a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -24,12 +25,21 @@ from dtj.core.messages import first_few
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import backoff
 from dtj.core.progress import progress
-from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
+from dtj.core.replicas import TRAINING_ROLES, Replica, possible_members, training_replicas
 from dtj.core.status import is_ready
 from dtj.core.status_update import counted
+from dtj.core.world import World
 
 FIRST_WORD: Final = timedelta(seconds=60)
 """By when a launcher has answered for the first time: it is asked each 10 s, and TensorFlow has to be imported."""
+
+
+AGAIN_AFTER: Final = timedelta(seconds=1)
+"""A pod is told twice. A kubelet that looks after the volumes of several pods takes them as they were when it began,
+and overlooks for a minute what changes meanwhile."""
+
+_ONCE: Final = " "
+"""Ends what a pod is told the first time: the second time is a change, too."""
 
 
 def in_place(context: JobContext) -> bool:
@@ -68,64 +78,120 @@ def spec_for_restarts(context: JobContext) -> JobSpec:
 
 
 def change(context: JobContext) -> Decision | None:
-    """Record other members than those that train now, if there should be others.
-
-    Replicas that the job does not want any more leave at once. One that the others wait for and whose next pod is not
-    ready leaves after ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers stay. Pods that wait
-    join.
-    """
-    world = context.world
-    assert world is not None
-    if any(replica.role in TRAINING_ROLES for replica in context.completed):
-        return None  # the training is over, or all start again: who completed does not come back
-    wanted = frozenset(training_replicas(context.spec))
-    given_up = frozenset(replica for replica, due in _awaited(context) if due <= context.now)
-    after = _without(context, world.members & wanted, given_up) | (_waiting(context) & wanted)
-    if after == world.members:
+    """Record other members than those that train now, if there should be others."""
+    world = following(context)
+    if world is None:
         return None
-    if context.spec.strategy not in COLLECTIVE:
-        # The coordinator waits for each worker at its start. Those that are lost now join when they are back.
-        after = _without(context, after, _unready_workers(context, after))
-    following = world.with_members(after)
-    status = counted(context).model_copy(update={"world": following.recorded()})
+    status = counted(context).model_copy(update={"world": world.recorded()})
     desired = DesiredConditions(pods_ready=pods_ready(context, status))
-    message = f"{_change_in_words(world.members, after)}; {len(after)} of {len(wanted)} replicas train"
     return Decision.write(with_conditions(context, status, desired)).then(
-        Emit("Normal", Reason.MEMBERS_CHANGED, message),
+        announcement(context, world),
         RequeueAfter(0.0),  # the next pass tells the pods
     )
 
 
+def following(context: JobContext, lost: Collection[Replica] = ()) -> World | None:
+    """The members from now on, if they are others than those that train now. ``lost`` are replicas whose loss is not
+    recorded yet.
+
+    Replicas that the job does not want any more leave at once, and so does a lost one whose place a spare can take. One
+    whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers
+    stay. Pods that wait join, as many as there are places.
+    """
+    world, spec = context.world, context.spec
+    assert world is not None
+    if any(replica.role in TRAINING_ROLES for replica in context.completed):
+        return None  # the training is over, or all start again: who completed does not come back
+    most, possible = len(training_replicas(spec)), frozenset(possible_members(spec))
+    waiting = sorted(_waiting(context) & possible - world.members)
+    stay = world.members & possible
+    stay -= _given_up(context, stay, context.now)
+    known = (each for each in _unready(context) if backoff.restart_due(context, each) is not None)
+    gone = frozenset(each for each in (*lost, *known) if each in stay and each.role is Role.WORKER)
+    spares = max(0, len(waiting) - max(0, most - len(stay)))
+    stay -= frozenset(sorted(gone)[:spares])
+    kept = sorted(stay, key=lambda replica: (replica in gone, replica))[:most]
+    after = frozenset((*kept, *waiting[: most - len(kept)]))
+    if after == world.members:
+        return None
+    # A coordinator waits at its start for each worker. Those that are lost now join when they are back.
+    at_hand = after - _unready(context)
+    if spec.strategy not in COLLECTIVE and _enough(context, at_hand):
+        after = at_hand
+    return world.with_members(after)
+
+
+def announcement(context: JobContext, following: World) -> Emit:
+    """The event that says who joins and who leaves."""
+    before, after = context.members or frozenset(), following.members
+    moves, wanted = _change_in_words(before, after), len(training_replicas(context.spec))
+    message = f"{moves}; {len(after)} of {wanted} replicas train (generation {following.generation})"
+    return Emit("Normal", Reason.MEMBERS_CHANGED, message)
+
+
 def tell(context: JobContext) -> tuple[TellPod, ...]:
-    """Tell the pods who are the members, as the status has it; those of no later change know it from their creation.
+    """Tell the pods who are the members, as the status has it, and a second time; those of no later change know it from
+    their creation.
 
     Pods that are deleted next are told nothing: a second request to stop would end their program in the middle of its
     save.
     """
-    world = context.world
-    if world is None or world.generation == 0:
-        return ()
-    text = world.text(context.job, context.spec, context.platform.network)
+    text = _text(context)
+    alive = [pod for pod in context.current if not pod.terminating and not pod.main_container_ended]
+    again = context.seconds_until(_again_at(context)) <= 0.0
     return tuple(
-        TellPod(pod.name, pod.uid, text)
-        for pod in context.current
-        if pod.world not in ("", text) and not pod.terminating and not pod.main_container_ended
+        TellPod(pod.name, pod.uid, text, again=True)
+        if pod.world == text + _ONCE
+        else TellPod(pod.name, pod.uid, text + _ONCE)
+        for pod in alive
+        if text and pod.world not in ("", text) and (again or pod.world != text + _ONCE)
     )
 
 
 def wake_ups(context: JobContext) -> tuple[RequeueAfter, ...]:
-    """When to look again for the next pods of lost workers."""
+    """When to tell pods a second time, and to look again for the next pods of lost workers."""
     if not in_place(context):
         return ()
-    return tuple(RequeueAfter(context.seconds_until(due)) for _, due in _awaited(context) if context.now < due)
+    dues = [due for _, due in _awaited(context)]
+    text = _text(context)
+    if text and any(pod.world == text + _ONCE for pod in context.current):
+        dues.append(_again_at(context))
+    return tuple(RequeueAfter(context.seconds_until(due)) for due in dues if context.now < due)
 
 
-def _without(context: JobContext, members: frozenset[Replica], left: frozenset[Replica]) -> frozenset[Replica]:
-    """The members that are not left behind; all of them if too few workers would stay."""
+def _text(context: JobContext) -> str:
+    """What the pods are told; empty before the first change, which they know from their creation."""
+    world = context.world
+    if world is None or world.generation == 0:
+        return ""
+    return world.text(context.job, context.spec, context.platform.network)
+
+
+def _again_at(context: JobContext) -> datetime:
+    """When to tell pods a second time: they were told at once after the status was written."""
+    written = context.observed.status_written_at
+    return written + AGAIN_AFTER if written is not None else context.now
+
+
+def lost(context: JobContext) -> dict[Replica, datetime | None]:
+    """The workers among the members that have no ready pod, and when the others go on without them; None if too few
+    workers would stay."""
+    members = context.members or frozenset()
+    return {replica: due if replica in _given_up(context, members, due) else None for replica, due in _awaited(context)}
+
+
+def _given_up(context: JobContext, members: frozenset[Replica], at: datetime) -> frozenset[Replica]:
+    """The members that need not be waited for any more at a moment, if enough workers train then."""
+    given_up = frozenset(replica for replica, due in _awaited(context) if due <= at)
+    train = (members - given_up) | (_waiting(context) & frozenset(possible_members(context.spec)))
+    return given_up if _enough(context, train) else frozenset()
+
+
+def _enough(context: JobContext, members: frozenset[Replica]) -> bool:
+    """Whether these are as many workers as the job needs."""
     elastic = context.spec.elastic
     assert elastic is not None
-    rest = members - left
-    return rest if sum(replica.role is Role.WORKER for replica in rest) >= elastic.min_replicas else members
+    return sum(replica.role is Role.WORKER for replica in members) >= elastic.min_replicas
 
 
 def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
@@ -134,15 +200,16 @@ def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
     assert elastic is not None
     if context.spec.strategy not in COLLECTIVE:
         return
-    for replica in _unready_workers(context, context.members or ()):
+    for replica in _unready(context):
         since = backoff.restart_due(context, replica) or _unready_since(context)
         if since is not None:
             yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
 
 
-def _unready_workers(context: JobContext, members: Iterable[Replica]) -> frozenset[Replica]:
+def _unready(context: JobContext) -> frozenset[Replica]:
+    """The workers among the members that have no ready pod."""
     ready = {replica_of(pod) for pod in context.current if is_ready(pod)}
-    return frozenset(replica for replica in members if replica.role is Role.WORKER and replica not in ready)
+    return frozenset(r for r in context.members or () if r.role is Role.WORKER and r not in ready)
 
 
 def _unready_since(context: JobContext) -> datetime | None:

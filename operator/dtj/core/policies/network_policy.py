@@ -21,7 +21,7 @@ from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
-from dtj.core.actions import Action, CreateNetworkPolicy, DeleteNetworkPolicy, UpdateNetworkPolicy
+from dtj.core.actions import Action, Create, Delete, Kind, Update
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.platform import JobAccess
@@ -41,12 +41,12 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
     if access is None:
         return ()
     if found is None:
-        return (CreateNetworkPolicy(network_policy(context.job, access)),)
+        return (Create(Kind.NETWORK_POLICY, network_policy(context.job, access)),)
     spec = _spec(context.job, access)
     if not context.job.owns(found) or found.digest == _digest(spec):
         return ()
     metadata: JsonObject = {"uid": found.uid, "annotations": {Annotation.POLICY_DIGEST: _digest(spec)}}
-    return (UpdateNetworkPolicy(found.name, {"metadata": metadata, "spec": spec}),)
+    return (Update(Kind.NETWORK_POLICY, found.name, {"metadata": metadata, "spec": spec}),)
 
 
 def after_the_end(context: JobContext) -> tuple[Action, ...]:
@@ -58,7 +58,7 @@ def after_the_end(context: JobContext) -> tuple[Action, ...]:
     shows_curves = observed.tensorboard is not None and job.owns(observed.tensorboard)
     if shows_curves or any(job.owns(pod) and not pod.main_container_ended for pod in observed.pods):
         return ()
-    return (DeleteNetworkPolicy(found.name, found.uid),)
+    return (Delete(Kind.NETWORK_POLICY, found.name, found.uid),)
 
 
 def _spec(job: Job, access: JobAccess) -> JsonObject:

@@ -1,4 +1,5 @@
-"""The pods of a job: what they need is created first, then they are, and what keeps them from starting is reported."""
+"""The pods of a job: they are checked, what they need is created, then they are, and what keeps them from starting is
+reported."""
 
 from __future__ import annotations
 
@@ -8,27 +9,27 @@ from dtj.api.json import dig, objects, text
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, RestartPolicy
 from dtj.core import blockers
-from dtj.core.actions import Action, CreateClaim, Decision, Emit, Plan, RequeueAfter
+from dtj.core.actions import Action, CheckPods, Create, Decision, Emit, Kind, Plan, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
-from dtj.core.context import JobContext
-from dtj.core.kueue import queue
+from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.manifests.metadata import claim
+from dtj.core.manifests.pod import FirstPods, creations
 from dtj.core.observed import Straggler
-from dtj.core.pod_creation import creations
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import cleanup, gang, members, network_policy, service, stall
-from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.backoff import seconds_until_due
+from dtj.core.policies.invalid import report_invalid
 from dtj.core.progress import progress
 from dtj.core.replicas import Replica
 from dtj.core.status import format_time, recorded_completions
 from dtj.core.status_update import counted, write
+from dtj.core.validity import Problem
 
 
 def run(context: JobContext) -> Decision:
     """Create the pods that are missing and whose time has come, and record how all of them are."""
     held = {replica: wait for replica in context.missing if (wait := seconds_until_due(context, replica)) > 0}
-    occupied = queue.seconds_until_nodes_are_free(context)
+    occupied = context.seconds_until_nodes_are_free
     if occupied > 0:
         held = dict.fromkeys(context.missing, occupied)
     wanted = [replica for replica in context.missing if replica not in held]
@@ -65,6 +66,31 @@ def run(context: JobContext) -> Decision:
     )
 
 
+def check_template(context: JobContext) -> Decision | None:
+    """Ask the API server before pods are created: does it take one of each role? Its words go into the status.
+
+    If the namespace enforces the Pod Security Standard "restricted", it is asked again with pods that fit it. A job
+    that has started does not become invalid: what is refused then is reported when its pod is created.
+    """
+    verdict = context.template_verdict
+    if verdict is None or (verdict.wants_restricted and not verdict.restricted):
+        restricted = context.observed.platform.restricted or verdict is not None
+        check = CheckPods(context.job.generation, FirstPods(context, restricted), restricted)
+        return _obstructed(context).then(check)
+    if not verdict.errors or context.own or context.job.status.start_time is not None:
+        return None
+    found = (Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors)
+    again = context.seconds_until(verdict.at + REJECTION_TTL)
+    return report_invalid(context, found).then(RequeueAfter(again))
+
+
+def _obstructed(context: JobContext) -> Decision:
+    """Nothing else is written before the pods are checked, which may be what keeps failing."""
+    if not context.observed.obstacle:
+        return Decision()
+    return write(context, counted(context), DesiredConditions())
+
+
 def _before_pods(context: JobContext) -> tuple[Action, ...]:
     """NetworkPolicy, claim, ConfigMap, Service and gang, in this order, before the pods that need them."""
     return (
@@ -75,10 +101,10 @@ def _before_pods(context: JobContext) -> tuple[Action, ...]:
     )
 
 
-def _checkpoint_claim(context: JobContext) -> tuple[CreateClaim, ...]:
+def _checkpoint_claim(context: JobContext) -> tuple[Create, ...]:
     """Create the claim if the job asks for one and it is not there. It goes with the job alone."""
     wanted = claim(context.job, context.spec)
-    return (CreateClaim(wanted),) if wanted is not None and context.observed.claim is None else ()
+    return (Create(Kind.CLAIM, wanted),) if wanted is not None and context.observed.claim is None else ()
 
 
 def _stop_outdated(context: JobContext) -> Plan:
@@ -108,7 +134,8 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
             return (Emit("Normal", Reason.PODS_CREATED, f"created {new} pods, which join when they are ready"),)
         again = f"created {len(first)} pods again that were gone"
         return (Emit("Warning", Reason.REPLICA_LOST, again),) if first else ()
-    roles = ", ".join(f"{context.spec.replicas(role)} {role}" for role in context.spec.roles())
+    counts = [f"{context.spec.replicas(role)} {role}" for role in context.spec.roles()]
+    roles = ", ".join([*counts, f"{context.spec.spares} spare"] if context.spec.spares else counts)
     which = f" for attempt {context.attempt}" if context.attempt > 1 else ""
     news = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")
     if starting and (lost := _lost_directories(context)):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject
-from dtj.api.names import Label
-from dtj.core.actions import Action, CreateService, DeleteService, UpdateService
+from dtj.api.names import Annotation, Label
+from dtj.core.actions import Action, Create, Delete, Kind, Update
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.observed import Child
@@ -21,21 +21,25 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
     """Create the Services that are missing, and delete those of replicas that the job does not have any more."""
     wanted = {base_name(context.job, replica): replica for replica in replicas(context.spec)}
     found = {child.name: child for child in context.observed.services}
-    missing = (CreateService(_service(context, each)) for name, each in wanted.items() if name not in found)
-    outdated = (DeleteService(child.name, child.uid) for child in _owned(context) if child.name not in wanted)
+    missing = (Create(Kind.SERVICE, _service(context, each)) for name, each in wanted.items() if name not in found)
+    outdated = (_delete(child) for child in _owned(context) if child.name not in wanted)
     return (*missing, *_updates(context, wanted), *outdated)
 
 
 def drop(context: JobContext) -> tuple[Action, ...]:
     """Delete the Services of the job."""
-    return tuple(DeleteService(child.name, child.uid) for child in _owned(context))
+    return tuple(map(_delete, _owned(context)))
+
+
+def _delete(child: Child) -> Delete:
+    return Delete(Kind.SERVICE, child.name, child.uid)
 
 
 def _owned(context: JobContext) -> tuple[Child, ...]:
     return tuple(child for child in context.observed.services if context.job.owns(child))
 
 
-def _updates(context: JobContext, wanted: dict[str, Replica]) -> tuple[UpdateService, ...]:
+def _updates(context: JobContext, wanted: dict[str, Replica]) -> tuple[Update, ...]:
     """Let a Service select the next pod of its replica alone where the one before may still answer: that one is on its
     way out, or on a node that is lost. Such a Service is changed again with each later pod."""
     answering = {replica_of(pod) for pod in context.own if not pod.all_containers_ended and not context.is_current(pod)}
@@ -47,8 +51,14 @@ def _updates(context: JobContext, wanted: dict[str, Replica]) -> tuple[UpdateSer
         number = incarnation(context.job.status, replica)
         selector = {**_selector(context, replica), **({Label.INCARNATION: str(number)} if number else {})}
         if selector != child.selector:
-            updates.append(UpdateService(child.name, child.uid, selector))
+            updates.append(selecting(child, selector))
     return tuple(updates)
+
+
+def selecting(child: Child, selector: dict[str, str], *, config_map: str = "") -> Update:
+    """Have a Service select these pods, and name this ConfigMap, or none where it is empty."""
+    metadata: JsonObject = {"uid": child.uid, "annotations": {Annotation.CLUSTER: config_map or None}}
+    return Update(Kind.SERVICE, child.name, {"metadata": metadata, "spec": {"selector": {**selector}}})
 
 
 def _selector(context: JobContext, replica: Replica) -> dict[str, str]:

@@ -21,10 +21,9 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import backoff, budgets, evidence, members
+from dtj.core.policies import backoff, budgets, evidence, members, pods
 from dtj.core.policies.finish import finish
 from dtj.core.policies.name_collision import report_collision
-from dtj.core.policies.pods import run
 from dtj.core.policies.restart_scope import (
     blocked_by_completed_peers,
     in_order,
@@ -57,10 +56,10 @@ def recover(context: JobContext) -> Decision | None:
     if not lost:
         return None
     losses = PodLosses(tuple(lost))
-    alone = not any(requires_full_restart(spec, ended) for ended in lost)
-    if alone and not any(_waits_in_vain(context, ended) for ended in lost):
-        return _replace(context, losses)
-    return _restart_all(context, losses)
+    of_work = [ended for ended in lost if replica_of(ended.pod) not in context.spares]
+    if any(requires_full_restart(spec, ended) or _waits_in_vain(context, ended) for ended in of_work):
+        return _restart_all(context, losses)
+    return _replace(context, losses)
 
 
 def restart_if_predecessor_hangs(context: JobContext) -> Decision | None:
@@ -136,7 +135,7 @@ def _vanished(context: JobContext) -> tuple[PodEnd, ...]:
         replica
         for replica in context.missing
         if replica not in awaited | context.outsiders
-        and (replica.role not in known or replica.index < known[replica.role].desired)
+        and (context.members or replica.role not in known or replica.index < known[replica.role].desired)
     )
     return tuple(PodEnd(_gone(context, each), PodFailureClass.DISRUPTION, EARLIEST) for each in lost)
 
@@ -200,6 +199,7 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
     An end is charged when it is seen; its backoff is recorded with it, and holds the next pod back.
     """
     status, now = context.job.status, context.now
+    lost: set[Replica] = set()
     replaced = tuple(_restart_times(context))
     peer_paid = False  # a lost peer is charged once, however many lost it
     waits: list[float] = []
@@ -227,13 +227,18 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
             status = status.model_copy(update={"root_cause": cause})
         counts = backoff.replaced(status, replica, due, was_scheduled=context.was_scheduled(ended.pod))
         status = status.model_copy(update={"replica_statuses": counts})
+        lost.add(replica)
         when = f" at {format_deadline(due)}" if due > now else ""
         message = f"{PodLosses((ended,)).message}; it starts again alone{when}"
         events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
     if not events:
         # Only what follows waits for the cause: names that are taken still come first.
-        return (report_collision(context) or run(context)).then(*((RequeueAfter(min(waits)),) if waits else ()))
+        return (report_collision(context) or pods.run(context)).then(*((RequeueAfter(min(waits)),) if waits else ()))
     waiting = DesiredCondition("False", Reason.WAITING_FOR_PODS, events[-1].message)
+    following = members.following(context, lost) if members.in_place(context) else None
+    if following is not None:
+        status = status.model_copy(update={"world": following.recorded()})
+        events.append(members.announcement(context, following))
     recorded = with_conditions(context, status, DesiredConditions(pods_ready=waiting))
     return Decision.write(recorded).then(*events, RequeueAfter(0.0))
 

@@ -12,7 +12,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label, Reason
 from dtj.api.spec import JobSpec
-from dtj.core.actions import Action, CreateConfigMap, CreateService, DeleteConfigMap, DeleteService, UpdateService
+from dtj.core.actions import Action, Create, Delete, Kind
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.policies import cleanup, replica_services
@@ -32,11 +32,12 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
 def _service_before_pods(context: JobContext) -> tuple[Action, ...]:
     found, config_map = context.observed.service, context.cluster.config_map_name
     if found is None:
-        return (CreateService(service(context.job, context.spec, attempt=context.attempt, config_map=config_map)),)
+        made = service(context.job, context.spec, attempt=context.attempt, config_map=config_map)
+        return (Create(Kind.SERVICE, made),)
     selector = service_selector(context.job, context.attempt)
     if not context.job.owns(found) or (found.selector, found.config_map) == (selector, config_map):
         return ()
-    return (UpdateService(found.name, found.uid, selector, config_map),)
+    return (replica_services.selecting(found, selector, config_map=config_map),)
 
 
 def drop(context: JobContext) -> tuple[Action, ...]:
@@ -48,8 +49,8 @@ def drop(context: JobContext) -> tuple[Action, ...]:
     if found is None or not context.job.owns(found):
         return ()
     wanted = context.cluster.config_map_name if context.job.spec is not None else ""
-    config_maps = (DeleteConfigMap(name) for name in dict.fromkeys((found.config_map, wanted)) if name)
-    return (*config_maps, DeleteService(found.name, found.uid))
+    config_maps = (Delete(Kind.CONFIG_MAP, name) for name in dict.fromkeys((found.config_map, wanted)) if name)
+    return (*config_maps, Delete(Kind.SERVICE, found.name, found.uid))
 
 
 def after_the_end(context: JobContext) -> tuple[Action, ...]:
@@ -91,8 +92,8 @@ def _config_map_before_pods(context: JobContext) -> tuple[Action, ...]:
     wanted, found = context.cluster.config_map_name, _config_map_named(context)
     if wanted == found and not (wanted and _is_missed(context, wanted)):
         return ()
-    outdated = (DeleteConfigMap(found),) if found and found != wanted else ()
-    return (*((CreateConfigMap(context.cluster.config_map()),) if wanted else ()), *outdated)
+    outdated = (Delete(Kind.CONFIG_MAP, found),) if found and found != wanted else ()
+    return (*((Create(Kind.CONFIG_MAP, context.cluster.config_map()),) if wanted else ()), *outdated)
 
 
 def _config_map_named(context: JobContext) -> str:

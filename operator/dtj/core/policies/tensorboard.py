@@ -22,12 +22,13 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import (
     Action,
     BestEffort,
+    Create,
     CreatePod,
-    CreateService,
     Decision,
+    Delete,
     DeletePod,
-    DeleteService,
     Emit,
+    Kind,
     Plan,
     RequeueAfter,
 )
@@ -71,14 +72,14 @@ def alongside(context: JobContext, decision: Decision) -> Plan:
         service = None
     if wanted is _DesiredState.GONE:
         return (
-            *((BestEffort(DeleteService(service.name, service.uid)),) if service is not None else ()),
+            *((BestEffort(Delete(Kind.SERVICE, service.name, service.uid)),) if service is not None else ()),
             *((BestEffort(DeletePod(pod.name, pod.uid)),) if pod is not None and not pod.terminating else ()),
         )
     actions: list[Action] = []
     if again is not None and (pod is not None or service is not None):
         actions.append(RequeueAfter(again))
     if wanted is _DesiredState.WANTED:
-        actions += [BestEffort(CreateService(_service(context.job)))] if service is None else []
+        actions += [BestEffort(Create(Kind.SERVICE, _service(context.job)))] if service is None else []
         made = BestEffort(CreatePod(name, partial(tensorboard_pod, context.job, context.spec, context.platform)))
         actions += _remade(pod, context.now) if pod is not None else [made]
     return tuple(actions)
