@@ -47,3 +47,22 @@ def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld)
         assert sorted(selected.stdout.split()) == ["pod/digits-worker-0", "pod/digits-worker-1"]
 
     eventually(counted)
+
+
+def test_a_horizontal_pod_autoscaler_sets_the_number_of_workers_within_the_bounds_of_the_job(world: JobWorld) -> None:
+    """Without metrics it still obeys its own bounds, by the same write as with them."""
+    world.run(roles={"worker": 1}, elastic={"maxReplicas": 3})
+    world.plane.kubectl("autoscale", "-n", world.namespace, "dtj/digits", "--min=2", "--max=3")
+    world.await_running("worker-0-r1", "worker-1-r1")
+    bounds = '{"spec": {"minReplicas": 4, "maxReplicas": 5}}'
+    world.plane.kubectl("patch", "-n", world.namespace, "hpa/digits", "--type=merge", f"--patch={bounds}")
+
+    def refused() -> None:
+        path = f"/apis/autoscaling/v2/namespaces/{world.namespace}/horizontalpodautoscalers/digits"
+        conditions = {each["type"]: each for each in world.plane.api.request("GET", path)["status"]["conditions"]}
+        able = conditions["AbleToScale"]
+        assert (able["status"], able["reason"]) == ("False", "FailedUpdateScale")
+        assert "maxReplicas" in able["message"]
+
+    eventually(refused)
+    assert world.job().status.attempt == 2

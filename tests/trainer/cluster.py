@@ -115,12 +115,12 @@ class Replica:
         """Sends a signal."""
         self.process.send_signal(number)
 
-    def wait_for(self, pattern: str, timeout: float = DEADLINE) -> re.Match[str]:
-        """Waits until its log has a match."""
+    def wait_for(self, pattern: str, timeout: float = DEADLINE, *, since: int = 0) -> re.Match[str]:
+        """Waits until its log has a match, after so many characters."""
         until = time.monotonic() + timeout
-        while (match := re.search(pattern, self.log)) is None:
+        while (match := re.search(pattern, self.log[since:])) is None:
             ended = self.process.poll()
-            assert ended is None or re.search(pattern, self.log), (
+            assert ended is None or re.search(pattern, self.log[since:]), (
                 f"{self.name} ended with {ended} before {pattern!r}: {self.log[-1500:]}"
             )
             assert time.monotonic() < until, f"{self.name} did not say {pattern!r} in {timeout} s"

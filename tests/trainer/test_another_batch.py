@@ -47,8 +47,8 @@ def test_a_run_of_another_number_of_replicas_trains_the_rest_of_its_epochs(folde
         assert job.result["steps"] == 131 + 65
     log = job["worker-0"].log
     assert (
-        "the global batch was 7 and is 14 (--per-replica-batch-size=7): the run goes on after the 462 examples that it "
-        "has seen, and has 131 steps in all"
+        "the global batch was 7 and is 14 (--per-replica-batch-size=7), which changes the curve: the run goes on "
+        "after the 462 examples that it has seen, and has 131 steps in all"
     ) in log
     assert "falling by a cosine to 0 over 131 steps" in log
     assert "step 196/196 (100%)  epoch 4/4" in log

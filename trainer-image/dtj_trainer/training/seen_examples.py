@@ -96,7 +96,7 @@ class SeenExamples:
         course = self.course.resumed(step, seen=seen)
         if self._run.config.cluster.leads and before != batch:
             log.info(
-                f"the global batch was {before} and is {batch} ({option}): the run goes on after the {seen} "
-                f"examples that it has seen, and has {course.total_steps} steps in all"
+                f"the global batch was {before} and is {batch} ({option}), which changes the curve: the run goes on "
+                f"after the {seen} examples that it has seen, and has {course.total_steps} steps in all"
             )
         return course
