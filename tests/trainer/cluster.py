@@ -257,6 +257,12 @@ class Job:
     def __getitem__(self, name: str) -> Replica:
         return self.replicas[name]
 
+    @property
+    def ending(self) -> list[Replica]:
+        """The tasks that end by themselves."""
+        serves = self.strategy in ("ParameterServer", "Pipeline")
+        return [one for name, one in self.replicas.items() if name == self.leader or not serves]
+
     def wait(self, timeout: float = DEADLINE) -> dict[str, int]:
         """Exit codes by name, once all tasks have ended."""
         until = time.monotonic() + timeout
@@ -291,9 +297,7 @@ def ran(folder: Path, *, code: int = 0, environ: Mapping[str, str] | None = None
     """
     with Job(folder, **options) as job:
         job.start(environ=environ)
-        serves = job.strategy in ("ParameterServer", "Pipeline")
-        ends = [name for name in job.replicas if name == job.leader or not serves]
-        assert {name: job[name].wait() for name in ends} == dict.fromkeys(ends, code)
+        assert {one.name: one.wait() for one in job.ending} == {one.name: code for one in job.ending}
     return job
 
 

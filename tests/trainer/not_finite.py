@@ -108,9 +108,9 @@ def spoils_and_normalizes():
 """
 
 
-def codes(job: Job) -> set[int]:
-    """The exit codes of a job that has ended."""
-    return set(job.wait().values())
+def saved(job: Job) -> list[int]:
+    """The steps that have a checkpoint."""
+    return sorted(int(path.stem.removeprefix("ckpt-")) for path in job.checkpoints.glob("ckpt-*.index"))
 
 
 def weights(job: Job, step: int) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
-from trainer.cluster import Job
+from trainer.cluster import Job, ran
 from trainer.conftest import SHORT
 from trainer.outcome import tensors
 
@@ -45,12 +45,10 @@ def calls(job: Job, task: str = "worker-0") -> list[tuple[str, str]]:
 
 def test_what_an_action_changes_is_in_the_checkpoint_of_its_step(folder: Path) -> None:
     arguments = [*SHORT, "--checkpoint-every-steps=7", "--actions=mine:actions"]
-    with Job(folder / "whole", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as whole:
-        (folder / "whole" / "mine.py").write_text(SHRINKS)
-        assert whole.start().wait() == {"worker-0": 0}
+    files = {"mine.py": SHRINKS}
+    whole = ran(folder / "whole", arguments=arguments, files=files, exports=False)
     assert [int(step) for step, _ in calls(whole)] == EVERY_SEVEN
-    with Job(folder / "parts", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as parts:
-        (folder / "parts" / "mine.py").write_text(SHRINKS)
+    with Job(folder / "parts", arguments=arguments, files=files, exports=False) as parts:
         parts.hold_at(14)
         worker = parts.start()["worker-0"]
         parts.wait_for_checkpoint(14)
@@ -68,20 +66,15 @@ def test_what_an_action_changes_is_in_the_checkpoint_of_its_step(folder: Path) -
 
 def test_all_workers_call_an_action_after_the_same_steps_with_the_same_metrics(folder: Path) -> None:
     arguments = [*SHORT, "--actions=mine:actions"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, exports=False) as job:
-        (folder / "mine.py").write_text(SHRINKS)
-        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    files = {"mine.py": SHRINKS}
+    job = ran(folder, strategy="MultiWorkerMirrored", arguments=arguments, files=files, exports=False)
     assert [int(step) for step, _ in calls(job)] == EVERY_SEVEN
     assert calls(job, "worker-1") == calls(job)
 
 
 def test_an_action_that_fails_is_one_line_that_names_it_and_its_step(folder: Path) -> None:
-    with Job(
-        folder, strategy="OneDevice", roles={"worker": 1}, arguments=[*SHORT, "--actions=mine:actions"], exports=False
-    ) as job:
-        (folder / "mine.py").write_text(FAILS)
-        worker = job.start()["worker-0"]
-        assert worker.wait() == 2
+    arguments = [*SHORT, "--actions=mine:actions"]
+    worker = ran(folder, code=2, arguments=arguments, files={"mine.py": FAILS}, exports=False)["worker-0"]
     assert re.match(
         r"--actions=mine:actions: Fails at step 3 raised ValueError: no place \(\S+mine\.py, line 6\); ",
         worker.last_words,

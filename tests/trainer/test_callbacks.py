@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loopback import free_ports
-from trainer.cluster import DEADLINE, SOURCE, Job, inherited
+from trainer.cluster import DEADLINE, SOURCE, Job, inherited, ran
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "shown.py"
 
@@ -62,16 +62,13 @@ def test_a_port_that_is_none_is_one_warning(tmp_path: Path) -> None:
 
 
 def test_a_script_of_the_trainers_shows_on_the_trainers_port(folder: Path) -> None:
-    folder.mkdir()
     (port,) = free_ports(1)
-    (folder / "loop.py").write_text(
+    text = (
         "import urllib.request\nfrom dtj_launch import progress\n"
         "progress.report(step=5, total=10, epoch=1, metrics={'loss': 0.5}, last_checkpoint=4)\n"
         f"print(urllib.request.urlopen('http://127.0.0.1:{port}/status').read().decode())\n"
     )
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=["--script=loop.py"]) as job:
-        assert job.start(environ={"DTJ_STATUS_PORT": str(port)}).wait() == {"worker-0": 0}
-    printed = job["worker-0"].log
+    printed = ran(folder, script=text, environ={"DTJ_STATUS_PORT": str(port)})["worker-0"].log
     assert "warning" not in printed
     status_document = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
     assert status_document.pop("updatedAt")
@@ -108,12 +105,8 @@ model.fit(ones, ones[:, :1], batch_size=16, verbose=0, callbacks=[DTJCallback(),
 def test_in_the_middle_of_an_epoch_the_metrics_of_workers_are_means_and_not_their_sum(
     folder: Path, library: str
 ) -> None:
-    folder.mkdir()
-    (folder / "train.py").write_text(WORKERS_FIT.format(library=library))
-    ports = free_ports(2)
-    with Job(
-        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"], imported=True
-    ) as job:
+    ports, text = free_ports(2), WORKERS_FIT.format(library=library)
+    with Job(folder, strategy="MultiWorkerMirrored", script=text, imported=True) as job:
         for index, port in enumerate(ports):
             job.start(f"worker-{index}", environ={"DTJ_STATUS_PORT": str(port)})
         assert job.wait() == {"worker-0": 0, "worker-1": 0}

@@ -1,7 +1,6 @@
 """Workers in step wait for the slowest of them; by what each says of its own part of a step, it is seen which one."""
 
 import json
-import textwrap
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -90,9 +89,8 @@ WAYS = {
 def test_of_two_workers_the_one_that_is_slow_says_so_and_the_one_that_waits_does_not(
     folder: Path, arguments: Sequence[str]
 ) -> None:
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, imported=True) as job:
-        (folder / "mine.py").write_text(textwrap.dedent(MINE))
-        (folder / "loop.py").write_text(textwrap.dedent(LOOP))
+    files = {"mine.py": MINE, "loop.py": LOOP}
+    with Job(folder, strategy="MultiWorkerMirrored", arguments=arguments, files=files, imported=True) as job:
         ports = free_ports(2)
         for index, port in enumerate(ports):
             job.start(f"worker-{index}", environ={"DTJ_STATUS_PORT": str(port)})

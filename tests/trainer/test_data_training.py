@@ -6,20 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job
+from trainer.cluster import Job, ran
 from trainer.data_files import write
 from trainer.outcome import tensors
 
-TWO = {"worker": 2}
 SHORT = ("--epochs=5", "--batch-size=16", "--held-out=0.2", "--checkpoint-every-steps=5", "--checkpoint-keep=9")
 
 
 def test_two_workers_learn_of_pictures_what_one_process_learns(tmp_path: Path) -> None:
     arguments = [*SHORT, f"--data-dir={write(tmp_path / 'data', 'images')}", "--cache=none"]
-    with Job(tmp_path / "one", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as one:
-        assert one.start().wait() == {"worker-0": 0}
-    with Job(tmp_path / "two", strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, exports=False) as two:
-        assert two.start().wait() == {"worker-0": 0, "worker-1": 0}
+    one = ran(tmp_path / "one", arguments=arguments, exports=False)
+    two = ran(tmp_path / "two", strategy="MultiWorkerMirrored", arguments=arguments, exports=False)
     assert two.result["loss"] == pytest.approx(one.result["loss"], abs=1e-5)
     assert two.result["steps"] == one.result["steps"] == 15
     printed = two["worker-0"].log
@@ -35,7 +32,7 @@ def test_a_run_on_files_that_was_killed_ends_with_the_same_bits(tmp_path: Path) 
     arguments = [*SHORT, f"--data-dir={write(tmp_path / 'data', 'images')}", "--cache=none", "--steps-per-call=2"]
     ends = []
     for name in ("whole", "killed"):
-        with Job(tmp_path / name, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
+        with Job(tmp_path / name, arguments=arguments, exports=False) as job:
             if name == "killed":
                 job.hold_at(5)
                 job.start().wait_for_checkpoint(5)
@@ -51,9 +48,7 @@ def test_a_picture_that_is_damaged_ends_the_job_in_one_line_that_names_it(tmp_pa
     write(tmp_path / "data", "images")
     (tmp_path / "data" / "odd" / "031.png").write_bytes(b"\x89PNG and no more")
     arguments = [*SHORT, f"--data-dir={tmp_path / 'data'}", "--cache=none"]
-    with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
-        worker = job.start()["worker-0"]
-        assert worker.wait() == 2
+    worker = ran(tmp_path / "job", code=2, arguments=arguments, exports=False)["worker-0"]
     assert worker.last_words.startswith(f"{tmp_path}/data/odd/031.png: cannot be decoded (")
     assert worker.last_words.endswith("); replace or remove it")
     assert "Traceback" not in worker.log

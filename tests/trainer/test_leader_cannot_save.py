@@ -10,7 +10,6 @@ from trainer import endings
 from trainer.cluster import Job
 from trainer.conftest import SHORT
 
-TWO = {"worker": 2}
 SESSION = """
 import time
 
@@ -36,7 +35,7 @@ def spoil(job: Job) -> None:
 @pytest.mark.parametrize("asked_to_stop", [False, True])
 def test_the_other_workers_end_with_75_and_one_line(folder: Path, asked_to_stop: bool) -> None:
     arguments = [*SHORT, *(["--epochs=100000"] if asked_to_stop else [])]
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, exports=False) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", arguments=arguments, exports=False) as job:
         job.hold_at(20)
         job.start().wait_for_checkpoint(20)
         spoil(job)
@@ -49,9 +48,7 @@ def test_the_other_workers_end_with_75_and_one_line(folder: Path, asked_to_stop:
 
 
 def test_so_do_those_of_a_session(folder: Path) -> None:
-    arguments = ["--script=mine.py"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, imported=True) as job:
-        (folder / "mine.py").write_text(SESSION)
+    with Job(folder, strategy="MultiWorkerMirrored", script=SESSION, imported=True) as job:
         job.start(environ={"DTJ_CHECKPOINT_EVERY_STEPS": "10"}).wait_for_checkpoint(20)
         spoil(job)
         job["worker-1"].kill(signal.SIGTERM)
@@ -60,7 +57,7 @@ def test_so_do_those_of_a_session(folder: Path) -> None:
 
 
 def test_a_leader_that_ends_in_an_error_after_the_last_step_is_a_lost_peer(folder: Path) -> None:
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=SHORT) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", arguments=SHORT) as job:
         job.hold_at(20)
         job.start().wait_for_checkpoint(20)
         shutil.rmtree(folder / "export", ignore_errors=True)

@@ -2,30 +2,33 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from trainer import cluster
 from trainer.cluster import Job
-from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, HUGE, MINE, STAGED, codes, expected, weights
+from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, HUGE, MINE, STAGED, expected, saved, weights
 
-TWO = {"worker": 2}
 WHERE = {
     "OneDevice": f"the loss is not finite at step {BAD_STEP}",
     "MultiWorkerMirrored": f"the loss is not finite at step {BAD_STEP} on worker 1",
 }
-LIBRARY = {"ParameterServer": "tf_keras", "Pipeline": "keras"}
-ROLES = {"OneDevice": {"worker": 1}, "MultiWorkerMirrored": TWO}
+OWN_OPTIMIZER = [a for a in ARGUMENTS if not a.startswith(("--model", "--optimizer", "--learning-rate"))]
 
 
-def ran(folder: Path, strategy: str, *arguments: str, program: str = MINE) -> Job:
-    """A job of MINE that has ended."""
-    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=[*ARGUMENTS, *arguments]) as job:
-        (folder / "mine.py").write_text(program)
-        job.start().wait()
-    return job
+def ran(
+    folder: Path, strategy: str, *more: str, program: str = MINE, code: int = 1, arguments: Sequence[str] = ARGUMENTS,
+    **options: Any,
+) -> Job:  # fmt: skip
+    """A job of MINE that has ended so."""
+    if strategy == "ParameterServer":
+        program = program.replace("import keras", "import tf_keras as keras")
+    files = {"mine.py": program}
+    return cluster.ran(folder, code=code, strategy=strategy, arguments=[*arguments, *more], files=files, **options)
 
 
 @pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
@@ -33,31 +36,27 @@ def test_a_nan_loss_ends_every_worker_with_1_and_the_step_and_keeps_the_finite_c
     folder: Path, strategy: str
 ) -> None:
     job = ran(folder, strategy, "--steps-per-call=7")
-    assert codes(job) == {1}
     for replica in job.replicas.values():
         stays = f"the last finite checkpoint is {job.checkpoints}/ckpt-30"
         assert replica.last_words.startswith(f"{WHERE[strategy]}; {stays}")
         assert "Traceback" not in replica.log
-    assert sorted(path.stem for path in job.checkpoints.glob("ckpt-*.index")) == ["ckpt-20", "ckpt-30"]
+    assert saved(job) == [20, 30]
     assert all(np.isfinite(each).all() for each in weights(job, 30))
     assert not (folder / "export").exists() or not any((folder / "export").iterdir())
 
 
 @pytest.mark.parametrize(
-    ("strategy", "roles", "where"),
+    ("strategy", "where"),
     [
-        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, r"the loss is not finite by step \d+ on worker 0; "),
-        ("Pipeline", {"worker": 2}, rf"the loss is not finite at step {BAD_STEP} on worker 0 \(stage 0\); "),
+        ("ParameterServer", r"the loss is not finite by step \d+ on worker 0; "),
+        ("Pipeline", rf"the loss is not finite at step {BAD_STEP} on worker 0 \(stage 0\); "),
     ],
 )
 def test_strategies_that_can_only_stop_do_so_and_keep_the_finite_checkpoints(
-    folder: Path, strategy: str, roles: dict[str, int], where: str
+    folder: Path, strategy: str, where: str
 ) -> None:
-    leader = "chief-0" if "chief" in roles else "worker-0"
-    with Job(folder, strategy=strategy, roles=roles, arguments=[*ARGUMENTS, "--steps-per-call=4"]) as job:
-        (folder / "mine.py").write_text(MINE.replace("import keras", f"import {LIBRARY[strategy]} as keras"))
-        assert job.start()[leader].wait() == 1
-    assert re.match(where + "the last finite checkpoint is .*/ckpt-30; ", job[leader].last_words)
+    job = ran(folder, strategy, "--steps-per-call=4")
+    assert re.match(where + "the last finite checkpoint is .*/ckpt-30; ", job[job.leader].last_words)
     assert job.newest_checkpoint == 30
 
 
@@ -73,10 +72,8 @@ def test_strategies_that_can_only_stop_do_so_and_keep_the_finite_checkpoints(
 def test_the_stage_of_a_pipeline_is_named_that_was_the_first_to_be_not_finite(
     folder: Path, model: str, line: str
 ) -> None:
-    arguments = [*ARGUMENTS, "--steps-per-call=4", "--stages=cut", f"--model=mine:{model}"]
-    with Job(folder, strategy="Pipeline", roles={"worker": 2}, arguments=arguments) as job:
-        (folder / "mine.py").write_text(FAR + STAGED)
-        assert job.start()["worker-0"].wait() == 1
+    more = ("--steps-per-call=4", "--stages=cut", f"--model=mine:{model}")
+    job = ran(folder, "Pipeline", *more, program=FAR + STAGED)
     assert re.match(line, job["worker-0"].last_words)
     assert job.newest_checkpoint == 30
 
@@ -84,35 +81,45 @@ def test_the_stage_of_a_pipeline_is_named_that_was_the_first_to_be_not_finite(
 def test_one_of_two_workers_of_a_parameter_server_is_named(folder: Path) -> None:
     """Both have the same examples, and whichever comes to the bad one first is named; the chief trains nothing."""
     roles = {"chief": 1, "worker": 2, "ps": 1}
-    arguments = [*ARGUMENTS, "--steps-per-call=4", "--epochs=2"]
-    with Job(folder, strategy="ParameterServer", roles=roles, arguments=arguments) as job:
-        (folder / "mine.py").write_text(MINE.replace("import keras", "import tf_keras as keras"))
-        assert job.start()["chief-0"].wait() == 1
+    job = ran(folder, "ParameterServer", "--steps-per-call=4", "--epochs=2", roles=roles)
     assert re.match(r"the loss is not finite by step \d+ on worker [01]; ", job["chief-0"].last_words)
 
 
 def test_a_last_step_that_is_not_finite_is_not_saved(folder: Path) -> None:
     job = ran(folder, "OneDevice", program=MINE.replace("(480, 4)", f"({BAD_STEP * 8}, 4)"))
-    assert codes(job) == {1}
     assert job.newest_checkpoint == 30
 
 
-def test_a_finite_loss_with_weights_that_are_not_finite_is_never_saved(folder: Path) -> None:
-    arguments = ["--model=mine:infinite_gradients", "--checkpoint-every-steps=1"]
-    job = ran(folder, "OneDevice", *arguments)
-    assert codes(job) == {1}
-    assert job["worker-0"].last_words.startswith("the weights are not finite at step 1; there is no checkpoint; ")
-    assert not list(job.checkpoints.glob("*.index"))
+OVERFLOWS = FAR.replace("np.inf, 1.0", "1e20, 1.0")
+"""One batch has gradients whose squares float32 cannot hold. The mean of the squares is infinite from then on, and
+RMSprop divides by it: the weights stay as they are, finite. Adam makes a NaN of it one step later."""
+STATE = "the weights are finite, but the optimizer's state is not finite"
+STAYS = "the last finite checkpoint is checkpoints/ckpt-"
+
+
+@pytest.mark.parametrize(
+    ("model", "every", "program", "line", "kept"),
+    [
+        ("infinite_gradients", 1, MINE, "the weights are not finite at step 1; there is no checkpoint; ", []),
+        # The variance of the batch divides.
+        ("normalized", 10, HUGE, f"the weights are not finite by step 40; {STAYS}30; ", [20, 30]),
+        ("spoils", 1, OVERFLOWS, f"{STATE} at step {BAD_STEP}; {STAYS}{BAD_STEP - 1}; ", [BAD_STEP - 2, BAD_STEP - 1]),
+    ],
+    ids=["weights", "statistics of a normalization", "second moment of Adam"],
+)
+def test_what_is_not_finite_where_the_loss_is_is_never_saved(
+    folder: Path, model: str, every: int, program: str, line: str, kept: list[int]
+) -> None:
+    more = (f"--model=mine:{model}", f"--checkpoint-every-steps={every}")
+    job = ran(folder, "OneDevice", *more, program=program)
+    assert job["worker-0"].last_words.replace(f"{folder}/", "").startswith(line)
+    assert saved(job) == kept
 
 
 @pytest.mark.parametrize("action", ["fail", "skip"])
 def test_gradients_that_overflow_under_loss_scaling_are_no_failure(folder: Path, action: str) -> None:
-    program = MINE.replace("    inputs[(", "    # ")
-    arguments = [a for a in ARGUMENTS if not a.startswith(("--model", "--optimizer", "--learning-rate"))]
-    arguments += ["--model=mine:overflows", f"--on-nan={action}"]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
-        (folder / "mine.py").write_text(program)
-        assert job.start().wait() == {"worker-0": 0}
+    program, more = MINE.replace("    inputs[(", "    # "), ("--model=mine:overflows", f"--on-nan={action}")
+    job = ran(folder, "OneDevice", *more, program=program, code=0, arguments=OWN_OPTIMIZER)
     assert "not finite" not in job["worker-0"].log
     assert all(np.isfinite(each).all() for each in weights(job, 60))
 
@@ -120,8 +127,7 @@ def test_gradients_that_overflow_under_loss_scaling_are_no_failure(folder: Path,
 @pytest.mark.parametrize("model", ["model", "normalized"])
 @pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
 def test_skip_leaves_out_the_update_on_all_replicas(folder: Path, strategy: str, model: str) -> None:
-    job = ran(folder, strategy, "--on-nan=skip", f"--model=mine:{model}")
-    assert codes(job) == {0}
+    job = ran(folder, strategy, "--on-nan=skip", f"--model=mine:{model}", code=0)
     # Synchronized normalization makes it not finite on both.
     on = {"model": WHERE[strategy], "normalized": ""}[model].replace("the loss is", "the loss or a gradient is")
     assert re.search(rf"warning: .*{on}.*: its update is skipped \(1 of at most 10\)", job["worker-0"].log)
@@ -132,66 +138,25 @@ def test_skip_leaves_out_the_update_on_all_replicas(folder: Path, strategy: str,
 
 @pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
 def test_skip_leaves_out_an_update_whose_gradient_alone_is_not_finite(folder: Path, strategy: str) -> None:
-    job = ran(folder, strategy, "--on-nan=skip", "--model=mine:spoils", program=FAR)
-    assert codes(job) == {0}
+    job = ran(folder, strategy, "--on-nan=skip", "--model=mine:spoils", program=FAR, code=0)
     on = WHERE[strategy].replace("the loss is", "the loss or a gradient is")
     assert f"warning: {on}: its update is skipped (1 of at most 10)" in job["worker-0"].log
     for ours, theirs in zip(weights(job, 60), expected(folder, "spoils"), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6)
 
 
-def test_statistics_of_a_normalization_that_are_not_finite_are_never_saved(folder: Path) -> None:
-    """The loss stays finite: the variance divides."""
-    job = ran(folder, "OneDevice", "--model=mine:normalized", program=HUGE)
-    assert codes(job) == {1}
-    assert job["worker-0"].last_words.startswith("the weights are not finite by step 40; the last finite checkpoint ")
-    assert job.newest_checkpoint == 30
-
-
-OVERFLOWS = FAR.replace("np.inf, 1.0", "1e20, 1.0")
-"""One batch has gradients whose squares float32 cannot hold. The mean of the squares is infinite from then on, and
-RMSprop divides by it: the weights stay as they are, finite. Adam makes a NaN of it one step later."""
-RMSPROP = [argument.replace("adam", "rmsprop") for argument in ARGUMENTS]
-
-
-@pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
-def test_an_optimizer_whose_state_is_not_finite_is_never_saved(folder: Path, strategy: str) -> None:
-    arguments = [*RMSPROP, "--model=mine:spoils"]
-    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments) as job:
-        (folder / "mine.py").write_text(OVERFLOWS)
-        job.start().wait()
-    assert codes(job) == {1}
-    line = "the weights are finite, but the optimizer's state is not finite by step 40; the last finite checkpoint is "
-    assert job["worker-0"].last_words.startswith(f"{line}{job.checkpoints}/ckpt-30; ")
-    assert job.newest_checkpoint == 30
-
-
 @pytest.mark.parametrize(
-    ("strategy", "roles", "where"),
+    ("strategy", "where"),
     [
-        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, ""),
-        ("Pipeline", {"worker": 2}, " on worker 0 (stage 0)"),
+        ("OneDevice", "40"), ("MultiWorkerMirrored", "40"), ("ParameterServer", r"\d+"),
+        ("Pipeline", r"\d+ on worker 0 \(stage 0\)"),
     ],
-)
-def test_an_optimizer_on_other_tasks_whose_state_is_not_finite_is_never_saved(
-    folder: Path, strategy: str, roles: dict[str, int], where: str
-) -> None:
-    leader = "chief-0" if "chief" in roles else "worker-0"
-    arguments = [*RMSPROP, "--model=mine:spoils"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
-        (folder / "mine.py").write_text(OVERFLOWS.replace("import keras", f"import {LIBRARY[strategy]} as keras"))
-        assert job.start()[leader].wait() == 1
-    assert job[leader].last_words.startswith("the weights are finite, but the optimizer's state is not finite by step ")
-    assert f"{where}; the last finite checkpoint is " in job[leader].last_words
+)  # fmt: skip
+def test_an_optimizer_whose_state_is_not_finite_is_never_saved(folder: Path, strategy: str, where: str) -> None:
+    job = ran(folder, strategy, "--model=mine:spoils", "--optimizer=rmsprop", program=OVERFLOWS)
+    line = rf"{STATE} by step {where}; the last finite checkpoint is {job.checkpoints}/ckpt-30; "
+    assert re.match(line, job[job.leader].last_words)
     assert job.newest_checkpoint == 30
-
-
-def test_a_second_moment_of_adam_that_overflows_at_the_step_of_a_checkpoint_is_not_saved(folder: Path) -> None:
-    job = ran(folder, "OneDevice", "--model=mine:spoils", "--checkpoint-every-steps=1", program=OVERFLOWS)
-    assert codes(job) == {1}
-    line = f"the weights are finite, but the optimizer's state is not finite at step {BAD_STEP}; "
-    assert job["worker-0"].last_words.startswith(f"{line}the last finite checkpoint is {job.checkpoints}/ckpt-32; ")
-    assert job.newest_checkpoint == BAD_STEP - 1
 
 
 def test_a_state_of_an_optimizer_that_is_infinite_from_the_start_is_no_failure(folder: Path) -> None:
@@ -207,10 +172,7 @@ def counts():
     return found
 """
     program = MINE.replace("    inputs[(", "    # ") + least
-    arguments = [a for a in ARGUMENTS if not a.startswith(("--model", "--optimizer", "--learning-rate"))]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[*arguments, "--model=mine:counts"]) as job:
-        (folder / "mine.py").write_text(program)
-        assert job.start().wait() == {"worker-0": 0}
+    ran(folder, "OneDevice", "--model=mine:counts", program=program, code=0, arguments=OWN_OPTIMIZER)
 
 
 def test_a_state_that_is_infinite_from_the_start_is_no_failure(folder: Path) -> None:
@@ -225,7 +187,7 @@ def counts():
     return model(Least())
 """
     program = MINE.replace("    inputs[(", "    # ") + least
-    assert codes(ran(folder, "OneDevice", "--model=mine:counts", program=program)) == {0}
+    ran(folder, "OneDevice", "--model=mine:counts", program=program, code=0)
 
 
 def test_a_call_without_an_update_shows_no_metrics(folder: Path) -> None:
@@ -238,7 +200,6 @@ def with_metric():
     return found
 """
     job = ran(folder, "OneDevice", *arguments, program=program)
-    assert codes(job) == {1}
     assert re.search(r"step 35/60.*skipped_steps 3", job["worker-0"].log)
     assert not re.search(r"step 35/60.*mae", job["worker-0"].log)
 
@@ -246,8 +207,7 @@ def with_metric():
 def test_a_result_never_holds_a_bare_nan(folder: Path) -> None:
     program = MINE.replace("examples.take(8)", "examples.skip(256)").replace('{{"training": examples,', "")
     program = program.replace('"training": examples,', '"training": examples.take(80),')
-    job = ran(folder, "OneDevice", program=program)
-    assert codes(job) == {0}
+    ran(folder, "OneDevice", program=program, code=0)
 
     def refuse(name: str) -> None:
         raise AssertionError(name)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job
-from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, STAGED, codes, expected, mine, weights
+from trainer.cluster import ran
+from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, STAGED, expected, mine, weights
 
 EPOCHS = """
 import keras
@@ -46,11 +46,7 @@ def train():
 def test_epochs_go_on_as_plain_keras_without_their_first_and_last_batch(folder: Path, strategy: str) -> None:
     arguments = [*ARGUMENTS, "--on-nan=skip", "--epochs=4"]
     arguments += ["--checkpoint-every-steps=13", "--steps-per-call=1", "--logical-cpus=2"]
-    roles = {"worker": 2 if strategy == "MultiWorkerMirrored" else 1}
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments, exports=False) as job:
-        (folder / "mine.py").write_text(EPOCHS)
-        job.start().wait()
-    assert codes(job) == {0}
+    job = ran(folder, strategy=strategy, arguments=arguments, files={"mine.py": EPOCHS}, exports=False)
     assert job.result["steps"] == 60
     wanted = mine(folder).train()
     for ours, theirs in zip(weights(job, 60), wanted, strict=True):
@@ -62,9 +58,7 @@ def test_a_pipeline_goes_on_as_plain_keras_without_the_batch(folder: Path) -> No
     model = "spoils_and_normalizes"
     arguments = [*ARGUMENTS, "--steps-per-call=4", "--stages=cut", f"--model=mine:{model}", "--on-nan=skip"]
     arguments += ["--micro-batches=1"]
-    with Job(folder, strategy="Pipeline", roles={"worker": 2}, arguments=arguments, exports=False) as job:
-        (folder / "mine.py").write_text(FAR + STAGED)
-        assert job.start()["worker-0"].wait() == 0
+    job = ran(folder, strategy="Pipeline", arguments=arguments, files={"mine.py": FAR + STAGED}, exports=False)
     line = f"the loss or a gradient is not finite at step {BAD_STEP} on worker 1 (stage 1): its update is skipped "
     assert f"{line}(1 of at most 10)" in job["worker-0"].log
     for ours, theirs in zip(weights(job, 60), expected(folder, model), strict=True):

@@ -4,14 +4,13 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from trainer.cluster import DEADLINE, Job, inherited
+from trainer.cluster import DEADLINE, Job, inherited, ran, run_interrupted_twice
 from trainer.outcome import tensors
 
 HERE = Path(__file__).resolve().parent
@@ -35,34 +34,6 @@ def job(
     return Job(folder, strategy=strategy, roles=roles, arguments=options, imported=imported)
 
 
-def interrupted(started: Job, total: int) -> None:
-    """Runs a job to its end, after it was asked to stop once and killed once."""
-    started.hold_at(20)
-    started.start().wait_for_checkpoint(20)
-    victim = next(reversed(started.replicas.values()))
-    victim.kill(signal.SIGTERM)
-    started.hold_at(total - 40)
-    assert set(started.wait().values()) == {42}
-    printed = [re.fullmatch(r"preempted: all tasks saved step (\d+) of \d+; .*", r.last_words) for r in
-            started.replicas.values()]  # fmt: skip
-    saved = {int(match[1]) for match in printed if match}
-    assert len(saved) == 1, "the tasks saved different steps"
-    assert started.newest_checkpoint == max(saved)
-
-    started.start().wait_for_checkpoint(total - 40)
-    started.kill()
-    started.let_go()
-    assert set(started.wait().values()) == {-signal.SIGKILL}
-
-    # Nothing is to interrupt it any more.
-    started.arguments = [
-        f"--checkpoint-every-steps={total}" if a.startswith("--checkpoint-every-steps=") else a
-        for a in started.arguments
-    ]
-    assert set(started.start().wait().values()) == {0}
-    assert f"resumed: step {max(saved)} " in next(iter(started.replicas.values())).log
-
-
 @pytest.mark.parametrize("roles", [ONE, TWO], ids=["OneDevice", "MultiWorkerMirrored"])
 def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
     folder: Path, tmp_path: Path, roles: Mapping[str, int]
@@ -71,7 +42,7 @@ def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
     with job(tmp_path / "whole", roles, EXAMPLE, f"--steps={steps}", imported=False, every=steps) as whole:
         assert set(whole.start().wait().values()) == {0}
     with job(folder, roles, EXAMPLE, f"--steps={steps}") as broken:
-        interrupted(broken, steps)
+        run_interrupted_twice(broken, total=steps)
     assert tensors(broken.checkpoints / f"ckpt-{steps}") == tensors(whole.checkpoints / f"ckpt-{steps}")
     log = broken["worker-0"].log
     assert re.search(rf"^step {steps}/{steps} \(100%\)  loss ", log, re.M)
@@ -86,7 +57,7 @@ def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path) ->
     with job(tmp_path / "whole", ONE, script, "200", imported=False, every=200) as whole:
         assert whole.start().wait() == {"worker-0": 0}
     with job(folder, ONE, script, "200") as broken:
-        interrupted(broken, 200)
+        run_interrupted_twice(broken, total=200)
     assert tensors(broken.checkpoints / "ckpt-200") == tensors(whole.checkpoints / "ckpt-200")
 
 
@@ -140,22 +111,18 @@ REFUSED = {
 
 
 def test_a_session_used_wrongly_says_so_in_one_line(folder: Path) -> None:
-    folder.mkdir()
     for line, code in REFUSED.items():
-        (folder / "wrong.py").write_text(f"import dtj_trainer\nwith dtj_trainer.session() as s:\n    {code}\n")
-        with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=wrong.py"], imported=True) as wrong:
-            assert wrong.start().wait() == {"worker-0": 2}
-            assert line in wrong["worker-0"].last_words
-            assert "Traceback" not in wrong["worker-0"].log
+        text = f"import dtj_trainer\nwith dtj_trainer.session() as s:\n    {code}\n"
+        wrong = ran(folder, code=2, script=text, imported=True)
+        assert line in wrong["worker-0"].last_words
+        assert "Traceback" not in wrong["worker-0"].log
 
 
 def test_a_checkpoint_of_other_variables_is_refused(folder: Path) -> None:
-    folder.mkdir()
-    code = "import dtj_trainer, tensorflow as tf, sys\nwith dtj_trainer.session() as s:\n    {}\n    list(s.steps(3))\n"
+    text = "import dtj_trainer, tensorflow as tf, sys\nwith dtj_trainer.session() as s:\n    {}\n    list(s.steps(3))\n"
     for shape, ends in (("[2]", 0), ("[3]", 2)):
-        (folder / "shapes.py").write_text(code.format(f"s.checkpoint(v=tf.Variable(tf.zeros({shape})))"))
-        with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=shapes.py"], imported=True) as shapes:
-            assert shapes.start().wait() == {"worker-0": ends}
+        checkpoint = f"s.checkpoint(v=tf.Variable(tf.zeros({shape})))"
+        shapes = ran(folder, code=ends, script=text.format(checkpoint), imported=True)
     assert re.search(r"ckpt-3: v/0 has shape \(2,\), this model wants \(3,\)", shapes["worker-0"].last_words)
 
 
@@ -175,23 +142,17 @@ SWAPPED = """
 
 
 def test_a_checkpoint_whose_layers_were_swapped_is_refused_in_a_session_too(folder: Path) -> None:
-    folder.mkdir()
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=swapped.py"], imported=True) as job:
-        for names, steps, ends in ((("a", "b"), 3, 0), (("b", "a"), 6, 2), (("a", "b"), 6, 0)):
-            (folder / "swapped.py").write_text(textwrap.dedent(SWAPPED.format(names=names, steps=steps)))
-            assert job.start().wait() == {"worker-0": ends}
-            if ends:
-                assert "nets/0 is one/a/kernel, this model wants one/b/kernel;" in job["worker-0"].last_words
+    for names, steps, ends in ((("a", "b"), 3, 0), (("b", "a"), 6, 2), (("a", "b"), 6, 0)):
+        job = ran(folder, code=ends, script=SWAPPED.format(names=names, steps=steps), imported=True)
+        if ends:
+            assert "nets/0 is one/a/kernel, this model wants one/b/kernel;" in job["worker-0"].last_words
     assert "resumed: step 3" in job["worker-0"].log
 
 
 def test_a_session_after_tensorflow_has_begun_says_so(folder: Path) -> None:
-    folder.mkdir()
-    code = "import dtj_trainer, tensorflow as tf\ntf.zeros(1)\nwith dtj_trainer.session() as s: pass\n"
-    (folder / "late.py").write_text(code)
-    with Job(folder, strategy="MultiWorkerMirrored", roles=ONE, arguments=["--script=late.py"]) as late:
-        assert late.start().wait() == {"worker-0": 2}
-        assert "enter the session before TensorFlow has computed anything" in late["worker-0"].last_words
+    text = "import dtj_trainer, tensorflow as tf\ntf.zeros(1)\nwith dtj_trainer.session() as s: pass\n"
+    late = ran(folder, code=2, strategy="MultiWorkerMirrored", roles=ONE, script=text)
+    assert "enter the session before TensorFlow has computed anything" in late["worker-0"].last_words
 
 
 MADE_OUTSIDE = """
@@ -220,13 +181,9 @@ with dtj_trainer.session() as s:
 
 
 def test_what_is_made_outside_the_scope_learns_from_all_replicas(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "train.py").write_text(MADE_OUTSIDE)
-    with job(folder, ONE, folder / "train.py", strategy="Mirrored") as started:
-        started.arguments.insert(0, "--logical-cpus=2")
-        assert started.start().wait() == {"worker-0": 0}
+    done = ran(folder, strategy="Mirrored", script=MADE_OUTSIDE, arguments=["--logical-cpus=2"], imported=True)
     # The halves of both replicas are 1.5: a step of 0.75, and one of 0.75 with half of the first one by the momentum.
-    assert "learned [-0.875, -0.875]" in started["worker-0"].log
+    assert "learned [-0.875, -0.875]" in done["worker-0"].log
 
 
 FITS = """
@@ -250,11 +207,7 @@ with dtj_trainer.session() as s:
 def test_fit_in_a_session_clips_and_accumulates_as_on_one_device(folder: Path, option: tuple[str, str]) -> None:
     learned = []
     for strategy in ("OneDevice", "Mirrored"):
-        place = folder / strategy
-        place.mkdir(parents=True)
-        (place / "train.py").write_text(FITS)
-        with job(place, ONE, place / "train.py", *option, strategy=strategy) as started:
-            started.arguments.insert(0, "--logical-cpus=2")
-            assert started.start().wait() == {"worker-0": 0}
-        learned.append([float(one) for one in re.findall(r"^learned (.*)", started["worker-0"].log, re.M)[0].split()])
+        arguments = ["--logical-cpus=2", "--", *option]
+        done = ran(folder / strategy, strategy=strategy, script=FITS, arguments=arguments, imported=True)
+        learned.append([float(one) for one in re.findall(r"^learned (.*)", done["worker-0"].log, re.M)[0].split()])
     assert learned[1] == pytest.approx(learned[0], abs=1e-6)

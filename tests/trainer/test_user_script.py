@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import DEADLINE, Job, inherited, launched_once
+from trainer.cluster import DEADLINE, Job, inherited, launched_once, ran
 from trainer.outcome import points
 
 HERE = Path(__file__).resolve().parent
@@ -18,8 +18,7 @@ INTERPRETED = HERE / "scripts" / "interpreted.py"
 
 def script(folder: Path, path: Path | str, *words: str, options: Sequence[str] = (), imported: bool = False) -> Job:
     """A job of one replica that runs a script."""
-    arguments = [f"--script={path}", *options, "--", *words]
-    return Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=imported)
+    return Job(folder, arguments=[f"--script={path}", *options, "--", *words], imported=imported)
 
 
 def test_a_script_is_main_with_its_arguments_environment_children_and_exit_code(folder: Path) -> None:
@@ -67,12 +66,8 @@ print("reported", TaskContext.current.progress_store.progress.warning)
 def test_a_script_that_trains_alone_in_a_job_of_two_workers_is_noticed(
     folder: Path, strategy: str, warns: bool
 ) -> None:
-    folder.mkdir()
-    (folder / "train.py").write_text(ALONE.format(strategy=strategy))
-    with Job(
-        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"], imported=True
-    ) as job:
-        assert set(job.start().wait().values()) == {2 if warns else 0}
+    text = ALONE.format(strategy=strategy)
+    job = ran(folder, code=2 if warns else 0, strategy="MultiWorkerMirrored", script=text, imported=True)
     for replica in job.replicas.values():
         assert ("warning: train.py trains alone: the job has 2 workers" in replica.log) == warns, replica.log
         assert ("reported train.py trains alone" in replica.log) == warns, replica.log
@@ -90,10 +85,8 @@ print("drawn", drawn)
 
 
 def test_chance_decides_alike_on_all_tasks_and_otherwise_in_another_attempt(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "train.py").write_text(BY_CHANCE)
     drawn = {}
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"]) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", script=BY_CHANCE) as job:
         for attempt, seed in (("0", ()), ("1", ()), ("2", ("--seed=4294967301",)), ("3", ("--seed=5",))):
             job.start(environ={"DTJ_ATTEMPT": attempt}, arguments=seed)
             assert job.wait() == {"worker-0": 0, "worker-1": 0}
@@ -133,12 +126,8 @@ raise SystemExit"""
 def test_workers_that_train_without_ever_summing_end_with_the_line_of_the_script(
     folder: Path, keras: str, train: str, line: int, trained: bool
 ) -> None:
-    folder.mkdir()
-    (folder / "train.py").write_text(APART.format(keras=f"import {keras} as keras", train=train))
-    with Job(
-        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"], imported=True
-    ) as job:
-        assert job.start().wait() == {"worker-0": 2, "worker-1": 2}
+    text = APART.format(keras=f"import {keras} as keras", train=train)
+    job = ran(folder, code=2, strategy="MultiWorkerMirrored", script=text, imported=True)
     for replica in job.replicas.values():
         assert replica.last_words.startswith(f"train.py:{line}: 2 workers train 2 models: ")
         assert ("trained\n" in replica.log) == trained
@@ -157,11 +146,7 @@ print("replicas", tf.distribute.MultiWorkerMirroredStrategy().num_replicas_in_sy
 
 @pytest.mark.parametrize(("content", "code"), [("other", 2), ("same", 0)])
 def test_a_script_may_set_tf_config_only_to_what_it_is(folder: Path, content: str, code: int) -> None:
-    folder.mkdir()
-    (folder / "train.py").write_text(SETS_TF_CONFIG)
-    arguments = ["--script=train.py", "--", content]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
-        assert job.start().wait() == {"worker-0": code, "worker-1": code}
+    job = ran(folder, code=code, strategy="MultiWorkerMirrored", script=SETS_TF_CONFIG, arguments=["--", content])
     worker = job["worker-1"]
     if code:
         assert worker.last_words.startswith(
@@ -181,31 +166,21 @@ tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def test_a_strategy_that_another_worker_does_not_make_is_not_waited_for_without_end(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "train.py").write_text(WAITS)
-    arguments = ["--script=train.py", "--start-timeout=15", "--stall-timeout=3"]
-    roles = {"worker": 2}
-    with Job(folder, strategy="MultiWorkerMirrored", roles=roles, arguments=arguments, program=launched_once()) as job:
+    limits, program = ["--start-timeout=15", "--stall-timeout=3"], launched_once()
+    with Job(folder, strategy="MultiWorkerMirrored", script=WAITS, arguments=limits, program=program) as job:
         assert job.start()["worker-0"].wait() == 75
     # TensorFlow holds the interpreter's lock meanwhile, so that the stacks say where the script waits, and no line.
     assert 'File "train.py", line 6 in <module>' in job["worker-0"].log
 
 
 def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "broken.py").write_text("def learn():\n    raise KeyError('weights')\n\nlearn()\n")
-    with script(folder, "broken.py") as job:
-        worker = job.start()["worker-0"]
-        assert worker.wait() == 1
-    assert re.findall(r'File "([^"]+)"', worker.log) == ["broken.py", "broken.py"]
-    assert worker.last_words == "broken.py:2: KeyError: 'weights'"
+    job = ran(folder, code=1, script="def learn():\n    raise KeyError('weights')\n\nlearn()\n")
+    assert re.findall(r'File "([^"]+)"', job["worker-0"].log) == ["train.py", "train.py"]
+    assert job["worker-0"].last_words == "train.py:2: KeyError: 'weights'"
 
 
 def test_a_script_that_ends_with_words_has_failed(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "words.py").write_text("raise SystemExit('no data')\n")
-    with script(folder, "words.py") as job:
-        assert job.start().wait() == {"worker-0": 1}
+    job = ran(folder, code=1, script="raise SystemExit('no data')\n")
     assert job["worker-0"].log.endswith("no data\n")
 
 
@@ -223,7 +198,7 @@ def test_a_script_that_is_asked_to_stop_stops_at_once_or_as_its_own_handler_says
 
 def test_the_lost_peer_of_a_plain_script_is_recognized_by_its_exit_code(folder: Path) -> None:
     options = [f"--script={HERE / 'scripts' / 'collective.py'}"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=options) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", arguments=options) as job:
         for worker in job.start().replicas.values():
             worker.wait_for(r"workers 2\.0")
         job["worker-1"].kill()
@@ -247,10 +222,7 @@ if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == int(sys.argv[1]):
 
 @pytest.mark.parametrize(("waits", "completes"), [(0, 1), (1, 0)])
 def test_a_call_that_only_one_worker_makes_is_an_error_of_the_script(folder: Path, waits: int, completes: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.py").write_text(ONE_MORE_CALL)
-    arguments = ["--script=train.py", "--", str(waits)]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", script=ONE_MORE_CALL, arguments=["--", str(waits)]) as job:
         assert job.start().wait() == {f"worker-{waits}": 1, f"worker-{completes}": 0}
     assert job[f"worker-{waits}"].last_words == (
         f"train.py:11: worker {completes} has completed while worker {waits} waits in evaluate: all workers must make "
@@ -259,11 +231,8 @@ def test_a_call_that_only_one_worker_makes_is_an_error_of_the_script(folder: Pat
 
 
 def test_every_role_of_a_parameter_server_job_runs_the_script(folder: Path) -> None:
-    options = [f"--script={HERE / 'scripts' / 'serves.py'}"]
-    roles = {"chief": 1, "worker": 1, "ps": 1}
-    with Job(folder, strategy="ParameterServer", roles=roles, arguments=options) as job:
-        assert job.start()["chief-0"].wait() == 0
-        assert "count 5.0" in job["chief-0"].log
+    job = ran(folder, strategy="ParameterServer", arguments=[f"--script={HERE / 'scripts' / 'serves.py'}"])
+    assert "count 5.0" in job["chief-0"].log
 
 
 def test_the_example_is_shown_and_trains(folder: Path) -> None:

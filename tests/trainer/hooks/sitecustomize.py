@@ -4,18 +4,17 @@ A training waits behind the checkpoint of a step that `Job.hold_at` names: so a 
 is. With `Job(patient=True)` nothing has stalled before there is a file "stalls": a slow machine is no stall.
 """
 
-import importlib.util
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from dtj_trainer.process.imports import when_imported
 
 NEVER = 3600.0
 
@@ -74,27 +73,7 @@ CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "dtj_trainer.checkpoint.manager": let_saves_wait,
     "dtj_trainer.process.watchdog": let_watchdogs_wait,
 }
+"""Each changes its module when that is imported, if it is: importing it here would cost every process TensorFlow."""
 
-
-class Finder(MetaPathFinder):
-    """Changes a module when it is imported, if it is: importing it here would cost every process TensorFlow."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module, changed."""
-        change = CHANGES.pop(name, None)
-        if change is None:
-            return None
-        spec = importlib.util.find_spec(name)
-        assert spec is not None
-        assert spec.loader is not None
-        execute = spec.loader.exec_module
-
-        def execute_and_change(module: ModuleType) -> None:
-            execute(module)
-            change(module)
-
-        spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
-        return spec
-
-
-sys.meta_path.insert(0, Finder())
+for name, change in CHANGES.items():
+    when_imported(name, lambda name=name, change=change: change(sys.modules[name]))
