@@ -126,8 +126,8 @@ def _may_have_spares(spec: JsonObject) -> bool:
 
 
 NO_SPARES: Final = (
-    f"spares wait only in a {Strategy.MULTI_WORKER_MIRRORED} job without gang, queue, topology and restartScope "
-    f"{RestartScope.JOB}: set spares to 0, or change these"
+    f"spares wait only in a {Strategy.MULTI_WORKER_MIRRORED} job without runPolicy.scheduling, queue, topology and "
+    f"restartScope {RestartScope.JOB}: set spares to 0, or change these"
 )
 
 _TRAINING: Final = (Role.CHIEF, Role.WORKER)
