@@ -93,6 +93,7 @@ RULE_BREAKERS: dict[str, JsonObject] = {
         elastic={"maxReplicas": 2, "spares": 1},
         replicaSpecs=_roles(worker={"accelerator": {"profile": "tpu-v5e", "topology": "1x1"}}),
     ),
+    "stragglers that nobody can replace": manifest(elastic={"maxReplicas": 2, "onStraggler": "Replace"}),
     "an exit code that is retryable and fatal": manifest(runPolicy={"exitCodes": {"retryable": [3, 4], "fatal": [4]}}),
     "a queue with a gang that has none": manifest(runPolicy={"scheduling": {"gang": "Native", "queue": "team-a"}}),
     "more pods available than there are": manifest(runPolicy={"scheduling": {"minAvailable": 3}}),

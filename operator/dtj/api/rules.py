@@ -39,6 +39,7 @@ from dtj.api.spec import (
     MAX_REPLICAS,
     SINGLE,
     SINGLE_PROCESS,
+    OnStraggler,
     RestartScope,
     Role,
     Strategy,
@@ -125,8 +126,8 @@ def _may_have_spares(spec: JsonObject) -> bool:
 
 
 NO_SPARES: Final = (
-    f"spares wait only in a {Strategy.MULTI_WORKER_MIRRORED} job without gang, queue, topology and restartScope "
-    f"{RestartScope.JOB}: set spares to 0, or change these"
+    f"spares wait only in a {Strategy.MULTI_WORKER_MIRRORED} job without runPolicy.scheduling, queue, topology and "
+    f"restartScope {RestartScope.JOB}: set spares to 0, or change these"
 )
 
 _TRAINING: Final = (Role.CHIEF, Role.WORKER)
@@ -396,6 +397,15 @@ RULES: Final[tuple[Rule, ...]] = (
         message=NO_SPARES,
         holds=lambda spec: not dig(spec, "elastic", "spares") or _may_have_spares(spec),
         field="elastic",
+    ),
+    Rule(
+        at=(ELASTICITY,),
+        cel=f"self.onStraggler == '{OnStraggler.NONE}' || self.spares > 0",
+        message="onStraggler needs a spare: set spares",
+        holds=lambda elastic: (
+            elastic.get("onStraggler", OnStraggler.NONE) == OnStraggler.NONE or bool(elastic.get("spares"))
+        ),
+        field="onStraggler",
     ),
     *RUN_POLICY_RULES,
     Rule(

@@ -101,6 +101,13 @@ class OnStall(StrEnum):
     FAIL = "Fail"
 
 
+class OnStraggler(StrEnum):
+    """What happens to a member that is slower than the others."""
+
+    NONE = "None"
+    REPLACE = "Replace"
+
+
 class OnNaN(StrEnum):
     """What the trainer does when a loss is NaN or infinite."""
 
@@ -202,6 +209,11 @@ class Elastic(SpecModel):
         le=MAX_REPLICAS,
         description="spares is how many more pods import all and wait. One takes the place of a lost worker at once. "
         "They are no replicas. Strategy MultiWorkerMirrored with dtj-launch only, without gang, queue and topology.",
+    )
+    on_straggler: OnStraggler = Field(
+        default=OnStraggler.NONE,
+        description="onStraggler is what also happens to a slow worker: None, or Replace (by a spare, at most once in "
+        "10 minutes).",
     )
 
 

@@ -406,6 +406,9 @@ class JobStatus(LenientModel):
         description="world is the replicas of an elastic job that train together, if they are not the ones that this "
         "attempt began with. Pods of others wait until they can join.",
     )
+    straggler_replaced_time: _Time | None = Field(
+        default=None, description="stragglerReplacedTime is when a spare last took a slow worker's place (RFC 3339)."
+    )
     progress: Progress | None = Field(
         default=None, description="progress is how far the training is, if its image publishes it."
     )

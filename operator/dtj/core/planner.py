@@ -33,6 +33,7 @@ from dtj.core.policies import (
     service,
     stale_status,
     stall,
+    straggler,
     success,
     suspend,
     tensorboard,
@@ -79,6 +80,8 @@ WHILE_RUNNING: Final[tuple[Policy, ...]] = (
     restart.recover,
     # No replica is lost, but the training stands still.
     stall.restart_stalled,
+    # It advances, at the pace of a member that is slow.
+    straggler.replace_slow_member,
     # A coordinator that hangs on a dead node may still command the others.
     restart.restart_if_predecessor_hangs,
     # Names that are taken: nothing is created around them.
@@ -120,7 +123,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
         decision = _first(BEFORE_DEADLINES, context)
         if decision is None:
             decision = _first(WHILE_RUNNING, context) or Decision()
-            decision = decision.then(*deadlines.wake_ups(context), *members.wake_ups(context))
+            decision = decision.then(
+                *deadlines.wake_ups(context), *members.wake_ups(context), *straggler.wake_ups(context)
+            )
     decision = decision or Decision()
     if decision.final:
         return decision.actions

@@ -1,8 +1,8 @@
 """Finds replicas that are slower than their peers: asks training replicas for their step times, and compares them.
 
 If each step waits for all replicas, all have the same pace, and only a replica itself knows how long its own part of a
-step takes (``stepSeconds``). Else the time between its steps is used. An event reports slow replicas when they first
-show; nothing else is done.
+step takes (``stepSeconds``). Else the time between its steps is used. :mod:`dtj.core.policies.straggler` says what
+follows.
 
 The load is limited: a few requests at a time, only for jobs whose progress is known, at most :data:`MAX_ASKED` replicas
 of each job, and more rarely than the replica that reports the job's progress. Namespaces take turns. A job whose pods

@@ -14,7 +14,7 @@ from dtj.api.names import Annotation, Condition, Label
 from dtj.api.spec import Gang
 from dtj.api.status import Progress
 from dtj.core.gang.discovery import APIS
-from dtj.core.observed import SeenProgress
+from dtj.core.observed import SeenProgress, Straggler
 from dtj.core.replicas import parse_indexes
 from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
 from dtj.kube.observed import resource_of
@@ -214,6 +214,17 @@ async def a_spare_takes_over(cluster: ModelCluster) -> None:
     await completes(cluster, "worker-0")
 
 
+async def a_straggler_is_replaced(cluster: ModelCluster) -> None:
+    """A worker of an elastic job is slow for good. A spare takes its place, and it is the spare then, in a new pod."""
+    cluster.stop_code = 1
+    cluster.submit(elastic={"maxReplicas": 2, "spares": 1, "onStraggler": "Replace"})
+    cluster.meanwhile(launchers(cluster, slow="worker-1"))
+    await cluster.until("the spare trains", lambda: members(cluster, 3) == {"0,2"})
+    await cluster.runs("worker-0", "worker-1-r1", "worker-2")
+    assert (cluster.status().attempt, cluster.status().restarts.total) == (1, 0)
+    await completes(cluster, "worker-0")
+
+
 def members(cluster: ModelCluster, count: int) -> set[str]:
     """What the pods that train know of the workers among the members, if there are so many pods that do not go."""
     known = [
@@ -226,8 +237,9 @@ def members(cluster: ModelCluster, count: int) -> set[str]:
     return set(known) if len(known) == count else set()
 
 
-async def launchers(cluster: ModelCluster) -> None:
-    """What the operator hears of the pods: the first member trains, and who is none is ready to join."""
+async def launchers(cluster: ModelCluster, *, slow: str = "") -> None:
+    """What the operator hears of the pods: the first member trains, who is none is ready to join, and this one is
+    ``slow``."""
     while not cluster.status().terminal:
         await asyncio.sleep(1.0)
         operator, job = cluster.operator, Job.from_object(cluster.api.body(JOBS, "digits"))
@@ -251,6 +263,7 @@ async def launchers(cluster: ModelCluster) -> None:
             told = Progress(phase="Training", world=0)
             cache.progress = SeenProgress(uids[inside[0]], told, EPOCH + timedelta(seconds=loop_time()))
         cache.waiting = frozenset(uids[pod] for pod in known if pod not in inside)
+        cache.step_timings.stragglers = (Straggler(slow, 2.0),) if slow else ()
         if before != (cache.progress.pod_uid if cache.progress is not None else "", cache.waiting):
             operator.engine.queue.add(job.key)
 
@@ -400,6 +413,7 @@ STORIES: dict[str, Story] = {
         members_change,
         workers_of_servers_come_and_go,
         a_spare_takes_over,
+        a_straggler_is_replaced,
         change_while_suspended,
         volcano,
         kueue,

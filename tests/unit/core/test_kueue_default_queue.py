@@ -59,6 +59,16 @@ def test_nobody_asks_for_a_job_that_says_how_it_is_scheduled(scheduling: JsonObj
     assert not story.job.status.queue
 
 
+def test_a_job_with_spares_is_refused_in_the_default_queue() -> None:
+    made = job(roles={"worker": 2}, elastic={"maxReplicas": 2, "spares": 1})
+    story = World(made, installed=(KUEUE,), has_default_queue=True).settle()
+    assert not story.pods
+    assert story.condition(Condition.INVALID).message == (
+        "spec.elastic: spares wait only in a MultiWorkerMirrored job without runPolicy.scheduling, queue, topology and "
+        "restartScope Job: set spares to 0, or change these"
+    )
+
+
 def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() -> None:
     story = world(default=False, scheduling={"gang": "Kueue"})
     assert not story.pods

@@ -13,14 +13,18 @@ from dtj.api.job import Job
 from dtj.api.json import dig, objects
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
-from dtj.core.observed import Phase
+from dtj.core.observed import Phase, Straggler
 from support.elastic_world import ElasticWorld
 from world import running
 
 
-def elastic(workers: int, *, least: int = 1, chief: int = 0, spares: int = 0, **more: object) -> Job:
+def elastic(
+    workers: int, *, least: int = 1, chief: int = 0, spares: int = 0, straggler: str = "", **more: object
+) -> Job:
     roles = {**({"chief": chief} if chief else {}), "worker": workers}
-    bounds = {"minReplicas": least, "maxReplicas": 8, **({"spares": spares} if spares else {})}
+    bounds: dict[str, object] = {"minReplicas": least, "maxReplicas": 8}
+    bounds |= {"spares": spares} if spares else {}
+    bounds |= {"onStraggler": straggler} if straggler else {}
     return job(roles=roles, elastic=bounds, **more)  # type: ignore[arg-type]
 
 
@@ -465,3 +469,57 @@ def test_an_operator_that_lost_the_status_of_a_parameter_server_job_changes_noth
     world.settle()
     assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
     assert len(world.taken(TellPod)) == seen
+
+
+def with_a_straggler(made: Job, name: str = "worker-1") -> ElasticWorld:
+    world = trains_with_spares(made)
+    world.stragglers = (Straggler(name, 2.5),)
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("slow", ["worker-0", "worker-1"])
+def test_a_slow_worker_is_exchanged_for_a_spare_and_its_next_pod_is_the_spare_then(slow: str) -> None:
+    world = trains_with_spares(elastic(2, spares=1, straggler="Replace"))
+    before, seen = world.uids(), len(world.history)
+    world.stragglers = (Straggler(slow, 2.5),)
+    world.settle_deletions()
+    steps = [type(each) for each in world.history[seen:] if isinstance(each, PatchStatus | TellPod | DeletePod)]
+    assert steps[:4] == [PatchStatus, TellPod, TellPod, DeletePod]
+    assert world.members() == {"worker": {"worker-0": "1-2", "worker-1": "0,2"}[slow]}
+    assert set(world.uids()) == {*(set(before) - {f"digits-{slow}"}), f"digits-{slow}-r1"}
+    world.all_run()
+    world.import_all()
+    assert world.condition(Condition.PODS_READY).status == "True"
+    assert (world.job.status.attempt, world.job.status.restarts.total) == (1, 0)
+
+
+def test_slow_workers_are_exchanged_at_most_once_in_10_minutes_whichever_operator_looks() -> None:
+    world = with_a_straggler(elastic(2, spares=1, straggler="Replace"))
+    world.settle_deletions()
+    world.all_run()
+    world.import_all()
+    world.stragglers = (Straggler("worker-2", 2.5),)
+    world.wait(590)
+    assert world.members() == {"worker": "0,2"}
+    (wait,) = (each for each in world.planned() if isinstance(each, RequeueAfter))
+    assert 0 < wait.seconds <= 10
+    world.wait(wait.seconds)
+    assert world.members() == {"worker": "0-1"}
+
+
+def test_a_slow_worker_stays_without_a_spare_that_waits_and_unless_the_job_asks_for_more() -> None:
+    silent = trains(elastic(2, spares=1, straggler="Replace"))
+    silent.stragglers = (Straggler("worker-1", 2.5),)
+    silent.settle()
+    for world in (silent, with_a_straggler(elastic(2, spares=1))):
+        assert world.members() == {"worker": "0-1"}
+        assert not world.taken(DeletePod)
+    silent.import_all()
+    assert silent.job.status.world is not None
+    assert silent.job.status.world.members == {"worker": "0,2"}
+
+
+def test_a_slow_chief_stays() -> None:
+    world = with_a_straggler(elastic(2, chief=1, spares=1, straggler="Replace"), "chief-0")
+    assert world.members() == {"chief": "0", "worker": "0-1"}

@@ -14,12 +14,10 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_wo
 from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import FirstPods, creations
-from dtj.core.observed import Straggler
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import cleanup, gang, members, network_policy, service, stall
+from dtj.core.policies import cleanup, gang, members, network_policy, service, stall, straggler
 from dtj.core.policies.backoff import seconds_until_due
 from dtj.core.policies.invalid import report_invalid
-from dtj.core.progress import progress
 from dtj.core.replicas import Replica
 from dtj.core.status import format_time, recorded_completions
 from dtj.core.status_update import counted, write
@@ -60,7 +58,7 @@ def run(context: JobContext) -> Decision:
         *cleanup.delete_outdated(context),
         *_events(context, wanted, starting=starting, changed=changed),
         *_stall_event(context, stalled, changed=changed),
-        *(_straggler_events(context) if changed else ()),
+        *(straggler.events(context) if changed else ()),
         *_blocked_events(context, ready, changed=changed),
         *((RequeueAfter(min(held.values())),) if held else ()),
     )
@@ -181,21 +179,3 @@ def _blocked_events(context: JobContext, ready: DesiredCondition, *, changed: bo
         *((Emit("Warning", ready.reason, ready.message),) if new and changed else ()),
         *((RequeueAfter(wait),) if wait is not None else ()),
     )
-
-
-def _straggler_events(context: JobContext) -> tuple[Emit, ...]:
-    """An event for each slow replica that the status does not list yet, and is about to."""
-    before, now = context.job.status.progress, progress(context)
-    known = before.stragglers if before is not None else ()
-    listed = now.stragglers if now is not None else ()
-    new = (s for s in context.observed.stragglers if s.hostname in listed and s.hostname not in known)
-    return tuple(_straggler_event(context, straggler) for straggler in new)
-
-
-def _straggler_event(context: JobContext, straggler: Straggler) -> Emit:
-    node = next((pod.node for pod in context.current if f"{pod.role}-{pod.index}" == straggler.hostname), "")
-    words = (
-        f"{straggler.hostname} is slower than the others: its steps take {straggler.times:.1f} times as long as "
-        f"the median" + (f"; look at node {node}" if node else "")
-    )
-    return Emit("Warning", Reason.STRAGGLING, words)
