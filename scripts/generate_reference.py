@@ -117,6 +117,9 @@ VARIABLES = {
     names.Env.CHECKPOINT_EVERY_STEPS: "spec.checkpoint.everySteps",
     names.Env.CHECKPOINT_EVERY_SECONDS: "spec.checkpoint.everySeconds",
     names.Env.CHECKPOINT_KEEP: "spec.checkpoint.keep",
+    names.Env.CHECKPOINT_MEMORY_DIR: "in chief and worker: where the trainer keeps checkpoints in memory, if "
+    "spec.checkpoint.inMemory is set",
+    names.Env.CHECKPOINT_MEMORY_EVERY_STEPS: "spec.checkpoint.inMemory.everySteps",
     names.Env.EXPORT_DIR: "spec.export.path",
     names.Env.EXPORT_FORMATS: "spec.export.formats, separated by commas, if spec.export is set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",

@@ -155,6 +155,13 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a volume of an init container where the checkpoints are mounted": manifest(
         template=_mounted("initContainers", "/c"), checkpoint={"path": "/c", "volume": {"emptyDir": {}}}
     ),
+    "checkpoints in memory of pods that do not have the whole state": manifest(
+        strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, checkpoint={"inMemory": {}}
+    ),
+    "checkpoints in memory of pods that go with a lost one": manifest(checkpoint={"inMemory": {}}),
+    "checkpoints in memory of a size that is none": manifest(
+        checkpoint={"inMemory": {"sizeLimit": "1GB"}}, runPolicy={"restartScope": "Pod"}
+    ),
     "TensorBoard without checkpoints": manifest(tensorBoard={}),
     "TensorBoard with checkpoints on no volume": manifest(tensorBoard={}, checkpoint={"path": "/c"}),
     "TensorBoard with a volume of each pod's own": manifest(tensorBoard={}, checkpoint={"volume": {"emptyDir": {}}}),

@@ -51,6 +51,8 @@ MAX_ARG_STRLEN). With more the container cannot start: "argument list too long".
 
 CHECKPOINT_MOUNT: Final = "/dtj/checkpoint"
 CHECKPOINT_VOLUME: Final = "dtj-checkpoint"
+MEMORY_MOUNT: Final = "/dtj/memory"
+MEMORY_VOLUME: Final = "dtj-memory"
 WORLD_MOUNT: Final = "/dtj/world"
 WORLD_VOLUME: Final = "dtj-world"
 
@@ -107,6 +109,8 @@ class Env:
     CHECKPOINT_EVERY_STEPS: Final = "DTJ_CHECKPOINT_EVERY_STEPS"
     CHECKPOINT_EVERY_SECONDS: Final = "DTJ_CHECKPOINT_EVERY_SECONDS"
     CHECKPOINT_KEEP: Final = "DTJ_CHECKPOINT_KEEP"
+    CHECKPOINT_MEMORY_DIR: Final = "DTJ_CHECKPOINT_MEMORY_DIR"
+    CHECKPOINT_MEMORY_EVERY_STEPS: Final = "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS"
     EXPORT_DIR: Final = "DTJ_EXPORT_DIR"
     EXPORT_FORMATS: Final = "DTJ_EXPORT_FORMATS"
     LOG_DIR: Final = "DTJ_LOG_DIR"

@@ -45,7 +45,7 @@ from dtj.api.spec import (
     Strategy,
     as_role,
 )
-from dtj.api.storage_rules import CLAIM_RULES, SHARING_RULES, TENSORBOARD_RULES, VOLUME_RULES
+from dtj.api.storage_rules import CLAIM_RULES, MEMORY_RULES, SHARING_RULES, TENSORBOARD_RULES, VOLUME_RULES
 
 
 def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
@@ -336,9 +336,9 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         at=(CHECKPOINT,),
-        cel="has(self.path) || has(self.volume) || has(self.claimTemplate)",
-        message="checkpoint needs a place: set path, volume or claimTemplate",
-        holds=lambda checkpoint: any(key in checkpoint for key in ("path", "volume", "claimTemplate")),
+        cel="has(self.path) || has(self.volume) || has(self.claimTemplate) || has(self.inMemory)",
+        message="checkpoint needs a place: set path, volume, claimTemplate or inMemory",
+        holds=lambda checkpoint: any(key in checkpoint for key in ("path", "volume", "claimTemplate", "inMemory")),
     ),
     Rule(
         at=(CHECKPOINT,),
@@ -359,6 +359,7 @@ RULES: Final[tuple[Rule, ...]] = (
         field="path",
     ),
     *CLAIM_RULES,
+    *MEMORY_RULES,
     *SHARING_RULES,
     *VOLUME_RULES,
     Rule(

@@ -121,6 +121,21 @@ class ClaimTemplate(SpecModel):
     )
 
 
+class InMemory(SpecModel):
+    """Copies of the training state in the memory of each pod that trains."""
+
+    every_steps: int = Field(
+        default=10, ge=1, description="everySteps is the number of training steps between two copies."
+    )
+    size_limit: str = Field(
+        default="1Gi",
+        min_length=1,
+        max_length=32,
+        description="sizeLimit is the memory for two copies of weights and optimizer. It counts against the memory "
+        "limit of the container.",
+    )
+
+
 class Checkpoint(SpecModel):
     """Where and how often the trainer saves its state."""
 
@@ -149,6 +164,11 @@ class Checkpoint(SpecModel):
         default=None, ge=1, description="everySteps is the number of training steps between two checkpoints."
     )
     keep: int | None = Field(default=None, ge=1, description="keep is the number of newest checkpoints to keep.")
+    in_memory: InMemory | None = Field(
+        default=None,
+        description="inMemory keeps the training state in the memory of each pod that trains too, for the others if "
+        "one is lost. Only for MultiWorkerMirrored with runPolicy.restartScope Pod.",
+    )
 
     @property
     def mounted(self) -> bool:

@@ -8,10 +8,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from dtj.api import quantities
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import CHECKPOINT_MOUNT, CHECKPOINT_VOLUME
-from dtj.api.rule import CLAIM, SPEC, TENSORBOARD, Rule, cel_count, count, roles_of
-from dtj.api.spec import JobSpec, Role
+from dtj.api.names import CHECKPOINT_MOUNT, CHECKPOINT_VOLUME, matches
+from dtj.api.rule import CLAIM, IN_MEMORY, SPEC, TENSORBOARD, Rule, cel_count, count, roles_of
+from dtj.api.spec import JobSpec, RestartScope, Role, Strategy
 from dtj.api.storage import AccessMode
 
 _MODES: Final = ("checkpoint", "claimTemplate", "spec", "accessModes")
@@ -149,6 +150,47 @@ CLAIM_RULES: Final[tuple[Rule, ...]] = (
         cel="has(self.storage) || has(self.spec)",  # one message about one mistake
         message="the claim needs a size: set spec.resources.requests.storage, such as 50Gi",
         holds=lambda template: template.get("storage") is not None or template.get("spec") is not None,
+    ),
+)
+
+
+_SIZE: Final = f"^[+]?({quantities.PATTERN})$"
+
+
+def _keeps_in_memory(spec: JsonObject) -> bool:
+    return dig(spec, *IN_MEMORY[1:]) is not None
+
+
+MEMORY_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.checkpoint) || !has(self.checkpoint.inMemory) || "
+        f"self.strategy == '{Strategy.MULTI_WORKER_MIRRORED}'",
+        message=f"only with {Strategy.MULTI_WORKER_MIRRORED} each pod has the whole training state: remove inMemory, "
+        "or change the strategy",
+        holds=lambda spec: not _keeps_in_memory(spec) or spec.get("strategy") == Strategy.MULTI_WORKER_MIRRORED,
+        field="checkpoint.inMemory",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.checkpoint) || !has(self.checkpoint.inMemory) || "
+        f"self.strategy != '{Strategy.MULTI_WORKER_MIRRORED}' || "
+        f"self.runPolicy.restartScope == '{RestartScope.POD}'",
+        message="if one pod is lost, the others must stay, and their memory with them: set runPolicy.restartScope to "
+        f"{RestartScope.POD}, or remove inMemory",
+        holds=lambda spec: (
+            not _keeps_in_memory(spec)
+            or spec.get("strategy") != Strategy.MULTI_WORKER_MIRRORED
+            or dig(spec, "runPolicy", "restartScope") == RestartScope.POD
+        ),
+        field="checkpoint.inMemory",
+    ),
+    Rule(
+        at=(IN_MEMORY,),
+        cel=f"!has(self.sizeLimit) || self.sizeLimit.matches('{_SIZE}')",
+        message="sizeLimit must be a size such as 1Gi",
+        holds=lambda given: given.get("sizeLimit") is None or matches(_SIZE, given["sizeLimit"]),
+        field="sizeLimit",
     ),
 )
 

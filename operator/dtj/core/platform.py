@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.names import STATUS_PORT
+from dtj.api.names import MEMORY_MOUNT, STATUS_PORT
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.spec import CleanPodPolicy, Gang, JobSpec, Role
-from dtj.core.replicas import Replica
+from dtj.core.replicas import TRAINING_ROLES, Replica
 
 TRAINER_LOG_FORMATS: Final = ("plain", "text", "json")
 """As `dtj_launch.logs` has them."""
@@ -44,10 +44,18 @@ def address_of(replica: Replica, job: Job, spec: JobSpec, network: Network) -> s
     )
 
 
+def keeps_in_memory(spec: JobSpec, role: Role) -> bool:
+    """Whether the pods of a role keep checkpoints in memory."""
+    return spec.checkpoint is not None and spec.checkpoint.in_memory is not None and role in TRAINING_ROLES
+
+
 class Directories(Protocol):
     """Which directories a job's pods use; None where the job has none."""
 
     def checkpoint(self, spec: JobSpec) -> str | None: ...
+
+    def memory(self, spec: JobSpec, replica: Replica) -> str | None:
+        """Where a replica keeps its checkpoints in memory."""
 
     def export(self, spec: JobSpec) -> str | None: ...
 
@@ -92,6 +100,9 @@ class PodDirectories:
 
     def checkpoint(self, spec: JobSpec) -> str | None:
         return spec.checkpoint.directory if spec.checkpoint is not None else None
+
+    def memory(self, spec: JobSpec, replica: Replica) -> str | None:
+        return MEMORY_MOUNT if keeps_in_memory(spec, replica.role) else None
 
     def export(self, spec: JobSpec) -> str | None:
         return spec.export.path if spec.export is not None else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dtj.api.spec import JobSpec, Role
-from dtj.core.platform import Platform
+from dtj.core.platform import Platform, keeps_in_memory
 from dtj.core.replicas import Replica, replicas
 from dtj.local.run_directory import RunDirectory
 
@@ -73,6 +73,10 @@ class LocalDirectories:
     def checkpoint(self, spec: JobSpec) -> str:
         named = spec.checkpoint.directory if spec.checkpoint is not None else None
         return named if named is not None and is_url(named) else str(self._directory.checkpoint)
+
+    def memory(self, spec: JobSpec, replica: Replica) -> str | None:
+        """A folder of each replica. A disk stands in for memory: what a killed runner leaves there takes no memory."""
+        return str(self._directory.memory / replica.hostname) if keeps_in_memory(spec, replica.role) else None
 
     def export(self, spec: JobSpec) -> str:
         named = spec.export.path if spec.export is not None else None

@@ -40,6 +40,11 @@ class RunDirectory:
         return self.path / "checkpoint"
 
     @property
+    def memory(self) -> Path:
+        """What the replicas would keep in the memory of their pods; made where the job keeps something there."""
+        return self.path / "memory"
+
+    @property
     def export(self) -> Path:
         return self.path / "export"
 

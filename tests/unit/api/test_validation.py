@@ -115,6 +115,7 @@ ONE_POD = {"spec": {"resources": {"requests": {"storage": "1Gi"}}, "accessModes"
         *(manifest(managedBy=name) for name in (OPERATOR, "kueue.x-k8s.io/multikueue", "a/b")),
         manifest(template={"spec": {"containers": [SIDECAR, {"name": "trainer", "image": "x"}], "initContainers": []}}),
         manifest(checkpoint={"claimTemplate": ONE_POD}, roles={"worker": 1}),
+        manifest(checkpoint={"inMemory": {}}, runPolicy={"restartScope": "Pod"}),
     ],
     ids=lambda body: body["spec"]["strategy"],
 )

@@ -253,6 +253,19 @@ def test_a_job_without_checkpoints_reports_where_it_begins_again(tmp_path: Path,
     assert printed not in explained(dtj, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
 
 
+def test_of_a_job_with_checkpoints_in_memory_it_says_how_much_and_when_they_are_lost(tmp_path: Path, dtj: Dtj) -> None:
+    def printed(**checkpoint: object) -> str:
+        body = manifest(checkpoint=checkpoint, runPolicy={"restartScope": "Pod"})
+        return explained(dtj, write(tmp_path, body))
+
+    alone = printed(inMemory={})
+    assert "keeps 2 copies of its state in memory, of at most 1Gi in all." in alone
+    assert "Only memory holds the state" in alone
+    both = printed(path="gs://bucket/digits", inMemory={"sizeLimit": "3Gi"})
+    assert "of at most 3Gi in all" in both
+    assert "Only memory holds the state" not in both
+
+
 def test_of_an_elastic_job_it_says_when_the_others_go_on_without_a_worker(tmp_path: Path, dtj: Dtj) -> None:
     elastic = {"minReplicas": 2, "maxReplicas": 4, "shrinkAfterSeconds": 9}
     printed = "The others go on without it after 9 s, if 2 workers or more are left."

@@ -237,6 +237,30 @@ class TestCheckpoints:
         assert (variables["DTJ_CHECKPOINT_EVERY_STEPS"], variables["DTJ_CHECKPOINT_KEEP"]) == ("50", "2")
         assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
 
+    def test_memory_is_mounted_where_the_job_trains_and_nowhere_else(self) -> None:
+        sidecar: JsonObject = {"name": "proxy", "image": "x", "restartPolicy": "Always"}
+        owner = job(
+            checkpoint={"inMemory": {"everySteps": 25, "sizeLimit": "3Gi"}},
+            roles={"chief": 1, "worker": 1, "evaluator": 1},
+            runPolicy={"restartScope": "Pod"},
+            template={"spec": {"containers": [{"name": "trainer", "image": "x"}], "initContainers": [sidecar]}},
+        )
+        for role in ("chief", "worker"):
+            made = pod(owner, Replica(Role(role), 0))
+            assert dig(made, "spec", "volumes") == [
+                {"name": "dtj-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "3Gi"}}
+            ]
+            mounts = [{"name": "dtj-memory", "mountPath": "/dtj/memory"}]
+            assert dig(made, "spec", "containers", 0, "volumeMounts") == mounts
+            assert dig(made, "spec", "initContainers", 0, "volumeMounts") is None
+            variables = environment(made)
+            assert variables["DTJ_CHECKPOINT_MEMORY_DIR"] == "/dtj/memory"
+            assert variables["DTJ_CHECKPOINT_MEMORY_EVERY_STEPS"] == "25"
+            assert "DTJ_CHECKPOINT_DIR" not in variables
+        evaluator = pod(owner, Replica(Role.EVALUATOR, 0))
+        assert dig(evaluator, "spec", "volumes") is None
+        assert "DTJ_CHECKPOINT_MEMORY_DIR" not in environment(evaluator)
+
     @pytest.mark.parametrize(("on_nan", "value"), [(None, None), ("Fail", "fail"), ("Skip", "skip")])
     def test_the_trainer_is_configured_for_a_loss_that_is_not_finite(
         self, on_nan: str | None, value: str | None

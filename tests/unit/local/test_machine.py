@@ -162,6 +162,9 @@ def test_directories_of_the_manifest_become_folders_of_the_run_but_urls_stay(tmp
     assert folders.checkpoint(plain) == str(tmp_path / "checkpoint")
     assert folders.export(spec(export={"path": "/mnt/model"})) == str(tmp_path / "export")
     assert folders.logs(plain) == str(tmp_path / "tensorboard")
+    kept = spec(checkpoint={"inMemory": {}}, roles={"worker": 1, "evaluator": 1})
+    assert folders.memory(kept, Replica(Role.WORKER, 0)) == str(tmp_path / "memory" / "worker-0")
+    assert folders.memory(kept, Replica(Role.EVALUATOR, 0)) is folders.memory(plain, Replica(Role.WORKER, 0)) is None
     cloud = spec(checkpoint={"path": "gs://b/c"}, export={"path": "s3://b/m"})
     assert (folders.checkpoint(cloud), folders.export(cloud)) == ("gs://b/c", "s3://b/m")
 

@@ -104,7 +104,7 @@ def test_what_is_not_played_on_this_machine_is_named() -> None:
         "spec": {
             "initContainers": [{"name": "fetch"}],
             "containers": [{"name": "shipper"}, {"name": "trainer", "image": "i"}],
-            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "dtj-checkpoint", "emptyDir": {}}],
+            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "dtj-checkpoint"}, {"name": "dtj-memory"}],
         }
     }
     assert omissions_of(body) == ("init container fetch", "sidecar shipper", "volume data")

@@ -8,6 +8,7 @@ import pytest
 
 from dtj_trainer.config.cluster import Address, Task
 from dtj_trainer.config.nonfinite import workers_of
+from dtj_trainer.config.outputs import InMemory
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.config.script import Script
 from dtj_trainer.errors import UsageError
@@ -71,6 +72,8 @@ def test_every_variable_of_the_operator_is_read() -> None:
         DTJ_CHECKPOINT_EVERY_STEPS="40",
         DTJ_CHECKPOINT_EVERY_SECONDS="2.5",
         DTJ_CHECKPOINT_KEEP="7",
+        DTJ_CHECKPOINT_MEMORY_DIR="/m",
+        DTJ_CHECKPOINT_MEMORY_EVERY_STEPS="25",
         DTJ_EXPORT_DIR="/e",
         DTJ_LOG_DIR="/l",
         DTJ_STATUS_PORT="8470",
@@ -83,6 +86,7 @@ def test_every_variable_of_the_operator_is_read() -> None:
     policy = config.checkpoint
     assert (policy.every_steps, policy.every_seconds, policy.keep) == (40, 2.5, 7)
     assert (policy.directory, config.export_dir, config.log_dir) == (Path("/c"), Path("/e"), Path("/l"))
+    assert policy.memory == InMemory(directory=Path("/m"), every_steps=25)
 
 
 def test_the_chief_leads_where_there_is_one_and_the_evaluator_never() -> None:
@@ -159,6 +163,20 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             ["--batch-size=8", "--per-replica-batch-size=4"],
             {},
             "--batch-size=8 and --per-replica-batch-size=4: give one of the two",
+        ),
+        (
+            [],
+            {"DTJ_CHECKPOINT_MEMORY_DIR": "/m"},
+            "DTJ_CHECKPOINT_MEMORY_DIR=/m: strategy OneDevice keeps no checkpoints in memory; use MultiWorkerMirrored",
+        ),
+        (
+            ["--strategy=MultiWorkerMirrored"],
+            {
+                "TF_CONFIG": tf_config(**TWO),
+                "DTJ_CHECKPOINT_MEMORY_DIR": "/m",
+                "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS": "0",
+            },
+            "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS=0: give a whole number of at least 1",
         ),
         ([], {"DTJ_ATTEMPT": "two"}, "DTJ_ATTEMPT=two: not a whole number"),
         ([], {"DTJ_ATTEMPT": "²"}, "DTJ_ATTEMPT=²: not a whole number"),

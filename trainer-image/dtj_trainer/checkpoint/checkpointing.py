@@ -4,6 +4,7 @@ The controller and a session use it, so that these decisions are the same in eve
 and restore together. Imports TensorFlow.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -12,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
+from dtj_trainer.checkpoint.in_memory import Copies
 from dtj_trainer.checkpoint.manager import SAVE_SECONDS, Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import last_words, on_which, workers_of
@@ -19,6 +21,8 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import KEY_VALUE_SECONDS, Vote, of_each_replica
 from dtj_trainer.errors import NotFinite, NotSaved, PeerLost, Preempted, TrainerError, WorkersDiffer
 from dtj_trainer.periodic import Every, EverySteps
+
+log = logging.getLogger(__name__)
 
 _SEEN_SECONDS = 60.0
 """What NFS may take, by its defaults, to show a new file to another machine."""
@@ -53,8 +57,10 @@ class Checkpointing:
         self._saving = saving
         self._all_tasks_save = all_tasks_save
         self._by_time = Every(config.checkpoint.every_seconds)
-        self.by_number = EverySteps(config.checkpoint.every_steps, total_steps or sys.maxsize)
-        """When a checkpoint is due by the number of the step."""
+        memory, last = config.checkpoint.memory, total_steps or sys.maxsize
+        self._by_number = EverySteps(config.checkpoint.every_steps, last)
+        self.schedules = (self._by_number, *([EverySteps(memory.every_steps, last)] if memory else []))
+        """When a checkpoint is due by the number of the step: one of the job, and one in memory."""
         self.total_steps = total_steps
         """For the lines alone: a session may learn it late."""
         self._saved: int | None = None
@@ -90,6 +96,10 @@ class Checkpointing:
         """Whether `save` has saved this step."""
         return self._saved == step
 
+    def are_due(self, before: int, step: int) -> bool:
+        """Whether a checkpoint is due, by the number, after one of the steps after `before`, up to `step`."""
+        return any(schedule.was_due(before, step) for schedule in self.schedules)
+
     def save(self, step: int) -> None:
         """Saves the step that the loop stands at, unless it is saved, and returns when it is; on all tasks, or on none.
 
@@ -104,8 +114,12 @@ class Checkpointing:
             save_together(self._config, self._strategy, self._store, step)
         self._saved = step
 
-    def save_async(self, step: int) -> None:
-        """Saves the step that the loop stands at while the training goes on.
+    def save_async(self, before: int, step: int, *, asked: bool) -> None:
+        """Saves what is due at the step that the loop stands at, while the training goes on.
+
+        Args:
+            before: the step at which it was looked at last.
+            asked: whether the leader wants a checkpoint of the job now, whatever the number of the step.
 
         Raises:
             NotFinite: the weights are not finite.
@@ -114,11 +128,19 @@ class Checkpointing:
             return
         self.require_finite(step)
         with self._saving(SAVE_SECONDS):
-            self._store.save_async(step)
+            if self._store.memory and self._saved != step and self.schedules[-1].was_due(before, step):
+                self._store.memory.save_async(step)
+            if asked or self._by_number.was_due(before, step):
+                self._store.save_async(step)
+
+    def settle_memory(self) -> None:
+        """Waits for the copy that is being written; to be called before this process ends for another task."""
+        if self._store and self._store.memory:
+            self._store.memory.settle()
 
     def resumed(self, step: int) -> str | None:
         """The line for a run that begins with a checkpoint; None if it begins without one."""
-        path = self._store.path() if self._store else None
+        path = self._store.newest_path if self._store else None
         return f"resumed: step {step}{self._of_all()} from {path}" if path else None
 
     def preempted(self, step: int) -> Preempted:
@@ -146,7 +168,8 @@ class Checkpointing:
         path = None
         if self._store is not None:
             self._store.settle()
-            path = self._store.path()
+            self.settle_memory()
+            path = self._store.newest_path
         total = 1 if self._strategy is None else self._strategy.num_replicas_in_sync
         workers = workers or workers_of(self._config.cluster, replicas, total=total)
         where = f"{what} not finite {'at' if is_exact else 'by'} step {step}{on_which(workers)}"
@@ -164,6 +187,8 @@ def save_together(config: Config, strategy: Any, store: Store, step: int) -> Non
         PeerLost: the leader cannot save; it is the cause, and this task is not.
     """
     collective = config.strategy == "MultiWorkerMirrored" and store.enabled
+    if store.memory:
+        _save_in_memory(strategy, store.memory, step, alone=config.checkpoint.directory is None)
     # The leader may have left this step out while its storage was slow. To read the values can take all tasks.
     if collective and not of_each_replica(strategy, int(store.has_read(step)))[0]:
         store.read_again(step)
@@ -181,6 +206,27 @@ def save_together(config: Config, strategy: Any, store: Store, step: int) -> Non
         raise failure
 
 
+def _save_in_memory(strategy: Any, memory: Store, step: int, *, alone: bool) -> None:
+    """Saves this task's own copy.
+
+    Args:
+        alone: whether there is no other checkpoint of this step.
+
+    Raises:
+        NotSaved: this task cannot save, and there is no other checkpoint.
+    """
+    # To read the values can take all tasks, and one of them may not have written this step.
+    memory.settle()
+    if not all(of_each_replica(strategy, int(memory.has_read(step)))):
+        memory.read_again(step)
+    try:
+        memory.save(step)
+    except NotSaved as error:
+        if alone:
+            raise
+        log.warning(f"{error}; the checkpoint directory has it")
+
+
 def restore_together(
     config: Config,
     strategy: Any,
@@ -188,7 +234,7 @@ def restore_together(
     *,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Restores the checkpoint that the leader chooses, on all tasks.
+    """Restores the newest checkpoint, on all tasks: the one that the leader chooses, or one in the memory of some task.
 
     The leader first waits for an earlier run that still saves, and a network volume may show its files to another
     machine later: each task by itself could choose another one.
@@ -200,15 +246,66 @@ def restore_together(
         UsageError: there are sound checkpoints, but of another model; or another run uses the directory; or not all
             tasks have the checkpoint.
         PeerLost: the leader cannot restore one.
+        NotSaved: what another task has does not fit into the memory of this one.
     """
     if config.strategy != "MultiWorkerMirrored":
         store.restore_newest()
         return
+    if store.memory is None:
+        _restore_what_the_leader_chooses(config, strategy, store, waiting)
+        return
+    copies = Copies(config, strategy, store.memory, waiting=waiting)
+    newest = copies.find()
+
+    def look() -> int:
+        store.begin()
+        return max(store.steps(), default=0)
+
+    in_directory = _of_the_leader(config, strategy, store, waiting, look)
+    if in_directory >= newest.step:
+        _restore_what_the_leader_chooses(config, strategy, store, waiting)
+    else:
+        store.begin()
+    if newest.step > (store.last_step or 0):
+        copies.restore(newest)
+    elif config.cluster.leads and not store.last_step:
+        elsewhere = ", nor is one in the checkpoint directory" if config.checkpoint.directory else ""
+        log.info(f"no worker has a checkpoint in memory{elsewhere}: the training begins at step 0")
+
+
+def _restore_what_the_leader_chooses(
+    config: Config, strategy: Any, store: Store, waiting: Callable[[], AbstractContextManager[None]]
+) -> None:
+    def restore() -> int:
+        store.restore_newest()
+        return store.last_step or 0
+
+    chosen = _of_the_leader(config, strategy, store, waiting, restore)
+    if not config.cluster.leads and chosen:
+        store.restore_when_seen(chosen, seconds=min(_SEEN_SECONDS, config.start_timeout))
+    elif not config.cluster.leads:
+        store.restore_newest()
+    with waiting():
+        agree_on_start(config, strategy, store.last_step or 0)
+
+
+def _of_the_leader(
+    config: Config,
+    strategy: Any,
+    store: Store,
+    waiting: Callable[[], AbstractContextManager[None]],
+    choose: Callable[[], int],
+) -> int:
+    """The step that the leader chooses, as all tasks know it.
+
+    Raises:
+        TrainerError: this task is the leader, and cannot choose one.
+        PeerLost: the leader cannot choose one.
+    """
     chosen, failure = _NOT_RESTORED, None
     if config.cluster.leads:
         try:
-            store.restore_newest()
-            chosen = store.last_step or 0
+            chosen = choose()
         except TrainerError as error:
             failure = error
     with waiting():
@@ -221,12 +318,7 @@ def restore_together(
             store.restore_newest()  # ends as the leader does, if it is for the checkpoints
             failure = PeerLost(f"peer lost: {config.cluster.leader} cannot restore; its last words say why")
         raise failure
-    if not config.cluster.leads and chosen:
-        store.restore_when_seen(chosen, seconds=min(_SEEN_SECONDS, config.start_timeout))
-    elif not config.cluster.leads:
-        store.restore_newest()
-    with waiting():
-        agree_on_start(config, strategy, store.last_step or 0)
+    return chosen
 
 
 def agree_on_start(config: Config, strategy: Any, step: int) -> None:

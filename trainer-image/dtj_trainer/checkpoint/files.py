@@ -34,6 +34,20 @@ def remove(directory: Path, step: int) -> None:
         path.unlink(missing_ok=True)
 
 
+def keep_newest(directory: Path) -> None:
+    """Removes all checkpoints but the newest complete one, also what a killed process has left of one.
+
+    Raises:
+        OSError: the directory does not let them go.
+    """
+    steps = find(directory)
+    for step in steps[1:]:
+        remove(directory, step)
+    for left in directory.glob(f"{PREFIX}-*"):
+        if not steps or left.name.partition(".")[0] != path_of(directory, steps[0]).name:
+            left.unlink(missing_ok=True)
+
+
 def publish(draft: Path, directory: Path, step: int) -> None:
     """Gives the files of a draft their names, the index last: what has an index is whole."""
     name = path_of(directory, step).name

@@ -32,9 +32,11 @@ log = logging.getLogger(__name__)
 
 VALIDATION_RECORD = "validation.json"
 """What is remembered of validations, next to the checkpoints."""
-_DRAFT = ".saving-"
+DRAFT = ".saving-"
+"""What the names of folders with checkpoints that are being written begin with."""
 _PREVIOUS_SAVE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
+_MORE_MEMORY = "raise checkpoint.inMemory.sizeLimit, which has to hold two copies"
 SAVE_SECONDS = 900.0
 
 
@@ -50,6 +52,9 @@ class Store:
         writes: bool,
         io_device: str | None = None,
         mirror: CheckpointMirror | None = None,
+        memory: "Store | None" = None,
+        makes_room: bool = False,
+        remedy: str = "make room there, or mount a volume that can be written",
     ) -> None:
         """Args:
         directory: None where the job keeps no checkpoints.
@@ -58,18 +63,26 @@ class Store:
             reading the values may need all of them; one of them writes.
         mirror: what is in the bucket, if the directory is a local copy.
         io_device: the device that reads and writes; this process's first CPU where None.
+        memory: this task's own copies in memory.
+        makes_room: whether only the newest stays while another one is written.
+        remedy: for a directory that does not take a checkpoint.
         """
         self._state = state
         self._directory = directory
         self._keep = keep
         self._mirror = mirror
+        self.memory = memory
+        """This task's own copies in memory; None if it keeps none."""
+        self._makes_room = makes_room
+        self._remedy = remedy
+        self._begun = self._failed = False
         self._writes = writes
         self._device = io_device or "/device:CPU:0"
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._writing: tuple[int, Future[None]] | None = None
         self._late: int | None = None
         """The step whose checkpoint was waited for in vain."""
-        self._draft = f"{_DRAFT}{socket.gethostname()}-{os.getpid()}"
+        self._draft = f"{DRAFT}{socket.gethostname()}-{os.getpid()}"
         self._damaged: set[int] = set()
         self.last_step: int | None = None
         """Step of the newest checkpoint that this run wrote in full, or restored."""
@@ -79,15 +92,31 @@ class Store:
     @classmethod
     def of(cls, state: State, policy: CheckpointPolicy, *, writes: bool, io_device: str | None = None) -> "Store":
         """The checkpoints of a job."""
+        memory = None
+        if policy.memory:
+            memory = cls(
+                state, policy.memory.directory, keep=2, writes=True, makes_room=True, remedy=_MORE_MEMORY
+            )  # fmt: skip
         return cls(
             state, policy.directory,
-            keep=policy.keep, mirror=mirror_of(policy), writes=writes, io_device=io_device,
+            keep=policy.keep, mirror=mirror_of(policy), memory=memory, writes=writes, io_device=io_device,
         )  # fmt: skip
 
     @property
     def enabled(self) -> bool:
         """Whether the job keeps checkpoints at all."""
-        return self._directory is not None
+        return self._directory is not None or self.memory is not None
+
+    @property
+    def newest_step(self) -> int | None:
+        """Step of the newest checkpoint, in memory or not, that this run wrote in full, or restored."""
+        steps = [store.last_step for store in (self, self.memory) if store and store.last_step is not None]
+        return max(steps, default=None)
+
+    @property
+    def newest_path(self) -> str | None:
+        """Where that is."""
+        return self.memory.path() if self.memory and self.last_step != self.newest_step else self.path()
 
     def save_async(self, step: int) -> None:
         """Saves while the training goes on. A failure is logged in one line; the next save tries again.
@@ -126,8 +155,8 @@ class Store:
         return self.last_step == step or (self._writing is not None and self._writing[0] == step)
 
     def read_again(self, step: int) -> None:
-        """Lets the next save of this step read its values, as the leader's does, which has not written them."""
-        if not self._writes and self.last_step == step:
+        """Lets the next save of this step read its values, as that of a task does which has not written them."""
+        if self.last_step == step:
             self.last_step = None
 
     def save(self, step: int) -> None:
@@ -151,7 +180,7 @@ class Store:
                 self._finish()
 
     def restore(self, step: int) -> None:
-        """Restores the checkpoint of this step, which this run wrote or restored.
+        """Restores the checkpoint of this step, which was read in full before.
 
         Raises:
             NotSaved: it cannot be read any more.
@@ -182,6 +211,23 @@ class Store:
             return f"{self._mirror}/{checkpoints.PREFIX}-{self.last_step}"
         return str(checkpoints.path_of(self._directory, self.last_step))
 
+    def begin(self) -> None:
+        """Makes the directory this run's; once, before the first checkpoint is read or written.
+
+        Raises:
+            TrainerError: another run uses the directory; or the bucket cannot be used.
+        """
+        if self._directory is None or self._begun:
+            return
+        if self._writes:
+            directory_lock.hold(self._directory)
+            # Of a process that was killed.
+            for left in self._directory.glob(f"{DRAFT}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        if self._mirror:
+            self._begin_mirror(self._mirror, self._directory)
+        self._begun = True
+
     def restore_newest(self) -> None:
         """Restores the newest checkpoint that can be read in full; says so for each that cannot.
 
@@ -190,13 +236,7 @@ class Store:
         """
         if self._directory is None:
             return
-        if self._writes:
-            directory_lock.hold(self._directory)
-            # Of a process that was killed.
-            for left in self._directory.glob(f"{_DRAFT}*"):
-                shutil.rmtree(left, ignore_errors=True)
-        if self._mirror:
-            self._begin_mirror(self._mirror, self._directory)
+        self.begin()
         for step in self.steps():
             try:
                 self._load(step)
@@ -216,8 +256,7 @@ class Store:
         """
         if self._directory is None:
             return None
-        if self._mirror:
-            self._begin_mirror(self._mirror, self._directory)
+        self.begin()
         until = time.monotonic() + seconds
         while True:
             try:
@@ -228,6 +267,22 @@ class Store:
                     log.warning(f"checkpoint {path}, which the leader has restored, cannot be used here ({problem})")
                     return None
             time.sleep(_LOOK_SECONDS)
+
+    def newest_sound(self) -> int | None:
+        """The step of the newest checkpoint that can be read in full; removes those that cannot, and says so.
+
+        Raises:
+            UsageError: it is of another model; or another process has the directory.
+        """
+        assert self._directory is not None
+        self.begin()
+        for step in self.steps():
+            if (problem := self.problem_of(step)) is None:
+                return step
+            path = checkpoints.path_of(self._directory, step)
+            log.warning(f"checkpoint {path} cannot be used ({problem}): it is removed")
+            checkpoints.remove(self._directory, step)
+        return None
 
     def steps(self) -> list[int]:
         """The steps that have a complete checkpoint, newest first.
@@ -301,8 +356,11 @@ class Store:
             self._writing = None
 
     def _warn(self, writing: Future[None]) -> None:
-        if error := writing.exception():
+        error = writing.exception()
+        # A copy in memory is due so often that one line has to do for all of those that fail in a row.
+        if error and not (self._makes_room and self._failed):
             log.warning(f"{error}; the training goes on and tries again")
+        self._failed = error is not None
 
     def _write(self, directory: Path, step: int, values: Sequence[Any]) -> None:
         """On the thread of the checkpoints.
@@ -314,6 +372,8 @@ class Store:
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
+            if self._makes_room:
+                checkpoints.keep_newest(directory)
             self._state.write(values, checkpoints.path_of(draft, step), self._device)
             checkpoints.publish(draft, directory, step)
             if self._mirror:
@@ -323,7 +383,7 @@ class Store:
         except (tf.errors.OpError, OSError) as error:
             raise NotSaved(
                 f"checkpoint directory {directory}: step {step} cannot be saved ({_reason(error)}); {self._kept()}; "
-                "make room there, or mount a volume that can be written"
+                f"{self._remedy}"
             ) from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)

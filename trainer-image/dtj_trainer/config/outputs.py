@@ -9,10 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+from dtj_trainer.config.cluster import EVALUATOR, Task
 from dtj_trainer.config.options import Options, directory, option, place, positive, whole
 from dtj_trainer.config.store_url import Location, StorePolicy
+from dtj_trainer.errors import UsageError
 
 DEFAULT_CHECKPOINT_SECONDS = 30.0
+DEFAULT_MEMORY_STEPS = 10
 SAVED_MODEL = "SavedModel"
 
 
@@ -59,6 +62,39 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InMemory:
+    """Copies of the training state that each task keeps in memory that outlives its process."""
+
+    DIRECTORY: ClassVar[str] = "DTJ_CHECKPOINT_MEMORY_DIR"
+    EVERY_STEPS: ClassVar[str] = "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS"
+
+    directory: Path
+    """Of this task alone."""
+    every_steps: int
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str], *, strategy: str, task: Task) -> "InMemory | None":
+        """What the operator, or `dtj run`, has set; None if the task keeps no such copies.
+
+        Raises:
+            UsageError: the strategy does not give each task the whole state; or a number is none.
+        """
+        place = environ.get(cls.DIRECTORY) or ""
+        if not place or task.role == EVALUATOR:
+            return None
+        if strategy != "MultiWorkerMirrored":
+            raise UsageError(
+                f"{cls.DIRECTORY}={place}: strategy {strategy} keeps no checkpoints in memory; use "
+                "MultiWorkerMirrored, or unset it"
+            )
+        steps = environ.get(cls.EVERY_STEPS) or str(DEFAULT_MEMORY_STEPS)
+        try:
+            return cls(directory=Path(place), every_steps=whole(1)(steps))
+        except ValueError as wanted:
+            raise UsageError(f"{cls.EVERY_STEPS}={steps}: {wanted}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointPolicy(Options):
     """Where checkpoints are, when they are written, and how many stay. No directory: none are written."""
 
@@ -84,6 +120,7 @@ class CheckpointPolicy(Options):
         help="number of newest checkpoints to keep",
     )  # fmt: skip
     store: StorePolicy
+    memory: InMemory | None = None
 
     @property
     def every_seconds(self) -> float | None:

@@ -28,7 +28,7 @@ from dtj_trainer.config.execution import (
 )
 from dtj_trainer.config.optimizer import Learning
 from dtj_trainer.config.options import Arguments, Options, options_of
-from dtj_trainer.config.outputs import SAVED_MODEL, CheckpointPolicy, Outputs
+from dtj_trainer.config.outputs import SAVED_MODEL, CheckpointPolicy, InMemory, Outputs
 from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
 from dtj_trainer.config.script import Script, ScriptOptions
 from dtj_trainer.config.store_url import DEFAULT_RETRY_SECONDS, Location, StorePolicy, default_cache
@@ -169,7 +169,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
             rates=OWN_LEARNING_RATES if user_code.model else TASKS[own["task"]].learning_rates,
         ),
         validation=ValidationPolicy(**args.values(ValidationPolicy)),
-        checkpoint=_checkpoint(args, place, store),
+        checkpoint=_checkpoint(args, place, store, InMemory.read(environ, strategy=strategy, task=here.task)),
         store=store,
         service_task=data.service_task(here.task, environ),
     )
@@ -277,10 +277,10 @@ def _place(
     return given or (output and output / name), None
 
 
-def _checkpoint(args: Arguments, place: _PlaceOf, store: StorePolicy) -> CheckpointPolicy:
+def _checkpoint(args: Arguments, place: _PlaceOf, store: StorePolicy, memory: InMemory | None) -> CheckpointPolicy:
     values = args.values(CheckpointPolicy)
     directory, location = place("checkpoints", values["place"])
-    return CheckpointPolicy(**values, directory=directory, location=location, store=store)
+    return CheckpointPolicy(**values, directory=directory, location=location, store=store, memory=memory)
 
 
 def _tpu_name(environ: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
+from dtj_trainer.config.outputs import InMemory
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store.bucket import Bucket
@@ -26,9 +27,11 @@ def check_outputs(config: Config) -> None:
     if not config.script:
         # A script reads its variables itself, unless it opens a session, which checks its buckets.
         check_buckets(config)
+    memory = config.checkpoint.memory
     leads, evaluates = config.cluster.leads, config.cluster.task.role == EVALUATOR
     for what, flag, directory, written in (
         ("checkpoint directory", "--checkpoint-dir", config.checkpoint.directory, leads),
+        ("memory for checkpoints", InMemory.DIRECTORY, memory.directory if memory else None, True),
         ("export directory", "--export-dir", config.export_dir, leads),
         ("log directory", "--log-dir", config.log_dir, leads or evaluates),
     ):

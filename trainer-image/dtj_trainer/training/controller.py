@@ -152,7 +152,7 @@ class Controller:
             Preempted: asked to stop; the step is saved.
         """
         run = self._run
-        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self._store.last_step)
+        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self._store.newest_step)
         run.termination.saves = self._store.enabled
         try:
             with self._watch:
@@ -170,6 +170,7 @@ class Controller:
                 finalize()
         finally:
             self.summaries.flush()
+            self._checkpoints.settle_memory()
 
     def save(self) -> None:
         """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""
@@ -177,7 +178,7 @@ class Controller:
 
     def _steps_of_call(self) -> int:
         """How many steps the next call takes: it ends where something is due."""
-        schedules = (self._checkpoints.by_number, *(action.schedule for action in self._actions))
+        schedules = (*self._checkpoints.schedules, *(action.schedule for action in self._actions))
         limits = (schedule.steps_until_due(self.step) for schedule in schedules)
         return min(self._next_steps, self.total_steps - self.step, *limits)
 
@@ -205,7 +206,7 @@ class Controller:
         """Does what is due after a call; returns whether the training stops here."""
         # Workers that take their steps at their own pace may be past the one after which something was due.
         before = self.step - result.steps
-        saves = result.save or self._checkpoints.by_number.was_due(before, self.step)
+        saves = result.save or self._checkpoints.are_due(before, self.step)
         due = [each for each in self._actions if each.schedule.was_due(before, self.step)]
         if result.stop:
             due = [each for each in due if each.changes_training]
@@ -220,7 +221,7 @@ class Controller:
         if stops or self.step >= self.total_steps:
             self.save()
         elif saves:
-            self._checkpoints.save_async(self.step)
+            self._checkpoints.save_async(before, self.step, asked=result.save)
         return stops
 
     def _catch_up(self) -> None:
@@ -253,7 +254,7 @@ class Controller:
         self.reporter.report(
             self.step, self._shown(result),
             validated=validated,
-            last_checkpoint_step=self._store.last_step, waited=result.waited,
+            last_checkpoint_step=self._store.newest_step, waited=result.waited,
         )  # fmt: skip
 
     def _shown(self, result: StepResult) -> Mapping[str, float]:

@@ -78,14 +78,14 @@ class SeenExamples:
         """
         config, held_out = self._run.config, self._run.validation_data
         restore_together(config, strategy, store, waiting=waiting)
-        if store.path():
+        if store.newest_path:
             self.course = self._resumed()
         self._total_steps.assign(self.course.total_steps)
         with waiting():
             agree_on_held_out(
                 config, strategy,
                 differs=held_out.differs_from_checkpoint(),
-                error=lambda where: held_out.not_those_of_checkpoint(store.path(), where),
+                error=lambda where: held_out.not_those_of_checkpoint(store.newest_path, where),
             )  # fmt: skip
         return self.course
 

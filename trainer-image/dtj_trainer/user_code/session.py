@@ -94,8 +94,11 @@ def begin() -> Iterator["Session"]:
             strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
             ending_together(context.config, collective=session._collective),
         ):
-            yield session
-            session._end()
+            try:
+                yield session
+                session._end()
+            finally:
+                session._checkpoints.settle_memory()
     except TrainerError as error:
         end_with(error)
 
@@ -234,7 +237,7 @@ class Session:
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):
             log.info(line)
-        self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.last_step)
+        self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.newest_step)
         self._context.termination.saves = self._store.enabled
         return self.step
 
@@ -272,7 +275,7 @@ class Session:
         self._losses.taken(self.step)
         self._by_ones &= steps == 1
         self._show()
-        save = self._store is not None and self._checkpoints.by_number.was_due(before, self.step)
+        asked, save = False, self._store is not None and self._checkpoints.are_due(before, self.step)
         self._calls += 1
         # Before a checkpoint all tasks agree that there is nothing in it that is not finite.
         if save or self._calls >= self._calls_until:
@@ -280,9 +283,9 @@ class Session:
             if agreed.stop and self._store is not None:
                 self._checkpoints.save(self.step)
                 raise self._checkpoints.preempted(self.step)
-            save |= agreed.save
-        if save:
-            self._checkpoints.save_async(self.step)
+            asked = agreed.save
+        if save or asked:
+            self._checkpoints.save_async(before, self.step, asked=asked)
 
     def report(self, *, epoch: int | None = None, batch_size: int | None = None, **metrics: Any) -> None:
         """Says what the step under way measured, to be shown with it; costs nothing but when it is shown.
@@ -313,7 +316,7 @@ class Session:
         total = self._checkpoints.total_steps
         if not self._look.due() and self.step != total:
             return
-        last_checkpoint = self._store.last_step if self._store else None
+        last_checkpoint = self._store.newest_step if self._store else None
         progress.report(
             step=self.step,
             total=total,

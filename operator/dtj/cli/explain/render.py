@@ -288,6 +288,13 @@ def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
         yield "Restarts begin at step 0, unless the script itself saves checkpoints; an emptyDir is empty then."
     elif spec.checkpoint is None:
         yield "spec.checkpoint is not set: restarts begin at step 0, unless the script itself saves checkpoints."
+    elif (in_memory := spec.checkpoint.in_memory) is not None:
+        yield (
+            f"Each chief and worker keeps 2 copies of its state in memory, of at most {in_memory.size_limit} in all. "
+            "They count against the memory limit of its container."
+        )
+        if spec.checkpoint.directory is None:
+            yield "Only memory holds the state: if all pods are lost, or the job is suspended, it begins at step 0."
 
 
 def _after_error(spec: JobSpec, role: Role, form: Form) -> str:

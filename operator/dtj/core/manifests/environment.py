@@ -30,6 +30,8 @@ def environment(
     """Our variables of a replica; ``cluster`` are TF_CONFIG and what it refers to, ``tpu`` those that libtpu needs."""
     network, directories = platform.network, platform.directories
     checkpoint = spec.checkpoint
+    memory = directories.memory(spec, replica)
+    every_steps = checkpoint.in_memory.every_steps if checkpoint is not None and checkpoint.in_memory else None
     optional = {
         Env.BIND_ADDRESS: platform.bind_address or None,
         Env.CHECKPOINT_DIR: directories.checkpoint(spec),
@@ -40,6 +42,8 @@ def environment(
         Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
         Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
         Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
+        Env.CHECKPOINT_MEMORY_DIR: memory,
+        Env.CHECKPOINT_MEMORY_EVERY_STEPS: every_steps if memory is not None else None,
         Env.ON_NAN: spec.run_policy.on_nan.lower() if spec.run_policy.on_nan is not None else None,
         # The launcher waits longer for a lost peer if that comes back in a new pod.
         Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,

@@ -21,7 +21,7 @@ from dtj.core.manifests.environment import environment, merged_environment, with
 from dtj.core.manifests.metadata import claim_name, labels_of, metadata_of
 from dtj.core.manifests.tf_config import Cluster, Variables
 from dtj.core.observed import GangObject
-from dtj.core.platform import Platform
+from dtj.core.platform import Platform, keeps_in_memory
 from dtj.core.replicas import TRAINING_ROLES, Replica, base_name, deciding_replica, incarnation, pod_name
 from dtj.core.world import World, has_world, world_of
 
@@ -183,6 +183,7 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     _apply_accelerator(pod_spec, main, accelerators.needs(spec, role, platform))
     _apply_ports(job, spec, role, main)
     mount_checkpoint(job, spec, pod_spec)
+    _mount_memory(spec, role, pod_spec, main)
     if role in TRAINING_ROLES and has_world(job, spec):
         _mount_world(pod_spec, main)
     for container in _containers(pod_spec):
@@ -297,6 +298,15 @@ def _mount_world(pod_spec: JsonObject, main: JsonObject) -> None:
     mount: JsonObject = {"name": names.WORLD_VOLUME, "mountPath": names.WORLD_MOUNT, "readOnly": True}
     extend(main, "volumeMounts", (mount,))
     extend(main, "env", ({"name": Env.WORLD_FILE, "value": f"{names.WORLD_MOUNT}/world"},))
+
+
+def _mount_memory(spec: JobSpec, role: Role, pod_spec: JsonObject, main: JsonObject) -> None:
+    """Give the main container memory that outlives its process, and itself: it goes with the pod."""
+    if spec.checkpoint is None or spec.checkpoint.in_memory is None or not keeps_in_memory(spec, role):
+        return
+    source: JsonObject = {"medium": "Memory", "sizeLimit": spec.checkpoint.in_memory.size_limit}
+    extend(pod_spec, "volumes", ({"name": names.MEMORY_VOLUME, "emptyDir": source},))
+    extend(main, "volumeMounts", ({"name": names.MEMORY_VOLUME, "mountPath": names.MEMORY_MOUNT},))
 
 
 def mount_checkpoint(job: Job, spec: JobSpec, pod_spec: JsonObject, *, read_only: bool = False) -> None:
