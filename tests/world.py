@@ -62,24 +62,11 @@ from dtj.core.platform import Platform
 from dtj.kube.observed import claim_from, gang_from, network_policy_from, pod_from, service_from
 from dtj.kube.records import gang_from_object, plain_from_object, pod_from_object, service_from_object
 from support.gang_manifests import gang_of, members_needed
+from support.planned import does
 from support.pod_environment import config_maps_of
 
 GRACE = timedelta(seconds=30)
 """The grace period of every pod."""
-
-
-def does(action: object, kind: type[Action], of: Kind | type[GangApi] | None = None) -> bool:
-    """Whether an action is of a kind; ``of`` is what is created, changed or deleted."""
-    if of is None or not isinstance(action, Create | Update | Delete):
-        return isinstance(action, kind)
-    return isinstance(action, kind) and (isinstance(action.kind, GangApi) if of is GangApi else action.kind == of)
-
-
-def called(action: object) -> str:
-    """An action in short, such as ``Create Service``; the kind of a gang is that of its object."""
-    if not isinstance(action, Create | Update | Delete):
-        return type(action).__name__
-    return f"{type(action).__name__} {action.kind.kind if isinstance(action.kind, GangApi) else action.kind}"
 
 
 @dataclass

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from typing import cast
 
+from builders import job
+from dtj.api.job import Job
 from dtj.api.status import Progress
 from dtj.core.actions import Action, TellPod
 from dtj.core.observed import Observed, Pod, SeenProgress
 from dtj.core.replicas import TRAINING_ROLES, parse_indexes
 from dtj.core.status import is_ready
-from world import World
+from world import World, running
 
 
 @dataclass
@@ -54,3 +57,27 @@ class ElasticWorld(World):
 def _is_member(pod: Pod) -> bool:
     members = json.loads(pod.world)["members"] if pod.world else {}
     return pod.index in parse_indexes(members.get(pod.role, ""))
+
+
+def elastic(
+    workers: int, *, least: int = 1, chief: int = 0, spares: int = 0, straggler: str = "", **more: object
+) -> Job:
+    """An elastic job of MultiWorkerMirrored with up to eight workers."""
+    roles = {**({"chief": chief} if chief else {}), "worker": workers}
+    bounds: dict[str, object] = {"minReplicas": least, "maxReplicas": 8}
+    bounds |= {"spares": spares} if spares else {}
+    bounds |= {"onStraggler": straggler} if straggler else {}
+    return job(roles=roles, elastic=bounds, **more)  # type: ignore[arg-type]
+
+
+def trains(made: Job, **more: object) -> ElasticWorld:
+    """A world in which all pods of the job run."""
+    world = cast("ElasticWorld", running(ElasticWorld(made, **more)))  # type: ignore[arg-type]
+    world.settle()
+    return world
+
+
+def scale(world: ElasticWorld, wanted: Job) -> None:
+    """What `kubectl scale` does: a new spec and generation, the same status."""
+    world.job = replace(wanted, status=world.job.status, uid=world.job.uid, generation=world.job.generation + 1)
+    world.settle()

@@ -7,7 +7,8 @@ from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Label
 from dtj.core.actions import Create, Kind
 from dtj.core.manifests.metadata import claim
-from world import World, called
+from support.planned import called
+from world import World
 
 
 def claim_of(template: JsonObject) -> JsonObject:

@@ -10,7 +10,8 @@ from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import Create, Kind
 from dtj.core.observed import Blocker, Phase
-from world import World, called, does, running
+from support.planned import called, does
+from world import World, running
 
 MANY = 60
 

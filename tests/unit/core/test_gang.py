@@ -15,7 +15,8 @@ from dtj.core.gang.group import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
 from support.gang_manifests import gang_of
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE, VOLCANO, admit, world
-from world import World, called, does
+from support.planned import called, does
+from world import World
 
 
 def spec_of(world: World) -> JsonObject:

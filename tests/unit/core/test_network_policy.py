@@ -20,8 +20,9 @@ from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import NETWORK_POLICIES, PODS
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
+from support.planned import called, does
 from support.virtual_time import virtual_time
-from world import World, called, does, running
+from world import World, running
 
 OPERATOR: JsonObject = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "dtj-operator"}}}
 ACCESS = JobAccess(status=(OPERATOR,))

@@ -9,7 +9,8 @@ from dtj.api.names import Condition, Reason
 from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
-from world import World, called, running
+from support.planned import called
+from world import World, running
 
 
 class TestStarting:

@@ -8,7 +8,8 @@ from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Phase
-from world import called, live, running
+from support.planned import called
+from world import live, running
 
 
 class TestCollectives:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from dtj.api.names import Condition, Reason
 from dtj.core.observed import Phase
-from world import World, called, running
+from support.planned import called
+from world import World, running
 
 
 def finished(policy: str, end: Callable[[World], None]) -> World:

@@ -18,7 +18,8 @@ from dtj.core.actions import DeletePod, Kind, PatchStatus, Update
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from dtj.core.platform import platform_of_tfjobs
-from world import World, called
+from support.planned import called
+from world import World
 
 
 def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: object) -> JsonObject:
