@@ -24,10 +24,20 @@ def test_late_news_of_a_deleted_job_displaces_no_successor_and_does_not_come_bac
     assert store.put(version("old", 11)).over is None
     assert store.remove(KEY, uid="old") is None
     assert held(store) == "new 60"
+    listed_at = store.moment
     store.remove(KEY, uid="new")
     assert not store.put(version("old", 12)).changed
     assert not store.put(version("new", 61)).changed
+    assert not store.merge(version("new", 61), listed_at=listed_at).changed, "it ended while the list was on its way"
     assert held(store) == ""
+
+
+def test_an_older_job_of_that_name_is_over_also_if_its_deletion_is_never_reported() -> None:
+    store = JobStore()
+    store.put(version("new", 60))
+    store.put(version("old", 11))
+    store.remove(KEY, uid="new")
+    assert not store.put(version("old", 12)).changed
 
 
 def test_what_a_list_lacks_is_over_unless_it_came_while_the_list_was_on_its_way() -> None:
