@@ -1,7 +1,9 @@
 """Reads what a run left behind, with TensorFlow's own readers."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +52,19 @@ def assert_training_curves(job: Job, last: Mapping[str, float]) -> None:
     *_, before, end = found["loss"]
     for name, value in last.items() if before <= end * 2 // 3 else ():
         assert found[name][end] == pytest.approx(value, abs=1e-5), name
+
+
+def largest_difference(one: Any, other: Any, where: str = "") -> tuple[float, str]:
+    """Of any two numbers in structures of JSON's, and its place."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        return max(largest_difference(value, other[name], f"{where}/{name}") for name, value in one.items())
+    if isinstance(one, list):
+        assert len(one) == len(other), where
+        pairs = enumerate(zip(one, other, strict=True))
+        return max((largest_difference(*pair, f"{where}/{place}") for place, pair in pairs), default=(0.0, where))
+    difference = 0.0 if one == other else float(abs(one - other))
+    return (math.inf if math.isnan(difference) else difference), where
 
 
 def cut(path: Path) -> None:

@@ -1,15 +1,16 @@
 """A loss that is NaN in a script of the user's: the job fails with the step and the worker, and saves nothing of it."""
 
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from trainer import cluster
 from trainer.cluster import Job
+from trainer.not_finite import saved
 
-ROLES: Mapping[str, Mapping[str, int]] = {"OneDevice": {"worker": 1}, "MultiWorkerMirrored": {"worker": 2}}
+STRATEGIES = ("OneDevice", "MultiWorkerMirrored")
 BAD_STEP = 33
 COMMON = f"""
 import os, sys
@@ -96,35 +97,29 @@ finally:
 """.format(fit=textwrap.indent(FIT, "    "))
 
 
-def ran(
-    folder: Path, strategy: str, script: str, *words: str, options: tuple[str, ...] = (), common: str = COMMON
-) -> Job:
-    """A job of the script that has ended. Where it has a process alone, that starts as in a pod."""
-    saves = ("--checkpoint-every-steps=10", "--checkpoint-keep=2")
-    arguments = ["--script=mine.py", *saves, *options, "--", *words]
-    several = len(ROLES[strategy]) > 1 or ROLES[strategy]["worker"] > 1
-    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments, imported=several) as job:
-        (folder / "mine.py").write_text(common + textwrap.dedent(script))
-        job.start().wait()
-    return job
+def ran(folder: Path, strategy: str, script: str, *arguments: str, common: str = COMMON, code: int = 1) -> Job:
+    """A job of the script that has ended so. Where it has a process alone, that starts as in a pod."""
+    given = ["--checkpoint-every-steps=10", "--checkpoint-keep=2", *arguments]
+    several = strategy == "MultiWorkerMirrored"
+    text = common + script
+    return cluster.ran(folder, code=code, strategy=strategy, script=text, arguments=given, imported=several)
 
 
 def assert_stopped(job: Job, where: str) -> None:
     """All workers ended with this line, and the checkpoints are finite."""
     import tensorflow as tf
 
-    assert set(job.wait().values()) == {1}
     for replica in job.replicas.values():
         assert replica.last_words.startswith(f"{where}; the last finite checkpoint is {job.checkpoints}/ckpt-30; ")
         assert "Traceback" not in replica.log
-    assert sorted(path.stem for path in job.checkpoints.glob("ckpt-*.index")) == ["ckpt-20", "ckpt-30"]
+    assert saved(job) == [20, 30]
     reader = tf.train.load_checkpoint(str(job.checkpoints / "ckpt-30"))
-    saved = [reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name.startswith("model/")]
-    assert len(saved) == 4
-    assert all(np.isfinite(each).all() for each in saved)
+    weights = [reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name.startswith("model/")]
+    assert len(weights) == 4
+    assert all(np.isfinite(each).all() for each in weights)
 
 
-@pytest.mark.parametrize("strategy", ROLES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_loss_that_a_session_reports_ends_every_worker_with_1_and_the_step(folder: Path, strategy: str) -> None:
     job = ran(folder, strategy, LOOP.format(reports=True, loss=OF_ALL))
     assert_stopped(job, f"the loss is not finite at step {BAD_STEP}")
@@ -135,7 +130,7 @@ def test_a_loss_of_its_own_names_the_worker_that_reports_it(folder: Path) -> Non
     assert_stopped(job, f"the loss is not finite at step {BAD_STEP} on worker 1")
 
 
-@pytest.mark.parametrize("strategy", ROLES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_fit_in_a_session_ends_every_worker_with_1_and_names_the_worker(folder: Path, strategy: str) -> None:
     on = " on worker 1" if strategy == "MultiWorkerMirrored" else ""
     assert_stopped(ran(folder, strategy, FIT_IN_SESSION), f"the loss is not finite at step {BAD_STEP}{on}")
@@ -151,7 +146,6 @@ def test_statistics_of_a_normalization_that_are_not_finite_are_never_saved(folde
     """The loss stays finite: the infinite variance divides."""
     normalized = COMMON.replace("Dense(4),", "Dense(4), keras.layers.BatchNormalization(),").replace("np.nan", "1e25")
     job = ran(folder, "OneDevice", script, common=normalized)
-    assert set(job.wait().values()) == {1}
     assert job["worker-0"].last_words.startswith("the weights are not finite ")
     if script == FIT:
         assert [each.name for each in folder.glob("best-*.keras")] == ["best-1.keras"]
@@ -159,34 +153,31 @@ def test_statistics_of_a_normalization_that_are_not_finite_are_never_saved(folde
         assert job.newest_checkpoint == 30
 
 
-@pytest.mark.parametrize("strategy", ROLES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_fit_in_a_plain_script_ends_every_worker_with_1_and_keeps_the_files_of_its_callbacks(
     folder: Path, strategy: str
 ) -> None:
     import keras
 
     several = strategy == "MultiWorkerMirrored"
-    job = ran(folder, strategy, FIT, *(["several"] if several else []))
-    assert set(job.wait().values()) == {1}
+    job = ran(folder, strategy, FIT, *(["--", "several"] if several else []))
     where = f"the loss is not finite at step {BAD_STEP - 20} of epoch 2{' on worker 1' if several else ''}; lower "
     for replica in job.replicas.values():
         assert replica.last_words.startswith(where)
         assert "Traceback" not in replica.log
         assert "the fit is over" not in replica.log
-    (saved,) = folder.glob("best-*.keras")
-    assert all(np.isfinite(weight).all() for weight in keras.models.load_model(saved).get_weights())
+    (best,) = folder.glob("best-*.keras")
+    assert all(np.isfinite(weight).all() for weight in keras.models.load_model(best).get_weights())
 
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_worker_of_a_plain_fit_stays_until_the_other_has_ended_its_fit_as_well(folder: Path, late: int) -> None:
-    job = ran(folder, "MultiWorkerMirrored", LATE, str(late))
-    assert set(job.wait().values()) == {1}
+    job = ran(folder, "MultiWorkerMirrored", LATE, "--", str(late))
     assert (folder / "other-waits").exists(), job[f"worker-{late}"].log
 
 
 def test_without_the_override_a_fit_is_left_to_its_script(folder: Path) -> None:
-    job = ran(folder, "OneDevice", FIT, options=("--keras-override=off",))
-    assert set(job.wait().values()) == {0}
+    job = ran(folder, "OneDevice", FIT, "--keras-override=off", code=0)
     assert "the fit is over" in job["worker-0"].log
 
 
@@ -205,7 +196,6 @@ class Spoiled(keras.layers.Layer):
 """
     common = COMMON.replace("np.nan", "1e6").replace("Dense(4),", "Dense(4), Spoiled(),").replace("Adam", "RMSprop")
     job = ran(folder, "OneDevice", script, common=common + spoils)
-    assert set(job.wait().values()) == {1}
     assert job["worker-0"].last_words.startswith("the weights are finite, but the optimizer's state is not finite ")
     if script == FIT:
         assert [each.name for each in folder.glob("best-*.keras")] == ["best-1.keras"]

@@ -17,7 +17,7 @@ import pytest
 from loopback import free_ports
 from support.faulty_store import WRITE, Fault
 from support.waiting import eventually, eventually_true
-from trainer.cluster import NO_EXPORT, SOON, SOURCE, Job, inherited
+from trainer.cluster import NO_EXPORT, SOON, SOURCE, Job, inherited, ran
 from trainer.stores import SCHEMES, Store, store_with_bucket
 
 ARGUMENTS = (
@@ -145,9 +145,7 @@ def test_data_that_cannot_be_read_end_a_job_with_one_line(folder: Path, store: S
     environ = {**in_bucket(folder, store), **NO_EXPORT, "DTJ_CHECKPOINT_DIR": "", "DTJ_LOG_DIR": ""}
     store.proxy.go_away()
     try:
-        with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments_of(store)) as job:
-            task = job.start(environ=environ)["worker-0"]
-            assert task.wait() == 1
+        task = ran(folder, code=1, arguments=arguments_of(store), environ=environ)["worker-0"]
     finally:
         store.proxy.recover()
     assert task.last_words.startswith(
@@ -157,9 +155,7 @@ def test_data_that_cannot_be_read_end_a_job_with_one_line(folder: Path, store: S
 
 
 def test_what_a_session_exports_is_in_the_bucket(folder: Path, store: Store) -> None:
-    folder.mkdir()
-    script = folder / "own.py"
-    script.write_text(
+    text = (
         "import dtj_trainer\n"
         "with dtj_trainer.session() as s:\n"
         "    (s.export_dir / '1').mkdir()\n"
@@ -167,9 +163,7 @@ def test_what_a_session_exports_is_in_the_bucket(folder: Path, store: Store) -> 
         "    (s.export_dir / 'labels.txt').write_text('a')\n"
     )
     environ = {**in_bucket(folder, store), "DTJ_CHECKPOINT_DIR": "", "DTJ_LOG_DIR": ""}
-    arguments = [f"--script={script}"]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, imported=True) as job:
-        assert job.start(arguments=arguments, environ=environ)["worker-0"].wait() == 0
+    ran(folder, script=text, imported=True, environ=environ)
     names = [key.partition("/export/")[2] for key in store.contents.list_keys(place(folder))]
     assert names == ["1.complete", "1/saved_model.pb", "labels.txt"]
 

@@ -10,12 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from trainer.cluster import Job, inherited
+from trainer.outcome import largest_difference
 from trainer.parity_scripts import LOAD, MIRRORED, REPLICAS, TOLERANCE, TWO, cells, end, reference
 
 pytestmark = pytest.mark.timeout(4 * 3600)
@@ -91,15 +90,3 @@ def test_a_script_gives_the_numbers_of_plain_keras_or_one_line(results: Path, ce
         difference, where = largest_difference(plain, one)
         print(f"{cell} {replicas}: {difference:.2g} {where}")
         assert difference <= TOLERANCE, where
-
-
-def largest_difference(one: Any, other: Any, where: str = "") -> tuple[float, str]:
-    """Of any number, and its place."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys(), where
-        return max(largest_difference(value, other[name], f"{where}/{name}") for name, value in one.items())
-    if isinstance(one, list):
-        assert len(one) == len(other), where
-        pairs = enumerate(zip(one, other, strict=True))
-        return max((largest_difference(*pair, f"{where}/{place}") for place, pair in pairs), default=(0.0, where))
-    return (0.0 if one == other else float(np.nan_to_num(abs(one - other), nan=np.inf))), where

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.cluster import Job
+from trainer.cluster import Job, ran
 from trainer.outcome import tensors
 
-ONE = {"worker": 1}
 SERVERS = {"chief": 1, "worker": 2, "ps": 1}
 DIABETES = ("--task=tabular-regression", "--batch-size=32", "--epochs=15")
 REVIEWS = ("--task=text-classification", "--batch-size=32", "--epochs=3")
@@ -47,8 +46,7 @@ def served(job: Job, *inputs: Any) -> dict[str, Any]:
     ids=["breast-cancer", "reviews"],
 )
 def test_classes_are_learned(folder: Path, arguments: tuple[str, ...], dataset: str, accuracy: float) -> None:
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-        assert job.start().wait() == {"worker-0": 0}
+    job = ran(folder, arguments=arguments)
     assert job.result["accuracy"] >= accuracy > guessed(job, dataset)["accuracy"] + 0.05
     assert job.result.keys() >= {"loss", "accuracy"}
 
@@ -56,8 +54,7 @@ def test_classes_are_learned(folder: Path, arguments: tuple[str, ...], dataset: 
 def test_a_number_is_learned_and_reported_and_served_in_its_own_unit(folder: Path) -> None:
     from dtj_trainer.datasets import diabetes
 
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=DIABETES) as job:
-        assert job.start().wait() == {"worker-0": 0}
+    job = ran(folder, arguments=DIABETES)
     guess = guessed(job, "diabetes")
     assert job.result["loss"] < 0.7 * guess["loss"]
     assert job.result["mean_absolute_error"] < 0.9 * guess["mean_absolute_error"]
@@ -72,8 +69,7 @@ def test_a_number_is_learned_and_reported_and_served_in_its_own_unit(folder: Pat
 def test_the_exported_text_model_takes_texts(folder: Path) -> None:
     from dtj_trainer.datasets import reviews
 
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=REVIEWS) as job:
-        assert job.start().wait() == {"worker-0": 0}
+    job = ran(folder, arguments=REVIEWS)
     validation = reviews().validation
     answer = served(job, validation.inputs.tolist())
     assert answer["probabilities"].shape == (len(validation), 2)
@@ -89,8 +85,7 @@ def test_the_exported_text_model_takes_texts(folder: Path) -> None:
 )
 def test_parameter_servers_learn_it_too(folder: Path, arguments: tuple[str, ...], dataset: str) -> None:
     schedule = ["--schedule=warmup-cosine", "--epochs=20"] if dataset == "diabetes" else []
-    with Job(folder, strategy="ParameterServer", roles=SERVERS, arguments=[*arguments, *schedule]) as job:
-        assert job.start()["chief-0"].wait() == 0
+    job = ran(folder, strategy="ParameterServer", roles=SERVERS, arguments=[*arguments, *schedule])
     guess = guessed(job, dataset)
     if "accuracy" in guess:
         assert job.result["accuracy"] > guess["accuracy"] + 0.05
@@ -115,16 +110,13 @@ def test_two_workers_learn_what_one_process_learns_and_resume_on_schedule_to_the
         *task, "--optimizer=sgd", "--optimizer-options=momentum=0.9", "--schedule=warmup-cosine",
         "--checkpoint-every-steps=10", "--checkpoint-keep=20",
     ]  # fmt: skip
-    with Job(tmp_path / "alone", strategy="OneDevice", roles=ONE, arguments=arguments) as alone:
-        assert alone.start().wait() == {"worker-0": 0}
+    alone = ran(tmp_path / "alone", arguments=arguments)
     last = f"ckpt-{alone.result['steps']}"
 
-    two = {"worker": 2}
-    with Job(tmp_path / "together", strategy="MultiWorkerMirrored", roles=two, arguments=arguments) as together:
-        assert set(together.start().wait().values()) == {0}
+    together = ran(tmp_path / "together", strategy="MultiWorkerMirrored", arguments=arguments)
     assert together.result["loss"] == pytest.approx(alone.result["loss"], rel=1e-3)
 
-    with Job(tmp_path / "interrupted", strategy="MultiWorkerMirrored", roles=two, arguments=arguments) as job:
+    with Job(tmp_path / "interrupted", strategy="MultiWorkerMirrored", arguments=arguments) as job:
         job.hold_at(10)
         job.start().wait_for_checkpoint(10)
         job["worker-1"].kill(signal.SIGTERM)
@@ -137,14 +129,11 @@ def test_two_workers_learn_what_one_process_learns_and_resume_on_schedule_to_the
 
 def test_the_rate_of_the_command_line_holds_when_a_run_is_resumed_with_another(folder: Path) -> None:
     arguments = ["--task=tabular-classification", "--dataset=breast-cancer", "--batch-size=152"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*arguments, "--epochs=5"]) as job:
-        assert job.start().wait() == {"worker-0": 0}
-        before = tensors(job.checkpoints / "ckpt-15")
+    before = tensors(ran(folder, arguments=[*arguments, "--epochs=5"]).checkpoints / "ckpt-15")
     # So small a rate changes nothing that float32 could hold.
     slower = [*arguments, "--epochs=8", "--learning-rate=1e-30", "--schedule=cosine"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=slower) as job:
-        assert job.start().wait() == {"worker-0": 0}
-        after = tensors(job.checkpoints / "ckpt-24")
+    job = ran(folder, arguments=slower)
+    after = tensors(job.checkpoints / "ckpt-24")
     assert "resumed: step 15 of 24" in job["worker-0"].log
     weights = [key for key in before if key.startswith("weights/")]
     assert weights
@@ -156,8 +145,7 @@ def test_the_batch_and_the_rate_are_reported(folder: Path) -> None:
         *TUMOURS[:1], "--per-replica-batch-size=16", "--logical-cpus=2", "--learning-rate=0.001",
         "--epochs=1",
     ]  # fmt: skip
-    with Job(folder, strategy="Mirrored", roles=ONE, arguments=arguments) as job:
-        assert job.start().wait() == {"worker-0": 0}
+    job = ran(folder, strategy="Mirrored", arguments=arguments)
     assert (
         "batch 32 global, 16 per replica  replicas 2  adam  learning rate 0.001  15 steps: 1 epochs of 456 examples"
     ) in job["worker-0"].log

@@ -9,21 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import NO_EXPORT, PATH, SOURCE, Job
+from trainer.cluster import NO_EXPORT, PATH, SOURCE, Job, ran
 from trainer.outcome import tensors
 
-ONE, TWO = {"worker": 1}, {"worker": 2}
 EXAMPLES = SOURCE.parent / "examples"
 SPIRALS = ("--model=own_model.spirals:model", "--data=own_model.spirals:points")
 HERE = {"PYTHONPATH": f"{PATH}:{EXAMPLES}"}
 RUN = ("--epochs=12", "--batch-size=48", "--checkpoint-every-steps=20", "--checkpoint-keep=20")
 
 
-def mine(folder: Path, text: str) -> tuple[str, str]:
-    """Writes the user's module into the working directory of the job; the arguments that name it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "mine.py").write_text(textwrap.dedent(text))
-    return "--model=mine:model", "--data=mine:data"
+MINE = ("--model=mine:model", "--data=mine:data")
+"""The arguments that name a user's module mine.py in the working directory of the job."""
 
 
 def copy_checkpoint(source: Job, target: Job, *, step: int) -> None:
@@ -34,18 +30,17 @@ def copy_checkpoint(source: Job, target: Job, *, step: int) -> None:
 
 
 def test_the_example_learns_with_one_device_and_the_same_with_two_workers(tmp_path: Path) -> None:
-    with Job(tmp_path / "alone", strategy="OneDevice", roles=ONE, arguments=[*SPIRALS, *RUN]) as alone:
-        assert alone.start(environ=HERE).wait() == {"worker-0": 0}
+    arguments = [*SPIRALS, *RUN]
+    alone = ran(tmp_path / "alone", arguments=arguments, environ=HERE)
     assert alone.result["accuracy"] >= 0.9
     assert "adam as the model was compiled  learning rate 0.01" in alone["worker-0"].log
     assert "12 epochs of 800 examples" in alone["worker-0"].log
     assert (tmp_path / "alone" / "export" / "1" / "saved_model.pb").exists()
 
-    with Job(tmp_path / "two", strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SPIRALS, *RUN]) as two:
-        assert set(two.start(environ=HERE).wait().values()) == {0}
+    two = ran(tmp_path / "two", strategy="MultiWorkerMirrored", arguments=arguments, environ=HERE)
     assert two.result["loss"] == pytest.approx(alone.result["loss"], rel=1e-3)
 
-    with Job(tmp_path / "again", strategy="OneDevice", roles=ONE, arguments=[*SPIRALS, *RUN]) as again:
+    with Job(tmp_path / "again", arguments=arguments) as again:
         copy_checkpoint(alone, again, step=40)
         assert again.start(environ=HERE).wait() == {"worker-0": 0}
         again["worker-0"].wait_for("resumed: step 40")
@@ -67,20 +62,12 @@ POINTS = """
 """
 
 
-SERVED = "ParameterServer", {"chief": 1, "worker": 1, "ps": 1}
-
-
-@pytest.mark.parametrize(("library", "strategy", "roles"), [("keras", "OneDevice", ONE), ("tf_keras", *SERVED)])
-def test_two_datasets_and_a_loss_of_the_command_line(
-    folder: Path, library: str, strategy: str, roles: dict[str, int]
-) -> None:
-    text = POINTS.replace("KERAS", library)
-    arguments = [*mine(folder, text), "--loss=mean_squared_error", "--learning-rate=0.02", "--epochs=25"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
-        leader = next(iter(job.start().replicas.values()))
-        assert leader.wait() == 0
-    assert "adam  learning rate 0.02" in leader.log
-    assert "25 epochs of 512 examples" in leader.log
+@pytest.mark.parametrize(("library", "strategy"), [("keras", "OneDevice"), ("tf_keras", "ParameterServer")])
+def test_two_datasets_and_a_loss_of_the_command_line(folder: Path, library: str, strategy: str) -> None:
+    arguments = [*MINE, "--loss=mean_squared_error", "--learning-rate=0.02", "--epochs=25"]
+    job = ran(folder, strategy=strategy, arguments=arguments, files={"mine.py": POINTS.replace("KERAS", library)})
+    assert "adam  learning rate 0.02" in job[job.leader].log
+    assert "25 epochs of 512 examples" in job[job.leader].log
     # The variance of the sum of four standard normal numbers is 4.
     assert job.result["loss"] < 0.5
     assert job.result.keys() >= {"mean_absolute_error"}
@@ -108,9 +95,8 @@ NORMALISED = """
 def test_batch_normalization_is_synchronised_over_the_replicas_and_reported_as_such(tmp_path: Path) -> None:
     results = {}
     for strategy, more in (("OneDevice", ()), ("Mirrored", ("--logical-cpus=2",))):
-        arguments = [*mine(tmp_path / strategy, NORMALISED), "--epochs=4", "--batch-size=48", *more]
-        with Job(tmp_path / strategy, strategy=strategy, roles=ONE, arguments=arguments) as job:
-            assert job.start().wait() == {"worker-0": 0}
+        arguments, files = [*MINE, "--epochs=4", "--batch-size=48", *more], {"mine.py": NORMALISED}
+        job = ran(tmp_path / strategy, strategy=strategy, arguments=arguments, files=files)
         results[strategy] = job.result
     printed = "--model=mine:model: statistics of 2 BatchNormalization are made over all 2 replicas\n"
     assert printed in job["worker-0"].log
@@ -168,18 +154,14 @@ TWO_CPUS = "--logical-cpus=2"
 
 
 @pytest.mark.parametrize(
-    ("strategy", "roles", "more"),
-    [("OneDevice", ONE, ()), ("Mirrored", ONE, (TWO_CPUS,)), ("MultiWorkerMirrored", TWO, ())],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ("strategy", "more"), [("OneDevice", ()), ("Mirrored", (TWO_CPUS,)), ("MultiWorkerMirrored", ())], ids=str
 )
-def test_a_model_with_dropout_resumes_to_the_bit(
-    tmp_path: Path, strategy: str, roles: dict[str, int], more: tuple[str, ...]
-) -> None:
+def test_a_model_with_dropout_resumes_to_the_bit(tmp_path: Path, strategy: str, more: tuple[str, ...]) -> None:
     jobs: list[Job] = []
     environ = {"TEST_KERAS": "keras", **NO_EXPORT}
+    arguments, files = [*MINE, *DROPPING, *more], {"mine.py": DROPPED}
     for name in ("alone", "again"):
-        arguments = [*mine(tmp_path / name, DROPPED), *DROPPING, *more]
-        with Job(tmp_path / name, strategy=strategy, roles=roles, arguments=arguments) as job:
+        with Job(tmp_path / name, strategy=strategy, arguments=arguments, files=files) as job:
             if jobs:
                 copy_checkpoint(jobs[0], job, step=20)
             assert set(job.start(environ=environ).wait().values()) == {0}
@@ -189,9 +171,9 @@ def test_a_model_with_dropout_resumes_to_the_bit(
 
 
 def test_central_storage_refuses_a_model_with_dropout(folder: Path) -> None:
-    arguments = [*mine(folder, DROPPED), TWO_CPUS]
-    with Job(folder, strategy="CentralStorage", roles=ONE, arguments=arguments) as job:
-        assert job.start(environ={"TEST_KERAS": "keras"}).wait() == {"worker-0": 2}
+    files, environ = {"mine.py": DROPPED}, {"TEST_KERAS": "keras"}
+    arguments = [*MINE, TWO_CPUS]
+    job = ran(folder, code=2, strategy="CentralStorage", arguments=arguments, files=files, environ=environ)
     assert job["worker-0"].last_words == (
         "strategy CentralStorage: the model draws random numbers, as for dropout, and TensorFlow lets no replica count "
         "them there; leave these layers out, or use strategy Mirrored"
@@ -200,17 +182,15 @@ def test_central_storage_refuses_a_model_with_dropout(folder: Path) -> None:
 
 def test_a_checkpoint_of_a_model_with_dropout_goes_to_parameter_servers_and_back(folder: Path) -> None:
     """The model is of Keras 3 where it is alone, and of tf_keras on servers; nothing of it is counted as a loss."""
-    kinds = (("OneDevice", ONE, "keras"), (*SERVED, "tf_keras"), ("OneDevice", ONE, "keras"))
+    kinds = (("OneDevice", "keras"), ("ParameterServer", "tf_keras"), ("OneDevice", "keras"))
     before = 0
-    for turn, (strategy, roles, library) in enumerate(kinds):
+    for turn, (strategy, library) in enumerate(kinds):
         place, last = folder / str(turn), turn == len(kinds) - 1
-        arguments = [*mine(place, DROPPED), *DROPPING, *(() if last else ("--epochs=10000",))]
-        if last:
-            arguments.append(f"--epochs={before * 41 // 384 + 10}")
-        with Job(place, strategy=strategy, roles=roles, arguments=arguments) as job:
+        arguments = [*MINE, *DROPPING, f"--epochs={before * 41 // 384 + 10 if last else 10000}"]
+        with Job(place, strategy=strategy, arguments=arguments, files={"mine.py": DROPPED}) as job:
             if before:
                 shutil.move(folder / "checkpoints", place)
-            leader = next(iter(job.start(environ={"TEST_KERAS": library}).replicas.values()))
+            leader = job.start(environ={"TEST_KERAS": library})[job.leader]
             if before:
                 leader.wait_for(rf"resumed: step {before} of \d+ from ")
             if last:
@@ -391,7 +371,7 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
     """In this process: a real one takes seconds, and the next test is one."""
     from dtj_trainer.errors import UsageError
 
-    mine(tmp_path, WRONG)
+    (tmp_path / "mine.py").write_text(textwrap.dedent(WRONG))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
@@ -415,8 +395,6 @@ def learn_one_batch(*argv: str) -> None:
 
 
 def test_a_broken_model_ends_the_process_with_two_and_its_one_line(folder: Path) -> None:
-    mine(folder, WRONG)
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--model=mine:broken", "--data=mine:data"]) as job:
-        assert job.start().wait() == {"worker-0": 2}
+    job = ran(folder, code=2, arguments=["--model=mine:broken", "--data=mine:data"], files={"mine.py": WRONG})
     assert job["worker-0"].last_words.startswith("--model=mine:broken: broken() raised ValueError: no such layer (")
     assert "Traceback" not in job["worker-0"].log

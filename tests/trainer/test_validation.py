@@ -75,8 +75,7 @@ def test_validation_is_that_of_keras(
     folder: Path, model: str, data: str, batch: int, strategy: str, roles: Mapping[str, int]
 ) -> None:
     arguments = [*arguments_for(model, data, strategy), f"--batch-size={batch}", f"--steps-per-call={96 // batch}"]
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
-        assert set(job.start(environ=HERE).wait().values()) == {0}
+    job = ran(folder, strategy=strategy, roles=roles, arguments=arguments, environ=HERE)
     measured = history(model, data, batch=batch, judged_by=batch)
     wanted = {name: values for name, values in measured.items() if name.startswith("val_")}
     # Keras shows it of the last batch alone.
@@ -157,8 +156,7 @@ def actions():
 
 def test_a_best_checkpoint_that_is_damaged_is_left_with_a_warning(folder: Path) -> None:
     arguments = [*OVERFITS, *KEEPS, "--model=overfits:drops"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-        (folder / "damages.py").write_text(DAMAGES_THE_BEST)
+    with Job(folder, arguments=arguments, files={"damages.py": DAMAGES_THE_BEST}) as job:
         assert job.start(environ=HERE, arguments=["--actions=damages:actions"]).wait() == {"worker-0": 0}
         line = r"warning: the best checkpoint, of step \d+, cannot be read any more \(damaged: .*\); the weights"
         assert re.search(line, job["worker-0"].log)
@@ -174,18 +172,14 @@ def test_a_best_checkpoint_that_is_damaged_is_left_with_a_warning(folder: Path) 
 def test_validations_leave_the_training_as_it_is_without_them(folder: Path) -> None:
     saved = []
     for name, more in (("with", ["--validate-every=2"]), ("without", [])):
-        with Job(
-            folder / name, strategy="OneDevice", roles=ONE, arguments=[*OVERFITS, "--model=overfits:drops", *more]
-        ) as job:
-            assert job.start(environ=HERE).wait() == {"worker-0": 0}
+        job = ran(folder / name, arguments=[*OVERFITS, "--model=overfits:drops", *more], environ=HERE)
         saved.append(tensors(job.checkpoints / "ckpt-60"))
     assert saved[0] == saved[1]
 
 
 def test_a_best_step_by_a_metric_that_is_not_there_is_one_line(folder: Path) -> None:
     arguments = [*OVERFITS, "--model=overfits:build", "--validate-every=epoch", "--keep-best=val_auc"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-        assert job.start(environ=HERE).wait() == {"worker-0": 2}
+    job = ran(folder, code=2, arguments=arguments, environ=HERE)
     assert job["worker-0"].last_words == (
         "--keep-best=val_auc: there is no such metric; this model has val_accuracy, val_loss"
     )
@@ -222,11 +216,8 @@ def dataset():
 
 
 def test_sigterm_in_the_midst_of_a_validation_saves_and_the_next_start_validates_that_step(folder: Path) -> None:
-    arguments = [
-        *OVERFITS, "--model=slow:build", "--data=slow:dataset", "--validate-every=30",
-    ]  # fmt: skip
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
-        (folder / "slow.py").write_text(SLOW)
+    arguments = [*OVERFITS, "--model=slow:build", "--data=slow:dataset", "--validate-every=30"]
+    with Job(folder, strategy="MultiWorkerMirrored", arguments=arguments, files={"slow.py": SLOW}) as job:
         job.start(environ=HERE)
         job["worker-0"].wait_for(r"batch 16 global")
         (folder / "validates").unlink(missing_ok=True)
@@ -244,17 +235,15 @@ def test_sigterm_in_the_midst_of_a_validation_saves_and_the_next_start_validates
     assert steps == ["30", "60"]
 
 
-@pytest.mark.parametrize(("strategy", "roles"), [("OneDevice", ONE), ("Pipeline", TWO)])
+@pytest.mark.parametrize("strategy", ["OneDevice", "Pipeline"])
 def test_a_test_step_that_returns_what_no_metric_adds_up_is_one_line_before_the_first_step(
-    folder: Path, strategy: str, roles: Mapping[str, int]
+    folder: Path, strategy: str
 ) -> None:
     arguments = [
         "--epochs=1", "--batch-size=24", "--model=parity_models:evaluation_of_single_batches",
         "--data=parity_models:points",
     ]  # fmt: skip
-    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
-        # The other tasks of a pipeline wait for the leader.
-        assert job.start(environ=HERE)["worker-0"].wait(DEADLINE) == 2
+    job = ran(folder, code=2, strategy=strategy, arguments=arguments, environ=HERE)
     assert job["worker-0"].last_words == (
         "--model=parity_models:evaluation_of_single_batches: Unshown.test_step returns loss, which no metric adds up "
         "over the batches; update a metric of the model with it"
@@ -267,9 +256,7 @@ def test_the_evaluation_of_a_pipeline_calls_the_test_step_of_the_model(folder: P
         "--no-shuffle", "--epochs=3", "--batch-size=24", "--micro-batches=2", "--model=parity_models:own_evaluation",
         "--data=parity_models:points",
     ]  # fmt: skip
-    with Job(folder, strategy="Pipeline", roles=TWO, arguments=arguments) as job:
-        # The other tasks of a pipeline end after the leader, when they are stopped.
-        assert job.start(environ=HERE)["worker-0"].wait(DEADLINE) == 0
+    job = ran(folder, strategy="Pipeline", arguments=arguments, environ=HERE)
     measured = history("own_evaluation", "points", batch=24, judged_by=12)
     for name in ("loss", "odds", "overlap"):
         assert job.result[name] == pytest.approx(measured[f"val_{name}"][-1], abs=1e-5)
