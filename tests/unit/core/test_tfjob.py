@@ -70,9 +70,8 @@ def last(world: World) -> JsonObject:
 class TestPods:
     def test_have_the_labels_names_and_addresses_that_scripts_and_katib_look_for(self) -> None:
         world = running({"Chief": 1, "Worker": 2, "PS": 1, "Evaluator": 1})
-        assert sorted(world.pods) == [
-            f"mnist-{name}" for name in ("chief-0", "evaluator-0", "ps-0", "worker-0", "worker-1")
-        ]
+        names = ("chief-0", "evaluator-0", "ps-0", "worker-0", "worker-1")
+        assert sorted(world.pods) == [f"mnist-{name}" for name in names]
         metadata = object_at(world.manifests["mnist-worker-1"], "metadata")
         labels = object_at(metadata, "labels")
         assert {key: value for key, value in labels.items() if "kubeflow" in key} == {
