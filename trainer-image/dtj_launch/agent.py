@@ -26,7 +26,7 @@ from .signal_relay import Relay
 from .status_client import StatusPoller, status_port
 from .status_server import serve_status
 from .topology import RestartRole, TaskTopology, topology_of
-from .world import Membership, membership
+from .world import Membership, gate_patience, membership
 
 log = logging.getLogger(__name__)
 
@@ -196,6 +196,7 @@ class Launcher:
                     attempt=topology.attempt,
                     key=topology.key,
                     timeout=seconds,
+                    patience=gate_patience(os.environ),
                     pause=self._pause_at_gate,
                 )
             finally:

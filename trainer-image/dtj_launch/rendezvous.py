@@ -228,6 +228,7 @@ def rendezvous(
     attempt: int,
     timeout: float,
     key: str = "",
+    patience: float | None = None,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
     """Returns when this task and each of its peers have met, all of them at their gates; the listener stays open.
@@ -235,6 +236,7 @@ def rendezvous(
     Args:
         name: of this task; its listener has the same.
         key: what only tasks of this job know; its listener has the same.
+        patience: in place of `PATIENCE_SECONDS`.
         pause: waits for this many seconds between two looks; what it raises ends the wait.
 
     Raises:
@@ -242,7 +244,7 @@ def rendezvous(
     """
     names = {peer: other for other, peer in peers.items()}
     engaged_since: dict[Peer, float] = {}
-    patience = min(PATIENCE_SECONDS, timeout / 2)
+    patience = min(PATIENCE_SECONDS if patience is None else patience, timeout / 2)
 
     def met(peer: Peer) -> str | None:
         if names[peer] in listener.callers:

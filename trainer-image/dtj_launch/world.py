@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 FILE, GENERATION = "DTJ_WORLD_FILE", "DTJ_WORLD"
 LOOK_SECONDS = 0.2
 _MOST = 100_000
+_GATE_PATIENCE_SECONDS = 100.0
+"""For how long a peer that answers no handshake may still wait for other members: a kubelet that has overlooked the
+change writes it with its next sync of the pod, after 60 to 90 s."""
 
 
 @dataclass(frozen=True)
@@ -174,3 +177,11 @@ def gate_key(environ: Mapping[str, str]) -> str:
     """What only the tasks of this job know that start for the same world; empty if there is nothing."""
     uid, generation = environ.get("DTJ_JOB_UID", ""), environ.get(GENERATION, "")
     return f"{uid} {generation}" if uid and generation else uid
+
+
+def gate_patience(environ: Mapping[str, str]) -> float | None:
+    """For how long a peer that answers no handshake is taken for one that still ends; None for as long as elsewhere.
+
+    In an elastic job it may be at its gate with the members of before, and all of them answer handshakes.
+    """
+    return _GATE_PATIENCE_SECONDS if environ.get(GENERATION) else None

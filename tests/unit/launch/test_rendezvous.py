@@ -25,6 +25,7 @@ from dtj_launch.rendezvous import (
     wait_for_peers,
     wait_for_server,
 )
+from dtj_launch.world import gate_patience
 from log_lines import log_lines
 from loopback import free_ports
 
@@ -211,6 +212,21 @@ def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for
         began = time.monotonic()
         rendezvous(listener, {"worker 1": foreign_server}, name="worker 0", attempt=1, timeout=60)
         assert time.monotonic() - began >= 0.5
+
+
+def test_a_peer_of_an_elastic_job_with_the_members_of_before_is_waited_for_until_its_kubelet_syncs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start_gate, "PATIENCE_SECONDS", 0.0)
+    assert gate_patience({}) is None
+    patience = gate_patience({"DTJ_WORLD": "3"})
+    assert patience is not None
+    assert patience > 90
+    with closing(Gates(keys=("uid 3", "uid 2"))) as gates:
+        began = time.monotonic()
+        peers = {"worker 1": gates.address(1)}
+        rendezvous(gates.doorbells[0], peers, name="worker 0", attempt=1, key="uid 3", timeout=1, patience=patience)
+        assert time.monotonic() - began >= 0.5  # half of the time limit at most
 
 
 NOISE = [

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_free, rendezvous, wait_for_peers
+from dtj_launch.world import gate_patience
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import PeerLost, UsageError
@@ -105,6 +106,7 @@ def rendezvous_with_peers(config: Config, listener: ReadinessListener) -> None:
             attempt=config.attempt,
             key=config.gate_key,
             timeout=config.start_timeout,
+            patience=gate_patience(os.environ),
         )
     listener.close()
 
