@@ -4,9 +4,8 @@
 
 One job of digits under the launcher as the image starts it. The files from which the launchers learn who trains are
 written here, in the place of operator and kubelet. *Gaps*: from the change to the leader's first new step, of workers
-that have imported TensorFlow. *Spare*: the same from the loss of one of two workers, whose place a third takes that
-waits. *Weights*: after 198 steps of 58 examples, with 2, 3, 1 and 4 workers, and a worker of each of these phases
-killed with SIGKILL, against 198 steps of two workers that nobody disturbs.
+that have imported TensorFlow. *Weights*: after 198 steps of 58 examples, with 2, 3, 1 and 4 workers, and a worker of
+each of these phases killed with SIGKILL, against 198 steps of two workers that nobody disturbs.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ EPOCHS = 8
 PHASES = ((0, 1), (0, 1, 2), (1,), (0, 1, 2, 3))
 """Who trains, in the order of time."""
 
-_NEXT_STEP = r"^resumed: step \d+ .*(\n.*)*?\nstep \d+"
-
 SHAPE = ("--batch-size=58", "--checkpoint-every-steps=20", "--progress-every=0.05", "--steps-per-call=1")
 
 
@@ -58,12 +55,10 @@ class Group:
         self._generation += 1
         self._write(members)
 
-    def kill(self, index: int, *, launcher: bool = False) -> None:
-        """End the program of a worker, as the kernel would; with its ``launcher``, as the loss of its pod does."""
-        process = self._job[f"worker-{index}"].process
-        (trainer,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        if launcher:
-            process.kill()
+    def kill(self, index: int) -> None:
+        """End the program of a worker, as the kernel would."""
+        launcher = self._job[f"worker-{index}"].process.pid
+        (trainer,) = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
         os.kill(int(trainer), signal.SIGKILL)
 
     def until(self, pattern: str, leader: int, since: int) -> None:
@@ -116,21 +111,10 @@ def gaps(folder: Path) -> list[float]:
             leader = members[0]
             since, began = workers.said(leader), time.monotonic()
             workers.change(members)
-            workers.until(_NEXT_STEP, leader, since)
+            workers.until(r"^resumed: step \d+ .*(\n.*)*?\nstep \d+", leader, since)
             found.append(time.monotonic() - began)
             time.sleep(1.0)
     return found
-
-
-def takeover(folder: Path) -> float:
-    """Seconds from the loss of a worker to the first new step with the spare in its place."""
-    with group(folder, ["--epochs=1000000"]) as (_, workers):
-        workers.until(r"^step \d+", 0, 0)
-        since, began = workers.said(0), time.monotonic()
-        workers.kill(1, launcher=True)
-        workers.change((0, 2))
-        workers.until(_NEXT_STEP, 0, since)
-        return time.monotonic() - began
 
 
 def weights(folder: Path, *, disturbed: bool) -> dict[str, np.ndarray]:
@@ -169,14 +153,12 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rounds = [gaps(Path(folder) / f"gaps-{number}") for number in range(options.rounds)]
-        taken = [takeover(Path(folder) / f"spare-{number}") for number in range(options.rounds)]
         quiet = weights(Path(folder) / "quiet", disturbed=False)
         after = weights(Path(folder) / "disturbed", disturbed=True)
     figures.print_machine()
     for (before, members), seconds in zip(pairwise(PHASES), zip(*rounds, strict=True), strict=True):
         name = f"{len(before)} to {len(members)} workers"
         figures.print_figure(name, ", ".join(f"{each:.2f}" for each in seconds) + " s to the first new step")
-    figures.print_figure("a spare takes over", ", ".join(f"{each:.2f}" for each in taken) + " s to the first new step")
     difference = max(float(np.max(np.abs(quiet[name] - after[name]))) for name in quiet)
     figures.print_figure("weights", f"{difference:.1e} is the largest difference after {EPOCHS} epochs")
 
