@@ -4,8 +4,9 @@
 
 One job of digits under the launcher as the image starts it. The files from which the launchers learn who trains are
 written here, in the place of operator and kubelet. *Gaps*: from the change to the leader's first new step, of workers
-that have imported TensorFlow. *Weights*: after 198 steps of 58 examples, with 2, 3, 1 and 4 workers, and a worker of
-each of these phases killed with SIGKILL, against 198 steps of two workers that nobody disturbs.
+that wait by then, of a collective and of a parameter server. *Spare*: the same from the loss of one of two workers,
+whose place a third takes that waits. *Weights*: after 198 steps of 58 examples, with 2, 3, 1 and 4 workers, and a
+worker of each of these phases killed with SIGKILL, against 198 steps of two workers that nobody disturbs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ from trainer.cluster import Job, free_ports, image_entrypoint
 
 EPOCHS = 8
 PHASES = ((0, 1), (0, 1, 2), (1,), (0, 1, 2, 3))
-"""Who trains, in the order of time."""
+"""Which workers train, in the order of time."""
+
+ROLES = {"MultiWorkerMirrored": {"worker": 4}, "ParameterServer": {"chief": 1, "worker": 4, "ps": 1}}
+
+_NEXT_STEP = r"^resumed: step \d+ .*(\n.*)*?\nstep \d+"
 
 SHAPE = ("--batch-size=58", "--checkpoint-every-steps=20", "--progress-every=0.05", "--steps-per-call=1")
 
@@ -46,8 +51,8 @@ class Group:
 
     def start(self) -> None:
         for (role, index), port in zip(self._job.tasks, free_ports(len(self._job.tasks)), strict=True):
-            file = str(self._file(index))
-            environ = {"DTJ_STATUS_PORT": str(port), "DTJ_WORLD_FILE": file, "DTJ_JOB_UID": "uid"}
+            world = {} if role == "ps" else {"DTJ_WORLD_FILE": str(self._file(role, index))}
+            environ = {"DTJ_STATUS_PORT": str(port), "DTJ_JOB_UID": "uid", **world}
             self._job.start(f"{role}-{index}", environ=environ)
 
     def change(self, members: Sequence[int]) -> None:
@@ -55,71 +60,89 @@ class Group:
         self._generation += 1
         self._write(members)
 
-    def kill(self, index: int) -> None:
-        """End the program of a worker, as the kernel would."""
-        launcher = self._job[f"worker-{index}"].process.pid
-        (trainer,) = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    def kill(self, index: int, *, launcher: bool = False) -> None:
+        """End the program of a worker, as the kernel would; with its ``launcher``, as the loss of its pod does."""
+        process = self._job[f"worker-{index}"].process
+        (trainer,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if launcher:
+            process.kill()
         os.kill(int(trainer), signal.SIGKILL)
 
-    def until(self, pattern: str, leader: int, since: int) -> None:
-        """Wait until the log of a worker has a match after this place in it."""
+    def leader(self, members: Sequence[int]) -> str:
+        """Who reports the steps of these members."""
+        return "chief-0" if "chief" in self._job.cluster else f"worker-{members[0]}"
+
+    def until(self, pattern: str, replica: str, since: int) -> None:
+        """Wait until the log of a replica has a match after this place in it."""
         began = time.monotonic()
-        while re.search(pattern, self._job[f"worker-{leader}"].log[since:], re.MULTILINE) is None:
+        while re.search(pattern, self._job[replica].log[since:], re.MULTILINE) is None:
             if time.monotonic() - began > 300:
-                sys.exit(f"{pattern!r} was not said in 300 s:\n{self._job[f'worker-{leader}'].log[-2000:]}")
+                sys.exit(f"{pattern!r} was not said in 300 s:\n{self._job[replica].log[-2000:]}")
             time.sleep(0.01)
 
-    def said(self, index: int) -> int:
-        """The length of the log of a worker."""
-        return len(self._job[f"worker-{index}"].log)
+    def said(self, replica: str) -> int:
+        """The length of the log of a replica."""
+        return len(self._job[replica].log)
 
-    def _file(self, index: int) -> Path:
-        return Path(self._job.folder, f"world-{index}")
+    def _file(self, role: str, index: int) -> Path:
+        return Path(self._job.folder, f"world-{role}-{index}")
 
     def _write(self, members: Sequence[int]) -> None:
-        addresses = [self._job.cluster["worker"][member] for member in members]
+        cluster = self._job.cluster
+        indexes = {**{role: range(len(listed)) for role, listed in cluster.items()}, "worker": members}
         content = {
             "generation": self._generation,
-            "members": {"worker": ",".join(map(str, members))},
-            "addresses": {"worker": addresses},
+            "members": {role: ",".join(map(str, listed)) for role, listed in indexes.items()},
+            "addresses": {role: [cluster[role][index] for index in listed] for role, listed in indexes.items()},
         }
-        for _, index in self._job.tasks:
-            draft = self._file(index).with_suffix(".draft")
+        for role, index in self._job.tasks:
+            draft = self._file(role, index).with_suffix(".draft")
             draft.write_text(json.dumps(content))
-            draft.replace(self._file(index))
+            draft.replace(self._file(role, index))
 
 
 @contextmanager
-def group(folder: Path, arguments: Sequence[str]) -> Iterator[tuple[Job, Group]]:
-    """Four launchers; the first two workers train."""
+def group(folder: Path, arguments: Sequence[str], strategy: str) -> Iterator[tuple[Job, Group]]:
+    """The launchers of four workers; the first two train."""
     program = image_entrypoint()
     options = [*SHAPE, *arguments]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 4}, arguments=options, program=program) as job:
+    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=options, program=program) as job:
         workers = Group(job)
         workers.start()
         for index in (2, 3):
-            workers.until("waiting until the operator makes this task a member", index, 0)
+            workers.until("waiting until the operator makes this task a member", f"worker-{index}", 0)
         yield job, workers
 
 
-def gaps(folder: Path) -> list[float]:
+def gaps(folder: Path, strategy: str) -> list[float]:
     """Seconds from each change of the members to the first new step."""
     found = []
-    with group(folder, ["--epochs=1000000"]) as (_, workers):
-        workers.until(r"^step \d+", 0, 0)
+    with group(folder, ["--epochs=1000000"], strategy) as (_, workers):
+        workers.until(r"^step \d+", workers.leader(PHASES[0]), 0)
         for members in PHASES[1:]:
-            leader = members[0]
+            leader = workers.leader(members)
             since, began = workers.said(leader), time.monotonic()
             workers.change(members)
-            workers.until(r"^resumed: step \d+ .*(\n.*)*?\nstep \d+", leader, since)
+            workers.until(_NEXT_STEP, leader, since)
             found.append(time.monotonic() - began)
             time.sleep(1.0)
     return found
 
 
+def takeover(folder: Path) -> float:
+    """Seconds from the loss of a worker to the first new step with the spare in its place."""
+    with group(folder, ["--epochs=1000000"], "MultiWorkerMirrored") as (_, workers):
+        workers.until(r"^step [4-9]\d/", "worker-0", 0)  # there is a checkpoint by then
+        since, began = workers.said("worker-0"), time.monotonic()
+        workers.kill(1, launcher=True)
+        workers.change((0, 2))
+        workers.until(_NEXT_STEP, "worker-0", since)
+        return time.monotonic() - began
+
+
 def weights(folder: Path, *, disturbed: bool) -> dict[str, np.ndarray]:
     """The weights in the last checkpoint."""
-    with group(folder, [f"--epochs={EPOCHS}"]) as (job, workers):
+    with group(folder, [f"--epochs={EPOCHS}"], "MultiWorkerMirrored") as (job, workers):
         for number, members in enumerate(PHASES if disturbed else ()):
             if number:
                 workers.change(members)
@@ -127,10 +150,10 @@ def weights(folder: Path, *, disturbed: bool) -> dict[str, np.ndarray]:
             step = 40 * number + 20
             job.hold_at(step)
             job.wait_for_checkpoint(step)
-            since = workers.said(members[0])
+            since = workers.said(workers.leader(members))
             workers.kill(members[-1])
             job.hold_at(step + 20)
-            workers.until(r"^resumed: step \d+", members[0], since)
+            workers.until(r"^resumed: step \d+", workers.leader(members), since)
             job.wait_for_checkpoint(step + 20)
         if disturbed:
             job.let_go()
@@ -152,13 +175,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rounds = [gaps(Path(folder) / f"gaps-{number}") for number in range(options.rounds)]
+        rounds = {
+            strategy: [gaps(Path(folder) / f"{strategy}-{number}", strategy) for number in range(options.rounds)]
+            for strategy in ROLES
+        }
+        taken = [takeover(Path(folder) / f"spare-{number}") for number in range(options.rounds)]
         quiet = weights(Path(folder) / "quiet", disturbed=False)
         after = weights(Path(folder) / "disturbed", disturbed=True)
     figures.print_machine()
-    for (before, members), seconds in zip(pairwise(PHASES), zip(*rounds, strict=True), strict=True):
-        name = f"{len(before)} to {len(members)} workers"
-        figures.print_figure(name, ", ".join(f"{each:.2f}" for each in seconds) + " s to the first new step")
+    for strategy, found in rounds.items():
+        for (before, members), seconds in zip(pairwise(PHASES), zip(*found, strict=True), strict=True):
+            name = f"{strategy}, {len(before)} to {len(members)} workers"
+            figures.print_figure(name, ", ".join(f"{each:.2f}" for each in seconds) + " s to the first new step")
+    figures.print_figure("a spare takes over", ", ".join(f"{each:.2f}" for each in taken) + " s to the first new step")
     difference = max(float(np.max(np.abs(quiet[name] - after[name]))) for name in quiet)
     figures.print_figure("weights", f"{difference:.1e} is the largest difference after {EPOCHS} epochs")
 

@@ -198,6 +198,43 @@ def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others
     assert marked_processes(dtj.mark) == []
 
 
+def test_checkpoints_in_memory_outlive_the_processes_of_all_workers_but_one(dtj: CommandLine) -> None:
+    file = dtj.example(
+        "digits.yaml",
+        args=["--task=image-classification", "--dataset=digits", "--epochs=60"],
+        checkpoint={"inMemory": {"everySteps": 10}},
+        replicaSpecs={"worker": {"replicas": 3}},
+        runPolicy={"restartScope": "Pod"},
+    )
+    running = dtj.start(file)
+    names = ("worker-0", "worker-1", "worker-2")
+
+    def newest() -> int:
+        memory = dtj.latest("digits") / "memory"
+        steps = [max((int(p.stem[5:]) for p in (memory / n).glob("ckpt-*.index")), default=0) for n in names]
+        assert min(steps) > 0
+        return max(steps)
+
+    eventually(newest)
+    trainers = [processes(dtj.mark, name)[1] for name in names]
+    for trainer in trainers[:2]:
+        os.kill(trainer, signal.SIGSTOP)
+    step = newest()
+    for trainer in trainers[:2]:
+        os.kill(trainer, signal.SIGKILL)
+
+    def resumed() -> int:
+        words = dtj.log("digits", "worker-0")
+        match = re.search(r"^resumed: step (\d+) of \d+ from \S+/memory/worker-0/ckpt-", words, re.MULTILINE)
+        assert match is not None
+        return int(match[1])
+
+    # A copy that was being written may have become whole.
+    assert eventually(resumed) in (step, step + 10)
+    output, _ = running.communicate()
+    assert running.returncode == 0, output
+
+
 SLOW = """
 import time
 import keras
