@@ -51,8 +51,8 @@ before it has listed both.
 """
 
 DRAINED = (
-    *("drain", "members-change", "a-spare-takes-over", "chief-alone-until-a-server-is-lost", "volcano"),
-    *("tfjob-comes-back-alone", "tfjob-in-a-gang"),
+    *("drain", "members-change", "a-spare-takes-over", "workers-of-servers-come-and-go", "volcano"),
+    *("chief-alone-until-a-server-is-lost", "tfjob-comes-back-alone", "tfjob-in-a-gang"),
 )
 """Stories in which another client deletes pods. They are not run with ``travel``.
 
