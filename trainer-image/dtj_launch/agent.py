@@ -161,7 +161,6 @@ class Launcher:
             return
         world.look()
         if world.place is None:
-            log.info("waiting until the operator makes this task a member")
             self._wait_for_a_place(world)
         os.environ.update(world.join())
         self._topology = topology_of(os.environ)
@@ -171,6 +170,7 @@ class Launcher:
         store, port = ProgressStore(), status_port(os.environ)
         store.update(phase=Phase.WAITING, world=world.latest.generation)
         status = serve_status(store, port, host=os.environ.get("DTJ_BIND_ADDRESS", "")) if port else None
+        log.info("waiting until the operator makes this task a member")
         try:
             while world.place is None:
                 time.sleep(world.look())
