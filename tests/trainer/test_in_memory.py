@@ -16,7 +16,7 @@ from support.waiting import eventually_true
 from trainer.cluster import SOON, Job, image_entrypoint
 from trainer.conftest import SHORT
 from trainer.outcome import cut, tensors
-from trainer.test_launcher import start, trainer_of
+from trainer.test_launcher import lose_pod, start
 from trainer.test_session import EXAMPLE
 
 STRATEGY = "MultiWorkerMirrored"
@@ -170,13 +170,8 @@ def test_launchers_of_the_pods_that_stay_go_on_with_a_new_pod_that_has_nothing(f
         job.hold_at(30)
         start(job, environ=environ)
         job.wait_for_copies(30)
-        lost, survivor = job["worker-0"], job["worker-1"]
-        trainer = trainer_of(lost)
-        lost.kill()
-        lost.wait()
-        job.let_go()
-        eventually_true(lambda: not Path(f"/proc/{trainer}/cwd").exists())  # its trainer dies with it
-        survivor.wait_for("a peer was lost .*: starting again in place")
+        survivor = job["worker-1"]
+        lose_pod(job, "worker-0", survivor)
         job.lose_memory("worker-0")
         start(job, "worker-0", environ=environ)
         assert job.wait() == dict.fromkeys(WORKERS, 0)

@@ -35,6 +35,17 @@ def trainer_of(replica: Replica) -> int:
     return child
 
 
+def lose_pod(job: Job, name: str, survivor: Replica) -> None:
+    """Kills a launcher in a job that is held, lets the job go, and waits until the survivor starts again in place."""
+    lost = job[name]
+    trainer = trainer_of(lost)
+    lost.kill()
+    lost.wait()
+    job.let_go()
+    eventually_true(lambda: not Path(f"/proc/{trainer}/cwd").exists())  # its trainer dies with it
+    survivor.wait_for("a peer was lost .*: starting again in place")
+
+
 def same_bits(job: Job, other: Job) -> bool:
     """Whether both ended with the same weights and optimizer."""
     return tensors(job.checkpoints / "ckpt-90") == tensors(other.checkpoints / "ckpt-90")
@@ -63,13 +74,8 @@ def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(fo
         job.hold_at(30)
         start(job)
         job.wait_for_checkpoint(30)
-        lost, survivor = job["worker-1"], job["worker-0"]
-        trainer = trainer_of(lost)
-        lost.kill()
-        lost.wait()
-        job.let_go()
-        eventually_true(lambda: not Path(f"/proc/{trainer}/cwd").exists())  # its trainer dies with it
-        survivor.wait_for("a peer was lost .*: starting again in place")
+        survivor = job["worker-0"]
+        lose_pod(job, "worker-1", survivor)
         start(job, "worker-1")
         assert job.wait() == {"worker-0": 0, "worker-1": 0}
         assert job["worker-0"] is survivor

@@ -294,8 +294,8 @@ class Launcher:
                     output.read(source)
 
     def _look_at_members(self) -> float | None:
-        """Has the program save and end where it is to go on with other members; returns the seconds until the next
-        look."""
+        """Has the program save and end where it is to go on with other members, and a server end where it is none of
+        them; returns the seconds until the next look."""
         if self._world is None:
             return None
         left = self._world.look()

@@ -19,8 +19,6 @@ from dtj.api.spec import as_role
 from dtj.client import job_names
 from dtj.client.pods import JobPod, owned, selector_of
 from dtj.core.context import JobContext
-from dtj.core.observed import Observed
-from dtj.core.platform import Platform
 from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
@@ -82,8 +80,7 @@ class Overview:
         """The job as the planner sees it, as far as it is read here; None if its manifest cannot be read."""
         if self.job.spec is None:
             return None
-        pods = tuple(each.pod for each in self.pods.items)
-        return JobContext.of(Observed(job=self.job, platform=Platform(), pods=pods), self.at)
+        return JobContext.seen(self.job, (each.pod for each in self.pods.items), self.at)
 
     @property
     def missing_pods(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -73,6 +74,11 @@ class JobContext:
         return cls(
             observed=observed, now=now, asked=asked, own=own, foreign_pods=foreign_pods, forgotten_queue=forgotten
         )
+
+    @classmethod
+    def seen(cls, job: Job, pods: Iterable[Pod], now: datetime) -> JobContext:
+        """What a client can tell of a job from it and its pods alone."""
+        return cls.of(Observed(job=job, platform=Platform(), pods=tuple(pods)), now)
 
     @property
     def job(self) -> Job:

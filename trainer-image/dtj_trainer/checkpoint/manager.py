@@ -36,7 +36,8 @@ DRAFT = ".saving-"
 """What the names of folders with checkpoints that are being written begin with."""
 _PREVIOUS_SAVE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
-_MORE_MEMORY = "raise checkpoint.inMemory.sizeLimit, which has to hold two copies"
+MORE_MEMORY = "raise checkpoint.inMemory.sizeLimit, which has to hold two copies"
+"""The remedy where a copy does not fit."""
 SAVE_SECONDS = 900.0
 
 
@@ -95,7 +96,7 @@ class Store:
         memory = None
         if policy.memory:
             memory = cls(
-                state, policy.memory.directory, keep=2, writes=True, makes_room=True, remedy=_MORE_MEMORY
+                state, policy.memory.directory, keep=2, writes=True, makes_room=True, remedy=MORE_MEMORY
             )  # fmt: skip
         return cls(
             state, policy.directory,

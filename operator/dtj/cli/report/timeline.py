@@ -20,9 +20,8 @@ from dtj.api.names import Condition, Reason
 from dtj.cli.common.formatting import short_time
 from dtj.cli.report.evidence import Evidence, replica_named
 from dtj.core.context import JobContext
-from dtj.core.observed import Observed, Pod
+from dtj.core.observed import Pod
 from dtj.core.outcome import how_pod_ended
-from dtj.core.platform import Platform
 from dtj.core.pod_state import PodState, main_container_of, replica_of, stopped_on_request
 from dtj.core.replicas import Replica
 from dtj.kube.observed import pod_from
@@ -204,8 +203,7 @@ def _pods(evidence: Evidence) -> Iterator[Row]:
 def _outsiders(evidence: Evidence, pods: Iterable[Pod]) -> frozenset[Replica]:
     """The replicas of an elastic job that do not train with the others now."""
     job = Job.from_object(evidence.job)
-    observed = Observed(job=job, platform=Platform(), pods=tuple(pods))
-    return JobContext.of(observed, evidence.taken_at).outsiders if job.spec is not None else frozenset()
+    return JobContext.seen(job, pods, evidence.taken_at).outsiders if job.spec is not None else frozenset()
 
 
 def _bars(body: JsonObject, pod: Pod, created: datetime, end: Look, *, now: datetime) -> Iterator[Bar]:
