@@ -1,12 +1,16 @@
-"""What a job on a real node loses when a worker is killed, deleted, added or taken away, elastic and not.
+"""What a job on a real node loses when workers are killed, deleted, added, taken away or lost with their node.
 
     PYTHONPATH=operator:tests:trainer-image python bench/elastic_events.py --rounds 3
 
-Needs root: it starts a cluster with a node, builds both images, installs the operator by helm, and trains the digits
-with two workers. *stands still* is the longest time between two steps, *as asked* the time from the event to the first
-step of all workers that the job asks for then. Pods are those that ended and those that were made; the writes are the
-operator's, with those of the progress. The jobs that are not elastic: a plain one, which loses a worker, and one with
-restartScope Job, which is scaled: all of its replicas start again with new pods. There is one node, so none is lost.
+Needs root: it starts a cluster with a node, builds both images, installs the operator by helm, and trains the digits.
+*stands still* is the longest time between two steps, *as asked* the time from the event to the first step of all
+workers that the job asks for then. Pods are those that ended and those that were made; the writes are the operator's,
+with those of the progress. The jobs that are not elastic: a plain one, which loses a worker, and one with restartScope
+Job, which is scaled: all of its replicas start again with new pods. The jobs without a volume keep copies in memory.
+
+A node is lost as if its power failed, with the default grace period of the node controller. It is a second one, on
+which worker 2 of three runs. Nothing schedules another pod for it, as there is no room elsewhere: without a spare, the
+event is over when the two others train.
 """
 
 from __future__ import annotations
@@ -19,25 +23,27 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import figures
 from builders import CLAIM_TEMPLATE
-from dtj.api.json import JsonObject, object_at
+from dtj.api.json import JsonObject, dig, object_at
 from support.chart import Helm
 from support.cluster_jobs import ClusterJobs, training
 from support.installation import NAMESPACE, Installation
-from testbed import NodeCluster, binaries, images, packages
+from testbed import Image, NodeCluster, binaries, images, node, packages
 from testbed.processes import wait_until
+from testbed.second_node import SecondNode
 
 NAME: Final = "digits"
 SHAPE: Final = ("--epochs=100000", "--steps-per-call=1", "--progress-every=0.05")
+IMAGES: Final = {"image": images.OPERATOR, "trainerImage": images.TRAINER}
 SETTLE_SECONDS: Final = 3.0
 """For the operator's last writes."""
 
@@ -45,30 +51,61 @@ Event = tuple[str, Callable[[ClusterJobs], object], int]
 """Its name, what happens, and with how many workers the job trains afterwards."""
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A job, and what happens to it. One without events loses a node, and trains with ``left`` workers then."""
+
+    kind: str
+    workers: int
+    spec: JsonObject
+    events: tuple[Event, ...] = ()
+    left: int = 0
+
+
 def pod_of(jobs: ClusterJobs, worker: str) -> str:
     """The name of a replica's pod that runs; empty if there is none."""
     return next((name for name in running(jobs) if name.startswith(f"{NAME}-{worker}")), "")
 
 
-def kill(jobs: ClusterJobs) -> None:
-    jobs.kubectl("exec", pod_of(jobs, "worker-1"), "--", "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")
+def kill(*workers: str) -> Callable[[ClusterJobs], object]:
+    def happens(jobs: ClusterJobs) -> None:
+        command = ("--", "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")
+        pods = [pod_of(jobs, worker) for worker in workers]
+        with ThreadPoolExecutor() as at_once:
+            list(at_once.map(lambda pod: jobs.kubectl("exec", pod, *command), pods))
+
+    return happens
 
 
 def delete(jobs: ClusterJobs) -> None:
-    jobs.kubectl("delete", "pod", pod_of(jobs, "worker-1"), "--wait=false")
+    """The pod of the last member: which one that is changes when a spare takes a place."""
+    spec, world = jobs.job(NAME)["spec"], dig(jobs.job(NAME), "status", "world", "members", "worker")
+    last = re.findall(r"\d+", str(world))[-1] if world else spec["replicaSpecs"]["worker"]["replicas"] - 1
+    jobs.kubectl("delete", "pod", pod_of(jobs, f"worker-{last}"), "--wait=false")
 
 
 def scale(workers: int) -> Callable[[ClusterJobs], object]:
     return lambda jobs: jobs.kubectl("scale", f"dtj/{NAME}", f"--replicas={workers}")
 
 
-LOSSES: Final[tuple[Event, ...]] = (("kill -9 of a process", kill, 2), ("pod deleted", delete, 2))
+LOSSES: Final[tuple[Event, ...]] = (("kill -9 of a process", kill("worker-1"), 2), ("pod deleted", delete, 2))
 SCALES: Final[tuple[Event, ...]] = (("2 to 3 workers", scale(3), 3), ("3 to 2 workers", scale(2), 2))
+IN_MEMORY: Final[tuple[Event, ...]] = (
+    ("kill -9 of all but one", kill("worker-1", "worker-2"), 3),
+    ("pod deleted", delete, 3),
+)
 ELASTIC: Final[JsonObject] = {"maxReplicas": 3}
-JOBS: Final[tuple[tuple[str, JsonObject, tuple[Event, ...]], ...]] = (
-    ("elastic", {"elastic": ELASTIC}, (*LOSSES, *SCALES)),
-    ("not elastic", {}, LOSSES),
-    ("not elastic", {"elastic": ELASTIC, "runPolicy": {"restartScope": "Job"}}, SCALES),
+SPARE: Final[JsonObject] = {"maxReplicas": 3, "spares": 1}
+VOLUME: Final[JsonObject] = {"claimTemplate": CLAIM_TEMPLATE, "everySteps": 20}
+NO_VOLUME: Final[JsonObject] = {"checkpoint": {"inMemory": {}}, "runPolicy": {"restartScope": "Pod"}}
+JOBS: Final = (
+    Trained("elastic", 2, {"checkpoint": VOLUME, "elastic": ELASTIC}, (*LOSSES, *SCALES)),
+    Trained("not elastic", 2, {"checkpoint": VOLUME}, LOSSES),
+    Trained("not elastic", 2, {"checkpoint": VOLUME, "elastic": ELASTIC, "runPolicy": {"restartScope": "Job"}}, SCALES),
+    Trained("with a spare", 2, {"checkpoint": VOLUME, "elastic": SPARE}, LOSSES[1:]),
+    Trained("without a volume", 3, {**NO_VOLUME, "elastic": ELASTIC}, IN_MEMORY),
+    Trained("node lost", 3, {**NO_VOLUME, "elastic": ELASTIC}, left=2),
+    Trained("node lost with a spare", 3, {**NO_VOLUME, "elastic": SPARE}, left=3),
 )
 
 
@@ -115,43 +152,82 @@ def main() -> None:
     """Measure, and print a line for each event."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="how often each event happens (default 3)")
-    parser.add_argument("--elastic", action="store_true", help="leave the other jobs out")
+    parser.add_argument("--only", choices={job.kind for job in JOBS}, action="append", help="only jobs of these kinds")
     options = parser.parse_args()
     found: dict[str, list[Measured]] = {}
-    with tempfile.TemporaryDirectory() as folder, installed(Path(folder)) as (cluster, trainer_image):
-        for kind, spec, events in JOBS[:1] if options.elastic else JOBS:
-            jobs = ClusterJobs(cluster, cluster.new_namespace("bench"))
-            checkpoint: JsonObject = {"claimTemplate": CLAIM_TEMPLATE, "everySteps": 20}
-            body = training(NAME, *SHAPE, image=trainer_image, roles={"worker": 2}, checkpoint=checkpoint)
-            jobs.submit({**body, "spec": {**object_at(body, "spec"), **spec}})
-            for _ in range(options.rounds):
-                for name, happens, workers in events:
-                    measured = measure(cluster, jobs, Path(folder), happens, workers)
-                    found.setdefault(f"{name}, {kind}", []).append(measured)
-                    print(f"# {name}, {kind}: {measured}", flush=True)
-            jobs.delete(NAME)
-            wait_until(partial(is_gone, jobs), what="the end of the pods")
+    with tempfile.TemporaryDirectory() as folder, installed(Path(folder)) as (cluster, image):
+        for job in JOBS:
+            if options.only and job.kind not in options.only:
+                continue
+            rounds = all_events if job.events else lost_nodes
+            for name, measured in rounds(cluster, Path(folder), job, image, options.rounds):
+                found.setdefault(name, []).append(measured)
+                print(f"# {name}: {measured}", flush=True)
     figures.print_machine()
-    for name, rounds in found.items():
-        figures.print_figure(f"{name:<34}", _in_words(rounds))
+    for name, each in found.items():
+        figures.print_figure(f"{name:<42}", _in_words(each))
+
+
+def all_events(
+    cluster: NodeCluster, folder: Path, job: Trained, image: Image, rounds: int
+) -> Iterator[tuple[str, Measured]]:
+    """Have each event happen to one job, round by round."""
+    with submitted(cluster, job, image) as jobs:
+        for _ in range(rounds):
+            for name, happens, workers in job.events:
+                yield f"{name}, {job.kind}", measure(cluster, jobs, folder, happens, workers)
+
+
+def lost_nodes(
+    cluster: NodeCluster, folder: Path, job: Trained, image: Image, rounds: int
+) -> Iterator[tuple[str, Measured]]:
+    """Lose a node with worker 2, round by round another one with another job."""
+    for index in range(rounds):
+        name = f"lost-{os.getpid() % 10_000}-{index}"
+        with SecondNode.beside(cluster, name) as second, submitted(cluster, job, image, scheduler=NAME) as jobs:
+            second.load_image(image)
+            wait_until(lambda: len(jobs.pods()) == job.workers + spares(job.spec), what="the pods")
+            for pod in jobs.pods():
+                target = {"kind": "Node", "name": name if pod.startswith(f"{NAME}-worker-2") else node.NAME}
+                path = f"/api/v1/namespaces/{jobs.namespace}/pods/{pod}/binding"
+                cluster.api.request("POST", path, {"metadata": {"name": pod}, "target": target})
+            with ExitStack() as loss:
+                yield job.kind, measure(cluster, jobs, folder, lambda _: loss.enter_context(second.lost()), job.left)
 
 
 @contextmanager
-def installed(folder: Path) -> Iterator[tuple[NodeCluster, str]]:
-    """A cluster with the operator, and the name of the trainer's image on its node."""
+def submitted(cluster: NodeCluster, job: Trained, image: Image, *, scheduler: str = "") -> Iterator[ClusterJobs]:
+    """A job in a namespace of its own. Another scheduler than the default one leaves the pods to the caller."""
+    jobs = ClusterJobs(cluster, cluster.new_namespace("bench"))
+    body = training(NAME, *SHAPE, image=image.name, roles={"worker": job.workers})
+    spec = object_at(body, "spec")
+    spec.update(job.spec)
+    if scheduler:
+        object_at(object_at(spec, "template"), "spec")["schedulerName"] = scheduler
+    jobs.submit(body)
+    yield jobs
+    jobs.kubectl("delete", f"dtj/{NAME}", "--wait=false")
+    # The pods of a lost node end by nothing else.
+    jobs.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
+    wait_until(lambda: not jobs.pods(), what="the end of the pods")
+
+
+@contextmanager
+def installed(folder: Path) -> Iterator[tuple[NodeCluster, Image]]:
+    """A cluster with the operator, and the trainer's image, which is on its node."""
     packages.ensure(packages.NODE)
     programs = binaries.ensure((*binaries.CONTROL_PLANE, *binaries.NODE, "helm"))
     cluster = NodeCluster.launch(f"bench-nodes-{os.getpid()}", owner=os.getpid(), binaries=programs)
     try:
         cluster.install_crds()
+        built = {value: images.build(recipe, docker=False) for value, recipe in IMAGES.items()}
         values: JsonObject = {"crds": {"enabled": False}}
-        for value, recipe in (("image", images.OPERATOR), ("trainerImage", images.TRAINER)):
-            image = images.build(recipe, docker=False)
+        for value, image in built.items():
             cluster.load_image(image)
             values[value] = dict(zip(("repository", "tag"), image.name.rsplit(":", 1), strict=True))
         helm = Helm(program=programs["helm"], home=folder, kubeconfig=cluster.kubeconfig)
         Installation(cluster, helm, values).install()
-        yield cluster, images.TRAINER.image
+        yield cluster, built["trainerImage"]
     finally:
         cluster.stop()
 
@@ -167,7 +243,7 @@ def measure(
         began = datetime.now(UTC)
         happens(jobs)
         wait_until(lambda: has_resumed(log.lines(), began, workers), what=f"the training with {workers} workers")
-        wait_until(lambda: len(running(jobs)) == workers and is_settled(jobs), what="all pods")
+        wait_until(lambda: is_settled(jobs, workers), what="all pods")
         time.sleep(SETTLE_SECONDS)
         lines, after = log.lines(), running(jobs)
     finally:
@@ -209,23 +285,28 @@ def running(jobs: ClusterJobs) -> dict[str, str]:
     }
 
 
-def is_gone(jobs: ClusterJobs) -> bool:
-    return not jobs.pods()
-
-
-def is_settled(jobs: ClusterJobs) -> bool:
-    """Whether all replicas train, a checkpoint after their start has been written, and the status says so."""
+def is_settled(jobs: ClusterJobs, workers: int | None = None) -> bool:
+    """Whether so many workers train, or all that the job asks for, with a checkpoint after their start, the status says
+    so, and all pods run, spares too. (The pod of a lost node runs as long as nobody deletes it.)"""
     job = jobs.job(NAME)
-    status = job.get("status", {})
-    progress, wanted = status.get("progress", {}), job["spec"]["replicaSpecs"]["worker"]["replicas"]
+    spec, status = job["spec"], job.get("status", {})
+    progress, wanted = status.get("progress", {}), spec["replicaSpecs"]["worker"]["replicas"]
     leader = pod_of(jobs, "worker-0")
     lines = jobs.log(leader).splitlines() if leader else []
     starts = [place for place, line in enumerate(lines) if " replicas " in line]
     own = lines[starts[-1] :] if starts else []
     done = [int(match[1]) for line in own if (match := re.match(r"step (\d+)/", line)) is not None]
     trains = bool(done) and done[-1] - done[0] > 40
-    known = "elastic" not in job["spec"] or "world" in progress or "restartScope" in job["spec"].get("runPolicy", {})
-    return bool(status.get("ready") == f"{wanted}/{wanted}" and status.get("state") == "Running" and trains and known)
+    known = "elastic" not in spec or "world" in progress or dig(spec, "runPolicy", "restartScope") == "Job"
+    counted = status.get("ready") == f"{wanted if workers is None else workers}/{wanted}"
+    complete = len(running(jobs)) == wanted + spares(spec)
+    return bool(counted and complete and status.get("state") == "Running" and trains and known)
+
+
+def spares(spec: JsonObject) -> int:
+    """How many more pods than workers a job has."""
+    count = dig(spec, "elastic", "spares")
+    return count if isinstance(count, int) else 0
 
 
 def _in_words(rounds: list[Measured]) -> str:

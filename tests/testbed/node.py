@@ -25,7 +25,8 @@ Json = dict[str, object]
 class Node:
     """The node of one run, in its machine."""
 
-    def __init__(self, machine: Machine, *, binaries: Mapping[str, Path]) -> None:
+    def __init__(self, machine: Machine, *, binaries: Mapping[str, Path], name: str = NAME) -> None:
+        self.name = name
         self._machine = machine
         self._run = machine.run_directory
         self._binaries = binaries
@@ -57,7 +58,7 @@ class Node:
             str(self._binaries["kubelet"]),
             f"--config={kubelet}",
             f"--kubeconfig={kubeconfigs['kubelet']}",
-            f"--hostname-override={NAME}",
+            f"--hostname-override={self.name}",
             f"--node-ip={self._machine.network.inside}",
         )
         self._start(self._proxy, str(self._binaries["kube-proxy"]), f"--config={proxy}")
@@ -157,7 +158,7 @@ class Node:
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "clientConnection": {"kubeconfig": str(kubeconfig)},
-            "hostnameOverride": NAME,
+            "hostnameOverride": self.name,
             "mode": "iptables",
             "clusterCIDR": str(self._machine.network.pods),
             # The size of the kernel's connection table is not the machine's to change.

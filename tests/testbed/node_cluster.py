@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from testbed import node
 from testbed.cluster import Image
 from testbed.control_plane import ControlPlane
 from testbed.errors import StartError
@@ -51,17 +50,25 @@ class NodeCluster(ControlPlane):
         self._node.start_containerd()
         super().start()
         self._grant_dns_rights()
+        self.join(self._node)
+        self._fake_nodes.start()
+        self._make_volumes()
+        self.await_node(self._node)
+
+    def join(self, node: Node) -> None:
+        """Start what of a node speaks to the API server; do not wait."""
         users = {
-            "kubelet": self.kubeconfig_for(f"system:node:{node.NAME}", groups=("system:nodes",)),
+            "kubelet": self.kubeconfig_for(f"system:node:{node.name}", groups=("system:nodes",)),
             "kube-proxy": self.kubeconfig_for("system:kube-proxy"),
             "coredns": self.kubeconfig_for(DNS_USER),
         }
-        self._node.start(kubeconfigs=users, authority=self._authority.root.certificate)
-        self._fake_nodes.start()
-        self._make_volumes()
-        wait_until(self._node_has_joined, what=f"{node.NAME} to join the cluster")
+        node.start(kubeconfigs=users, authority=self._authority.root.certificate)
+
+    def await_node(self, node: Node) -> None:
+        """Return when a node has joined, all nodes are ready and its DNS answers."""
+        wait_until(lambda: self._has_joined(node.name), what=f"{node.name} to join the cluster")
         wait_until(self.nodes_are_ready, what="all nodes to be ready")
-        wait_until(self._node.dns_answers, what="cluster DNS")
+        wait_until(node.dns_answers, what="cluster DNS")
 
     def running(self) -> bool:
         """Whether all processes run, the API server is ready and all nodes are."""
@@ -81,9 +88,8 @@ class NodeCluster(ControlPlane):
         """Give an image of the real node a second name."""
         self._node.tag_image(image.name, name)
 
-    def _node_has_joined(self) -> bool:
-        names = [found["metadata"]["name"] for found in self.api.request("GET", "/api/v1/nodes")["items"]]
-        return node.NAME in names
+    def _has_joined(self, name: str) -> bool:
+        return name in [found["metadata"]["name"] for found in self.api.request("GET", "/api/v1/nodes")["items"]]
 
     def _make_volumes(self) -> None:
         """A default storage class, and volumes for it: directories of the node that any user may write to.
