@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from builders import job
 from dtj.api.names import Condition
 from dtj.core.observed import Phase
@@ -49,16 +47,6 @@ class TestWhatPodsAreTold:
 
 
 class TestItsLife:
-    @pytest.mark.parametrize("lost", ["dispatcher-0", "data-worker-1"])
-    def test_one_that_is_lost_comes_back_alone_at_the_infrastructures_cost(self, lost: str) -> None:
-        world = running(roles=ROLES)
-        before = live(world)
-        world.take_away(lost)
-        world.settle_deletions()
-        assert live(world) == before - {f"digits-{lost}"} | {f"digits-{lost}-r1"}
-        assert world.job.status.attempt == 1
-        assert (world.job.status.restarts.disruption, world.job.status.restarts.user) == (1, 0)
-
     def test_the_jobs_success_does_not_wait_for_it_and_stops_it(self) -> None:
         world = running(roles=ROLES)
         world.set_pod("worker-0", Phase.SUCCEEDED)

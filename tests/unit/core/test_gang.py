@@ -28,50 +28,39 @@ def spec_of(world: World) -> JsonObject:
 
 class TestWhoIsTold:
     def test_nobody_where_the_job_does_not_ask_for_it(self) -> None:
-        world = World(job(), installed=APIS)
-        world.settle()
-        assert len(world.taken(LookForGangs)) == 1  # a job may have a default queue without asking for it
-        assert world.gang is None
+        story = World(job(), installed=APIS).settle()
+        assert len(story.taken(LookForGangs)) == 1  # a job may have a default queue without asking for it
+        assert story.gang is None
 
     def test_nobody_where_the_job_says_none(self) -> None:
-        alone = world(*APIS, gang="None")
-        alone.settle()
+        alone = world(*APIS, gang="None").settle()
         assert not alone.taken(LookForGangs)
         assert len(alone.pods) == 3
 
     @pytest.mark.parametrize(
-        ("installed", "chosen"),
+        ("installed", "queue", "chosen"),
         [
-            (APIS, VOLCANO),
-            ((NATIVE, COSCHEDULING), COSCHEDULING),
-            ((KUEUE, NATIVE), NATIVE),
+            (APIS, "", VOLCANO),
+            ((NATIVE, COSCHEDULING), "", COSCHEDULING),
+            ((KUEUE, NATIVE), "", NATIVE),
+            ((KUEUE, VOLCANO), "team-a", KUEUE),
+            ((VOLCANO,), "team-a", VOLCANO),
         ],
+        ids=["all", "two that place pods", "Kueue too", "a queue, and Kueue", "a queue without Kueue"],
     )
-    def test_auto_without_a_queue_takes_the_first_scheduler_that_is_there(
-        self, installed: tuple[GangApi, ...], chosen: GangApi
+    def test_auto_takes_kueue_for_a_queue_and_else_the_first_scheduler_that_is_there(
+        self, installed: tuple[GangApi, ...], queue: str, chosen: GangApi
     ) -> None:
-        automatic = world(*installed)
-        automatic.settle()
+        automatic = world(*installed, **({"queue": queue} if queue else {})).settle()
         assert automatic.gang is not None
         assert automatic.gang.api == chosen
-        assert automatic.job.status.gang == chosen.gang
-
-    def test_auto_with_a_queue_takes_kueue(self) -> None:
-        queued = world(KUEUE, VOLCANO, queue="team-a")
-        queued.settle()
-        assert queued.gang is not None
-        assert queued.gang.api == KUEUE
-
-    def test_auto_with_a_queue_takes_volcano_where_there_is_no_kueue(self) -> None:
-        queued = world(VOLCANO, queue="team-a")
-        queued.settle()
-        assert spec_of(queued)["queue"] == "team-a"
+        assert automatic.job.status.gang == ("" if chosen is KUEUE else chosen.gang), "Kueue has not admitted it yet"
+        said = spec_of(automatic)
+        assert (said.get("queueName") if chosen is KUEUE else said.get("queue", "")) == queue
 
     def test_auto_in_a_cluster_without_any_lets_pods_be_scheduled_one_by_one(self) -> None:
-        plain = world()
-        plain.settle()
-        assert len(plain.pods) == 3
-        assert plain.job.status.gang == "None"
+        plain = world().settle()
+        assert (len(plain.pods), plain.job.status.gang) == (3, "None")
 
     @pytest.mark.parametrize("version", ["kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1"])
     def test_a_version_of_a_scheduler_that_is_too_old_or_too_new_is_named(self, version: str) -> None:
@@ -119,37 +108,55 @@ class TestWhoIsTold:
 
 
 class TestInWhichWords:
-    def declared(self, api: GangApi, **scheduling: object) -> tuple[JsonObject, JsonObject]:
-        """The spec of the PodGroup or Workload, and the first pod."""
+    @pytest.mark.parametrize(
+        ("api", "scheduling", "spec", "pod"),
+        [
+            (
+                VOLCANO,
+                {"queue": "team-a", "minAvailable": 3, "priorityClassName": "high"},
+                {
+                    "minMember": 3,
+                    "queue": "team-a",
+                    "priorityClassName": "high",
+                    "minResources": {"cpu": "1500m", "memory": str(3 * 2**30), "nvidia.com/gpu": "3"},
+                },
+                {
+                    ("metadata", "annotations", "scheduling.k8s.io/group-name"): "digits",
+                    ("spec", "schedulerName"): "volcano",
+                    ("spec", "priorityClassName"): "high",
+                },
+            ),
+            (
+                COSCHEDULING,
+                {"timeoutSeconds": 120},
+                {
+                    "minMember": 4,
+                    "scheduleTimeoutSeconds": 120,
+                    "minResources": {"cpu": "2", "memory": str(4 * 2**30), "nvidia.com/gpu": "4"},
+                },
+                {
+                    ("metadata", "labels", "scheduling.x-k8s.io/pod-group"): "digits",
+                    ("spec", "schedulerName"): "scheduler-plugins-scheduler",
+                },
+            ),
+            (
+                NATIVE,
+                {},
+                {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": {"all": {}}},
+                {("spec", "schedulingGroup"): {"podGroupName": "digits"}, ("spec", "schedulerName"): None},
+            ),
+        ],
+        ids=["Volcano", "Coscheduling", "Kubernetes"],
+    )
+    def test_each_scheduler_reads_its_own(
+        self, api: GangApi, scheduling: JsonObject, spec: JsonObject, pod: dict[tuple[str, ...], object]
+    ) -> None:
         resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}
         template = {"spec": {"containers": [{"name": "trainer", "image": "x", "resources": resources}]}}
         body = job(roles={"chief": 1, "worker": 3}, template=template, runPolicy={"scheduling": scheduling})
-        declared = World(body, installed=(api,))
-        declared.settle()
-        return spec_of(declared), declared.manifests["digits-chief-0"]
-
-    def test_volcano(self) -> None:
-        spec, pod = self.declared(VOLCANO, queue="team-a", minAvailable=3, priorityClassName="high")
-        assert spec == {
-            "minMember": 3,
-            "queue": "team-a",
-            "priorityClassName": "high",
-            "minResources": {"cpu": "1500m", "memory": str(3 * 2**30), "nvidia.com/gpu": "3"},
-        }
-        assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "digits"
-        assert dig(pod, "spec", "schedulerName") == "volcano"
-        assert dig(pod, "spec", "priorityClassName") == "high"
-
-    def test_coscheduling(self) -> None:
-        spec, pod = self.declared(COSCHEDULING, timeoutSeconds=120)
-        assert (spec["minMember"], spec["scheduleTimeoutSeconds"]) == (4, 120)
-        assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
-        assert dig(pod, "spec", "schedulerName") == "scheduler-plugins-scheduler"
-
-    def test_kubernetes(self) -> None:
-        spec, pod = self.declared(NATIVE)
-        assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": {"all": {}}}
-        assert dig(pod, "spec", "schedulingGroup") == {"podGroupName": "digits"}
+        declared = World(body, installed=(api,)).settle()
+        assert spec_of(declared) == spec
+        assert {path: dig(declared.manifests["digits-chief-0"], *path) for path in pod} == pod
 
     def test_kueue(self) -> None:
         given = world(KUEUE, roles={"chief": 1, "worker": 3}, gang="Kueue", queue="team-a", priorityClassName="high")
@@ -222,8 +229,7 @@ def deletions(story: World) -> list[BestEffort]:
 class TestThroughTheLifeOfAJob:
     @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE], ids=lambda api: api.api_version)
     def test_the_group_is_made_once_before_the_pods_and_deleted_once_at_the_end(self, api: GangApi) -> None:
-        story = world(api)
-        story.settle()
+        story = world(api).settle()
         kinds = [called(action) for action in story.history]
         assert kinds.index(f"Create {api.kind}") < kinds.index("CreatePod")
         story.run_all()
@@ -247,8 +253,7 @@ class TestThroughTheLifeOfAJob:
         assert len(deletions(story)) == 1
 
     def test_a_group_that_is_deleted_by_hand_is_created_again(self) -> None:
-        story = world(VOLCANO)
-        story.settle()
+        story = world(VOLCANO).settle()
         story.gang = None
         story.settle()
         assert story.gang is not None
@@ -262,8 +267,7 @@ class TestThroughTheLifeOfAJob:
         assert dig(story.manifests["digits-worker-1-r1"], "spec", "schedulingGroup") is None
 
     def test_a_suspended_job_holds_nothing(self) -> None:
-        story = world(VOLCANO)
-        story.settle()
+        story = world(VOLCANO).settle()
         story.job = edited(story.job, suspend=True)
         story.settle_deletions()
         assert story.gang is None
@@ -273,11 +277,10 @@ class TestThroughTheLifeOfAJob:
 class TestAnIncompleteGang:
     """Two jobs that each hold half of a quota would wait for each other forever (training-operator#1264)."""
 
-    def refused(self) -> World:
-        story = world(VOLCANO)
-        story.settle()
-        del story.pods["digits-worker-2"]
-        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+    def refused(self, story: World | None = None, pod: str = "digits-worker-2") -> World:
+        story = story or world(VOLCANO).settle()
+        story.pods.pop(pod, None)
+        story.refusal = CreationRefusal(pod, "Forbidden", "exceeded quota: pods=2", NOW)
         return story
 
     def test_gives_back_what_it_holds_and_says_so(self) -> None:
@@ -288,16 +291,6 @@ class TestAnIncompleteGang:
         condition = story.condition(Condition.PODS_READY)
         assert condition.reason == Reason.GANG_RELEASED
         assert "exceeded quota: pods=2" in condition.message
-
-    def test_is_created_again_and_nothing_is_charged(self) -> None:
-        story = self.refused()
-        story.settle()
-        story.finish_deletions()
-        story.refusal = None
-        story.settle()
-        assert sorted(story.pods) == ["digits-worker-0", "digits-worker-1", "digits-worker-2"]
-        assert story.job.status.restarts.total == 0
-        assert story.job.status.attempt == 1
 
     def test_an_operator_that_dies_in_between_gives_back_the_rest(self) -> None:
         story = self.refused()
@@ -316,8 +309,7 @@ class TestAnIncompleteGang:
         admit(story)
         story.settle()
         story.run_all()
-        del story.pods["digits-worker-2"]
-        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+        self.refused(story)
         story.step()
         story.step()
         for name in ("worker-0", "worker-1"):
@@ -331,26 +323,16 @@ class TestAnIncompleteGang:
         assert story.job.status.restarts.total == 0
         assert len(story.pods) == 3
 
-    def test_that_is_placed_already_goes_on_without_the_refused(self) -> None:
-        story = world(VOLCANO, minAvailable=2)
-        story.settle()
-        story.run_all()
-        del story.pods["digits-worker-2"]
-        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
-        story.settle()
-        assert not any(pod.terminating for pod in story.pods.values())
-
-    def test_pods_of_a_job_without_a_gang_wait_where_they_are(self) -> None:
-        story = World(job(roles={"worker": 3}))
-        story.settle()
-        del story.pods["digits-worker-2"]
-        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
-        story.settle()
-        assert not any(pod.terminating for pod in story.pods.values())
-
-    def test_once_all_were_ready_a_refusal_releases_nobody(self) -> None:
-        story = world(VOLCANO)
-        story.start()
-        story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
-        story.settle()
+    @pytest.mark.parametrize("why", ["enough are placed", "the job has no gang", "all were ready"])
+    def test_releases_nobody_where_nobody_waits_for_the_refused(self, why: str) -> None:
+        pod = "digits-worker-2"
+        match why:
+            case "enough are placed":
+                story = world(VOLCANO, minAvailable=2).settle()
+                story.run_all()
+            case "the job has no gang":
+                story = World(job(roles={"worker": 3})).settle()
+            case _:
+                story, pod = world(VOLCANO).start(), "digits-worker-2-r1"
+        self.refused(story, pod).settle()
         assert not any(pod.terminating for pod in story.pods.values())

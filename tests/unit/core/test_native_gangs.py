@@ -36,15 +36,10 @@ def scale(story: World, workers: int) -> None:
     story.settle_deletions()
 
 
-class TestThePodGroup:
-    def test_replicas_of_a_collective_are_disrupted_together_and_those_of_a_parameter_server_alone(self) -> None:
-        collective = world(NATIVE)
-        collective.settle()
-        assert spec_of(collective)["disruptionMode"] == {"all": {}}
-        body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
-        servers = World(body, installed=(NATIVE,))
-        servers.settle()
-        assert spec_of(servers)["disruptionMode"] == {"single": {}}
+def test_replicas_of_parameter_servers_are_disrupted_alone() -> None:
+    """Those of a collective are together: tests/unit/core/test_gang.py has the whole PodGroup."""
+    servers = running(NATIVE, strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+    assert spec_of(servers)["disruptionMode"] == {"single": {}}
 
 
 class TestAJobThatGrows:
@@ -87,13 +82,9 @@ class TestADisruptedGroup:
         }
         story.gang = replace(story.gang, status={"conditions": [condition]})
 
-    def created_now(self, story: World) -> None:
-        story.pods = {name: replace(pod, created_at=story.now) for name, pod in story.pods.items()}
-
     @pytest.mark.parametrize(("status", "charged"), [("True", "disruption"), ("False", "failure")])
     def test_the_end_of_its_pods_is_a_disruption(self, status: str, charged: str) -> None:
         story = running(NATIVE, roles={"worker": 3})
-        self.created_now(story)
         self.disrupt(story, status)
         story.sees("worker-1", Phase.FAILED, exit_code=3)
         story.wait(10)
