@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import JsonValue
 
 from builders import job
@@ -37,14 +39,21 @@ def admit(world: World, **flavors: JsonValue) -> None:
     )
 
 
+QUEUED: Final = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
+"""The ``runPolicy`` of a job that waits in a queue."""
+
+
+def queued(api: GangApi = KUEUE, **more: object) -> World:
+    """A job of three workers in a queue of Kueue. Arguments are those of :func:`builders.job`."""
+    made = job(**{"roles": {"worker": 3}, "runPolicy": QUEUED, **more})  # type: ignore[arg-type]
+    return World(made, installed=(api,)).settle()
+
+
 def admitted(api: GangApi = KUEUE, **more: object) -> World:
-    """A job that Kueue has admitted, and whose pods all run. Arguments are those of :func:`builders.job`."""
-    policy = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
-    story = World(job(runPolicy=policy, **{"roles": {"worker": 3}, **more}), installed=(api,))  # type: ignore[arg-type]
-    story.settle()
+    """Such a job that Kueue has admitted, and whose pods all run."""
+    story = queued(api, **more)
     admit(story)
-    story.start()
-    return story
+    return story.start()
 
 
 def evict(story: World, reason: str) -> None:

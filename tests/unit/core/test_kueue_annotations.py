@@ -8,11 +8,11 @@ import pytest
 
 from builders import job
 from dtj.api import kueue
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Condition
 from dtj.core.actions import Update, UpdateWorkloadStatus
 from dtj.core.observed import GangApi
-from support.gang_worlds import KUEUE, admit, evict
+from support.gang_worlds import KUEUE, QUEUED, admit, evict
 from world import World
 
 GATE = kueue.ADMISSION_GATE
@@ -21,15 +21,13 @@ RUN_SECONDS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 
 def queued(**annotations: str) -> World:
-    given = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    given = job(roles={"worker": 3}, runPolicy=QUEUED)
     return World(replace(given, annotations=annotations), installed=(KUEUE,)).settle()
 
 
 def test_the_workload_has_the_parameters_of_a_provisioning_request_and_the_gate() -> None:
     story = queued(**{RUN_SECONDS: "3600", GATE: "example.com/budget", "kueue.x-k8s.io/other": "x"})
-    metadata = story.gang_manifests[-1]["metadata"]
-    annotations = dig(metadata, "annotations")
-    assert isinstance(annotations, dict)
+    annotations = object_at(object_at(story.gang_manifests[-1], "metadata"), "annotations")
     assert (annotations[RUN_SECONDS], annotations[GATE]) == ("3600", "example.com/budget")
     assert "kueue.x-k8s.io/other" not in annotations
 
@@ -89,8 +87,7 @@ def test_pods_have_the_names_of_the_queues_that_admitted_them() -> None:
     story = queued()
     admit(story)
     story.settle()
-    labels = dig(story.manifests["digits-worker-0"], "metadata", "labels")
-    assert isinstance(labels, dict)
+    labels = object_at(object_at(story.manifests["digits-worker-0"], "metadata"), "labels")
     assert labels["kueue.x-k8s.io/local-queue-name"] == "team-a"
     assert labels["kueue.x-k8s.io/cluster-queue-name"] == "all"
 
@@ -102,8 +99,7 @@ def test_a_name_that_is_too_long_for_a_label_is_left_out() -> None:
     admission: JsonObject = {"clusterQueue": "a" * 64, "podSetAssignments": []}
     story.kueue_says({**story.gang.status, "admission": admission})
     story.settle()
-    labels = dig(story.manifests["digits-worker-0"], "metadata", "labels")
-    assert isinstance(labels, dict)
+    labels = object_at(object_at(story.manifests["digits-worker-0"], "metadata"), "labels")
     assert "kueue.x-k8s.io/cluster-queue-name" not in labels
 
 

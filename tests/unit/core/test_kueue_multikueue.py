@@ -10,20 +10,27 @@ from builders import edited, job
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.core.actions import Create, CreatePod, Delete, DeleteJob, PatchStatus, RequeueAfter, Update
+from dtj.core.actions import Create, CreatePod, Delete, DeleteJob, PatchStatus, Update
 from dtj.core.observed import GangApi, GangObject, Phase
-from support.gang_worlds import KUEUE, NATIVE, admit, evict, kueue_condition, workload_conditions
+from support.gang_worlds import (
+    KUEUE,
+    NATIVE,
+    QUEUED,
+    admit,
+    admitted,
+    evict,
+    kueue_condition,
+    queued,
+    workload_conditions,
+)
 from world import World
 
-QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
 SIZE = "worker=3;min=3"
 
 
 def manager(**policy: object) -> World:
     """A job in the manager cluster, in its queue."""
-    return World(
-        job(managedBy=kueue.MULTIKUEUE, roles={"worker": 3}, runPolicy={**QUEUED, **policy}), installed=(KUEUE,)
-    ).settle()
+    return queued(managedBy=kueue.MULTIKUEUE, runPolicy={**QUEUED, **policy})
 
 
 def running() -> World:
@@ -37,9 +44,7 @@ def running() -> World:
 
 def copied(story: World) -> None:
     """What MultiKueue does: the status is that of the copy."""
-    copy = World(job(roles={"worker": 3}, runPolicy=QUEUED), installed=(KUEUE,)).settle()
-    admit(copy)
-    copy.start()
+    copy = admitted()
     assert copy.job.status.start_time is not None
     story.job = replace(story.job, status=copy.job.status)
 
@@ -117,19 +122,6 @@ class TestManager:
         story.gang = replace(story.gang, pods="others")
         story.settle()
         assert not story.taken(Delete, GangApi)
-
-    def test_why_the_queue_is_inactive_is_asked(self) -> None:
-        story = manager()
-        story.queue_words = "Can't admit new workloads: references inactive AdmissionCheck(s): multikueue."
-        inactive = kueue_condition("QuotaReserved", "False", message="ClusterQueue all is inactive")
-        story.kueue_says({"conditions": [inactive]})
-        story.settle()
-        message = story.condition(Condition.SUSPENDED).message
-        assert message.endswith("inactive AdmissionCheck(s): multikueue: create or correct what this names")
-        story.queue_words = "Can't admit new workloads: references missing ResourceFlavor(s): l4."
-        assert RequeueAfter(60.0) in story.step()
-        story.wait(60)
-        assert "ResourceFlavor(s): l4" in story.condition(Condition.SUSPENDED).message
 
     def test_a_job_that_becomes_invalid_while_it_waits_leaves_the_queue(self) -> None:
         story = manager()
