@@ -283,6 +283,12 @@ class World:
         assert self.job.status.progress is not None
         return self.job.status.progress
 
+    @property
+    def the_gang(self) -> GangObject:
+        """The job's PodGroup or Workload, which must be there."""
+        assert self.gang is not None
+        return self.gang
+
     def is_true(self, condition: Condition) -> bool:
         return self.job.status.is_true(condition)
 

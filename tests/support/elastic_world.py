@@ -75,9 +75,3 @@ def trains(made: Job, **more: object) -> ElasticWorld:
     world = cast("ElasticWorld", running(ElasticWorld(made, **more)))  # type: ignore[arg-type]
     world.settle()
     return world
-
-
-def scale(world: ElasticWorld, wanted: Job) -> None:
-    """What `kubectl scale` does: a new spec and generation, the same status."""
-    world.job = replace(wanted, status=world.job.status, uid=world.job.uid, generation=world.job.generation + 1)
-    world.settle()

@@ -56,18 +56,21 @@ def admitted(api: GangApi = KUEUE, **more: object) -> World:
     return story.start()
 
 
+def says(story: World, *conditions: JsonObject, **more: JsonValue) -> None:
+    """Kueue writes these conditions of the Workload, and these fields of its status; the others stay."""
+    story.kueue_says({**story.the_gang.status, "conditions": [*conditions], **more})
+
+
 def evict(story: World, reason: str) -> None:
     """Kueue wants the quota back; the pods stop, and are gone."""
-    assert story.gang is not None
-    kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Evicted"]
-    story.kueue_says({**story.gang.status, "conditions": [*kept, kueue_condition("Evicted", reason=reason)]})
+    kept = [one for one in objects(story.the_gang.status.get("conditions")) if one["type"] != "Evicted"]
+    says(story, *kept, kueue_condition("Evicted", reason=reason))
     story.settle_deletions()
 
 
 def workload_conditions(story: World) -> dict[str, str]:
     """Status and reason of each condition of the Workload, by type."""
-    assert story.gang is not None
-    found = objects(story.gang.status.get("conditions"))
+    found = objects(story.the_gang.status.get("conditions"))
     return {str(one["type"]): f"{one['status']}/{one['reason']}" for one in found}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -20,11 +19,6 @@ def elastic(workers: int, *, strategy: str = "MultiWorkerMirrored", **others: in
     return job(strategy=strategy, roles={**others, "worker": workers}, elastic=BOUNDS)
 
 
-def scale(world: World, wanted: Job) -> None:
-    """What `kubectl scale` does: a new spec and generation, the same status."""
-    world.job = replace(wanted, status=world.job.status, uid=world.job.uid, generation=world.job.generation + 1)
-
-
 def living(world: World) -> set[str]:
     return {name.removeprefix("digits-") for name, pod in world.pods.items() if not pod.terminating}
 
@@ -38,8 +32,7 @@ def list_of_workers(world: World, pod: str) -> int:
 @pytest.mark.parametrize("wanted", [1, 3, 4])
 def test_all_start_again_with_the_new_number_of_workers(wanted: int) -> None:
     world = running(elastic(2, chief=1))
-    scale(world, elastic(wanted, chief=1))
-    world.settle()
+    world.becomes(elastic(wanted, chief=1))
     assert world.job.status.attempt == 2
     assert living(world) == {"chief-0-r1", *(f"worker-{i}-r1" for i in range(wanted))}
     assert {list_of_workers(world, f"digits-{name}") for name in living(world)} == {wanted}
@@ -49,8 +42,7 @@ def test_all_start_again_with_the_new_number_of_workers(wanted: int) -> None:
 
 def test_pods_that_end_because_of_it_are_no_failure() -> None:
     world = running(elastic(3))
-    scale(world, elastic(2))
-    world.settle()
+    world.becomes(elastic(2))
     for name in ("worker-0", "worker-1", "worker-2"):
         world.set_pod(name, Phase.FAILED, exit_code=1)
     world.settle()
@@ -65,18 +57,15 @@ def test_a_job_that_was_scaled_while_its_first_pods_were_made_has_no_two_lists()
     world.step()  # asks the API server whether it would take the pods
     world.step()
     world.remove("worker-1")
-    scale(world, elastic(3))
-    world.settle()
+    world.becomes(elastic(3))
     assert {list_of_workers(world, f"digits-{name}") for name in living(world)} == {3}
     assert living(world) == {"worker-0-r1", "worker-1-r1", "worker-2-r1"}
 
 
 def test_scaling_twice_in_a_hurry_makes_one_attempt_after_the_other() -> None:
     world = running(elastic(2))
-    scale(world, elastic(3))
-    world.settle()
-    scale(world, elastic(4))
-    world.settle()
+    world.becomes(elastic(3))
+    world.becomes(elastic(4))
     assert world.job.status.attempt == 2
     assert world.job.status.replica_statuses["worker"].desired == 3
     world.wait(10)

@@ -52,8 +52,7 @@ class TestWhoIsTold:
         self, installed: tuple[GangApi, ...], queue: str, chosen: GangApi
     ) -> None:
         automatic = world(*installed, **({"queue": queue} if queue else {})).settle()
-        assert automatic.gang is not None
-        assert automatic.gang.api == chosen
+        assert automatic.the_gang.api == chosen
         assert automatic.job.status.gang == ("" if chosen is KUEUE else chosen.gang), "Kueue has not admitted it yet"
         said = spec_of(automatic)
         assert (said.get("queueName") if chosen is KUEUE else said.get("queue", "")) == queue
@@ -256,7 +255,6 @@ class TestThroughTheLifeOfAJob:
         story = world(VOLCANO).settle()
         story.gang = None
         story.settle()
-        assert story.gang is not None
 
     def test_a_replica_that_comes_back_alone_joins_nobody_since_others_may_have_completed(self) -> None:
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})

@@ -59,8 +59,7 @@ class TestKueue:
             "nodeSelector": {"reservation": "r1"},
             "annotations": {"provisioned-by": "pr1"},
         }
-        assert story.gang is not None
-        story.kueue_says({**story.gang.status, "admissionChecks": [{"name": "prov", "podSetUpdates": [update]}]})
+        story.kueue_says({**story.the_gang.status, "admissionChecks": [{"name": "prov", "podSetUpdates": [update]}]})
         story.settle()
         pod = story.manifests["digits-worker-0"]
         assert dig(pod, "spec", "nodeSelector") == {"reservation": "r1"}
@@ -68,15 +67,16 @@ class TestKueue:
 
     def test_an_evicted_job_saves_gives_its_quota_back_and_waits_again(self) -> None:
         story = admitted()
-        assert story.gang is not None
         evicted = kueue_condition("Evicted", reason="Preempted")
         held = [kueue_condition("QuotaReserved"), kueue_condition("Admitted")]
-        story.kueue_says({**story.gang.status, "conditions": [*held, evicted]})
+        story.kueue_says({**story.the_gang.status, "conditions": [*held, evicted]})
         story.settle()
         assert all(pod.terminating for pod in story.pods.values())
-        assert story.gang.status.get("admission") is not None, "quota is given back when the pods are gone, not before"
+        assert story.the_gang.status.get("admission") is not None, (
+            "quota is given back when the pods are gone"
+        )
         story.settle_deletions()
-        assert story.gang.status.get("admission") is None
+        assert story.the_gang.status.get("admission") is None
         assert {kind: found.partition("/")[0] for kind, found in workload_conditions(story).items()} == {
             "QuotaReserved": "False",
             "Admitted": "False",
@@ -89,20 +89,18 @@ class TestKueue:
 
     def test_an_evicted_job_that_waits_says_what_kueue_says_by_now(self) -> None:
         story = admitted()
-        assert story.gang is not None
         evicted = kueue_condition("Evicted", reason="Preempted", message="preempted by another Workload")
-        story.kueue_says({**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), evicted]})
+        story.kueue_says({**story.the_gang.status, "conditions": [kueue_condition("QuotaReserved"), evicted]})
         story.settle_deletions()
         assert self.message(story) == "Kueue: preempted by another Workload"
         waiting = kueue_condition("QuotaReserved", "False", message="insufficient unused quota, 2 more needed")
-        story.kueue_says({**story.gang.status, "conditions": [waiting, evicted]})
+        story.kueue_says({**story.the_gang.status, "conditions": [waiting, evicted]})
         story.wait(60)
         assert self.message(story) == "Kueue: insufficient unused quota, 2 more needed"
 
     def test_a_deactivated_workload_stops_the_job_and_says_how_to_go_on(self) -> None:
         story = admitted()
-        assert story.gang is not None
-        story.gang = replace(story.gang, active=False)
+        story.gang = replace(story.the_gang, active=False)
         story.settle_deletions()
         assert "spec.active" in story.condition(Condition.SUSPENDED).message
 

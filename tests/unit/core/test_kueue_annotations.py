@@ -95,9 +95,8 @@ def test_pods_have_the_names_of_the_queues_that_admitted_them() -> None:
 def test_a_name_that_is_too_long_for_a_label_is_left_out() -> None:
     story = queued()
     admit(story)
-    assert story.gang is not None
     admission: JsonObject = {"clusterQueue": "a" * 64, "podSetAssignments": []}
-    story.kueue_says({**story.gang.status, "admission": admission})
+    story.kueue_says({**story.the_gang.status, "admission": admission})
     story.settle()
     labels = object_at(object_at(story.manifests["digits-worker-0"], "metadata"), "labels")
     assert "kueue.x-k8s.io/cluster-queue-name" not in labels

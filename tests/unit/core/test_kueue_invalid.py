@@ -133,8 +133,7 @@ def test_a_job_whose_queue_label_is_removed_stays_in_its_queue() -> None:
 def test_while_such_a_job_stops_its_status_says_what_is_wrong() -> None:
     world = admitted()
     cannot_be_read(world)
-    assert world.gang is not None
-    world.kueue_says({**world.gang.status, "conditions": [kueue_condition("Evicted", reason="Preempted")]})
+    world.kueue_says({**world.the_gang.status, "conditions": [kueue_condition("Evicted", reason="Preempted")]})
     world.settle()
     assert world.pods
     assert world.is_true(Condition.INVALID)
@@ -168,4 +167,3 @@ def test_a_job_that_waits_keeps_its_place_while_the_operator_lacks_rights() -> N
     world.gangs = GangsFound((), world.now, denied=(KUEUE,))
     world.settle()
     assert world.condition(Condition.INVALID).reason == Reason.GANG_UNAVAILABLE
-    assert world.gang is not None

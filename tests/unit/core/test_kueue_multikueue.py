@@ -92,9 +92,8 @@ class TestManager:
 
     def test_an_evicted_job_waits_in_its_queue_again(self) -> None:
         story = running()
-        assert story.gang is not None
         evicted = kueue_condition("Evicted", reason="AdmissionCheck")
-        story.kueue_says({**story.gang.status, "conditions": [kueue_condition("Admitted"), evicted]})
+        story.kueue_says({**story.the_gang.status, "conditions": [kueue_condition("Admitted"), evicted]})
         story.settle()
         found = workload_conditions(story)
         assert (found["QuotaReserved"], found["Requeued"]) == ("False/Pending", "False/AdmissionCheck")
@@ -118,8 +117,7 @@ class TestManager:
 
     def test_the_pods_of_an_admitted_job_are_made_by_the_profiles_of_the_worker_cluster(self) -> None:
         story = running()
-        assert story.gang is not None
-        story.gang = replace(story.gang, pods="others")
+        story.gang = replace(story.the_gang, pods="others")
         story.settle()
         assert not story.taken(Delete, GangApi)
 
@@ -154,8 +152,7 @@ class TestWorker:
     def test_the_copy_becomes_the_owner_of_its_workload_and_runs(self) -> None:
         story = worker()
         story.settle()
-        assert story.gang is not None
-        assert story.gang.owner_uid == story.job.uid
+        assert story.the_gang.owner_uid == story.job.uid
         assert not story.taken(Create, GangApi)
         assert len(story.pods) == 3
         story.all_run()
@@ -170,8 +167,7 @@ class TestWorker:
 
     def test_a_workload_of_somebody_else_is_left_alone(self) -> None:
         story = worker()
-        assert story.gang is not None
-        story.gang = replace(story.gang, owner_uid="theirs")
+        story.gang = replace(story.the_gang, owner_uid="theirs")
         story.wait(60)
         assert not story.taken(Update, GangApi)
         assert story.job.status.reason == "NameTaken"
@@ -197,15 +193,13 @@ class TestWorker:
 
     def test_the_pods_are_made_by_the_profiles_of_this_cluster(self) -> None:
         story = worker()
-        assert story.gang is not None
-        story.gang = replace(story.gang, pods="others")
+        story.gang = replace(story.the_gang, pods="others")
         story.settle()
         assert len(story.pods) == 3
 
     def test_the_workload_of_an_invalid_copy_is_left_to_multikueue(self) -> None:
         story = worker()
-        assert story.gang is not None
-        story.gang = replace(story.gang, owner_uid=story.job.uid, status={})
+        story.gang = replace(story.the_gang, owner_uid=story.job.uid, status={})
         story.job = replace(story.job, labels={kueue.MAX_EXECUTION_SECONDS: "soon"})
         story.settle()
         assert story.is_true(Condition.INVALID)
@@ -216,8 +210,7 @@ class TestWorker:
         story.settle()
         story.run_all()
         story.sees("worker-1", Phase.SUCCEEDED)
-        assert story.gang is not None
-        assert "reclaimablePods" not in story.gang.status
+        assert "reclaimablePods" not in story.the_gang.status
 
     def test_the_copy_is_kept_after_its_end_until_multikueue_deletes_it(self) -> None:
         story = worker(ttlSecondsAfterFinished=0)

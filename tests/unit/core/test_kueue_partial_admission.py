@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from builders import job
@@ -128,8 +126,7 @@ def test_a_job_that_waits_again_asks_for_all_workers_again() -> None:
 def test_a_job_that_is_scaled_waits_for_what_it_asks_for_now() -> None:
     story = queued()
     admit(story, 2)
-    scaled = wanted(roles={"worker": 6})
-    story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
+    story.becomes(wanted(roles={"worker": 6}))
     story.settle_deletions()
     assert [dig(each, "spec", "podSets", 0, "count") for each in story.gang_manifests] == [4, 6]
     admit(story, 5)
@@ -141,6 +138,5 @@ def test_completed_workers_give_back_the_quota_that_they_had() -> None:
     story = queued(strategy="ParameterServer", roles={"chief": 1, "worker": 4, "ps": 1})
     admit(story, 3)
     story.sees("worker-2", Phase.SUCCEEDED)
-    assert story.gang is not None
-    assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 2}]
+    assert story.the_gang.status["reclaimablePods"] == [{"name": "worker", "count": 2}]
     assert living(story) == {"chief-0", "ps-0", "worker-0", "worker-1"}

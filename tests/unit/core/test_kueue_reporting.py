@@ -55,21 +55,19 @@ class TestDuties:
 
     def test_the_time_of_execution_adds_up(self) -> None:
         story, field = admitted(), "accumulatedPastExecutionTimeSeconds"
-        assert story.gang is not None
         at = format_time(story.now)
-        kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Admitted"]
+        kept = [one for one in objects(story.the_gang.status.get("conditions")) if one["type"] != "Admitted"]
         since = {**kueue_condition("Admitted"), "lastTransitionTime": at}
-        before: JsonObject = {**story.gang.status, field: 100}
+        before: JsonObject = {**story.the_gang.status, field: 100}
         story.kueue_says({**before, "conditions": [*kept, since]})
         story.advance(30)
         evict(story, "Preempted")
-        assert story.gang.status[field] == 130
+        assert story.the_gang.status[field] == 130
 
     def test_completed_pods_give_their_quota_back(self) -> None:
         story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
         story.sees("worker-1", Phase.SUCCEEDED)
-        assert story.gang is not None
-        assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 1}]
+        assert story.the_gang.status["reclaimablePods"] == [{"name": "worker", "count": 1}]
 
     def test_a_restart_of_pods_that_gave_their_quota_back_waits_in_the_queue(self) -> None:
         story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
@@ -80,7 +78,6 @@ class TestDuties:
             story.finish_deletions()
             story.advance(60)
         assert story.job.status.state == "Suspended"
-        assert story.gang is not None
-        assert "reclaimablePods" not in story.gang.status
+        assert "reclaimablePods" not in story.the_gang.status
         assert not [pod for pod in story.pods.values() if not pod.main_container_ended]
         assert len(story.taken(Create, GangApi)) == 2

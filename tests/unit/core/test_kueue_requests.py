@@ -145,14 +145,12 @@ def test_a_template_that_was_replaced_unseen_is_asked_for_if_kueue_reads_what_ch
     story = queued()
     accelerator = {"profile": "pool", "count": 1}
     changed = job(roles={"worker": 3}, runPolicy=QUEUE, accelerator=accelerator, template=TEMPLATES[template])
-    story.job = replace(story.job, spec=changed.spec, raw_spec=changed.raw_spec, generation=4)
-    story.settle()
+    story.becomes(changed)
     assert len(story.gang_manifests) == (1 if template == "image" else 2)
 
 
 def test_the_workload_of_an_earlier_operator_is_kept() -> None:
     story = queued()
-    assert story.gang is not None
-    story.gang = replace(story.gang, pods="")
+    story.gang = replace(story.the_gang, pods="")
     means(story, OTHERS["another resource"])
     assert len(story.gang_manifests) == 1

@@ -13,7 +13,7 @@ from dtj.api.json import dig, objects
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
 from dtj.core.observed import Phase
-from support.elastic_world import elastic, scale, trains
+from support.elastic_world import elastic, trains
 
 
 def with_servers(workers: int) -> Job:
@@ -41,7 +41,7 @@ def test_a_pod_reads_the_members_from_a_file_that_the_kubelet_keeps_up_to_date()
 def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() -> None:
     world = trains(elastic(2, chief=1))
     before = world.uids()
-    scale(world, elastic(4, chief=1))
+    world.becomes(elastic(4, chief=1))
     assert set(world.uids()) - set(before) == {"digits-worker-2", "digits-worker-3"}
     world.all_run()
     assert world.members() == {"chief": "0", "worker": "0-1"}
@@ -60,7 +60,7 @@ def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted() -> Non
     world = trains(elastic(4))
     before = world.uids()
     seen = len(world.history)
-    scale(world, elastic(2))
+    world.becomes(elastic(2))
     steps = [action for action in world.history[seen:] if isinstance(action, PatchStatus | TellPod | DeletePod)]
     assert [type(action) for action in steps[:5]] == [PatchStatus, *2 * [TellPod], *2 * [DeletePod]]
     assert world.uids() == {name: before[name] for name in ("digits-worker-0", "digits-worker-1")}
@@ -74,7 +74,7 @@ def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted() -> Non
 
 def test_each_pod_is_told_twice_since_a_kubelet_may_overlook_the_first_time() -> None:
     world = trains(elastic(4))
-    scale(world, elastic(2))
+    world.becomes(elastic(2))
     world.settle_deletions()
     first = {pod.name: pod.world for pod in world.pods.values()}
     assert len(world.taken(TellPod)) == 2
@@ -168,7 +168,7 @@ def test_all_start_again_where_the_launcher_cannot_exchange_the_members(made: Jo
     more = made.spec.replica_specs["worker"]
     assert more is not None
     specs = {**made.spec.replica_specs, "worker": more.model_copy(update={"replicas": 3})}
-    scale(world, replace(made, spec=made.spec.model_copy(update={"replica_specs": specs})))
+    world.becomes(replace(made, spec=made.spec.model_copy(update={"replica_specs": specs})))
     assert world.job.status.attempt == 2
 
 
@@ -176,7 +176,7 @@ def test_a_job_that_is_scaled_before_the_first_word_of_its_launcher_waits_for_it
     speaks, silent = trains(elastic(2), launched=False), trains(elastic(2), launched=False)
     for world in (speaks, silent):
         world.pods = {name: replace(pod, ip="10.0.0.1") for name, pod in world.pods.items()}
-        scale(world, elastic(3))
+        world.becomes(elastic(3))
         world.wait(30)
         assert (world.job.status.attempt, len(world.uids())) == (1, 2)
     speaks.launched = True
@@ -188,12 +188,12 @@ def test_a_job_that_is_scaled_before_the_first_word_of_its_launcher_waits_for_it
 
 def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows() -> None:
     world = trains(elastic(4))
-    scale(world, elastic(2))
+    world.becomes(elastic(2))
     world.settle_deletions()
     world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))
     world.settle()
     assert world.members() == {"worker": "0-1"}
-    scale(world, elastic(3))
+    world.becomes(elastic(3))
     world.all_run()
     world.import_all()
     assert world.members() == {"worker": "0-2"}
@@ -203,13 +203,13 @@ def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows
 
 def test_a_new_attempt_and_a_resumed_job_begin_with_all_replicas() -> None:
     world = trains(elastic(4))
-    scale(world, elastic(2))
+    world.becomes(elastic(2))
     world.settle_deletions()
     suspended = elastic(3, runPolicy={"suspend": True})
-    scale(world, suspended)
+    world.becomes(suspended)
     world.settle_deletions()
     assert world.job.status.world is None
-    scale(world, elastic(3))
+    world.becomes(elastic(3))
     world.all_run()
     assert world.members() == {"worker": "0-2"}
 
@@ -217,13 +217,13 @@ def test_a_new_attempt_and_a_resumed_job_begin_with_all_replicas() -> None:
 def test_workers_of_a_parameter_server_job_come_and_go_while_all_other_pods_stay() -> None:
     world = trains(with_servers(1))
     before = world.uids()
-    scale(world, with_servers(3))
+    world.becomes(with_servers(3))
     world.all_run()
     assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
     world.import_all()
     assert world.members() == {"chief": "0", "worker": "0-2", "ps": "0-1"}
     assert before.items() <= world.uids().items()
-    scale(world, with_servers(1))
+    world.becomes(with_servers(1))
     world.set_pod("worker-2", Phase.FAILED, exit_code=143)  # asked to stop, and free of charge
     world.settle_deletions()
     assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
@@ -250,7 +250,7 @@ def test_a_coordinator_that_starts_with_other_workers_waits_for_none_that_is_los
     world = trains(with_servers(3))
     world.loses("worker-0")
     world.finish_deletions()
-    scale(world, with_servers(2))
+    world.becomes(with_servers(2))
     assert world.members() == {"chief": "0", "worker": "1", "ps": "0-1"}
     world.settle_deletions()
     world.all_run()
@@ -264,13 +264,13 @@ def test_all_workers_stay_members_where_none_of_them_is_ready_when_their_number_
     for name in ("worker-0", "worker-1"):
         world.loses(name)
     world.finish_deletions()
-    scale(world, with_servers(1))
+    world.becomes(with_servers(1))
     assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
 
 
 def test_all_start_again_when_a_parameter_server_is_lost_and_begin_with_all_workers() -> None:
     world = trains(with_servers(1))
-    scale(world, with_servers(2))
+    world.becomes(with_servers(2))
     world.all_run()
     world.import_all()
     world.loses("ps-1")
@@ -283,7 +283,7 @@ def test_all_start_again_when_a_parameter_server_is_lost_and_begin_with_all_work
 
 def test_an_operator_that_lost_the_status_of_a_parameter_server_job_changes_nothing() -> None:
     world = trains(with_servers(1))
-    scale(world, with_servers(2))
+    world.becomes(with_servers(2))
     world.all_run()
     world.import_all()
     world.wait(2)

@@ -32,7 +32,7 @@ def running(api: GangApi, **arguments: object) -> World:
 
 def scale(story: World, workers: int) -> None:
     scaled = job(roles={"worker": workers}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": {}})
-    story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=story.job.generation + 1)
+    story.becomes(scaled)
     story.settle_deletions()
 
 
@@ -62,8 +62,7 @@ class TestAJobThatGrows:
         story = world(NATIVE)
         story.settle()
         story.pods.clear()
-        assert story.gang is not None
-        story.gang = replace(story.gang, terminating=True)
+        story.gang = replace(story.the_gang, terminating=True)
         story.wait(60)
         assert not story.pods
         story.gang = None
@@ -73,14 +72,13 @@ class TestAJobThatGrows:
 
 class TestADisruptedGroup:
     def disrupt(self, story: World, status: str = "True") -> None:
-        assert story.gang is not None
         condition: JsonObject = {
             "type": "DisruptionTarget",
             "status": status,
             "reason": "PreemptionByScheduler",
             "lastTransitionTime": format_time(story.now),
         }
-        story.gang = replace(story.gang, status={"conditions": [condition]})
+        story.gang = replace(story.the_gang, status={"conditions": [condition]})
 
     @pytest.mark.parametrize(("status", "charged"), [("True", "disruption"), ("False", "failure")])
     def test_the_end_of_its_pods_is_a_disruption(self, status: str, charged: str) -> None:

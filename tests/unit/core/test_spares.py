@@ -10,7 +10,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
 from dtj.core.observed import Phase, Straggler
-from support.elastic_world import ElasticWorld, elastic, scale, trains
+from support.elastic_world import ElasticWorld, elastic, trains
 
 
 def trains_with_spares(made: Job) -> ElasticWorld:
@@ -126,12 +126,12 @@ def test_a_silent_node_with_a_member_on_it_gives_its_place_to_a_spare_though_no_
 def test_a_job_that_is_scaled_up_takes_its_spare_first_and_one_that_is_scaled_down_keeps_one() -> None:
     world = trains_with_spares(elastic(2, spares=1))
     before = world.uids()
-    scale(world, elastic(3, spares=1))
+    world.becomes(elastic(3, spares=1))
     assert world.members() == {"worker": "0-2"}
     assert set(world.uids()) == {*before, "digits-worker-3"}
     world.all_run()
     world.import_all()
-    scale(world, elastic(1, spares=1))
+    world.becomes(elastic(1, spares=1))
     world.settle_deletions()
     assert world.members() == {"worker": "0"}
     assert world.uids() == {name: before[name] for name in ("digits-worker-0", "digits-worker-1")}
@@ -157,10 +157,10 @@ def test_a_job_ends_with_its_members_and_stops_its_spares(policy: str) -> None:
 
 def test_a_spare_is_stopped_when_the_job_is_suspended_and_waits_again_when_it_is_resumed() -> None:
     world = trains_with_spares(elastic(2, spares=1))
-    scale(world, elastic(2, spares=1, runPolicy={"suspend": True}))
+    world.becomes(elastic(2, spares=1, runPolicy={"suspend": True}))
     world.settle_deletions()
     assert world.uids() == {}
-    scale(world, elastic(2, spares=1))
+    world.becomes(elastic(2, spares=1))
     world.all_run()
     assert world.members() == {"worker": "0-1"}
     assert len(world.uids()) == 3

@@ -95,7 +95,7 @@ def test_a_job_that_was_changed_meanwhile_goes_on_as_one_that_was_created_so(cha
     set_suspend(world, True)
     world.settle()
     world.finish_deletions()
-    world.job = replace(world.job, spec=changed.spec, raw_spec=changed.raw_spec, generation=3)
+    world.becomes(changed)
     world.start()
     assert [spec_of(world, name) for name in sorted(world.pods)] == [
         spec_of(created, name) for name in sorted(created.pods)
