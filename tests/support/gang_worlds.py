@@ -26,16 +26,16 @@ def world(
     return World(job(roles=roles or {"worker": 3}, runPolicy=policy, elastic=elastic), installed=installed)
 
 
-def admit(world: World, **flavors: JsonValue) -> None:
-    """What Kueue does with a Workload that fits."""
+def admit(world: World, *, workers: int = 3, placed: bool = False, **flavors: JsonValue) -> None:
+    """What Kueue does with a Workload that fits: it has quota for the pods, and nodes if they are ``placed``."""
+    nodes: JsonObject = {"topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": []}} if placed else {}
+    sets: list[JsonValue] = [
+        {"name": name, "flavors": flavors, "count": count, **nodes}
+        for name, count in {"chief": 1, "worker": workers, "ps": 1}.items()
+    ]
+    admission: JsonObject = {"clusterQueue": "all", "podSetAssignments": sets}
     world.kueue_says(
-        {
-            "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Admitted")],
-            "admission": {
-                "clusterQueue": "all",
-                "podSetAssignments": [{"name": "worker", "flavors": flavors, "count": 3}],
-            },
-        }
+        {"conditions": [kueue_condition("QuotaReserved"), kueue_condition("Admitted")], "admission": admission}
     )
 
 

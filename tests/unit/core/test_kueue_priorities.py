@@ -12,13 +12,13 @@ from dtj.api.names import Condition
 from dtj.core.actions import Update
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import CreationRefusal, GangApi
-from support.gang_worlds import KUEUE, admit, kueue_condition
+from support.gang_worlds import KUEUE, QUEUED, admit, kueue_condition
 from world import World
 
 
 def waiting(priority_class: str | None = "high", **known: int) -> World:
     """A job in the queue, whose label names the class."""
-    queued = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    queued = job(roles={"worker": 3}, runPolicy=QUEUED)
     story = World(labelled(queued, priority_class), installed=(KUEUE,), known_priorities=known, priority=7)
     for _ in range(10):
         story.step()

@@ -11,10 +11,9 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.kueue import TOPOLOGY_UNCONSTRAINED
 from dtj.api.profiles import Profile
 from dtj.core.observed import Flavor, Phase
-from support.gang_worlds import KUEUE, admit, evict
+from support.gang_worlds import KUEUE, QUEUED, admit, evict
 from world import World, live
 
-QUEUE = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
 GPU = Profile(name="pool", resource="example.com/gpu")
 OTHERS = {
     "another resource": Profile(name="pool", resource="example.com/other"),
@@ -31,7 +30,7 @@ def means(story: World, profile: Profile) -> None:
 
 def queued(**more: object) -> World:
     accelerator = {"profile": "pool", "count": 1}
-    made = job(**{"roles": {"worker": 3}, "runPolicy": QUEUE, "accelerator": accelerator, **more})  # type: ignore[arg-type]
+    made = job(**{"roles": {"worker": 3}, "runPolicy": QUEUED, "accelerator": accelerator, **more})  # type: ignore[arg-type]
     story = World(made, installed=(KUEUE,), known_flavors={"spot": Flavor({"kind": "spot"})})
     means(story, GPU)
     return story
@@ -144,7 +143,7 @@ TEMPLATES: dict[str, JsonObject] = {
 def test_a_template_that_was_replaced_unseen_is_asked_for_if_kueue_reads_what_changed(template: str) -> None:
     story = queued()
     accelerator = {"profile": "pool", "count": 1}
-    changed = job(roles={"worker": 3}, runPolicy=QUEUE, accelerator=accelerator, template=TEMPLATES[template])
+    changed = job(roles={"worker": 3}, runPolicy=QUEUED, accelerator=accelerator, template=TEMPLATES[template])
     story.becomes(changed)
     assert len(story.gang_manifests) == (1 if template == "image" else 2)
 
