@@ -29,31 +29,6 @@ def last(world: World) -> JsonObject:
 
 
 class TestPods:
-    def test_have_the_labels_names_and_addresses_that_scripts_and_katib_look_for(self) -> None:
-        world = running({"Chief": 1, "Worker": 2, "PS": 1, "Evaluator": 1})
-        names = ("chief-0", "evaluator-0", "ps-0", "worker-0", "worker-1")
-        assert sorted(world.pods) == [f"mnist-{name}" for name in names]
-        metadata = object_at(world.manifests["mnist-worker-1"], "metadata")
-        labels = object_at(metadata, "labels")
-        assert {key: value for key, value in labels.items() if "kubeflow" in key} == {
-            Label.JOB_NAME: "mnist",
-            Label.OPERATOR_NAME: "tfjob-controller",
-            Label.REPLICA_TYPE: "worker",
-            Label.REPLICA_INDEX: "1",
-        }
-        assert dig(world.manifests["mnist-chief-0"], "metadata", "labels", Label.JOB_ROLE) == "master"
-        owner = objects(metadata["ownerReferences"])[0]
-        assert (owner["apiVersion"], owner["kind"], owner["controller"]) == ("kubeflow.org/v1", "TFJob", True)
-        assert tf_config(world, "evaluator-0") == {
-            "cluster": {
-                "chief": ["mnist-chief-0.default.svc:2222"],
-                "worker": ["mnist-worker-0.default.svc:2222", "mnist-worker-1.default.svc:2222"],
-                "ps": ["mnist-ps-0.default.svc:2222"],
-            },
-            "task": {"type": "evaluator", "index": 0},
-            "environment": "cloud",
-        }
-
     def test_worker_0_is_the_master_where_there_is_no_chief(self) -> None:
         world = running()
         roles = {name: dig(body, "metadata", "labels", Label.JOB_ROLE) for name, body in world.manifests.items()}
@@ -182,40 +157,6 @@ class TestTheStatus:
         assert text(world.job.raw_status.get("completionTime"))
         assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {"active": 0, "succeeded": 2, "failed": 0}
 
-    def test_of_a_failed_job_names_the_pod_and_its_last_line(self) -> None:
-        world = running(restarts="Never")
-        world.sees("worker-1", Phase.FAILED, exit_code=3, message="ValueError: no")
-        assert conditions(world) == {"Created": "True", "Running": "False", "Failed": "True"}
-        assert text(last(world)["message"]).startswith("worker-1 (pod mnist-worker-1) exited with code 3: ValueError")
-
-    def test_of_a_suspended_job_counts_pods_until_they_are_gone(self) -> None:
-        world = running()
-        started = text(world.job.raw_status.get("startTime"))
-        assert started
-        change(world, tfjob(restarts="OnFailure", runPolicy={"suspend": True}))
-        world.settle()
-        assert conditions(world) == {"Created": "True", "Running": "False", "Suspended": "True"}
-        assert last(world)["message"] == "TFJob mnist is suspended."
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 2
-        assert dig(world.job.raw_status, "startTime") == started
-        world.settle_deletions()
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 0
-        assert world.services == {}
-        change(world, tfjob())
-        world.settle()
-        found = [(c["type"], c["status"]) for c in objects(world.job.raw_status.get("conditions"))]
-        assert found == [("Suspended", "False"), ("Running", "False"), ("Created", "True")]
-        world.start()
-        assert (last(world)["type"], dig(world.job.raw_status, "startTime") is not None) == ("Running", True)
-        assert sorted(world.pods) == ["mnist-worker-0", "mnist-worker-1"]
-
-    def test_of_a_job_resumed_before_its_pods_are_gone_has_pods_of_other_names(self) -> None:
-        world = running()
-        for suspend in (True, False):
-            change(world, tfjob(restarts="OnFailure", runPolicy={"suspend": suspend}))
-            world.settle()
-        assert {"mnist-worker-0-r1", "mnist-worker-1-r1"} <= world.pods.keys()
-
     @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
     def test_says_restarting_until_all_run_again(self, roles: dict[str, int | JsonObject]) -> None:
         world = running(roles)
@@ -238,11 +179,6 @@ class TestTheStatus:
         world.sees("chief-0", Phase.FAILED if code else Phase.SUCCEEDED, exit_code=code)
         assert any(pod.terminating for pod in world.pods.values())
         assert conditions(world) == {"Created": "True", "Running": "True"}
-
-    def test_of_a_job_that_breaks_a_rule_is_failed_with_all_lines_and_no_pod(self) -> None:
-        world = world_of(tfjob({"Trainer": 1})).settle()
-        assert (last(world)["reason"], world.pods) == ("TFJobFailedValidation", {})
-        assert "spec.tfReplicaSpecs.Trainer" in text(last(world)["message"])
 
     def test_says_what_the_api_server_has_against_the_pods(self) -> None:
         world = world_of(tfjob())

@@ -101,9 +101,9 @@ def test_the_cluster_is_that_of_the_table(roles: dict[str, int], domain: str, ex
     world = world_of(tfjob(roles), domain=domain).settle()
     end = f".default.svc{f'.{domain}' if domain else ''}:2222"
     cluster = {role: [f"mnist-{replica}{end}"] for role, replica in expected.items()}
-    task = {"type": "worker", "index": 0}
-    wanted = {"cluster": cluster, "task": task, "environment": "cloud"} if expected else None
-    assert tf_config(world, "worker-0") == wanted
+    for pod in world.pods.values():
+        wanted = {"cluster": cluster, "task": {"type": pod.role, "index": pod.index}, "environment": "cloud"}
+        assert tf_config(world, f"{pod.role}-{pod.index}") == (wanted if expected else None)
 
 
 @pytest.mark.parametrize(
