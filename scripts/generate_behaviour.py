@@ -44,7 +44,6 @@ CHAPTERS = {
     ),
     "Why pods end, and what follows": (
         "unit/core/test_pod_failure.py",
-        "unit/core/test_end_reasons.py",
         "unit/core/test_sidecars.py",
         "unit/core/test_charges.py",
         "unit/core/test_restart.py",

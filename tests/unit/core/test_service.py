@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from dtj.api.names import Condition, Reason
 from dtj.core.observed import Phase
 from support.planned import called
 from world import World, running
-
-
-def finished(policy: str, end: Callable[[World], None]) -> World:
-    world = running(roles={"worker": 2}, cleanPodPolicy=policy, backoffLimit=0)
-    end(world)
-    world.settle_deletions()
-    assert world.job.status.terminal
-    return world
 
 
 def test_a_service_deleted_by_hand_is_made_again() -> None:
@@ -32,7 +23,10 @@ def test_the_service_stays_until_the_last_pod_has_stopped() -> None:
 
 
 def test_somebody_elses_service_of_that_name_stays() -> None:
-    world = finished("Running", lambda world: world.set_pod("worker-0", Phase.SUCCEEDED))
+    world = running(roles={"worker": 2})
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle_deletions()
+    assert world.job.status.terminal
     theirs = running(roles={"worker": 2}).service
     assert theirs is not None
     world.service = replace(theirs, owner_uid="theirs")
