@@ -74,7 +74,7 @@ CHAPTERS = {
     ),
     "TensorBoard": ("unit/core/test_tensorboard.py",),
     "Stragglers": ("unit/engine/test_stragglers.py",),
-    "Pod security": ("unit/core/test_pod_security.py", "api/test_operator_pod_security.py"),
+    "Pod security": ("api/test_operator_pod_security.py",),
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (
         "campaigns/test_clocks.py",

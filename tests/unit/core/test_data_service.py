@@ -8,14 +8,9 @@ from dtj.core.observed import Phase
 from dtj.core.replicas import replicas
 from dtj.local.platform import local_network
 from support.pod_environment import environment_of
-from world import World, running
+from world import World, live, running
 
 ROLES = {"worker": 2, "dispatcher": 1, "data-worker": 2}
-
-
-def live(world: World) -> set[str]:
-    """Pods that are not on their way out."""
-    return {name for name, pod in world.pods.items() if not pod.terminating and not pod.main_container_ended}
 
 
 class TestWhatPodsAreTold:
@@ -51,5 +46,5 @@ class TestItsLife:
         world = running(roles=ROLES)
         world.set_pod("worker-0", Phase.SUCCEEDED)
         world.settle_deletions()
-        assert live(world) == set()
+        assert {name for name in live(world) if not world.pods[name].main_container_ended} == set()
         assert world.is_true(Condition.COMPLETE)

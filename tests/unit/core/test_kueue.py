@@ -72,9 +72,7 @@ class TestKueue:
         story.kueue_says({**story.the_gang.status, "conditions": [*held, evicted]})
         story.settle()
         assert all(pod.terminating for pod in story.pods.values())
-        assert story.the_gang.status.get("admission") is not None, (
-            "quota is given back when the pods are gone"
-        )
+        assert story.the_gang.status.get("admission") is not None, "quota is given back when the pods are gone"
         story.settle_deletions()
         assert story.the_gang.status.get("admission") is None
         assert {kind: found.partition("/")[0] for kind, found in workload_conditions(story).items()} == {

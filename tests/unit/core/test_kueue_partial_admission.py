@@ -13,7 +13,7 @@ from dtj.core.observed import Phase
 from support import gang_worlds
 from support.gang_worlds import KUEUE, QUEUED, evict
 from support.pod_environment import environment_of
-from world import World
+from world import World, live
 
 BOUNDS: JsonObject = {"minReplicas": 2, "maxReplicas": 6}
 
@@ -51,11 +51,7 @@ def least(story: World) -> dict[str, object]:
 
 
 def living(story: World) -> set[str]:
-    return {
-        name.removeprefix("digits-")
-        for name, pod in story.pods.items()
-        if not pod.main_container_ended and not pod.terminating
-    }
+    return {name.removeprefix("digits-") for name in live(story) if not story.pods[name].main_container_ended}
 
 
 @pytest.mark.parametrize(
