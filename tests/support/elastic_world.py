@@ -37,6 +37,11 @@ class ElasticWorld(World):
         self.imported |= {pod.uid for pod in self.pods.values() if is_ready(pod)}
         self.settle()
 
+    def all_join(self) -> None:
+        """All pods run, and can join."""
+        self.all_run()
+        self.import_all()
+
     def members(self) -> dict[str, str]:
         """What the living pods that train read; all of them read the same."""
         alive = [pod for pod in self.pods.values() if not pod.terminating and not pod.main_container_ended]

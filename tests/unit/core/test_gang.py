@@ -72,18 +72,16 @@ class TestWhoIsTold:
         assert f"found: {version})" in message
 
     def test_a_scheduler_that_is_installed_later_is_found(self) -> None:
-        waiting = world(gang="Volcano")
-        waiting.settle()
+        waiting = world(gang="Volcano").settle()
         waiting.installed = (VOLCANO,)
         waiting.wait(61)
         assert len(waiting.pods) == 3
         assert not waiting.is_true(Condition.INVALID)
 
     def test_pods_join_the_group_of_their_job_also_when_another_scheduler_is_installed(self) -> None:
-        running = world(COSCHEDULING)
-        running.settle()
+        running = world(COSCHEDULING).settle()
         running.installed, running.gangs = (VOLCANO, COSCHEDULING), None
-        running.take_away("worker-1")
+        running.loses("worker-1")
         running.settle_deletions()
         assert len({gang_of(running.manifests[name]) for name in running.pods}) == 1
         pod = running.manifests["digits-worker-1-r1"]
@@ -170,8 +168,7 @@ class TestInWhichWords:
 
     def test_a_scheduler_that_the_user_names_in_the_template_is_kept(self) -> None:
         template = {"spec": {"schedulerName": "mine", "containers": [{"name": "trainer", "image": "x"}]}}
-        named = World(job(template=template, runPolicy={"scheduling": {}}), installed=(COSCHEDULING,))
-        named.settle()
+        named = World(job(template=template, runPolicy={"scheduling": {}}), installed=(COSCHEDULING,)).settle()
         assert dig(named.manifests["digits-worker-0"], "spec", "schedulerName") == "mine"
 
 
@@ -231,8 +228,7 @@ class TestThroughTheLifeOfAJob:
         story = world(api).settle()
         kinds = [called(action) for action in story.history]
         assert kinds.index(f"Create {api.kind}") < kinds.index("CreatePod")
-        story.run_all()
-        story.settle()
+        story.all_run()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         story.settle_deletions()
         assert story.job.status.state == "Succeeded"
@@ -240,8 +236,7 @@ class TestThroughTheLifeOfAJob:
         assert (len(story.taken(Create, GangApi)), len(deletions(story))) == (1, 1)
 
     def test_the_end_does_not_wait_for_the_group_which_a_new_operator_deletes_too(self) -> None:
-        story = world(VOLCANO)
-        story.start()
+        story = world(VOLCANO).start()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         while not story.is_true(Condition.COMPLETE):
             story.step()
@@ -258,8 +253,7 @@ class TestThroughTheLifeOfAJob:
 
     def test_a_replica_that_comes_back_alone_joins_nobody_since_others_may_have_completed(self) -> None:
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
-        story = World(body, installed=(NATIVE,))
-        story.start()
+        story = World(body, installed=(NATIVE,)).start()
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
         story.wait(2)
         assert dig(story.manifests["digits-worker-1-r1"], "spec", "schedulingGroup") is None
@@ -302,8 +296,7 @@ class TestAnIncompleteGang:
         """A container may have ended while its pod is still there."""
         budget = {"backoffLimit": 0, **({"disruptionLimit": limit} if limit is not None else {})}
         policy = {"scheduling": {"gang": "Kueue", "queue": "a"}, **budget}
-        story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,))
-        story.settle()
+        story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,)).settle()
         admit(story)
         story.settle()
         story.run_all()

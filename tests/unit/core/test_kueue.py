@@ -106,8 +106,7 @@ class TestKueue:
         story = admitted()
         story.sees("worker-0", Phase.SUCCEEDED)
         assert "Finished" not in workload_conditions(story), "its other pods still hold quota"
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert workload_conditions(story)["Finished"] == "True/Succeeded"
         assert story.job.status.state == "Succeeded"
 

@@ -38,8 +38,7 @@ def running() -> World:
     story = manager()
     admit(story)
     copied(story)
-    story.settle()
-    return story
+    return story.settle()
 
 
 def copied(story: World) -> None:
@@ -141,8 +140,7 @@ class TestManager:
 
     @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])
     def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:
-        story = World(job(managedBy=kueue.MULTIKUEUE, runPolicy=policy), installed=(KUEUE, NATIVE))
-        story.settle()
+        story = World(job(managedBy=kueue.MULTIKUEUE, runPolicy=policy), installed=(KUEUE, NATIVE)).settle()
         assert story.condition(Condition.INVALID).message.startswith(
             "spec.managedBy: kueue.x-k8s.io/multikueue takes jobs from a queue of Kueue"
         )
@@ -177,8 +175,7 @@ class TestWorker:
         story.start()
         story.sees("worker-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
         story.advance(61)
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert story.job.status.restarts.out_of_memory == 1
         assert story.job.status.state == "Restarting"
         assert not story.taken(Delete, GangApi)

@@ -69,8 +69,7 @@ def admitted(priority_class: str | None = "high", **known: int) -> World:
     """Such a job, admitted and with its pods."""
     story = waiting(priority_class, **known)
     admit(story)
-    story.settle()
-    return story
+    return story.settle()
 
 
 def test_a_value_that_has_changed_is_read_again() -> None:

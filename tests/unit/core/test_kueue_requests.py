@@ -73,8 +73,7 @@ def test_a_job_that_runs_goes_on_and_its_next_attempt_waits_for_other_quota() ->
     assert len(story.gang_manifests) == 1
     story.loses("worker-1")
     story.settle_deletions()
-    story.advance(60)
-    story.settle()
+    story.wait(60)
     assert not live(story)
     assert len(story.gang_manifests) == 2
     admit(story, cpu="spot")
@@ -95,8 +94,7 @@ def test_no_pod_comes_back_alone_without_the_quota_that_it_needs_by_now(lost: st
         case "gone":
             story.remove("worker-1")
     story.settle_deletions()
-    story.advance(60)
-    story.settle()
+    story.wait(60)
     assert not live(story)
     assert any(event.message.startswith("the Workload asks for other pods") for event in story.events)
     assert len(story.gang_manifests) == 2

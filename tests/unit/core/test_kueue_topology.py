@@ -132,8 +132,7 @@ def test_a_restart_waits_until_the_nodes_are_free() -> None:
     story.settle()
     assert story.pods["digits-worker-0"].terminating
     assert "digits-worker-1-r1" not in story.pods
-    story.finish_deletions()
-    story.settle()
+    story.settle_deletions()
     assert {"digits-worker-0-r1", "digits-worker-1-r1"} <= set(story.pods)
 
 

@@ -92,8 +92,7 @@ def test_a_lost_worker_is_waited_for_and_then_given_up_and_joins_when_it_is_back
     world = trains(elastic(3))
     before = world.uids()
     world.loses(lost)
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert f"digits-{lost}-r1" in world.uids()
     world.wait(29)
     assert world.members() == {"worker": "0-2"}
@@ -130,8 +129,7 @@ def test_a_worker_whose_node_is_silent_is_given_up_before_anybody_deletes_its_po
     assert world.members() == {"worker": "0-2"}
     world.wait(2)
     assert world.members() == {"worker": "0,2"}
-    world.all_run()
-    world.import_all()
+    world.all_join()
     assert world.members() == {"worker": "0-2"}
     assert world.uids() == before
 
@@ -194,8 +192,7 @@ def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows
     world.settle()
     assert world.members() == {"worker": "0-1"}
     world.becomes(elastic(3))
-    world.all_run()
-    world.import_all()
+    world.all_join()
     assert world.members() == {"worker": "0-2"}
     assert world.job.status.world is not None
     assert world.job.status.world.generation == 2
@@ -253,8 +250,7 @@ def test_a_coordinator_that_starts_with_other_workers_waits_for_none_that_is_los
     world.becomes(with_servers(2))
     assert world.members() == {"chief": "0", "worker": "1", "ps": "0-1"}
     world.settle_deletions()
-    world.all_run()
-    world.import_all()
+    world.all_join()
     assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
     assert world.job.status.attempt == 1
 
@@ -271,8 +267,7 @@ def test_all_workers_stay_members_where_none_of_them_is_ready_when_their_number_
 def test_all_start_again_when_a_parameter_server_is_lost_and_begin_with_all_workers() -> None:
     world = trains(with_servers(1))
     world.becomes(with_servers(2))
-    world.all_run()
-    world.import_all()
+    world.all_join()
     world.loses("ps-1")
     world.settle_deletions()
     world.all_run()
@@ -284,8 +279,7 @@ def test_all_start_again_when_a_parameter_server_is_lost_and_begin_with_all_work
 def test_an_operator_that_lost_the_status_of_a_parameter_server_job_changes_nothing() -> None:
     world = trains(with_servers(1))
     world.becomes(with_servers(2))
-    world.all_run()
-    world.import_all()
+    world.all_join()
     world.wait(2)
     seen = len(world.taken(TellPod))
     world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))

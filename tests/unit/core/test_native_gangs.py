@@ -59,8 +59,7 @@ class TestAJobThatGrows:
 
     def test_waits_for_the_end_of_a_group_that_is_being_deleted(self) -> None:
         """Kubernetes keeps a PodGroup until its pods are gone."""
-        story = world(NATIVE)
-        story.settle()
+        story = world(NATIVE).settle()
         story.pods.clear()
         story.gang = replace(story.the_gang, terminating=True)
         story.wait(60)
@@ -92,8 +91,7 @@ class TestADisruptedGroup:
 
 class TestAnOlderCluster:
     def test_is_told_what_to_use_there(self) -> None:
-        story = world(VOLCANO, gang="Native")
-        story.settle()
+        story = world(VOLCANO, gang="Native").settle()
         condition = story.condition(Condition.INVALID)
         assert condition.reason == Reason.GANG_UNAVAILABLE
         assert condition.message == (

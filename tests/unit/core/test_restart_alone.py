@@ -37,8 +37,7 @@ def test_it_comes_back_alone_at_the_infrastructures_cost_once_its_address_is_fre
     world.loses(lost)
     again = f"digits-{lost}-r1"
     assert again not in world.pods, "no two pods share an address, servers or checkpoints"
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert live(world) == {*others, again}
     assert {name: world.pods[name].uid for name in others} == others
     assert dig(world.manifests[again], "spec", "hostname") == lost

@@ -74,8 +74,7 @@ class TestAJobWhoseSidecarsNeverEnd:
         end_main(world, "worker-0", 3)
         world.wait(LATER)
         assert "digits-worker-0-r1" not in world.pods
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert "digits-worker-0-r1" in world.pods
 
 

@@ -23,8 +23,7 @@ def set_suspend(world: World, suspend: bool) -> None:
 def suspended() -> World:
     world = running()
     set_suspend(world, True)
-    world.settle()
-    return world
+    return world.settle()
 
 
 def test_a_job_that_is_created_suspended_creates_nothing_and_says_so() -> None:

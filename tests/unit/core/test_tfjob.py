@@ -113,8 +113,7 @@ class TestRestarts:
     def test_follow_the_restart_policy(self, policy: str, code: int, *, again: bool) -> None:
         world = running({"Worker": 1}, restarts=policy)
         world.sees("worker-0", Phase.FAILED, exit_code=code)
-        world.advance(61)
-        world.settle()
+        world.wait(61)
         assert ("mnist-worker-0-r1" in world.pods, world.job.status.terminal) == (again, not again)
 
     @pytest.mark.parametrize(("policy", "told"), [("OnFailure", True), ("Always", False), ("Never", False)])
