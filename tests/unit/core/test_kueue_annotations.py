@@ -8,7 +8,7 @@ import pytest
 
 from builders import job
 from dtj.api import kueue
-from dtj.api.json import JsonObject, dig, object_at
+from dtj.api.json import dig, object_at
 from dtj.api.names import Condition
 from dtj.core.actions import Update, UpdateWorkloadStatus
 from dtj.core.observed import GangApi
@@ -83,23 +83,15 @@ def test_the_limit_of_a_job_that_was_admitted_is_changed_when_its_quota_is_given
     assert released, "the API server refuses the change before"
 
 
-def test_pods_have_the_names_of_the_queues_that_admitted_them() -> None:
+@pytest.mark.parametrize(("name", "shown"), [("all", "all"), ("a" * 64, None)], ids=["all", "too long for a label"])
+def test_pods_have_the_names_of_the_queues_that_admitted_them(name: str, shown: str | None) -> None:
     story = queued()
     admit(story)
+    story.kueue_says({**story.the_gang.status, "admission": {"clusterQueue": name, "podSetAssignments": []}})
     story.settle()
     labels = object_at(object_at(story.manifests["digits-worker-0"], "metadata"), "labels")
     assert labels["kueue.x-k8s.io/local-queue-name"] == "team-a"
-    assert labels["kueue.x-k8s.io/cluster-queue-name"] == "all"
-
-
-def test_a_name_that_is_too_long_for_a_label_is_left_out() -> None:
-    story = queued()
-    admit(story)
-    admission: JsonObject = {"clusterQueue": "a" * 64, "podSetAssignments": []}
-    story.kueue_says({**story.the_gang.status, "admission": admission})
-    story.settle()
-    labels = object_at(object_at(story.manifests["digits-worker-0"], "metadata"), "labels")
-    assert "kueue.x-k8s.io/cluster-queue-name" not in labels
+    assert labels.get("kueue.x-k8s.io/cluster-queue-name") == shown
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,11 @@ from support.gang_worlds import KUEUE, VOLCANO, admit, evict
 from world import World
 
 
-def world(*, default: bool = True, runs: bool = True, **more: object) -> World:
-    """A job that names no queue, settled; ``default``: the namespace has the default queue."""
-    scheduling: JsonObject | None = more.pop("scheduling", None)  # type: ignore[assignment]
+def world(*, scheduling: JsonObject | None = None, **more: object) -> World:
+    """A job that names no queue, in a namespace that has the default queue."""
     policy = {"scheduling": scheduling} if scheduling is not None else {}
-    story = World(
-        job(roles={"worker": 3}, runPolicy=policy),
-        **{"installed": (KUEUE,), "has_default_queue": default, **more},  # type: ignore[arg-type]
-    )
-    if runs:
-        story.settle()
-    return story
+    made = job(roles={"worker": 3}, runPolicy=policy)
+    return World(made, **{"installed": (KUEUE,), "has_default_queue": True, **more}).settle()  # type: ignore[arg-type]
 
 
 def queue_of_workload(story: World) -> object:
@@ -70,7 +64,7 @@ def test_a_job_with_spares_is_refused_in_the_default_queue() -> None:
 
 
 def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() -> None:
-    story = world(default=False, scheduling={"gang": "Kueue"})
+    story = world(has_default_queue=False, scheduling={"gang": "Kueue"})
     assert not story.pods
     assert message_of(story) == (
         "runPolicy.scheduling: Kueue needs a LocalQueue: set queue, or create the LocalQueue default in the namespace "
@@ -82,7 +76,7 @@ def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() 
 
 
 def test_a_queue_that_comes_or_goes_later_changes_nothing() -> None:
-    alone = world(default=False)
+    alone = world(has_default_queue=False)
     alone.run_all()
     alone.has_default_queue = True
     alone.wait(600)
@@ -112,7 +106,7 @@ def test_a_status_that_was_lost_is_written_again_from_the_workload() -> None:
 
 
 def test_an_operator_that_may_not_ask_says_which_right_it_lacks() -> None:
-    story = world(default=False, queue_denied='localqueues "default" is forbidden')
+    story = world(has_default_queue=False, queue_denied='localqueues "default" is forbidden')
     assert not story.pods
     assert message_of(story) == (
         "runPolicy.scheduling: the operator may not ask whether the namespace default has a LocalQueue default: grant "

@@ -11,7 +11,7 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.kueue import TOPOLOGY_UNCONSTRAINED
 from dtj.api.profiles import Profile
 from dtj.core.observed import Flavor, Phase
-from support.gang_worlds import KUEUE, QUEUED, admit, evict
+from support.gang_worlds import KUEUE, QUEUED, admit
 from world import World, live
 
 GPU = Profile(name="pool", resource="example.com/gpu")
@@ -120,12 +120,6 @@ def test_a_job_whose_first_pods_were_made_before_the_change_gets_no_others_besid
     story.settle_deletions()
     assert not live(story)
     assert len(story.gang_manifests) == 2
-
-
-def test_a_job_that_is_evicted_waits_as_long_as_its_pods_are_the_same() -> None:
-    story = running()
-    evict(story, "Preempted")
-    assert len(story.gang_manifests) == 1
 
 
 TRAINER: JsonObject = {"name": "trainer", "image": "example/trainer:1"}
