@@ -12,7 +12,7 @@ from dtj.api.names import Condition, Reason
 from dtj.core.actions import BestEffort, Create, Delete, LookForGangs
 from dtj.core.gang.discovery import APIS
 from dtj.core.gang.group import requests
-from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
+from dtj.core.observed import CreationRefusal, GangApi, GangsFound, Phase
 from support.gang_manifests import gang_of
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE, VOLCANO, admit, world
 from support.planned import called, does
@@ -86,22 +86,6 @@ class TestWhoIsTold:
         assert len({gang_of(running.manifests[name]) for name in running.pods}) == 1
         pod = running.manifests["digits-worker-1-r1"]
         assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
-
-    def test_a_group_of_that_name_that_is_somebody_elses_is_left_alone(self) -> None:
-        foreign = world(VOLCANO)
-        foreign.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
-        foreign.wait(60)
-        assert (
-            'podgroup "digits" already exists and is not owned by this job'
-            in foreign.condition(Condition.PODS_READY).message
-        )
-        assert not foreign.pods
-
-    def test_a_group_of_that_name_is_nobodys_business_where_the_job_wants_none(self) -> None:
-        alone = World(job())
-        alone.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
-        alone.wait(60)
-        assert len(alone.pods) == 2
 
 
 class TestInWhichWords:

@@ -22,18 +22,6 @@ def test_the_service_stays_until_the_last_pod_has_stopped() -> None:
     assert world.service is not None, "worker-1 still saves"
 
 
-def test_somebody_elses_service_of_that_name_stays() -> None:
-    world = running(roles={"worker": 2})
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle_deletions()
-    assert world.job.status.terminal
-    theirs = running(roles={"worker": 2}).service
-    assert theirs is not None
-    world.service = replace(theirs, owner_uid="theirs")
-    world.settle()
-    assert world.service is not None
-
-
 def loses_a_peer(**theirs: object) -> World:
     """A replica that will come back alone ends because its peer is gone: who that was is not known yet."""
     world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})

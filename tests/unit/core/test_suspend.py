@@ -11,7 +11,7 @@ import pytest
 from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus
-from dtj.core.observed import Child, Phase
+from dtj.core.observed import Phase
 from world import World, running
 
 
@@ -113,16 +113,6 @@ def test_a_job_that_had_succeeded_before_is_done() -> None:
     set_suspend(world, True)
     world.settle()
     assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
-
-
-def test_objects_of_others_are_left_alone() -> None:
-    world = running()
-    world.service = Child(namespace="default", name="digits", uid="theirs", owner_uid="somebody")
-    world.pods["digits-worker-9"] = replace(world.pods["digits-worker-1"], name="digits-worker-9", owner_uid="somebody")
-    set_suspend(world, True)
-    world.settle()
-    assert world.service is not None
-    assert not world.pods["digits-worker-9"].terminating
 
 
 THEIRS, OURS = "kueue.x-k8s.io/multikueue", "training.dtj.dev/dtj-operator"
