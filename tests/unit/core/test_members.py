@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,6 +16,8 @@ from dtj.api.names import Condition, Reason
 from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
 from dtj.core.observed import Phase
 from support.elastic_world import elastic, trains
+
+LEAVE = ("digits-worker-2", "digits-worker-3")
 
 
 def with_servers(workers: int) -> Job:
@@ -38,17 +42,27 @@ def test_a_pod_reads_the_members_from_a_file_that_the_kubelet_keeps_up_to_date()
     }
 
 
-def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() -> None:
-    world = trains(elastic(2, chief=1))
+STRATEGIES = pytest.mark.parametrize(
+    ("made", "others"),
+    [(partial(elastic, chief=1), {"chief": "0"}), (with_servers, {"chief": "0", "ps": "0-1"})],
+    ids=["a collective", "parameter servers"],
+)
+
+
+@STRATEGIES
+def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported(
+    made: Callable[[int], Job], others: dict[str, str]
+) -> None:
+    world = trains(made(2))
     before = world.uids()
-    world.becomes(elastic(4, chief=1))
+    world.becomes(made(4))
     assert set(world.uids()) - set(before) == {"digits-worker-2", "digits-worker-3"}
     world.all_run()
-    assert world.members() == {"chief": "0", "worker": "0-1"}
+    assert world.members() == {**others, "worker": "0-1"}
     assert world.is_true(Condition.PODS_READY)
     assert "train without worker-2, worker-3" in world.condition(Condition.PODS_READY).message
     world.import_all()
-    assert world.members() == {"chief": "0", "worker": "0-3"}
+    assert world.members() == {**others, "worker": "0-3"}
     assert world.job.status.attempt == 1
     assert before.items() <= world.uids().items()
     assert [event.message for event in world.events if event.reason is Reason.MEMBERS_CHANGED] == [
@@ -56,19 +70,25 @@ def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() ->
     ]
 
 
-def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted() -> None:
-    world = trains(elastic(4))
+@STRATEGIES
+def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted(
+    made: Callable[[int], Job], others: dict[str, str]
+) -> None:
+    world = trains(made(4))
     before = world.uids()
     seen = len(world.history)
-    world.becomes(elastic(2))
+    world.becomes(made(2))
     steps = [action for action in world.history[seen:] if isinstance(action, PatchStatus | TellPod | DeletePod)]
-    assert [type(action) for action in steps[:5]] == [PatchStatus, *2 * [TellPod], *2 * [DeletePod]]
-    assert world.uids() == {name: before[name] for name in ("digits-worker-0", "digits-worker-1")}
-    assert world.members() == {"worker": "0-1"}
+    assert [type(action) for action in steps[:6]] == [PatchStatus, *3 * [TellPod], *2 * [DeletePod]]
+    assert world.members() == {**others, "worker": "0-1"}
     world.set_pod("worker-3", Phase.FAILED, exit_code=42)  # which saved with the others
+    world.set_pod("worker-2", Phase.FAILED, exit_code=143)
     world.settle_deletions()
-    assert (world.job.status.attempt, world.job.status.state) == (1, "Running")
-    assert world.job.status.restarts.total == 0
+    world.wait(1)  # who goes on is told once more
+    told = {action.name for action in world.taken(TellPod) if isinstance(action, TellPod)}
+    assert told == {"digits-chief-0", "digits-worker-0", "digits-worker-1"}
+    assert world.uids().items() == before.items() - {(name, before[name]) for name in LEAVE}
+    assert (world.job.status.attempt, world.job.status.state, world.job.status.restarts.total) == (1, "Running", 0)
     assert world.job.status.replica_statuses["worker"].desired == 2
 
 
@@ -184,16 +204,22 @@ def test_a_job_that_is_scaled_before_the_first_word_of_its_launcher_waits_for_it
     assert silent.job.status.attempt == 2
 
 
-def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows() -> None:
-    world = trains(elastic(4))
-    world.becomes(elastic(2))
+@STRATEGIES
+def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows(
+    made: Callable[[int], Job], others: dict[str, str]
+) -> None:
+    world = trains(made(4))
+    world.becomes(made(2))
     world.settle_deletions()
+    world.wait(2)
+    told = len(world.taken(TellPod))
     world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))
     world.settle()
-    assert world.members() == {"worker": "0-1"}
-    world.becomes(elastic(3))
+    assert world.members() == {**others, "worker": "0-1"}
+    assert len(world.taken(TellPod)) == told
+    world.becomes(made(3))
     world.all_join()
-    assert world.members() == {"worker": "0-2"}
+    assert world.members() == {**others, "worker": "0-2"}
     assert world.job.status.world is not None
     assert world.job.status.world.generation == 2
 
@@ -209,25 +235,6 @@ def test_a_new_attempt_and_a_resumed_job_begin_with_all_replicas() -> None:
     world.becomes(elastic(3))
     world.all_run()
     assert world.members() == {"worker": "0-2"}
-
-
-def test_workers_of_a_parameter_server_job_come_and_go_while_all_other_pods_stay() -> None:
-    world = trains(with_servers(1))
-    before = world.uids()
-    world.becomes(with_servers(3))
-    world.all_run()
-    assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
-    world.import_all()
-    assert world.members() == {"chief": "0", "worker": "0-2", "ps": "0-1"}
-    assert before.items() <= world.uids().items()
-    world.becomes(with_servers(1))
-    world.set_pod("worker-2", Phase.FAILED, exit_code=143)  # asked to stop, and free of charge
-    world.settle_deletions()
-    assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
-    assert world.uids() == before
-    assert (world.job.status.attempt, world.job.status.state, world.job.status.restarts.total) == (1, "Running", 0)
-    told = {action.name for action in world.history if isinstance(action, TellPod)}
-    assert told == {"digits-chief-0", "digits-worker-0", "digits-worker-1", "digits-worker-2"}
 
 
 def test_a_lost_worker_of_a_parameter_server_job_is_a_member_however_long_it_is_away() -> None:
@@ -274,15 +281,3 @@ def test_all_start_again_when_a_parameter_server_is_lost_and_begin_with_all_work
     assert world.job.status.attempt == 2
     assert world.job.status.world is None
     assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
-
-
-def test_an_operator_that_lost_the_status_of_a_parameter_server_job_changes_nothing() -> None:
-    world = trains(with_servers(1))
-    world.becomes(with_servers(2))
-    world.all_join()
-    world.wait(2)
-    seen = len(world.taken(TellPod))
-    world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))
-    world.settle()
-    assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
-    assert len(world.taken(TellPod)) == seen
