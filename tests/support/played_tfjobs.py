@@ -24,7 +24,7 @@ def tfjob(roles: Mapping[str, int | JsonObject] | None = None, *, restarts: str 
         kind: {**(role(each) if isinstance(each, int) else each), **policy}
         for kind, each in (roles or {"Worker": 2}).items()
     }
-    return stored(bad_tfjobs.tfjob(spec=spec, **given))
+    return stored(bad_tfjobs.tfjob(spec=spec, **given))  # type: ignore[arg-type]  # no role is called name
 
 
 def world_of(body: JsonObject, **platform: Any) -> World:
@@ -46,7 +46,7 @@ def container_of(world: World, pod: str) -> JsonObject:
 def tf_config(world: World, pod: str) -> JsonObject | None:
     """What its pod tells a replica of its cluster, if it does."""
     found = environment_of(world.manifests[f"mnist-{pod}"]).get("TF_CONFIG")
-    return json.loads(found) if found else None  # type: ignore[no-any-return]
+    return json.loads(found) if found else None
 
 
 def conditions(world: World) -> dict[str, str]:

@@ -51,7 +51,7 @@ class TestWhoIsTold:
     def test_auto_takes_kueue_for_a_queue_and_else_the_first_scheduler_that_is_there(
         self, installed: tuple[GangApi, ...], queue: str, chosen: GangApi
     ) -> None:
-        automatic = world(*installed, **({"queue": queue} if queue else {})).settle()
+        automatic = world(*installed, **({"queue": queue} if queue else {})).settle()  # type: ignore[arg-type]
         assert automatic.the_gang.api == chosen
         assert automatic.job.status.gang == ("" if chosen is KUEUE else chosen.gang), "Kueue has not admitted it yet"
         said = spec_of(automatic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from support.played_tfjobs import change, conditions, container_of, tf_config, t
 from world import World
 
 
-def running(roles: dict[str, int | JsonObject] | None = None, *, restarts: str = "OnFailure", **spec: object) -> World:
+def running(
+    roles: Mapping[str, int | JsonObject] | None = None, *, restarts: str = "OnFailure", **spec: object
+) -> World:
     return world_of(tfjob(roles, restarts=restarts, **spec)).start()
 
 
@@ -157,7 +160,7 @@ class TestTheStatus:
         assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {"active": 0, "succeeded": 2, "failed": 0}
 
     @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
-    def test_says_restarting_until_all_run_again(self, roles: dict[str, int | JsonObject]) -> None:
+    def test_says_restarting_until_all_run_again(self, roles: dict[str, int]) -> None:
         world = running(roles)
         world.sees("worker-0", Phase.FAILED, exit_code=1)
         assert conditions(world) == {"Created": "True", "Restarting": "True"}
