@@ -25,16 +25,13 @@ def queued(**annotations: str) -> World:
     return World(replace(given, annotations=annotations), installed=(KUEUE,)).settle()
 
 
-def test_the_workload_has_the_parameters_of_a_provisioning_request_and_the_gate() -> None:
+def test_the_workload_has_the_parameters_of_a_provisioning_request_the_gate_and_the_uid_that_kueuectl_reads() -> None:
     story = queued(**{RUN_SECONDS: "3600", GATE: "example.com/budget", "kueue.x-k8s.io/other": "x"})
-    annotations = object_at(object_at(story.gang_manifests[-1], "metadata"), "annotations")
+    metadata = object_at(story.gang_manifests[-1], "metadata")
+    annotations = object_at(metadata, "annotations")
     assert (annotations[RUN_SECONDS], annotations[GATE]) == ("3600", "example.com/budget")
     assert "kueue.x-k8s.io/other" not in annotations
-
-
-def test_kueuectl_finds_the_workload_of_a_job() -> None:
-    story = queued()
-    assert dig(story.gang_manifests[-1], "metadata", "labels", "kueue.x-k8s.io/job-uid") == story.job.uid
+    assert dig(metadata, "labels", "kueue.x-k8s.io/job-uid") == story.job.uid
 
 
 @pytest.mark.parametrize(("before", "after"), [("", "a.b/c"), ("a.b/c", "a.b/c, d.e/f"), ("a.b/c", "d.e/f")])

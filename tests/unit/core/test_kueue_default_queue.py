@@ -34,16 +34,6 @@ def message_of(story: World) -> str:
     return condition.message
 
 
-def test_it_waits_in_the_default_queue_and_starts_when_it_is_admitted() -> None:
-    story = world()
-    assert story.job.status.queue == "default"
-    assert queue_of_workload(story) == "default"
-    assert not story.pods
-    admit(story)
-    story.settle()
-    assert len(story.pods) == 3
-
-
 @pytest.mark.parametrize(
     "scheduling", [{"gang": "None"}, {"gang": "Volcano"}, {"gang": "Auto", "queue": "team-a"}], ids=str
 )

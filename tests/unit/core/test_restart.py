@@ -29,7 +29,7 @@ class TestCollectives:
         assert world.job.status.state == "Running"
         assert world.job.status.ready == "2/2"
 
-    def test_the_attempt_is_recorded_before_a_pod_is_touched(self) -> None:
+    def test_the_attempt_is_recorded_then_old_pods_go_then_the_service_moves_then_new_pods_come(self) -> None:
         world = running()
         world.take_away("worker-1")
         first = world.step()
@@ -37,11 +37,6 @@ class TestCollectives:
         assert any(isinstance(action, PatchStatus) for action in first)
         assert world.events[-1].reason is Reason.NEW_ATTEMPT
         assert "worker-1" in world.events[-1].message
-
-    def test_the_service_moves_to_the_new_attempt_before_its_pods_are_made(self) -> None:
-        world = running()
-        world.take_away("worker-1")
-        world.step()
         kinds = [called(action) for action in world.step()]
         assert kinds.index("DeletePod") < kinds.index("Update Service") < kinds.index("CreatePod")
         assert world.service is not None

@@ -147,10 +147,6 @@ def test_the_container_that_trains_is_known_wherever_a_sidecar_is_injected(
     assert [ended.failure_class for ended in ends_of([found])] == [expected]
 
 
-def test_the_pod_names_its_main_container_for_kubectl_too() -> None:
-    assert dig(made(), "metadata", "annotations", Annotation.MAIN_CONTAINER) == "tensorflow"
-
-
 def test_a_name_that_the_template_gives_the_annotation_does_not_mislead() -> None:
     template = {
         "metadata": {"annotations": {Annotation.MAIN_CONTAINER: "logs"}},
