@@ -259,21 +259,17 @@ class TestAnIncompleteGang:
         story.refusal = CreationRefusal(pod, "Forbidden", "exceeded quota: pods=2", NOW)
         return story
 
-    def test_gives_back_what_it_holds_and_says_so(self) -> None:
+    @pytest.mark.parametrize("dies", [False, True], ids=["the same operator", "one that died in between"])
+    def test_gives_back_what_it_holds_and_says_so(self, *, dies: bool) -> None:
         story = self.refused()
         story.step()
+        if dies:
+            story.refusal = None  # what was refused is not remembered
         story.step()
         assert all(pod.terminating for pod in story.pods.values())
         condition = story.condition(Condition.PODS_READY)
         assert condition.reason == Reason.GANG_RELEASED
         assert "exceeded quota: pods=2" in condition.message
-
-    def test_an_operator_that_dies_in_between_gives_back_the_rest(self) -> None:
-        story = self.refused()
-        story.step()
-        story.refusal = None  # what was refused is not remembered
-        story.settle()
-        assert all(pod.terminating for pod in story.pods.values())
 
     @pytest.mark.parametrize(("exit_code", "limit"), [(143, None), (1, None), (1, 0), (137, 0)])
     def test_the_ends_of_pods_that_it_gave_back_are_no_losses(self, exit_code: int, limit: int | None) -> None:

@@ -64,27 +64,21 @@ def test_the_annotations_of_the_template_are_the_request_of_the_pod_set(
     assert topology_request(template(annotations)) == {"podIndexLabel": Label.INDEX, **asked}
 
 
-def test_a_pod_waits_until_kueue_has_given_it_its_node() -> None:
-    story = admitted({TOPOLOGY_REQUIRED: RACK}, placed=True)
-    pod = story.manifests["digits-worker-1"]
-    assert dig(pod, "spec", "schedulingGates") == [{"name": "kueue.x-k8s.io/topology"}]
-    assert dig(pod, "metadata", "annotations", "kueue.x-k8s.io/workload") == "digits"
-    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) is None
-    assert dig(pod, "metadata", "labels", "kueue.x-k8s.io/podset") == "worker"
-    assert dig(pod, "metadata", "labels", Label.INDEX) == "1"
-
-
-def test_a_job_without_annotations_in_a_queue_of_such_nodes_is_marked_for_kueue() -> None:
-    story = admitted({}, placed=True)
-    pod = story.manifests["digits-worker-0"]
-    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) == "true"
-
-
-def test_pods_of_other_queues_have_no_gate() -> None:
-    story = admitted({}, placed=False)
-    pod = story.manifests["digits-worker-0"]
-    assert dig(pod, "spec", "schedulingGates") is None
-    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) is None
+@pytest.mark.parametrize(
+    ("annotations", "placed", "marked"),
+    [({TOPOLOGY_REQUIRED: RACK}, True, None), ({}, True, "true"), ({}, False, None)],
+    ids=["a job that asks for nodes", "a queue of such nodes", "another queue"],
+)
+def test_a_pod_waits_until_kueue_has_given_it_its_node(
+    annotations: JsonObject, *, placed: bool, marked: str | None
+) -> None:
+    pod = admitted(annotations, placed=placed).manifests["digits-worker-1"]
+    assert dig(pod, "spec", "schedulingGates") == ([{"name": "kueue.x-k8s.io/topology"}] if placed else None)
+    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) == marked, "which Kueue looks for"
+    if placed:
+        assert dig(pod, "metadata", "annotations", "kueue.x-k8s.io/workload") == "digits"
+        assert dig(pod, "metadata", "labels", "kueue.x-k8s.io/podset") == "worker"
+        assert dig(pod, "metadata", "labels", Label.INDEX) == "1"
 
 
 @pytest.mark.parametrize(
