@@ -10,7 +10,7 @@ from builders import NOW, edited, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import BestEffort, Create, Delete, LookForGangs
-from dtj.core.gang.discovery import APIS
+from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.gang.group import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangsFound, Phase
 from support.gang_manifests import gang_of
@@ -64,7 +64,8 @@ class TestWhoIsTold:
     @pytest.mark.parametrize("version", ["kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1"])
     def test_a_version_of_a_scheduler_that_is_too_old_or_too_new_is_named(self, version: str) -> None:
         queued = world(queue="team-a")
-        queued.gangs = GangsFound((), NOW, unknown=(version,))
+        served = (version, "scheduling.k8s.io/v1", VOLCANO.api_version)  # of PriorityClasses, and one that is known
+        queued.gangs = GangsFound((), NOW, unknown=unknown_versions(served))
         queued.settle()
         message = queued.condition(Condition.INVALID).message
         assert "knows (kueue.x-k8s.io/v1beta2" in message

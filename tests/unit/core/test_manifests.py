@@ -269,14 +269,17 @@ class TestExport:
 
 
 class TestAccelerators:
-    def test_a_gpu_profile_gives_resource_selector_and_toleration_to_roles_that_train(self) -> None:
+    @pytest.mark.parametrize(("asked", "given"), [({"count": 2}, 2), ({}, 1)], ids=["two", "one, which goes unsaid"])
+    def test_a_gpu_profile_gives_resource_selector_and_toleration_to_roles_that_train(
+        self, asked: dict[str, int], given: int
+    ) -> None:
         owner = job(
             strategy="ParameterServer",
             roles={"chief": 1, "worker": 1, "ps": 1},
-            accelerator={"profile": "gke-nvidia-l4", "count": 2},
+            accelerator={"profile": "gke-nvidia-l4", **asked},
         )
         worker = pod(owner)
-        assert dig(worker, "spec", "containers", 0, "resources", "limits") == {"nvidia.com/gpu": 2}
+        assert dig(worker, "spec", "containers", 0, "resources", "limits") == {"nvidia.com/gpu": given}
         assert dig(worker, "spec", "nodeSelector") == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
         assert dig(worker, "spec", "tolerations", 0, "key") == "nvidia.com/gpu"
         server = pod(owner, Replica(Role.PS, 0))

@@ -20,6 +20,7 @@ class TestCollectives:
         world = running()
         world.loses("worker-1")
         assert world.job.status.attempt == 2
+        assert world.events[-1].message == "created 2 pods for attempt 2 (2 worker)"
         assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
         assert {
             dig(world.manifests[name], "metadata", "labels", "training.dtj.dev/attempt") for name in live(world)
