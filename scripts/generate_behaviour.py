@@ -47,7 +47,6 @@ CHAPTERS = {
         "unit/core/test_sidecars.py",
         "unit/core/test_charges.py",
         "unit/core/test_restart.py",
-        "unit/core/test_restart_alone.py",
         "api/test_operator_attempts.py",
         "e2e/test_sidecars.py",
     ),
