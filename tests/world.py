@@ -176,6 +176,12 @@ class World:
         self.run_all()
         return self.settle()
 
+    def becomes(self, wanted: Job) -> None:
+        """Its user replaces the manifest by that of ``wanted``, and the operator does what that asks for."""
+        changed = {"spec": wanted.spec, "raw_spec": wanted.raw_spec, "problems": wanted.problems}
+        self.job = replace(self.job, **changed, labels=wanted.labels, generation=self.job.generation + 1)  # type: ignore[arg-type]
+        self.settle()
+
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
@@ -276,6 +282,12 @@ class World:
         """What the job's status says, which must say something."""
         assert self.job.status.progress is not None
         return self.job.status.progress
+
+    @property
+    def the_gang(self) -> GangObject:
+        """The job's PodGroup or Workload, which must be there."""
+        assert self.gang is not None
+        return self.gang
 
     def is_true(self, condition: Condition) -> bool:
         return self.job.status.is_true(condition)
