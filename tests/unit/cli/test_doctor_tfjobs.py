@@ -8,10 +8,10 @@ import pytest
 
 from dtj.api.json import JsonObject
 from dtj.cli.doctor.checks import findings
-from dtj.cli.doctor.findings import Finding, Verdict
+from dtj.client.installation import Installation
 from dtj.client.kubeflow import Kubeflow
 from dtj.client.overview import Part
-from support.installations import installation, operator
+from support.installations import installation, operator, wrong
 from support.kubeflow import training_operator
 
 OTHER_KINDS = training_operator(args=["--enable-scheme=pytorchjob", "--enable-scheme=mpijob"])
@@ -23,20 +23,14 @@ def webhook(name: str = "validator.tfjob.training-operator.kubeflow.org", **chan
     return {"metadata": {"name": "validator.training-operator.kubeflow.org"}, "webhooks": [entry]}
 
 
-def said(**changes: Any) -> list[Finding]:
-    """What is said of TFJobs in a cluster that is well but for ``changes``."""
+def cluster(**changes: Any) -> Installation:
+    """One with an operator that runs TFJobs, that is well but for ``changes``."""
     well: dict[str, Any] = {
         "keeps_record": Part((True,)),
         "deployments": Part((OTHER_KINDS,)),
         "webhooks": Part((webhook("validator.pytorchjob.training-operator.kubeflow.org"),)),
     }
-    found = findings(installation(operator("--tfjobs"), kubeflow=Kubeflow(**{**well, **changes})))
-    return [finding for finding in found if finding.title == "TFJobs"]
-
-
-def bad(**changes: Any) -> Finding:
-    (finding,) = (each for each in said(**changes) if each.verdict is not Verdict.OK)
-    return finding
+    return installation(operator("--tfjobs"), kubeflow=Kubeflow(**{**well, **changes}))
 
 
 def test_nothing_is_said_where_no_operator_runs_them() -> None:
@@ -46,17 +40,32 @@ def test_nothing_is_said_where_no_operator_runs_them() -> None:
 
 
 def test_a_cluster_that_is_well_has_nothing_to_fix() -> None:
-    assert [(finding.verdict, finding.words) for finding in said()] == [
-        (Verdict.OK, "the CRD tfjobs.kubeflow.org has a place for the operator's record"),
-        (Verdict.OK, "no training-operator serves TFJobs"),
+    assert [finding.words for finding in findings(cluster()) if finding.title == "TFJobs"] == [
+        "the CRD tfjobs.kubeflow.org has a place for the operator's record",
+        "no training-operator serves TFJobs",
     ]
 
 
-def test_a_crd_that_is_missing_or_drops_the_record_is_replaced_by_helm() -> None:
-    missing, dropping = bad(keeps_record=Part()), bad(keeps_record=Part((False,)))
-    assert (missing.verdict, missing.words) == (Verdict.FAIL, "there is no CRD tfjobs.kubeflow.org")
-    assert dropping.words == "the CRD tfjobs.kubeflow.org drops status.dtj: the operator runs no TFJob"
-    assert missing.remedy == dropping.remedy == "helm upgrade with tfjob.crd.enabled=true and --take-ownership"
+REPLACED = "; do: helm upgrade with tfjob.crd.enabled=true and --take-ownership"
+UNREAD: Any = Part(unread="it is forbidden")
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"keeps_record": Part()}, f"fail TFJobs: there is no CRD tfjobs.kubeflow.org{REPLACED}"),
+        (
+            {"keeps_record": Part((False,))},
+            f"fail TFJobs: the CRD tfjobs.kubeflow.org drops status.dtj: the operator runs no TFJob{REPLACED}",
+        ),
+        ({"keeps_record": UNREAD}, "not checked TFJobs: it is forbidden"),
+        ({"deployments": UNREAD}, "not checked TFJobs: whether a training-operator serves TFJobs: it is forbidden"),
+        ({"webhooks": UNREAD}, "not checked TFJobs: whether a webhook refuses TFJobs: it is forbidden"),
+    ],
+    ids=["no CRD", "a CRD that drops the record", "a CRD unread", "Deployments unread", "webhooks unread"],
+)
+def test_what_the_operator_cannot_work_with_or_may_not_be_read_is_named(changes: dict[str, Any], line: str) -> None:
+    assert wrong(cluster(**changes)) == [line]
 
 
 @pytest.mark.parametrize(
@@ -70,10 +79,10 @@ def test_a_crd_that_is_missing_or_drops_the_record_is_replaced_by_helm() -> None
     ids=str,
 )
 def test_a_training_operator_that_serves_them_too_is_found(changes: dict[str, Any]) -> None:
-    finding = bad(deployments=Part((training_operator(**changes),)), webhooks=Part((webhook(),)))
-    assert finding.verdict is Verdict.FAIL
-    assert finding.words == "training-operator in namespace kubeflow still serves TFJobs: both make the pods of each"
-    assert finding.remedy == "start it with --enable-scheme for its other kinds, or scale it to 0"
+    assert wrong(cluster(deployments=Part((training_operator(**changes),)), webhooks=Part((webhook(),)))) == [
+        "fail TFJobs: training-operator in namespace kubeflow still serves TFJobs: both make the pods of each; do: "
+        "start it with --enable-scheme for its other kinds, or scale it to 0"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,32 +96,19 @@ def test_a_training_operator_that_serves_them_too_is_found(changes: dict[str, An
     ids=str,
 )
 def test_one_that_does_not_is_no_matter(changes: dict[str, Any]) -> None:
-    assert [finding.verdict for finding in said(deployments=Part((training_operator(**changes),)))] == [
-        Verdict.OK,
-        Verdict.OK,
-    ]
+    assert wrong(cluster(deployments=Part((training_operator(**changes),)))) == []
 
 
 @pytest.mark.parametrize(
     "deployments", [(), (OTHER_KINDS,), (training_operator("elsewhere"),)], ids=["none", "other kinds", "elsewhere"]
 )
 def test_a_webhook_that_nobody_answers_is_to_be_removed(deployments: tuple[JsonObject, ...]) -> None:
-    found = said(deployments=Part(deployments), webhooks=Part((webhook(),)))
-    (finding,) = (each for each in found if "webhook" in each.words)
-    assert finding.words == (
-        "the webhook validator.tfjob.training-operator.kubeflow.org refuses each TFJob: no training-operator answers it"
-    )
-    assert finding.remedy == (
-        "remove its entry: kubectl edit validatingwebhookconfiguration validator.training-operator.kubeflow.org"
+    assert wrong(cluster(deployments=Part(deployments), webhooks=Part((webhook(),))))[-1] == (
+        "fail TFJobs: the webhook validator.tfjob.training-operator.kubeflow.org refuses each TFJob: no "
+        "training-operator answers it; do: remove its entry: kubectl edit validatingwebhookconfiguration "
+        "validator.training-operator.kubeflow.org"
     )
 
 
 def test_a_webhook_that_is_asked_in_vain_without_harm_is_no_matter() -> None:
-    assert {finding.verdict for finding in said(webhooks=Part((webhook(failurePolicy="Ignore"),)))} == {Verdict.OK}
-
-
-def test_what_may_not_be_read_is_not_checked() -> None:
-    for changes in ("keeps_record", "deployments", "webhooks"):
-        finding = bad(**{changes: Part(unread="it is forbidden")})
-        assert finding.verdict is Verdict.UNKNOWN
-        assert "it is forbidden" in finding.words
+    assert wrong(cluster(webhooks=Part((webhook(failurePolicy="Ignore"),)))) == []
