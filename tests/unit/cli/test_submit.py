@@ -6,7 +6,6 @@ import base64
 import json
 from pathlib import Path
 
-import click
 import pytest
 import yaml
 
@@ -87,14 +86,3 @@ def test_a_command_that_names_files_of_the_directory_is_noted_without_code(
         "unless the image has it\n"
     )
     assert "the command names" not in dtj("submit", "--code", ".", "-o", "yaml", file).err
-
-
-@pytest.mark.parametrize("given", [["--code-claim", "shared"], ["--copy-only"]], ids=" ".join)
-def test_an_option_that_is_gone_names_what_remains(dtj: Dtj, given: list[str], tmp_path: Path) -> None:
-    with pytest.raises(click.UsageError, match=r"is gone: .* into an image, or onto a volume"):
-        dtj("submit", "--code", ".", *given, write(tmp_path, manifest("a")))
-
-
-def test_code_for_a_run_on_this_machine_is_refused(dtj: Dtj, tmp_path: Path, code: Path) -> None:
-    with pytest.raises(click.UsageError, match="--code needs --cluster"):
-        dtj("run", "--code", code, write(tmp_path, manifest("a")))
