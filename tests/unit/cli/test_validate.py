@@ -1,16 +1,12 @@
-"""``dtj validate`` and the entry point: what is printed, and how it ends."""
+"""``dtj validate``: what is printed, and how it ends."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 from pydantic import JsonValue
 
 from builders import manifest
-from dtj import __version__
 from dtj.api.json import JsonObject
 from dtj.api.validation import validate
 from support.commands import Done, Dtj
@@ -65,22 +61,3 @@ def test_dtj_alone_shows_where_to_start(dtj: Dtj) -> None:
     assert done.code == 0
     assert "dtj init first" in done.out
     assert "dtj run job.yaml" in done.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["--version"], 0, f"dtj {__version__}"),
-        (["validate"], 2, "Missing argument 'FILE...'"),
-        (["run", "none.yaml"], 2, "none.yaml: file not found"),
-    ],
-)
-def test_the_program_ends_with_the_right_code_and_without_a_traceback(
-    tmp_path: Path, arguments: list[str], code: int, words: str
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "dtj.cli.main", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code
-    assert words in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr

@@ -130,15 +130,6 @@ async def test_a_program_that_leaves_because_a_person_stopped_the_run_was_stoppe
     assert [replica.state for replica in ended.view.replicas] == ["Stopped", "Stopped"]
 
 
-async def test_what_is_tried_again_ends_with_the_last_words_of_the_last_time(tmp_path: Path) -> None:
-    code = "import os, sys; sys.exit('boom of attempt ' + os.environ['DTJ_ATTEMPT'])"
-    ended = await run_locally(python_job(code, roles={"worker": 1}, runPolicy={"backoffLimit": 1}), tmp_path)
-    assert ended.end is End.FAILED
-    cause = ended.status.root_cause
-    assert cause is not None
-    assert (cause.pod, cause.message) == ("tiny-worker-0-r1", "boom of attempt 2")
-
-
 async def test_servers_are_stopped_when_the_chief_has_completed(tmp_path: Path) -> None:
     mark = new_mark()
     code = "import os, time; os.environ['DTJ_ROLE'] == 'chief' or time.sleep(600)"
