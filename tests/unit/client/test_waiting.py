@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
 from dtj.client import AsyncClient, ConditionUnreachable, WaitTimeout
 from dtj.client.watching import WaitCondition, where_it_is
+from support.kubeconfigs import kubeconfig
 
 
 def with_conditions(*kinds: Condition, generation: int = 1, observed: int = 1) -> Job:
@@ -72,11 +72,7 @@ async def test_a_limit_holds_also_where_the_cluster_never_answers(
     tmp_path: Path, call: Callable[[AsyncClient], Awaitable[object]]
 ) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    clusters = [{"name": "c", "cluster": {"server": address}}]
-    contexts = [{"name": "c", "context": {"cluster": "c"}}]
-    config = tmp_path / "config"
-    config.write_text(json.dumps({"clusters": clusters, "contexts": contexts, "current-context": "c"}))
+    config = kubeconfig(tmp_path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     async with await AsyncClient.connect(kubeconfig=str(config)) as client:
         with pytest.raises(WaitTimeout, match=r"^digits: .*the cluster has not answered"):
             await call(client)
