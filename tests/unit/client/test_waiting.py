@@ -13,7 +13,7 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
-from dtj.client import AsyncClient, ConditionUnreachable, WaitTimeout
+from dtj.client import AsyncClient, WaitTimeout
 from dtj.client.watching import WaitCondition, where_it_is
 from support.kubeconfigs import kubeconfig
 
@@ -46,11 +46,6 @@ def test_what_was_true_of_the_job_before_it_was_changed_does_not_count() -> None
 
 def test_an_end_is_for_good_whatever_is_changed_after_it() -> None:
     assert WaitCondition(Condition.COMPLETE).met(with_conditions(Condition.COMPLETE, generation=2))
-
-
-def test_what_an_ended_job_is_not_it_will_never_be() -> None:
-    with pytest.raises(ConditionUnreachable, match=r"^digits: has ended \(Running\), and will never be Complete$"):
-        WaitCondition(Condition.COMPLETE).met(with_conditions(Condition.FAILED))
 
 
 def test_where_a_job_is_is_reported_in_a_few_words() -> None:
