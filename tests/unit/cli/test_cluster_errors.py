@@ -1,13 +1,15 @@
-"""Commands for a cluster that cannot be: one line, the right exit code, never a traceback."""
+"""Commands for a cluster that cannot be: one line, the right exit code, no traceback; and commands to type next."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 from builders import manifest
+from dtj.cli.common.connection import commands_in, next_kubectl
 from dtj.cli.main import cli, main
 from support.commands import Done, Dtj
 from support.hostile_server import hostile_server
@@ -95,3 +97,25 @@ def test_an_error_of_dtj_itself_does_not_say_that_the_job_failed(
         main()
     assert left.value.code == 70
     assert "LookupError: nobody expected this" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "namespace", "printed"),
+    [
+        (None, "default", "dtj delete digits"),
+        (None, "team-a", "dtj delete digits -n team-a"),
+        ("team-a", "team-a", "dtj delete digits -n team-a"),
+    ],
+)
+def test_the_namespace_of_a_job_is_named_where_it_is_not_the_usual_one(
+    given: str | None, namespace: str, printed: str
+) -> None:
+    with click.Context(click.Command("submit"), info_name="dtj") as context:
+        context.params = {"namespace": given}
+        assert commands_in(namespace, usual="default")("delete", "digits") == printed
+
+
+def test_a_command_of_kubectl_has_the_options_that_were_given() -> None:
+    with click.Context(click.Command("tensorboard"), info_name="dtj") as context:
+        context.params = {"namespace": "default", "context": "far", "kubeconfig": None}
+        assert next_kubectl("logs", "a") == "kubectl logs a -n default --context far"

@@ -1,9 +1,14 @@
-"""A job with its code: what is added to its pods, what has no place in them, and who owns its ConfigMap."""
+"""A job with its code: what is added to its pods and has no place there, its ConfigMap, and how a pod unpacks it."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,14 +18,22 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.client import InvalidManifest
 from dtj.client.aio import AsyncClient
 from dtj.client.checks import Manifest, manifests_of
-from dtj.client.code_manifest import ARCHIVE, with_code
-from dtj.client.code_pack import CodePack
+from dtj.client.code_manifest import ARCHIVE, UNPACK_CODE, with_code
+from dtj.client.code_pack import CodePack, pack
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import AlreadyExists, ApiError, Forbidden
 from dtj.kube.gateway import CONFIG_MAPS, JOBS, Resource
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> CodePack:
+    """A directory with one program, packed."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print('trained')")
+    return pack(tmp_path / "code")
 
 
 def coded(packed: CodePack, **spec: object) -> Manifest:
@@ -247,3 +260,47 @@ def test_a_job_whose_code_is_refused_does_not_stay(packed: CodePack, refused: st
     with pytest.raises(ApiError, match=f"no {refused}"):
         created(server, packed, left=left)
     assert (JOBS, "a") not in server.kept
+
+
+def unpack(archive: Path, target: Path, digest: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-W", "error", "-c", UNPACK_CODE, str(archive), str(target), digest, "copy it"]
+    return subprocess.run(program, capture_output=True, text=True, check=False)
+
+
+def test_the_code_is_unpacked(packed: CodePack, tmp_path: Path) -> None:
+    archive, target = tmp_path / "archive", tmp_path / "target"
+    archive.write_bytes(packed.archive)
+    target.mkdir()
+    done = unpack(archive, target, packed.digest)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (target / "train.py").read_text() == "print('trained')"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lambda archive: None, "the code sha256:{digest} is not there: copy it"),
+        (
+            lambda archive: b"no archive",
+            "the code sha256:{digest} cannot be read (Not a gzipped file (b'no')): copy it",
+        ),
+        (lambda archive: archive[:-20], "the code sha256:{digest} cannot be read ("),
+        (
+            lambda archive: gzip.compress(b"other", mtime=0),
+            "the code sha256:{digest} is damaged, its digest is sha256:",
+        ),
+    ],
+    ids=["absent", "no archive", "half of it", "other content"],
+)
+def test_code_that_is_not_the_one_of_the_digest_is_one_line_and_nothing_is_unpacked(
+    packed: CodePack, tmp_path: Path, content: Callable[[bytes], bytes | None], words: str
+) -> None:
+    archive, target = tmp_path / "archive", tmp_path / "target"
+    target.mkdir()
+    if (given := content(packed.archive)) is not None:
+        archive.write_bytes(given)
+    done = unpack(archive, target, packed.digest)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(words.format(digest=packed.digest))
+    assert list(target.iterdir()) == []
