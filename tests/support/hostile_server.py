@@ -179,6 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.mode == "refuses":
             message = f"no{PAYLOAD}"
             self._send(json.dumps({"kind": "Status", "reason": f"R{PAYLOAD}", "message": message}).encode(), status=403)
+        elif self.mode == "lacks":
+            self._send(b"404 page not found\n", status=404)
         else:
             self._send(f"<html>{PAYLOAD}</html>".encode(), status=500)
 
@@ -195,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def hostile_server(mode: str) -> Iterator[str]:
-    """Its address. It ``answers``, ``refuses`` (a Status), or ``fails`` (no JSON)."""
+    """Its address. It ``answers``, ``refuses`` (a Status), ``lacks`` our resource, or ``fails`` (no JSON)."""
     handler = type("Handler", (_Handler,), {"mode": mode})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
