@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import pytest
+
 from dtj.api.json import JsonObject
 from dtj.core.actions import CheckPods, Plan
+from dtj.core.messages import MAX_MESSAGE
 from dtj.core.observed import Observed
 from dtj.kube.errors import Invalid
 from dtj.kube.gateway import PODS
 from support.engine_harness import harnessed, pod_manifest, wants_pods
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
-
-
-def checks_a_worker(observed: Observed) -> Plan:
-    """Wants one verdict, and nothing after that."""
-    return (CheckPods(1, (pod_manifest(observed.job),)),) if observed.verdict is None else ()
 
 
 @virtual_time
@@ -42,22 +40,34 @@ async def test_the_pods_of_a_check_are_made_one_after_the_other() -> None:
 
 
 @virtual_time
-async def test_of_a_long_answer_as_much_is_kept_as_a_status_shows() -> None:
+async def test_of_long_answers_as_much_is_kept_as_a_status_shows() -> None:
     gateway = FakeGateway()
-    causes = tuple(f"spec.containers[0].env[{number}].name: Invalid value: {'x' * 1000}" for number in range(1000))
-    gateway.fail("create", PODS, Invalid("x" * 1_000_000, status=422, causes=causes), name="digits-worker-0")
-    async with harnessed(checks_a_worker, gateway=gateway) as harness:
-        await harness.take()
-        assert harness.verdict.errors[0] == f"worker: {causes[0]}"
-        assert 4_096 < sum(map(len, harness.verdict.errors)) < 10_000
+    fills = "x" * (MAX_MESSAGE - len("worker: "))
+    gateway.fail("create", PODS, Invalid("no", status=422, causes=(fills, "y" * 10**6, "z" * 10**6)))
+    gateway.fail("create", PODS, Invalid("x" * 10**6, status=422))
 
+    def planner(observed: Observed) -> Plan:
+        checks = CheckPods(1, (pod_manifest(observed.job),))
+        return (checks,) if observed.verdict is None else wants_pods(1)(observed)
 
-@virtual_time
-async def test_of_a_long_refusal_as_much_is_kept_as_a_status_shows() -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", PODS, Invalid("x" * 1_000_000, status=422), name="digits-worker-0")
-    async with harnessed(wants_pods(1), gateway=gateway) as harness:
+    async with harnessed(planner, gateway=gateway) as harness:
         await harness.take()
+        first, second = harness.verdict.errors
+        assert (first, len(second)) == (f"worker: {fills}", MAX_MESSAGE)
         refusal = harness.seen[-1].refusal
         assert refusal is not None
-        assert len(refusal.message) == 4_096
+        assert len(refusal.message) == MAX_MESSAGE
+
+
+@pytest.mark.parametrize(("priorities", "read"), [((None, 5), 5), ((7, 5), 7), ((None, None), None)])
+@virtual_time
+async def test_a_check_reads_the_first_priority_that_the_cluster_gives_a_pod(
+    priorities: tuple[int | None, int | None], read: int | None
+) -> None:
+    def planner(observed: Observed) -> Plan:
+        pods = ({**pod_manifest(observed.job, n), "spec": {"priority": each}} for n, each in enumerate(priorities))
+        return (CheckPods(1, tuple(pods)),) if observed.verdict is None else ()
+
+    async with harnessed(planner) as harness:
+        await harness.take()
+        assert harness.verdict.priority == read
