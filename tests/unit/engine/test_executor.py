@@ -298,19 +298,6 @@ async def test_each_generation_is_checked_once() -> None:
         assert len(harness.gateway.calls) == 4
 
 
-@pytest.mark.parametrize(
-    "error", [QUOTA, NO_ANSWER, TooManyRequests("slow down", status=429)], ids=["quota", "outage", "429"]
-)
-@virtual_time
-async def test_what_is_not_the_templates_fault_is_no_error_of_the_template(error: ApiError) -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", PODS, error)
-    async with harnessed(checks_once, gateway=gateway) as harness:
-        harness.submit()
-        await asyncio.sleep(5.0)
-        assert harness.verdict.errors == ()
-
-
 PRIVILEGES = 'allowPrivilegeEscalation != false (container "trainer" must set ...)'
 NOT_RESTRICTED = Forbidden(
     f'pods "digits-worker-0" is forbidden: violates PodSecurity "restricted:latest": {PRIVILEGES}',
@@ -319,15 +306,29 @@ NOT_RESTRICTED = Forbidden(
 )
 
 
+NO_CLASS = Forbidden('pods "x" is forbidden: no PriorityClass with name urgent was found', status=403)
+
+
+@pytest.mark.parametrize(
+    ("error", "errors"),
+    [
+        (QUOTA, ()),
+        (NO_ANSWER, ()),
+        (TooManyRequests("slow down", status=429), ()),
+        (NO_CLASS, (f"chief: {NO_CLASS.message}: create it, or name another one",)),
+    ],
+    ids=["quota", "outage", "429", "a priority class that does not exist"],
+)
 @virtual_time
-async def test_a_priority_class_that_does_not_exist_is_an_error_of_the_template() -> None:
-    words = 'pods "digits-worker-0" is forbidden: no PriorityClass with name urgent was found'
+async def test_a_check_reports_what_is_the_fault_of_the_template_alone(
+    error: ApiError, errors: tuple[str, ...]
+) -> None:
     gateway = FakeGateway()
-    gateway.fail("create", PODS, Forbidden(words, status=403, reason="Forbidden"))
+    gateway.fail("create", PODS, error)
     async with harnessed(checks_once, gateway=gateway) as harness:
         harness.submit()
         await asyncio.sleep(5.0)
-        assert harness.verdict.errors[0] == f"chief: {words}: create it, or name another one"
+        assert harness.verdict.errors == errors
 
 
 @pytest.mark.parametrize("restricted", [False, True])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,13 +14,15 @@ from dtj.api.spec import Gang
 from dtj.api.tfjob.form import TFJOB
 from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue
 from dtj.core.gang.discovery import APIS
-from dtj.core.observed import GangApi, GangsFound, Observed
+from dtj.core.observed import GangsFound, Observed
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import Resource
 from dtj.kube.observed import resource_of
-from support.engine_harness import Harness, harnessed
+from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
+
+KUEUE = next(api for api in APIS if api.gang is Gang.KUEUE)
 
 
 def looks_for_gangs(observed: Observed) -> Plan:
@@ -51,17 +51,20 @@ async def test_the_schedulers_that_are_there_are_found_in_one_call(there: tuple[
 @virtual_time
 async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_served() -> None:
     """An API server that starts, or a CRD that is being replaced, answers so for a moment."""
-    (api,) = (api for api in APIS if api.gang is Gang.KUEUE)
     gateway = FakeGateway()
-    async with queued(gateway, api) as (harness, job):
-        gateway.withdraw(resource_of(api))
+    gateway.installed = {resource_of(KUEUE)}
+    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
+        job = harness.submit()
+        gateway.put(resource_of(KUEUE), workload_of(job, queue="before"))
+        await asyncio.sleep(1.0)
+        gateway.withdraw(resource_of(KUEUE))
         await asyncio.sleep(60.0)
         harness.submit(uid=job.uid, annotations={"a": "b"})
         await asyncio.sleep(1.0)
         last = harness.seen[-1]
         assert last.gang is not None
         assert last.gangs is not None
-        assert last.gangs.apis == (api,)
+        assert last.gangs.apis == (KUEUE,)
 
 
 QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues")
@@ -70,7 +73,7 @@ QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues")
 @pytest.mark.parametrize("answer", ["inactive", "active", "none", "forbidden"])
 @virtual_time
 async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
-    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
+    gateway = FakeGateway()
     active: JsonObject = {"type": "Active", "status": "False", "message": "no flavor"}
     if answer == "active":
         active["status"] = "True"
@@ -80,7 +83,7 @@ async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
         gateway.fail("get", QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
 
     def asks(observed: Observed) -> Plan:
-        return () if observed.cluster_queues else (ReadClusterQueue(api, "all"),)
+        return () if observed.cluster_queues else (ReadClusterQueue(KUEUE, "all"),)
 
     async with harnessed(asks, gateway=gateway) as harness:
         harness.submit()
@@ -90,13 +93,11 @@ async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
 
 @virtual_time
 async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() -> None:
-    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
-
     def asks(observed: Observed) -> Plan:
         name = observed.job.labels[QUEUE]
-        return () if name in observed.cluster_queues else (ReadClusterQueue(api, name),)
+        return () if name in observed.cluster_queues else (ReadClusterQueue(KUEUE, name),)
 
-    async with harnessed(asks, gateway=gateway) as harness:
+    async with harnessed(asks) as harness:
         known = harness.engine.state
         for name in ("first", "second"):
             harness.submit(labels={QUEUE: name})
@@ -110,29 +111,18 @@ async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() ->
 
 @virtual_time
 async def test_a_tfjob_is_planned_again_when_its_workload_changes() -> None:
-    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
-    gateway.installed = {resource_of(api)}
+    gateway = FakeGateway()
+    gateway.installed = {resource_of(KUEUE)}
     async with harnessed(looks_for_gangs, gateway=gateway, form=TFJOB) as harness:
         job = harness.submit()
         for queue in ("before", "after"):
             body = workload_of(job, queue=queue)
             object_at(body, "metadata")["labels"] = job.form.labels(job.name, job.uid)
-            gateway.put(resource_of(api), body)
+            gateway.put(resource_of(KUEUE), body)
             await asyncio.sleep(1.0)
             gang = harness.seen[-1].gang
             assert gang is not None
             assert gang.queue == queue
-
-
-@asynccontextmanager
-async def queued(gateway: FakeGateway, api: GangApi) -> AsyncIterator[tuple[Harness, Job]]:
-    """A job and its Workload, in a cluster that serves this API."""
-    gateway.installed = {resource_of(api)}
-    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
-        job = harness.submit()
-        gateway.put(resource_of(api), workload_of(job, queue="before"))
-        await asyncio.sleep(1.0)
-        yield harness, job
 
 
 def workload_of(job: Job, *, queue: str) -> JsonObject:
