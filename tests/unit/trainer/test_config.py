@@ -46,7 +46,7 @@ def test_a_job_writes_only_where_its_manifest_says() -> None:
 
 def test_a_model_is_exported_as_a_saved_model_unless_more_is_asked_for() -> None:
     assert configured().export_formats == ("SavedModel",)
-    assert configured("--export-formats=TFLite").export_formats == ("SavedModel", "TFLite")
+    assert configured("--export-formats=TFLite, SavedModel,TFLite").export_formats == ("SavedModel", "TFLite")
     job = {"DTJ_JOB_NAME": "digits", "DTJ_EXPORT_DIR": "/e", "DTJ_EXPORT_FORMATS": "TFLite,SavedModel"}
     assert configured(**job).export_formats == ("SavedModel", "TFLite")
 
@@ -147,10 +147,9 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             {"DTJ_JOB_NAME": "digits"},
             "--export-formats=TFLite: no directory to export to; give --export-dir",
         ),
-        (
-            ["--export-formats=SavedModel,ONNX"],
-            {},
-            "--export-formats=SavedModel,ONNX: 'ONNX' is not a model format; this trainer knows SavedModel, TFLite, ",
+        *(
+            ([f"--export-formats={text}"], {}, f"--export-formats={text}: '{name}' is not a model format; this trainer")
+            for text, name in (("SavedModel,ONNX", "ONNX"), ("savedmodel", "savedmodel"), ("SavedModel,", ""))
         ),
         (
             [],
@@ -186,7 +185,14 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["--status-port=1"], {}, "--status-port=1: this option is gone; set DTJ_STATUS_PORT"),
         ([], {"TF_CONFIG": "{"}, "TF_CONFIG={: not JSON"),  # and what else unit/launch/test_tf_config.py refuses
         ([], {"TF_CONFIG": tf_config("driver", **TWO)}, "role driver: this trainer knows chief, worker, ps,"),
-        ([], {"TF_CONFIG": tf_config(**TWO)}, "strategy OneDevice runs in one process, but TF_CONFIG lists 2 tasks"),
+        *(
+            (
+                [f"--strategy={name}"],
+                {"TF_CONFIG": tf_config(**TWO)},
+                f"strategy {name} {how} one process, but TF_CONFIG lists 2 tasks",
+            )
+            for name, how in (("OneDevice", "runs in"), ("CentralStorage", "runs in"), ("TPU", "is driven by"))
+        ),
         (["--strategy=MultiWorkerMirrored"], {}, "strategy MultiWorkerMirrored: TF_CONFIG lists no worker"),
         (
             ["--strategy=MultiWorkerMirrored"],

@@ -1,7 +1,5 @@
 """What the strategies decide without TensorFlow: how many epochs steps are, and where a TPU is reached."""
 
-import json
-
 import pytest
 
 from dtj_trainer.config.parsing import parse
@@ -28,11 +26,3 @@ def test_a_tpu_is_this_hosts_unless_runtimes_are_named() -> None:
 def test_a_tpu_that_cannot_be_addressed_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"^TPU_NAME=.*: give local, for the chips of this host, or grpc://host:port"):
         parse(["--strategy=TPU"], {"TPU_NAME": name})
-
-
-@pytest.mark.parametrize("strategy", ["TPU", "CentralStorage"])
-def test_a_strategy_of_one_process_refuses_more_tasks(strategy: str) -> None:
-    cluster = {"worker": ["a:1", "b:1"]}
-    environ = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})}
-    with pytest.raises(UsageError, match=rf"^strategy {strategy} .* one process, but TF_CONFIG lists 2 tasks"):
-        parse([f"--strategy={strategy}"], environ)
