@@ -116,5 +116,3 @@ MEMBER = (
     "while True: time.sleep(1)",
 )
 """A program that says which start it is, and loses a peer when it gets SIGUSR1."""
-
-KILL = signal.SIGKILL

@@ -11,7 +11,7 @@ import pytest
 
 from builders import manifest
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, apply_merge_patch
+from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.core.planner import plan
 from dtj.engine.engine import EngineSettings
@@ -110,18 +110,6 @@ async def test_an_event_of_a_pod_wakes_the_job_for_one_plan() -> None:
         assert after.job == before.job
         assert after.pods == ()
         assert at_rest(harness)
-
-
-@virtual_time
-async def test_a_packed_job_is_deleted_when_its_time_to_live_is_over() -> None:
-    cluster = await ended()
-    stored = cluster.api.body(JOBS, "digits")
-    run_policy = {"runPolicy": {"ttlSecondsAfterFinished": 900}}
-    cluster.api.put(JOBS, apply_merge_patch(stored, {"spec": run_policy}))  # type: ignore[dict-item]
-    async with operating(cluster) as harness:
-        assert at_rest(harness)
-        await asyncio.sleep(1000.0)
-        assert cluster.api.names(JOBS) == []
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["by the watch", "by a list alone"])

@@ -72,23 +72,20 @@ async def watching(
 
 
 @virtual_time
-async def test_what_is_there_at_the_start_is_listed_and_then_the_store_is_complete() -> None:
+async def test_what_is_there_at_the_start_is_listed_and_what_its_selector_leaves_out_is_never_seen() -> None:
     gateway = FakeGateway()
-    gateway.put(PODS, pod("a"))
-    gateway.put(PODS, pod("elsewhere", namespace="other"))
+
+    def appear(when: str) -> None:
+        gateway.put(PODS, pod(f"ours-{when}"))
+        gateway.put(PODS, pod(f"elsewhere-{when}", namespace="other"))
+        gateway.put(PODS, {"metadata": {"name": f"stranger-{when}"}})
+
+    appear("before")
     async with watching(gateway) as watched:
         assert watched.informer.synced.is_set()
-        assert watched.reports == ["+a Pending"]
-
-
-@virtual_time
-async def test_objects_without_the_labels_of_the_selector_are_not_seen() -> None:
-    gateway = FakeGateway()
-    gateway.put(PODS, {"metadata": {"name": "stranger"}})
-    async with watching(gateway) as watched:
-        gateway.put(PODS, {"metadata": {"name": "other stranger"}})
+        appear("after")
         await settled()
-        assert watched.store == {}
+        assert watched.reports == ["+ours-before Pending", "+ours-after Pending"]
 
 
 @virtual_time
