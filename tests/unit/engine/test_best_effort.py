@@ -32,8 +32,7 @@ def with_tensorboard(observed: Observed) -> Plan:
 
 @virtual_time
 @pytest.mark.parametrize("error", [QUOTA, NO_ANSWER, Invalid("no such field", status=422)], ids=lambda e: str(e.status))
-async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: ApiError) -> None:
-    gateway = FakeGateway()
+async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(gateway: FakeGateway, error: ApiError) -> None:
     gateway.fail("create", PODS, error, name="digits-worker-1", times=1000)
     async with harnessed(with_tensorboard, gateway=gateway) as harness:
         job = await harness.take()
@@ -45,8 +44,7 @@ async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: Ap
 
 
 @virtual_time
-async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event() -> None:
-    gateway = FakeGateway()
+async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event(gateway: FakeGateway) -> None:
     gateway.fail("create", PODS, QUOTA, name="digits-worker-1", times=1000)
     async with harnessed(with_tensorboard, gateway=gateway) as harness:
         harness.submit()

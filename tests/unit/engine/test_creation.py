@@ -19,9 +19,8 @@ from support.virtual_time import virtual_time
 
 
 @virtual_time
-async def test_the_pods_of_a_check_are_made_one_after_the_other() -> None:
+async def test_the_pods_of_a_check_are_made_one_after_the_other(gateway: FakeGateway) -> None:
     """A template may be long, and there are six roles."""
-    gateway = FakeGateway()
     sent_before: list[int] = []
 
     class Pods:
@@ -40,8 +39,7 @@ async def test_the_pods_of_a_check_are_made_one_after_the_other() -> None:
 
 
 @virtual_time
-async def test_of_long_answers_as_much_is_kept_as_a_status_shows() -> None:
-    gateway = FakeGateway()
+async def test_of_long_answers_as_much_is_kept_as_a_status_shows(gateway: FakeGateway) -> None:
     fills = "x" * (MAX_MESSAGE - len("worker: "))
     gateway.fail("create", PODS, Invalid("no", status=422, causes=(fills, "y" * 10**6, "z" * 10**6)))
     gateway.fail("create", PODS, Invalid("x" * 10**6, status=422))

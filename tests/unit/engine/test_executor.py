@@ -145,8 +145,7 @@ async def test_a_conflict_stops_the_plan_before_pods_are_touched_and_says_nothin
 
 
 @virtual_time
-async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it() -> None:
-    gateway = FakeGateway()
+async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it(gateway: FakeGateway) -> None:
     gateway.fail("create", PODS, QUOTA, times=10**6)
     async with harnessed(wants_pods(100), gateway=gateway) as harness:
         await harness.take()
@@ -157,14 +156,13 @@ async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it() -> None:
 
 
 @virtual_time
-async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_a_while() -> None:
+async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_a_while(gateway: FakeGateway) -> None:
     def planner(observed: Observed) -> Plan:
         status_writes = (
             (PatchStatus(STARTING.model_copy(update={"reason": "PodCreationFailed"})),) if observed.refusal else ()
         )
         return (CreatePod.of(pod_manifest(observed.job)), *status_writes)
 
-    gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, times=10**6)
     async with harnessed(planner, gateway=gateway) as harness:
         await harness.take()
@@ -175,8 +173,7 @@ async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_
 
 
 @virtual_time
-async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken() -> None:
-    gateway = FakeGateway()
+async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken(gateway: FakeGateway) -> None:
     gateway.put(PODS, {"metadata": {"name": "digits-worker-1"}})
     async with harnessed(wants_pods(3), gateway=gateway) as harness:
         await harness.take()
@@ -184,8 +181,7 @@ async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken() -> None:
 
 
 @virtual_time
-async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_touched() -> None:
-    gateway = FakeGateway()
+async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_touched(gateway: FakeGateway) -> None:
     foreign = gateway.put(PODS, {"metadata": {"name": "digits-worker-0", "uid": "foreign"}})
     async with harnessed(wants_pods(1), gateway=gateway) as harness:
         job = await harness.take()
@@ -197,14 +193,13 @@ async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_to
 
 
 @virtual_time
-async def test_a_foreign_service_and_a_foreign_claim_are_shown_to_the_planner() -> None:
+async def test_a_foreign_service_and_a_foreign_claim_are_shown_to_the_planner(gateway: FakeGateway) -> None:
     def planner(observed: Observed) -> Plan:
         if observed.service is None:
             return (Create(Kind.SERVICE, service_manifest(observed.job)),)
         claim: JsonObject = {"metadata": {"name": "digits-checkpoint"}}
         return (Create(Kind.CLAIM, claim),) if observed.claim is None else ()
 
-    gateway = FakeGateway()
     gateway.put(SERVICES, {"metadata": {"name": "digits"}, "spec": {"selector": {"app": "other"}}})
     gateway.put(CLAIMS, {"metadata": {"name": "digits-checkpoint"}})
     async with harnessed(planner, gateway=gateway) as harness:
@@ -232,8 +227,7 @@ async def test_a_config_map_that_is_there_is_the_one_that_was_wanted_and_one_tha
 
 
 @virtual_time
-async def test_when_a_foreign_pod_is_gone_ours_is_created() -> None:
-    gateway = FakeGateway()
+async def test_when_a_foreign_pod_is_gone_ours_is_created(gateway: FakeGateway) -> None:
     gateway.put(PODS, {"metadata": {"name": "digits-worker-0"}})
 
     def planner(observed: Observed) -> Plan:
@@ -274,8 +268,7 @@ def checks_once(observed: Observed) -> Plan:
 
 
 @virtual_time
-async def test_the_servers_own_words_are_the_verdict_by_role_and_each_once() -> None:
-    gateway = FakeGateway()
+async def test_the_servers_own_words_are_the_verdict_by_role_and_each_once(gateway: FakeGateway) -> None:
     words = Invalid("Pod is invalid", status=422, causes=("spec.containers[0].image: Required value",))
     gateway.fail("create", PODS, words, name="digits-worker-0")
     gateway.fail("create", PODS, Invalid('unknown field "spec.imagee"', status=400), name="digits-chief-0")
@@ -321,9 +314,8 @@ NO_CLASS = Forbidden('pods "x" is forbidden: no PriorityClass with name urgent w
 )
 @virtual_time
 async def test_a_check_reports_what_is_the_fault_of_the_template_alone(
-    error: ApiError, errors: tuple[str, ...]
+    gateway: FakeGateway, error: ApiError, errors: tuple[str, ...]
 ) -> None:
-    gateway = FakeGateway()
     gateway.fail("create", PODS, error)
     async with harnessed(checks_once, gateway=gateway) as harness:
         harness.submit()
@@ -349,8 +341,7 @@ async def test_a_namespace_that_enforces_the_restricted_standard_shows_in_the_ve
 
 
 @virtual_time
-async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out() -> None:
-    gateway = FakeGateway()
+async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out(gateway: FakeGateway) -> None:
 
     def planner(observed: Observed) -> Plan:
         return checks_once(observed) or wants_pods(1)(observed)
@@ -396,8 +387,7 @@ async def test_deleted_pods_are_logged_in_one_line(number: int, words: str, capl
 
 
 @virtual_time
-async def test_a_pod_is_told_once_who_trains_with_it_and_one_that_is_gone_is_no_error() -> None:
-    gateway = FakeGateway()
+async def test_a_pod_is_told_once_who_trains_with_it_and_one_that_is_gone_is_no_error(gateway: FakeGateway) -> None:
     owner: JsonObject = {
         "ownerReferences": [{"uid": "uid-1", "controller": True}],
         "labels": {Label.JOB_NAME: "digits"},
@@ -412,8 +402,7 @@ async def test_a_pod_is_told_once_who_trains_with_it_and_one_that_is_gone_is_no_
 
 
 @virtual_time
-async def test_a_retry_waits_as_long_as_the_server_asks_for() -> None:
-    gateway = FakeGateway()
+async def test_a_retry_waits_as_long_as_the_server_asks_for(gateway: FakeGateway) -> None:
     gateway.fail("create", PODS, TooManyRequests("slow down", status=429, retry_after=17.0))
     async with harnessed(wants_pods(1), gateway=gateway) as harness:
         harness.submit()

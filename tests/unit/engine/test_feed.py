@@ -31,8 +31,7 @@ def known(harness: Harness) -> str | None:
 
 
 @virtual_time
-async def test_jobs_of_namespaces_of_another_shard_are_not_kept() -> None:
-    gateway = FakeGateway()
+async def test_jobs_of_namespaces_of_another_shard_are_not_kept(gateway: FakeGateway) -> None:
     engine = Engine(
         gateway, plan=plan, platform=Platform(), instance="test", now=lambda: EPOCH, keep=lambda place: place == "ours"
     )

@@ -49,9 +49,8 @@ async def test_the_schedulers_that_are_there_are_found_in_one_call(there: tuple[
 
 
 @virtual_time
-async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_served() -> None:
+async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_served(gateway: FakeGateway) -> None:
     """An API server that starts, or a CRD that is being replaced, answers so for a moment."""
-    gateway = FakeGateway()
     gateway.installed = {resource_of(KUEUE)}
     async with harnessed(looks_for_gangs, gateway=gateway) as harness:
         job = harness.submit()
@@ -72,8 +71,7 @@ QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues")
 
 @pytest.mark.parametrize("answer", ["inactive", "active", "none", "forbidden"])
 @virtual_time
-async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
-    gateway = FakeGateway()
+async def test_a_cluster_queue_says_why_it_admits_no_job(gateway: FakeGateway, answer: str) -> None:
     active: JsonObject = {"type": "Active", "status": "False", "message": "no flavor"}
     if answer == "active":
         active["status"] = "True"
@@ -110,8 +108,7 @@ async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() ->
 
 
 @virtual_time
-async def test_a_tfjob_is_planned_again_when_its_workload_changes() -> None:
-    gateway = FakeGateway()
+async def test_a_tfjob_is_planned_again_when_its_workload_changes(gateway: FakeGateway) -> None:
     gateway.installed = {resource_of(KUEUE)}
     async with harnessed(looks_for_gangs, gateway=gateway, form=TFJOB) as harness:
         job = harness.submit()

@@ -23,8 +23,7 @@ def deletes_all(observed: Observed) -> Plan:
 
 
 @virtual_time
-async def test_a_deletion_that_is_forbidden_is_reported_until_it_works() -> None:
-    gateway = FakeGateway()
+async def test_a_deletion_that_is_forbidden_is_reported_until_it_works(gateway: FakeGateway) -> None:
     gateway.fail("delete", PODS, FORBIDDEN, times=3)
     async with harnessed(once(), gateway=gateway) as harness:
         gateway.put(PODS, pod_manifest(harness.submit()))

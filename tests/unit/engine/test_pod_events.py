@@ -87,8 +87,7 @@ async def test_what_is_over_is_not_said_any_more() -> None:
 
 
 @virtual_time
-async def test_events_are_read_ever_more_rarely_while_the_same_pods_wait() -> None:
-    gateway = FakeGateway()
+async def test_events_are_read_ever_more_rarely_while_the_same_pods_wait(gateway: FakeGateway) -> None:
     async with starting(gateway):
         gateway.calls.clear()
         await asyncio.sleep(600.0)
@@ -97,8 +96,7 @@ async def test_events_are_read_ever_more_rarely_while_the_same_pods_wait() -> No
 
 
 @virtual_time
-async def test_without_the_right_to_read_events_a_job_goes_on() -> None:
-    gateway = FakeGateway()
+async def test_without_the_right_to_read_events_a_job_goes_on(gateway: FakeGateway) -> None:
     gateway.fail("list", EVENTS, Forbidden("cannot list events", status=403, reason="Forbidden"), times=100)
     async with starting(gateway) as harness:
         await asyncio.sleep(60.0)

@@ -134,8 +134,7 @@ def spec(server: FakeGateway) -> JsonObject:
 
 
 @virtual_time
-async def test_a_free_lease_is_taken_at_once_and_says_who_has_it() -> None:
-    server = FakeGateway()
+async def test_a_free_lease_is_taken_at_once_and_says_who_has_it(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         assert a.leads
         assert loop_time() == 0.0
@@ -160,8 +159,7 @@ async def test_the_others_stand_by_for_as_long_as_the_holder_renews_whatever_the
 
 
 @virtual_time
-async def test_before_the_first_answer_nobody_is_known_to_lead() -> None:
-    server = FakeGateway()
+async def test_before_the_first_answer_nobody_is_known_to_lead(server: FakeGateway) -> None:
     server.fail("get", LEASES, NO_ANSWER, times=3)
     async with election("a", server=server) as (a,):
         assert a.lease.holder is None
@@ -182,8 +180,7 @@ async def test_a_killed_leader_is_followed_within_duration_and_one_attempt(kille
 
 
 @virtual_time
-async def test_a_leader_that_stops_is_followed_at_the_next_attempt() -> None:
-    server = FakeGateway()
+async def test_a_leader_that_stops_is_followed_at_the_next_attempt(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         await asyncio.sleep(30.0)
         await a.stop()
@@ -194,8 +191,7 @@ async def test_a_leader_that_stops_is_followed_at_the_next_attempt() -> None:
 
 
 @virtual_time
-async def test_who_does_not_lead_releases_nothing() -> None:
-    server = FakeGateway()
+async def test_who_does_not_lead_releases_nothing(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         await b.stop()
         assert a.leads
@@ -218,8 +214,7 @@ async def test_a_leader_that_cannot_renew_ends_before_another_may_begin() -> Non
 
 
 @virtual_time
-async def test_a_short_outage_costs_nobody_the_lease() -> None:
-    server = FakeGateway()
+async def test_a_short_outage_costs_nobody_the_lease(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         a.line.cut = b.line.cut = True
         await asyncio.sleep(TIMES.renew_deadline - TIMES.retry)
@@ -239,8 +234,7 @@ async def test_an_api_server_that_never_answers_ends_the_leader_in_time() -> Non
 
 
 @virtual_time
-async def test_a_renewal_whose_answer_is_lost_is_no_loss() -> None:
-    server = FakeGateway()
+async def test_a_renewal_whose_answer_is_lost_is_no_loss(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         server.fail("patch", LEASES, NO_ANSWER, takes_effect=True, times=3)
         await asyncio.sleep(60.0)
@@ -248,8 +242,7 @@ async def test_a_renewal_whose_answer_is_lost_is_no_loss() -> None:
 
 
 @virtual_time
-async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attempt() -> None:
-    server = FakeGateway()
+async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attempt(server: FakeGateway) -> None:
     server.fail("create", LEASES, NO_ANSWER, takes_effect=True)
     async with election("a", server=server) as (a,):
         assert not a.leads
@@ -258,8 +251,7 @@ async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attemp
 
 
 @virtual_time
-async def test_a_deleted_lease_is_made_again_by_its_holder() -> None:
-    server = FakeGateway()
+async def test_a_deleted_lease_is_made_again_by_its_holder(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         server.remove(LEASES, "dtj")
         await asyncio.sleep(TIMES.retry)
@@ -268,8 +260,7 @@ async def test_a_deleted_lease_is_made_again_by_its_holder() -> None:
 
 
 @virtual_time
-async def test_who_finds_another_holder_in_its_lease_stops_leading_at_once() -> None:
-    server = FakeGateway()
+async def test_who_finds_another_holder_in_its_lease_stops_leading_at_once(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         server.put(LEASES, {"metadata": {"name": "dtj"}, "spec": {**spec(server), "holderIdentity": "somebody"}})
         error = await a.loss()
@@ -278,8 +269,7 @@ async def test_who_finds_another_holder_in_its_lease_stops_leading_at_once() -> 
 
 
 @virtual_time
-async def test_a_note_on_the_lease_by_others_neither_renews_nor_costs_it() -> None:
-    server = FakeGateway()
+async def test_a_note_on_the_lease_by_others_neither_renews_nor_costs_it(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         await asyncio.sleep(30.0)
         a.kill()
