@@ -20,7 +20,7 @@ from dtj.engine.job_store import JobRecord
 from dtj.kube.gateway import JOBS, PODS, SERVICES
 from support.engine_harness import EPOCH, Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
-from support.virtual_time import loop_time, settled, virtual_time
+from support.virtual_time import loop_time, virtual_time
 
 KEY = ("default", "digits")
 
@@ -111,27 +111,28 @@ async def test_the_answer_to_a_write_does_not_bring_a_deleted_job_back(again: bo
 async def test_a_pod_that_answers_after_its_job_is_gone_leaves_no_memory_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def fetch(host: str, port: int) -> bytes:
-        await asyncio.sleep(2.0)
+    on_their_way = 0
+
+    async def fetch(*_: object, **__: object) -> bytes:
+        nonlocal on_their_way
+        on_their_way += 1
+        await asyncio.sleep(5.0)
+        on_their_way -= 1
         return b'{"step": 1}'
 
     monkeypatch.setattr(progress, "fetch", fetch)
-    gateway = FakeGateway(latency=0.005)
-    harness = Harness(gateway, lambda observed: plan(observed, harness.now()))
-    task = asyncio.create_task(harness.engine.run())
-    await settled()
-    harness.submit(uid="first")
-    await asyncio.sleep(2.0)
     running: JsonObject = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
-    for name in gateway.names(PODS):
-        gateway.put(PODS, {**gateway.body(PODS, name), "status": running})
-    await asyncio.sleep(progress.INTERVAL + 0.5)
-    caches = harness.engine.state.caches
-    assert len(caches) == 1
-    harness.retract()
-    await asyncio.sleep(30.0)
-    assert len(caches) == 0
-    task.cancel()
+    async with harnessed() as harness:
+        harness.submit(uid="first")
+        await asyncio.sleep(2.0)
+        for name in harness.gateway.names(PODS):
+            harness.gateway.put(PODS, {**harness.gateway.body(PODS, name), "status": running})
+        await asyncio.sleep(progress.INTERVAL + 0.5)
+        caches = harness.engine.state.caches
+        assert (len(caches), on_their_way) == (1, 1)
+        harness.retract()
+        await asyncio.sleep(30.0)
+        assert len(caches) == 0
 
 
 # -- doubt ------------------------------------------------------------------------------------------------------

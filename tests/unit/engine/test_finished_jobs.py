@@ -13,7 +13,6 @@ from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
-from dtj.core.planner import plan
 from dtj.engine.engine import EngineSettings
 from dtj.engine.job_store import JobRecord
 from dtj.engine.metrics import Metrics
@@ -64,9 +63,7 @@ async def ended() -> ModelCluster:
 @asynccontextmanager
 async def operating(cluster: ModelCluster) -> AsyncIterator[Harness]:
     """An operator that starts after the end of the job, and knows it."""
-    async with harnessed(
-        lambda observed: plan(observed, harness.now()), gateway=cluster.api, settings=RELISTS
-    ) as harness:
+    async with harnessed(gateway=cluster.api, settings=RELISTS) as harness:
         harness.engine.feed.put(cluster.api.body(JOBS, "digits"))
         await settled()
         yield harness
