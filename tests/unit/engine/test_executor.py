@@ -104,14 +104,21 @@ async def test_only_what_differs_is_written_and_what_is_not_ours_stays() -> None
 
 
 @virtual_time
-async def test_a_status_that_is_stored_already_is_not_written() -> None:
+async def test_a_status_that_is_stored_already_is_not_written_and_a_change_of_state_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     condition = ConditionStatus(type="PodsReady", status="True", reason="AllPodsReady")
     status = JobStatus(state="Running", conditions=(condition,))
-    async with harnessed(once((PatchStatus(status),), (PatchStatus(status),))) as harness:
+    later = status.model_copy(update={"ready": "2/2"})
+    async with harnessed(once((PatchStatus(status),), (PatchStatus(status),), (PatchStatus(later),))) as harness:
         await harness.take()
         await harness.look_again()
         assert len(harness.seen) == 2
         assert harness.writes() == ["patch distributedtrainingjobs digits"]
+        await harness.look_again()
+        assert harness.writes() == ["patch distributedtrainingjobs digits"] * 2
+    assert caplog.messages == ["is Running, was new"]
 
 
 @virtual_time

@@ -12,7 +12,7 @@ from dtj.api.kueue import QUEUE
 from dtj.api.names import Label
 from dtj.api.spec import Gang
 from dtj.api.tfjob.form import TFJOB
-from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue
+from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue, ReadFlavors
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangsFound, Observed
 from dtj.kube.errors import Forbidden
@@ -64,6 +64,29 @@ async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_se
         assert last.gang is not None
         assert last.gangs is not None
         assert last.gangs.apis == (KUEUE,)
+
+
+FLAVORS = Resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors")
+
+
+@virtual_time
+async def test_flavors_are_read_and_one_that_cannot_be_is_a_refusal_until_it_can(gateway: FakeGateway) -> None:
+    def reads(observed: Observed) -> Plan:
+        unread = tuple(name for name in ("spot", "gpu") if name not in observed.flavors)
+        return (ReadFlavors(KUEUE, unread),) if unread else ()
+
+    spec: JsonObject = {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot"}]}
+    gateway.put(FLAVORS, {"metadata": {"name": "spot", "namespace": ""}, "spec": spec})
+    async with harnessed(reads, gateway=gateway) as harness:
+        await harness.take()
+        (spot,), refusal = harness.seen[-1].flavors.values(), harness.seen[-1].refusal
+        assert (spot.node_labels, spot.tolerations) == ({"pool": "spot"}, ({"key": "spot"},))
+        assert refusal is not None
+        assert (refusal.name, refusal.reason) == ("resourceflavor gpu", "NotFound")
+        gateway.put(FLAVORS, {"metadata": {"name": "gpu", "namespace": ""}})
+        await asyncio.sleep(10.0)
+        assert set(harness.seen[-1].flavors) == {"spot", "gpu"}
+        assert harness.seen[-1].refusal is None
 
 
 QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues")

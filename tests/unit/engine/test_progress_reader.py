@@ -60,11 +60,11 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> StatusPorts:
     return ports
 
 
-def reader_of(ports: StatusPorts) -> progress.ProgressReader:
+def reader_of(ports: StatusPorts, metrics: Metrics | None = None) -> progress.ProgressReader:
     def now() -> datetime:
         return NOW + timedelta(seconds=loop_time())
 
-    return progress.ProgressReader(ports.state, ports.queue, metrics=Metrics(), now=now)
+    return progress.ProgressReader(ports.state, ports.queue, metrics=metrics or Metrics(), now=now)
 
 
 @virtual_time
@@ -122,6 +122,19 @@ async def test_an_answer_that_repeats_is_as_old_as_the_first_and_its_place_is_an
     world.all_run()
     ports.state.jobs.put(kept(replace(world.job, resource_version="2")))
     assert await seen() == (first, 0.0)
+
+
+@virtual_time
+async def test_answers_and_silences_are_counted(ports: StatusPorts) -> None:
+    async def silence(_: str) -> None: ...
+
+    world, metrics = running(seconds=0), Metrics()
+    ports.add(world.job, world.pods.values())
+    for answer in (ports.answer, silence):
+        ports.answer = answer
+        await reader_of(ports, metrics).ask_all()
+    for result in ("read", "silent"):
+        assert metrics.registry.get_sample_value("dtj_progress_reads_total", {"result": result}) == 1
 
 
 @virtual_time
