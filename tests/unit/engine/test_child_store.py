@@ -140,7 +140,7 @@ def test_a_pod_that_finds_no_node_says_so_in_the_schedulers_words() -> None:
 )
 def test_a_container_that_cannot_start_says_so_in_the_kubelets_words(reason: str, ours: Reason | None) -> None:
     def says(words: str) -> Blocker | None:
-        return ours and Blocker(ours, words)
+        return Blocker(ours, words) if ours is not None else None
 
     assert pending(main=waits(reason, "no\n such thing")).blocker == says("no such thing")
     assert pending(init=waits(reason, "no")).blocker == says("container fetch: no")

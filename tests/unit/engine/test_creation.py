@@ -63,8 +63,8 @@ async def test_a_check_reads_the_first_priority_that_the_cluster_gives_a_pod(
     priorities: tuple[int | None, int | None], read: int | None
 ) -> None:
     def planner(observed: Observed) -> Plan:
-        pods = ({**pod_manifest(observed.job, n), "spec": {"priority": each}} for n, each in enumerate(priorities))
-        return (CheckPods(1, tuple(pods)),) if observed.verdict is None else ()
+        pods: list[JsonObject] = [{**pod_manifest(observed.job), "spec": {"priority": each}} for each in priorities]
+        return (CheckPods(1, pods),) if observed.verdict is None else ()
 
     async with harnessed(planner) as harness:
         await harness.take()
