@@ -163,6 +163,10 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ("--strategy=MultiWorkerMirrored", "strategy MultiWorkerMirrored: TF_CONFIG lists no worker"),
         ("DTJ_STRATEGY=Pipeline", "strategy Pipeline: TF_CONFIG lists no worker; list one for each stage"),
         ("--stages=a,,b", ": strategy OneDevice has no stages; leave it out, or use Pipeline"),
+        *(
+            (f"--strategy=TPU TPU_NAME={name}", ": give local, for the chips of this host, or grpc://host:port")
+            for name in ("my-tpu", "grpc://a", "http://a:1", "grpc://a:1,local", "grpc://:1")
+        ),
         ("--pipeline-replicas 2", "--pipeline-replicas: this option is gone; each worker is a stage"),
         ("DTJ_ROLE=evaluator DTJ_JOB_NAME=j", "evaluator: there is no checkpoint directory to watch"),
         ("--script=train.py DTJ_ON_NAN=skip", ": --script and sessions can only stop; use --on-nan=fail"),
@@ -264,6 +268,13 @@ def test_the_workers_of_a_pipeline_are_its_stages() -> None:
     assert (layout.stages, layout.micro_batches) == (6, 8)
     assert layout.worker(5) == Task("worker", 5)
     assert configured().pipeline is None
+
+
+def test_a_tpu_is_this_hosts_unless_runtimes_are_named() -> None:
+    assert configured("--strategy=TPU").tpu_runtimes == {}
+    config = configured("--strategy=TPU", TPU_NAME="grpc://a:8470,grpc://[::1]:8471")
+    assert config.tpu_runtimes == {"TPU 0": ("a", 8470), "TPU 1": ("::1", 8471)}
+    assert configured(TPU_NAME="grpc://a:8470").tpu_runtimes == {}
 
 
 def test_addresses_of_every_family_are_read_and_written() -> None:

@@ -39,12 +39,10 @@ def test_held_out_is_a_share_or_a_place() -> None:
     assert parse([FILES, "--held-out=judge/*.csv"], {}).data.validation == "judge/*.csv"
 
 
-def test_files_need_no_data_set_of_the_task() -> None:
-    assert parse([FILES], {}).data.where == "/data"
-
-
-def test_the_service_is_used_where_the_job_has_one() -> None:
-    assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service == SERVICE
+def test_a_worker_reads_from_the_service_of_its_job_and_is_no_part_of_it() -> None:
+    config = parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE})
+    assert config.data.service == SERVICE
+    assert config.service_task is None
 
 
 def outsider(role: str, **environ: str) -> Config:
@@ -68,10 +66,6 @@ def test_a_data_worker_says_where_it_is_reached() -> None:
     config = outsider("data-worker", **environ, DTJ_DATA_SERVICE_PORT="2300")
     assert config.service_task is not None
     assert config.service_task.port == 2300
-
-
-def test_a_worker_is_no_part_of_the_service() -> None:
-    assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).service_task is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dtj_trainer.periodic import ComputeTimer, Every, EverySteps
 from dtj_trainer.process.environment import cpu_limit, set_threads
 from dtj_trainer.process.task_context import Startup
 from dtj_trainer.progress_line import progress_line, short_number, short_time
-from dtj_trainer.training.stepping import steps_within
+from dtj_trainer.training.stepping import Course, steps_within
 
 MOMENT = Progress(
     phase=Phase.TRAINING,
@@ -171,6 +171,14 @@ def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
     assert steps_within(20, None) == 20
     assert steps_within(20, 10.0) == 5
     assert steps_within(20, 0.1) == 1
+
+
+def test_epochs_of_whole_steps_that_are_fewer_than_asked_for_are_said() -> None:
+    assert Course(examples=64, epochs=10, batch=64).describe_whole_epochs() is None
+    assert Course(examples=65, epochs=10, batch=64).describe_whole_epochs() == (
+        "--epochs=10: validations count 6 epochs, of 2 whole steps each; the 65 examples are 1.02 steps of 64: "
+        "give a batch size that divides them if each epoch has to count"
+    )
 
 
 @pytest.mark.parametrize(
