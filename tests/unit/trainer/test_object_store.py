@@ -1,19 +1,15 @@
 """Names of places in object stores, and what errors of the library mean."""
 
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.config.store_url import Location, default_cache, place
+from dtj_trainer.config.store_url import Location, place
 from dtj_trainer.errors import UsageError
-from dtj_trainer.object_store import data_cache
-from dtj_trainer.object_store.bucket import Bucket, StoreFailed, error_of
-from dtj_trainer.object_store.log_folder import with_local_copies
+from dtj_trainer.object_store.bucket import StoreFailed, error_of
 from dtj_trainer.object_store.s3 import failure_of
 from dtj_trainer.process.output_directories import check_outputs
 from support.bad_arguments import refusal
@@ -90,48 +86,3 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch, option: 
 def test_no_library_is_imported_without_a_url() -> None:
     code = "import sys, dtj_trainer.roles; sys.exit(bool({'obstore', 'google.cloud'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], cwd=SOURCE, check=False).returncode == 0
-
-
-@pytest.fixture
-def shared_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
-
-
-def test_local_copies_lie_where_nobody_else_can_write(shared_directory: Path) -> None:
-    store = parse([], {}).store
-    store.prepare_cache()
-    store.prepare_cache()
-    assert store.cache.parent == shared_directory
-    assert store.cache.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize("kind", ["open to others", "a link", "somebody else's"])
-def test_a_directory_for_local_copies_that_others_may_write_to_is_refused(
-    shared_directory: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    place = default_cache()
-    match kind:
-        case "open to others":
-            place.mkdir()
-            place.chmod(0o777)
-        case "a link":
-            (shared_directory / "elsewhere").mkdir(0o700)
-            place.symlink_to(shared_directory / "elsewhere")
-        case _:
-            place.mkdir(0o700)
-            monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
-    wanted = rf"^{place}: cannot be used for local copies of object stores \(.*\); give a directory .* --store-cache"
-    monkeypatch.setattr(Bucket, "prove", lambda *_, **__: pytest.fail("the store was used before"))
-    for refuses in (
-        lambda: check_outputs(parse(["--checkpoint-dir=s3://b/x"], {})),
-        lambda: data_cache.fetch("s3://b/x", option="--data-dir", store=parse([], {}).store),
-        lambda: with_local_copies(["--logdir=s3://b/x"]),
-    ):
-        with pytest.raises(UsageError, match=wanted):
-            refuses()
-
-
-def test_a_directory_that_an_option_names_may_be_shared(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    parse([f"--store-cache={tmp_path}"], {}).store.prepare_cache()
