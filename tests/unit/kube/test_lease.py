@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dtj.api.json import JsonObject
 from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import Resource
+from dtj.kube.gateway import Gateway
 from dtj.kube.lease import LEASES, Lease, LeaseLost, LeaseSettings
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
@@ -24,35 +24,23 @@ TIMES = LeaseSettings()
 TAKE_OVER = TIMES.duration + TIMES.retry
 
 
-class Line(FakeGateway):
+class Line:
     """One candidate's own connection to a shared API server: it can be cut, or swallow what is sent."""
 
     def __init__(self, server: FakeGateway) -> None:
-        super().__init__()
         self.server = server
         self.cut = False
         self.hangs = False
 
-    async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
-        return await self._through(self.server.get(resource, namespace=namespace, name=name))
-
-    async def create(
-        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
-    ) -> JsonObject:
-        return await self._through(self.server.create(resource, namespace=namespace, body=body, dry_run=dry_run))
-
-    async def patch(
-        self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
-    ) -> JsonObject:
-        return await self._through(self.server.patch(resource, namespace=namespace, name=name, patch=patch))
-
-    async def _through(self, call: Coroutine[Any, Any, JsonObject]) -> JsonObject:
-        if self.hangs or self.cut:
-            call.close()
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[JsonObject]]:
+        async def call(*args: Any, **kwargs: Any) -> JsonObject:
             if self.cut:
                 raise NO_ANSWER
-            await asyncio.sleep(60.0)
-        return await call
+            if self.hangs:
+                await asyncio.sleep(60.0)
+            return cast(JsonObject, await getattr(self.server, verb)(*args, **kwargs))
+
+        return call
 
 
 @dataclass
@@ -71,7 +59,7 @@ class Candidate:
     def __post_init__(self) -> None:
         self.line = Line(self.server)
         self.lease = Lease(
-            self.line,
+            cast(Gateway, self.line),
             namespace="default",
             name="dtj",
             identity=self.name,
