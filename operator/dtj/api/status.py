@@ -442,10 +442,14 @@ class JobStatus(LenientModel):
         """The condition of this type, or None if it was never set."""
         return next((c for c in self.conditions if c.type == kind), None)
 
+    def when_true(self, kind: Condition) -> ConditionStatus | None:
+        """The condition of this type if it is True, else None."""
+        found = self.condition(kind)
+        return found if found is not None and found.status == "True" else None
+
     def is_true(self, kind: Condition) -> bool:
         """Whether the condition of this type is True."""
-        condition = self.condition(kind)
-        return condition is not None and condition.status == "True"
+        return self.when_true(kind) is not None
 
     @property
     def terminal(self) -> bool:

@@ -69,8 +69,7 @@ def explaining_condition(job: Job) -> ConditionStatus | None:
     Of a job that runs and is not stalled, or that no operator has seen, there is nothing to explain.
     """
     kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.PROGRESS_STALLED)
-    conditions = (job.status.condition(kind) for kind in kinds if job.status.is_true(kind))
-    found = next((condition for condition in conditions if condition is not None and condition.message), None)
+    found = next((each for each in map(job.status.when_true, kinds) if each is not None and each.message), None)
     if found is not None or job.status.terminal:
         return found
     ready = job.status.condition(Condition.PODS_READY)
@@ -98,8 +97,7 @@ def _found(overview: Overview) -> Iterator[Diagnosis]:
         (Condition.RESTARTING, _plainly),
         (Condition.PROGRESS_STALLED, _stalled),
     ):
-        condition = status.condition(kind)
-        if condition is not None and condition.status == "True":
+        if (condition := status.when_true(kind)) is not None:
             yield explain(overview, condition)
             if kind in (Condition.INVALID, Condition.SUSPENDED):
                 return

@@ -24,6 +24,7 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import how_pod_ended
 from dtj.core.pod_state import PodState, main_container_of, replica_of, stopped_on_request
 from dtj.core.replicas import Replica
+from dtj.core.status import true_since
 from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
 
@@ -132,10 +133,8 @@ def _moments(evidence: Evidence, reason: Reason) -> list[tuple[datetime, str]]:
 
 def _span(job: Job, evidence: Evidence) -> tuple[datetime, datetime] | None:
     """From when to when the job, or this start of it, ran; None if it has not begun."""
-    suspended = job.status.condition(Condition.SUSPENDED)
-    since = suspended.last_transition_time if suspended is not None and suspended.status == "True" else None
-    start = parse_time(job.status.start_time)
-    over = parse_time(job.status.completion_time) or parse_time(since) or evidence.taken_at
+    start, suspended = parse_time(job.status.start_time), true_since(job.status, Condition.SUSPENDED)
+    over = parse_time(job.status.completion_time) or suspended or evidence.taken_at
     return (start, max(start, over)) if start is not None else None
 
 

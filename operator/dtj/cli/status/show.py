@@ -206,7 +206,7 @@ def change_line(overview: Overview) -> str:
     reason = view.reason if view.state != State.SUCCEEDED else ""
     if view.why and reason not in _PLAIN_REASONS:
         reason += f": {' '.join(view.why.split())}"
-    restart = status.condition(Condition.RESTARTING) if status.is_true(Condition.RESTARTING) else None
+    restart = status.when_true(Condition.RESTARTING)
     restarts = restart.message if restart is not None else ""
     return "  ".join(filter(None, (view.state, view.ready, reason, restarts, ", ".join(view.progress))))
 

@@ -26,7 +26,7 @@ from dtj.core.pod_state import replica_of
 from dtj.core.policies import backoff
 from dtj.core.progress import progress
 from dtj.core.replicas import TRAINING_ROLES, Replica, possible_members, training_replicas
-from dtj.core.status import is_ready
+from dtj.core.status import is_ready, true_since
 from dtj.core.status_update import counted
 from dtj.core.world import World
 
@@ -59,8 +59,7 @@ def seconds_until_known(context: JobContext) -> float:
         return 0.0
     reported, name = progress(context), context.name_of(context.leader)
     can_be_asked = any(pod.name == name and pod.ip and is_ready(pod) for pod in context.current)
-    ready = context.job.status.condition(Condition.PODS_READY)
-    since = parse_time(ready.last_transition_time) if ready is not None and ready.status == "True" else None
+    since = true_since(context.job.status, Condition.PODS_READY)
     if (reported is not None and reported.reported) or not can_be_asked or since is None:
         return 0.0
     return context.seconds_until(since + FIRST_WORD)
