@@ -32,6 +32,11 @@ def objects(value: JsonValue) -> list[JsonObject]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def fields_of(value: object) -> JsonObject:
+    """``value`` where it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def text(value: JsonValue, default: str = "") -> str:
     """``value`` where it is a string, else ``default``."""
     return value if isinstance(value, str) else default
@@ -63,7 +68,7 @@ def apply_merge_patch(body: JsonObject, patch: JsonObject) -> JsonObject:
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, dict):
-            merged[key] = apply_merge_patch(present if isinstance(present, dict) else {}, value)
+            merged[key] = apply_merge_patch(fields_of(present), value)
         else:
             merged[key] = value
     return merged
@@ -90,5 +95,4 @@ def present(fields: JsonObject) -> JsonObject:
 
 def add(parent: JsonObject, key: str, items: JsonObject) -> None:
     """Put more into the object at ``key``. Pods of a role share their parts: none is changed in place."""
-    before = parent.get(key)
-    parent[key] = {**(before if isinstance(before, dict) else {}), **items}
+    parent[key] = {**fields_of(parent.get(key)), **items}

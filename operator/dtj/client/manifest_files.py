@@ -19,7 +19,7 @@ import yaml
 from pydantic import JsonValue
 
 from dtj.api import names
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, fields_of
 
 STDIN: Final = "-"
 _STDIN_NAME: Final = "standard input"
@@ -72,7 +72,7 @@ class Document:
             return (self,)
         found = self.body.get("items")
         return tuple(
-            replace(self, body=item if isinstance(item, dict) else {}, item=number)
+            replace(self, body=fields_of(item), item=number)
             for number, item in enumerate(found if isinstance(found, list) else ())
         )
 

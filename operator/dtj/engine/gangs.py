@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dtj.api.form import Form
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
@@ -99,9 +99,8 @@ class Gangs:
         """A ResourceFlavor of Kueue. Raises ApiError."""
         flavors = Resource(api.api_version, "ResourceFlavor", "resourceflavors")
         body = await self._gateway.get(flavors, namespace=None, name=name)
-        labels = dig(body, "spec", "nodeLabels")
         return Flavor(
-            node_labels={key: text(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+            node_labels={key: text(value) for key, value in fields_of(dig(body, "spec", "nodeLabels")).items()},
             tolerations=tuple(objects(dig(body, "spec", "tolerations"))),
             read_at=self._now(),
         )

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.api.json import objects as json_objects
 from dtj.api.names import KIND, Condition, Label
 from dtj.api.spec import JobSpec, RestartPolicy, Role
@@ -314,17 +314,15 @@ def with_interactive_defaults(body: JsonObject) -> JsonObject:
     The replicas are then never restarted after an error. A limit of 0 restarts would end the run in the same way, but
     the reason would be that a limit is exceeded that nobody has set.
     """
-    spec = dig(body, "spec")
-    given = dig(spec, "runPolicy")
-    policy = dict(given) if isinstance(given, dict) else {}
+    spec = fields_of(dig(body, "spec"))
+    policy = dict(fields_of(spec.get("runPolicy")))
     for field in ("suspend", "ttlSecondsAfterFinished", "scheduling"):
         policy.pop(field, None)
-    others = {key: value for key, value in spec.items() if key != "managedBy"} if isinstance(spec, dict) else {}
-    roles = dig(spec, "replicaSpecs")
+    others = {key: value for key, value in spec.items() if key != "managedBy"}
+    roles = spec.get("replicaSpecs")
     if "backoffLimit" not in policy and isinstance(roles, dict):
         others["replicaSpecs"] = {
-            name: {**(role if isinstance(role, dict) else {}), "restartPolicy": str(RestartPolicy.NEVER)}
-            for name, role in roles.items()
+            name: {**fields_of(role), "restartPolicy": str(RestartPolicy.NEVER)} for name, role in roles.items()
         }
     return {**body, "spec": {**others, "runPolicy": policy}}
 
@@ -344,8 +342,7 @@ def keep_objects(objects: Objects, file: Path, *, stopped_at: str | None = None)
 
 def _stopped(job: JsonObject, at: str) -> JsonObject:
     """The job with a status that says that its run was stopped, and when."""
-    status = dig(job, "status")
-    status = status if isinstance(status, dict) else {}
+    status = fields_of(dig(job, "status"))
     conditions = [
         {**condition, "status": "False", "reason": End.STOPPED.value, "message": "the run was stopped"}
         if condition.get("type") == Condition.PODS_READY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.api.spec import Gang
 from dtj.cli.common.formatting import counted
 from dtj.cli.doctor.findings import Finding, fail, ok, unknown, warn
@@ -98,15 +98,13 @@ def _namespace(name: str, queue: JsonObject, found: Installation) -> Iterator[Fi
         yield fail(words, "set spec.namespaceSelector; {} matches all namespaces")
         return
     for namespace in found.queues.namespace.items:
-        labels = dig(namespace, "metadata", "labels")
-        if not _selects(selector, labels if isinstance(labels, dict) else {}):
+        if not _selects(selector, fields_of(dig(namespace, "metadata", "labels"))):
             words = f"ClusterQueue {name} admits no job of namespace {found.namespace}: its namespaceSelector differs"
             yield fail(words, "change the selector, or the labels of the namespace")
 
 
 def _selects(selector: JsonObject, labels: Mapping[str, object]) -> bool:
-    wanted = selector.get("matchLabels")
-    if isinstance(wanted, dict) and any(labels.get(key) != value for key, value in wanted.items()):
+    if any(labels.get(key) != value for key, value in fields_of(selector.get("matchLabels")).items()):
         return False
     return all(_holds(each, labels) for each in objects(selector.get("matchExpressions")))
 
@@ -124,8 +122,8 @@ def _nodes(name: str, queue: JsonObject, found: Installation) -> Iterator[Findin
         return
     for flavor in flavors_of(queue):
         part = found.queues.flavors.get(flavor)
-        labels = dig(part.items[0], "spec", "nodeLabels") if part is not None and part.items else None
-        if isinstance(labels, dict) and labels and not any(has_labels(node, labels) for node in found.nodes.items):
+        labels = fields_of(dig(part.items[0], "spec", "nodeLabels")) if part is not None and part.items else {}
+        if labels and not any(has_labels(node, labels) for node in found.nodes.items):
             wanted = ", ".join(f"{key}={value}" for key, value in labels.items())
             words = f"no node has the labels of ResourceFlavor {flavor} of ClusterQueue {name} ({wanted})"
             remedy = "correct its nodeLabels, unless nodes are created on demand: pods wait for such a node"

@@ -13,7 +13,7 @@ from typing import Final
 
 from dtj.api.form import Form
 from dtj.api.job import Job, form_of
-from dtj.api.json import JsonObject, dig, object_at, text
+from dtj.api.json import JsonObject, dig, fields_of, object_at, text
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import (
     Action,
@@ -153,7 +153,7 @@ class _SimulatedCluster:
         if found is None:
             return None
         selector = dig(found, "spec", "selector")
-        labels = {key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {}
+        labels = {key: text(value) for key, value in fields_of(selector).items()}
         return Child(self.job.namespace, name, UID, UID, labels)
 
     def _gang(self) -> GangObject | None:
