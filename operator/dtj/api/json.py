@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -27,9 +29,14 @@ def dig(value: JsonValue | Mapping[str, JsonValue], *path: str | int) -> JsonVal
     return found  # type: ignore[return-value]  # every branch above came out of a JsonValue
 
 
+def items_of(value: JsonValue) -> list[JsonValue]:
+    """``value`` where it is a JSON list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def objects(value: JsonValue) -> list[JsonObject]:
     """The objects in a JSON list; empty where ``value`` is no list."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [item for item in items_of(value) if isinstance(item, dict)]
 
 
 def fields_of(value: object) -> JsonObject:
@@ -40,6 +47,26 @@ def fields_of(value: object) -> JsonObject:
 def text(value: JsonValue, default: str = "") -> str:
     """``value`` where it is a string, else ``default``."""
     return value if isinstance(value, str) else default
+
+
+def name_of(body: JsonValue) -> str:
+    """The name of an object of Kubernetes."""
+    return text(dig(body, "metadata", "name"))
+
+
+def condition_of(status: JsonValue, kind: str) -> JsonObject:
+    """The condition of a type in the status of an object; empty if there is none."""
+    return next((found for found in objects(dig(status, "conditions")) if found.get("type") == kind), {})
+
+
+def picked(fields: JsonObject, wanted: Iterable[str]) -> JsonObject:
+    """Those of ``fields`` that are wanted."""
+    return {name: fields[name] for name in wanted if name in fields}
+
+
+def digest_of(value: JsonValue) -> str:
+    """Tells whether a value is another than before; short enough for an annotation."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def object_at(parent: JsonObject, key: str) -> JsonObject:
@@ -54,8 +81,7 @@ def object_at(parent: JsonObject, key: str) -> JsonObject:
 def extend(parent: JsonObject, key: str, items: Iterable[JsonObject]) -> None:
     """Append those items to the list at ``key`` that are not in it yet; the list itself is replaced, since others may
     share it."""
-    present = parent.get(key)
-    merged = list(present) if isinstance(present, list) else []
+    merged = list(items_of(parent.get(key)))
     merged.extend(item for item in items if item not in merged)
     parent[key] = merged
 

@@ -12,7 +12,7 @@ import msgspec
 
 from dtj import __version__
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, name_of
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
 from dtj.client import job_names
@@ -267,7 +267,7 @@ class AsyncClient:
             # That of an earlier job of this name with the same code. The garbage collector may be about to delete it:
             # giving it another owner would come too late.
             with suppress(NotFound):
-                name = text(dig(config_map, "metadata", "name"))
+                name = name_of(config_map)
                 await self.gateway.delete(CONFIG_MAPS, namespace=namespace, name=name)
             await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=config_map)
 

@@ -25,7 +25,7 @@ from typing import Final
 from dtj.api import names, quantities
 from dtj.api.form import DTJ
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, extend, fields_of, object_at, objects, text
+from dtj.api.json import JsonObject, dig, extend, fields_of, name_of, object_at, objects, picked, text
 from dtj.api.names import Label
 from dtj.api.rule import roles_of
 from dtj.client.checks import Manifest, check_documents, sound
@@ -60,7 +60,7 @@ def with_code(manifest: Manifest, pack: CodePack) -> Manifest:
     """The job with this code. Raises InvalidManifest if the code has no place in it."""
     config_map = _config_map(manifest.job.name, pack)
     body = copy.deepcopy(manifest.document.body)
-    name = text(dig(config_map, "metadata", "name"))
+    name = name_of(config_map)
     problems = tuple(
         problem
         for path, template, roles in _templates(object_at(body, "spec"))
@@ -121,7 +121,7 @@ def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], config_ma
         "name": UNPACK,
         "image": main["image"],
         "command": ["python3", "-c", UNPACK_CODE, posixpath.join(_ARCHIVE_MOUNT, ARCHIVE), directory, digest, _REMEDY],
-        **{name: copy.deepcopy(main[name]) for name in ("imagePullPolicy", "securityContext") if name in main},
+        **copy.deepcopy(picked(main, ("imagePullPolicy", "securityContext"))),
         "volumeMounts": [
             {"name": VOLUME, "mountPath": directory},
             {"name": ARCHIVE_VOLUME, "mountPath": _ARCHIVE_MOUNT, "readOnly": True},

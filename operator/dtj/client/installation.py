@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, items_of, name_of, objects, text
 from dtj.api.spec import Gang
 from dtj.client.kubeflow import DEPLOYMENTS, Kubeflow, read_kubeflow
 from dtj.client.overview import Part, all_of, one, part
@@ -90,7 +90,7 @@ class Operator:
 
     @property
     def name(self) -> str:
-        return text(dig(self.body, "metadata", "name"))
+        return name_of(self.body)
 
     @property
     def version(self) -> str:
@@ -131,7 +131,7 @@ class Operator:
 
     def _options(self, option: str) -> tuple[str, ...]:
         containers = objects(dig(self.body, "spec", "template", "spec", "containers"))
-        given = [text(word) for container in containers for word in _list_at(container, "args")]
+        given = [text(word) for container in containers for word in items_of(container.get("args"))]
         return tuple(word.partition("=")[2] for word in given if word.partition("=")[0] == option)
 
 
@@ -367,11 +367,6 @@ async def _sizes(gateway: KubeGateway, namespace: str, resources: Iterable[Resou
 
 async def _nothing() -> Part[str]:
     return Part(unread="jobs are not known to the API server")
-
-
-def _list_at(parent: JsonObject, key: str) -> list[Any]:
-    value = parent.get(key)
-    return value if isinstance(value, list) else []
 
 
 # -- what Kueue has for the jobs of a namespace -----------------------------------------------------------------

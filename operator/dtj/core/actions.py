@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, name_of
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
 from dtj.core.observed import GangApi, Pod
@@ -92,7 +92,7 @@ class Create:
     @property
     def name(self) -> str:
         """The name of the object."""
-        return text(dig(self.manifest, "metadata", "name"))
+        return name_of(self.manifest)
 
     def render(self) -> JsonObject:
         """The manifest, as of a pod."""
@@ -145,7 +145,7 @@ class CreatePod:
     @classmethod
     def of(cls, manifest: JsonObject) -> CreatePod:
         """Create the pod of a manifest that is there already."""
-        return cls(text(dig(manifest, "metadata", "name")), lambda: manifest)
+        return cls(name_of(manifest), lambda: manifest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dtj.api.form import Form
-from dtj.api.json import JsonObject, dig, fields_of, objects, text
+from dtj.api.json import JsonObject, condition_of, dig, fields_of, objects, text
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
@@ -124,9 +124,8 @@ class Gangs:
         """Why a ClusterQueue admits no job, in Kueue's words; empty if it does. Raises ApiError."""
         queues = Resource(api.api_version, "ClusterQueue", "clusterqueues")
         body = await self._gateway.get(queues, namespace=None, name=name)
-        conditions = objects(dig(body, "status", "conditions"))
-        inactive = (each for each in conditions if each.get("type") == "Active" and each.get("status") == "False")
-        return text(next(inactive, {}).get("message"))
+        active = condition_of(dig(body, "status"), "Active")
+        return text(active.get("message")) if active.get("status") == "False" else ""
 
     async def _may_watch(self, api: GangApi) -> bool:
         """An informer without the right to list would wait for it forever, and the job with it."""

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from dtj import __version__
 from dtj.api import names, quantities
 from dtj.api.crd import without
-from dtj.api.json import JsonObject, dig, fields_of, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, name_of, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.schema import generated_job_schema
 from dtj.cli.common.formatting import counted, listed, short_time
@@ -280,7 +280,7 @@ def _limits(found: Installation) -> Iterator[Finding]:
 
 
 def _too_small(limits: JsonObject) -> Iterator[Finding]:
-    name = text(dig(limits, "metadata", "name"))
+    name = name_of(limits)
     for limit in objects(dig(limits, "spec", "limits")):
         kind = text(limit.get("type")).lower()
         for field, effect, remedy in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dtj.api.json import JsonObject, dig, fields_of, objects, text
+from dtj.api.json import JsonObject, condition_of, dig, fields_of, items_of, objects, text
 from dtj.api.spec import Gang
 from dtj.cli.common.formatting import counted
 from dtj.cli.doctor.findings import Finding, fail, ok, unknown, warn
@@ -68,7 +68,7 @@ def _local_queue(local: JsonObject, found: Installation) -> Iterator[Finding]:
 
 def _inactive(where: str, behind: str, local: JsonObject, queue: JsonObject | None) -> Finding:
     """Why a LocalQueue admits no job: the reasons are those of its controller in Kueue."""
-    active, of_queue = _active(local), _active(queue or {})
+    active, of_queue = _active(local), _active(queue)
     reason = text(active.get("reason"))
     if reason == "ClusterQueueDoesNotExist":
         words = f"its ClusterQueue {behind or '(none)'} does not exist"
@@ -85,9 +85,8 @@ def _inactive(where: str, behind: str, local: JsonObject, queue: JsonObject | No
     return fail(f"{where} admits no job: {words}", remedy)
 
 
-def _active(queue: JsonObject) -> JsonObject:
-    """The condition Active; empty if there is none."""
-    return next((each for each in objects(dig(queue, "status", "conditions")) if each.get("type") == "Active"), {})
+def _active(queue: JsonObject | None) -> JsonObject:
+    return condition_of(dig(queue, "status"), "Active")
 
 
 def _namespace(name: str, queue: JsonObject, found: Installation) -> Iterator[Finding]:
@@ -110,8 +109,8 @@ def _selects(selector: JsonObject, labels: Mapping[str, object]) -> bool:
 
 
 def _holds(expression: JsonObject, labels: Mapping[str, object]) -> bool:
-    key, values = text(expression.get("key")), expression.get("values")
-    among = key in labels and isinstance(values, list) and labels[key] in values
+    key = text(expression.get("key"))
+    among = key in labels and labels[key] in items_of(expression.get("values"))
     held = {"In": among, "NotIn": not among, "Exists": key in labels}
     return held.get(text(expression.get("operator")), key not in labels)
 

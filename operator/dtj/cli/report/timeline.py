@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dtj.api.job import Job, parse_time
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, condition_of, dig, name_of, objects
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.formatting import short_time
 from dtj.cli.report.evidence import Evidence, replica_named
@@ -228,7 +228,7 @@ def _bars(body: JsonObject, pod: Pod, created: datetime, end: Look, *, now: date
 def _gone_pods(evidence: Evidence, job: Job) -> Iterator[Row]:
     """Pods of which only events are left."""
     cause = job.status.root_cause
-    known = {dig(pod, "metadata", "name") for pod in evidence.pods}
+    known = {name_of(pod) for pod in evidence.pods}
     moments: dict[str, list[datetime]] = {}
     for event in evidence.events:
         if event.last is not None and event.about not in known and replica_named(event.about, job=evidence.name):
@@ -259,6 +259,5 @@ def _ended_at(body: JsonObject, pod: Pod) -> datetime | None:
 
 def _changed(body: JsonObject, kind: str) -> datetime | None:
     """Since when a condition of a pod is true."""
-    conditions = objects(dig(body, "status", "conditions"))
-    held = (each for each in conditions if (each.get("type"), each.get("status")) == (kind, "True"))
-    return parse_time(next(held, {}).get("lastTransitionTime"))
+    found = condition_of(dig(body, "status"), kind)
+    return parse_time(found.get("lastTransitionTime")) if found.get("status") == "True" else None

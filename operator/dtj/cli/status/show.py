@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from dtj.api.job import Job, parse_time
-from dtj.api.json import dig, text
+from dtj.api.json import dig, name_of, text
 from dtj.api.names import Condition, Reason, State
 from dtj.cli.common.connection import next_command, next_kubectl
 from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
@@ -357,9 +357,7 @@ def _claims(overview: Overview) -> Iterator[RenderableType]:
         size = text(dig(claim, "status", "capacity", "storage")) or text(
             dig(claim, "spec", "resources", "requests", "storage")
         )
-        yield Text.assemble(
-            text(dig(claim, "metadata", "name")), "  ", (phase, "" if phase == "Bound" else "yellow"), f"  {size}"
-        )
+        yield Text.assemble(name_of(claim), "  ", (phase, "" if phase == "Bound" else "yellow"), f"  {size}")
 
 
 def _events(overview: Overview) -> Iterator[RenderableType]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable
 from typing import Final
 
-from dtj.api.json import JsonObject, add, dig, extend, fields_of, object_at, objects, present, text
+from dtj.api.json import (
+    JsonObject,
+    add,
+    condition_of,
+    dig,
+    digest_of,
+    extend,
+    fields_of,
+    object_at,
+    objects,
+    present,
+    text,
+)
 from dtj.api.kueue import (
     TOPOLOGY_CHOICES,
     TOPOLOGY_UNCONSTRAINED,
@@ -78,7 +88,7 @@ def digest(pods: Iterable[JsonObject]) -> str:
         ]
         for pod in pods
     ]
-    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:16]
+    return digest_of(read)
 
 
 def priority_class_fields(name: str) -> JsonObject:
@@ -93,14 +103,9 @@ def queue_of(spec: JobSpec) -> str:
     return (spec.run_policy.scheduling or Scheduling()).queue or ""
 
 
-def conditions(workload: GangObject) -> list[JsonObject]:
-    """The conditions of a Workload, as they are stored."""
-    return objects(workload.status.get("conditions"))
-
-
 def condition(workload: GangObject, kind: str) -> JsonObject:
     """The condition of a type; empty if there is none."""
-    return next((found for found in conditions(workload) if found.get("type") == kind), {})
+    return condition_of(workload.status, kind)
 
 
 def is_true(workload: GangObject, kind: str) -> bool:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 from dtj.api import names
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, extend, fields_of, object_at, objects, text
+from dtj.api.json import JsonObject, dig, extend, fields_of, items_of, object_at, objects, text
 from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import Gang, JobSpec, ReplicaSpec, Role
 from dtj.core import memory_increase
@@ -348,7 +348,5 @@ def apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:
 
 def _may_escalate(context: JsonObject) -> bool:
     """The API server refuses allowPrivilegeEscalation=false next to what implies the contrary."""
-    added = dig(context, "capabilities", "add")
-    return context.get("privileged") is True or (
-        isinstance(added, list) and ("SYS_ADMIN" in added or "CAP_SYS_ADMIN" in added)
-    )
+    added = items_of(dig(context, "capabilities", "add"))
+    return context.get("privileged") is True or "SYS_ADMIN" in added or "CAP_SYS_ADMIN" in added
