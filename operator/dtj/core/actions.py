@@ -39,7 +39,6 @@ class LookForGangs:
 class ReadFlavors:
     """Read these ResourceFlavors of Kueue, of which a job was given some."""
 
-    api: GangApi
     names: tuple[str, ...]
 
 
@@ -47,7 +46,6 @@ class ReadFlavors:
 class ReadPriorityClass:
     """Read this WorkloadPriorityClass of Kueue, which a job names."""
 
-    api: GangApi
     name: str
 
 
@@ -56,15 +54,12 @@ class ReadDefaultQueue:
     """Ask whether the job's namespace has a default LocalQueue of Kueue; the answer is
     :attr:`~dtj.core.observed.Observed.default_queue`."""
 
-    api: GangApi
-
 
 @dataclass(frozen=True, slots=True)
 class ReadClusterQueue:
     """Ask why a ClusterQueue of Kueue admits no job; the answer is in
     :attr:`~dtj.core.observed.Observed.cluster_queues`."""
 
-    api: GangApi
     name: str
 
 

@@ -277,7 +277,7 @@ class Executor:
         flavors = self._state.caches.of(job.uid).flavors
         for name in action.names:
             try:
-                flavors[name] = await self._gangs.flavor(action.api, name)
+                flavors[name] = await self._gangs.flavor(name)
             except (Forbidden, NotFound) as error:
                 self._creator.refuse(job, f"resourceflavor {name}", error)
                 break
@@ -291,12 +291,12 @@ class Executor:
         raise Replan
 
     async def _learn_priority(self, job: Job, action: ReadPriorityClass) -> None:
-        value = await self._gangs.workload_priority(action.api, action.name)
+        value = await self._gangs.workload_priority(action.name)
         self._state.caches.of(job.uid).workload_priorities[action.name] = value
 
     async def _read_default_queue(self, job: Job, action: ReadDefaultQueue) -> NoReturn:
         try:
-            found, denied = await self._gangs.has_default_queue(action.api, job.namespace), ""
+            found, denied = await self._gangs.has_default_queue(job.namespace), ""
         except Forbidden as error:
             found, denied = False, error.message
         self._state.caches.of(job.uid).default_queue = DefaultQueue(found, self._now(), denied)
@@ -304,7 +304,7 @@ class Executor:
 
     async def _read_cluster_queue(self, action: ReadClusterQueue) -> NoReturn:
         try:
-            words = await self._gangs.why_inactive(action.api, action.name)
+            words = await self._gangs.why_inactive(action.name)
         except (Forbidden, NotFound):
             words = ""
         self._state.learn_cluster_queue(action.name, ClusterQueue(words, self._now()))

@@ -18,7 +18,7 @@ from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, GangsFound, Observed
 from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import Resource
+from dtj.kube.gateway import CLUSTER_QUEUES
 from dtj.kube.observed import resource_of
 from support.engine_harness import Harness, harnessed
 from support.fake_gateway import FakeGateway
@@ -64,23 +64,20 @@ async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_se
         assert last.gangs.apis == (api,)
 
 
-QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues")
-
-
 @pytest.mark.parametrize("answer", ["inactive", "active", "none", "forbidden"])
 @virtual_time
 async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
-    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
+    gateway = FakeGateway()
     active: JsonObject = {"type": "Active", "status": "False", "message": "no flavor"}
     if answer == "active":
         active["status"] = "True"
     if answer != "none":
-        gateway.put(QUEUES, {"metadata": {"name": "all", "namespace": ""}, "status": {"conditions": [active]}})
+        gateway.put(CLUSTER_QUEUES, {"metadata": {"name": "all", "namespace": ""}, "status": {"conditions": [active]}})
     if answer == "forbidden":
-        gateway.fail("get", QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
+        gateway.fail("get", CLUSTER_QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
 
     def asks(observed: Observed) -> Plan:
-        return () if observed.cluster_queues else (ReadClusterQueue(api, "all"),)
+        return () if observed.cluster_queues else (ReadClusterQueue("all"),)
 
     async with harnessed(asks, gateway=gateway) as harness:
         harness.submit()
@@ -90,11 +87,11 @@ async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
 
 @virtual_time
 async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() -> None:
-    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
+    gateway = FakeGateway()
 
     def asks(observed: Observed) -> Plan:
         name = observed.job.labels[QUEUE]
-        return () if name in observed.cluster_queues else (ReadClusterQueue(api, name),)
+        return () if name in observed.cluster_queues else (ReadClusterQueue(name),)
 
     async with harnessed(asks, gateway=gateway) as harness:
         known = harness.engine.state
