@@ -58,7 +58,6 @@ from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import PODS, Gateway, Resource, jobs_of
 from dtj.kube.observed import resource_of
-from dtj.kube.waiting import loop_time
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +115,8 @@ class Executor:
         Raises ApiError if a call failed that may succeed later; what was done until then stays done.
         """
         running = _Pass(job)
-        held = self._creator.held(job)
         cache = self._state.caches.of(job.uid)
+        held = cache.creating.wait
         try:
             for _, actions in groupby(plan, key=_kind):
                 await self._step(running, tuple(actions), held=held)
@@ -197,9 +196,8 @@ class Executor:
     ) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
         job, cache = running.job, self._state.caches.of(running.job.uid)
-        held = cache.best_effort_hold_until - loop_time()
-        if held > 0.0:
-            running.come_back(held)
+        if cache.best_effort.wait > 0.0:
+            running.come_back(cache.best_effort.wait)
             return
         try:
             match action:
@@ -212,14 +210,12 @@ class Executor:
                 case ReadPriorityClass(name):
                     cache.workload_priorities[name] = await self._gangs.workload_priority(name)
         except ApiError as error:
-            cache.best_effort_failures += 1
-            delay = max(REFUSAL_BACKOFF.delay(cache.best_effort_failures), error.retry_after or 0.0)
-            cache.best_effort_hold_until = loop_time() + delay
-            running.come_back(delay)
-            if worth_reporting(cache.best_effort_failures, permanent=isinstance(error, Forbidden | Invalid | NotFound)):
+            running.come_back(cache.best_effort.failed(REFUSAL_BACKOFF, at_least=error.retry_after))
+            permanent = isinstance(error, Forbidden | Invalid | NotFound)
+            if worth_reporting(cache.best_effort.failures, permanent=permanent):
                 self._emit(job, _failed(action, error))
         else:
-            cache.best_effort_failures = 0
+            cache.best_effort.succeeded()
             if isinstance(action, ReadPriorityClass):
                 running.come_back(0.0)
 

@@ -112,7 +112,7 @@ class Pods:
     async def rounds(self, number: int) -> None:
         finder = stragglers.StragglerFinder(self.state, self.queue)
         for _ in range(number):
-            self.memory.step_timings.ask_after = 0.0
+            self.memory.step_timings.asking.not_before = 0.0
             await finder.compare_all()
 
 
@@ -139,9 +139,9 @@ class TestAsking:
         assert len(pods.asked) == 4
         await finder.compare_all()
         assert len(pods.asked) == 4
-        later = pods.memory.step_timings.ask_after - asyncio.get_running_loop().time()
+        later = pods.memory.step_timings.asking.wait
         await pods.rounds(3)
-        assert pods.memory.step_timings.ask_after - asyncio.get_running_loop().time() > later
+        assert pods.memory.step_timings.asking.wait > later
 
     async def test_a_job_whose_progress_is_not_known_is_not_asked_at_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pods = Pods(monkeypatch)
