@@ -24,12 +24,14 @@ from dtj.cli.common.job_view import JobView, job_view, next_words
 from dtj.cli.common.terminal import Exit, say
 from dtj.client import AsyncClient, JobGone, job_names
 from dtj.client.diagnosis import reasons
-from dtj.client.members import waiting
 from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
 from dtj.client.watching import OUTAGE_SECONDS
+from dtj.core.context import JobContext
 from dtj.core.pod_state import PodState, replica_of, state_text, stopped_on_request
+from dtj.core.policies import members
 from dtj.core.replicas import Replica
+from dtj.core.status import is_ready
 from dtj.kube.errors import ApiError, NotFound, Unavailable
 from dtj.kube.waiting import Backoff, loop_time
 
@@ -177,7 +179,7 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
         ("Root cause", _root_cause(view)),
         ("Progress", _progress(overview, view, width)),
         ("Replicas", _replicas(overview, width)),
-        ("Members that wait", map(Text, islice(waiting(overview), _MAX_ROWS))),
+        ("Members that wait", map(Text, islice(_members_that_wait(overview), _MAX_ROWS))),
         ("Volumes", _claims(overview)),
         ("Events", _events(overview)),
         ("Next", _next(overview, width, typed)),
@@ -347,6 +349,37 @@ def _step_of(overview: Overview) -> str:
     """The step of the replica that publishes it for the job."""
     progress = overview.job.status.progress
     return str(progress.step) if progress is not None and progress.step is not None else ""
+
+
+def _members_that_wait(overview: Overview) -> Iterator[str]:
+    """A line for each replica of an elastic job that waits to join the others, or that the others wait for."""
+    context, status = overview.context(), overview.job.status
+    if context is None or context.world is None or overview.pods.unread or status.terminal or not status.start_time:
+        return
+    in_place = members.in_place(context)
+    for replica in sorted(context.outsiders):
+        first = "for the first answer of the launcher; after 60 s all start again"
+        yield f"{replica.hostname} waits {_what_for(context, replica) if in_place else first}"
+    for replica, due in (members.lost(context) if in_place else {}).items():
+        if due is None:
+            yield f"{replica.hostname} is not ready; the others wait for it, since fewer than minReplicas would be left"
+        else:
+            yield f"{replica.hostname} is not ready; the others go on without it at {due:%H:%M:%S} UTC"
+
+
+def _what_for(context: JobContext, replica: Replica) -> str:
+    """What keeps a replica from joining."""
+    name = context.name_of(replica)
+    pod = next((pod for pod in context.current if pod.name == name), None)
+    if pod is None:
+        ready = context.job.status.condition(Condition.PODS_READY)
+        _, _, refusal = ready.message.partition(f"{name}: ") if ready is not None else ("", "", "")
+        return "for its pod" + (f": {refusal}" if refusal else "")
+    if pod.terminating or pod.main_container_ended:
+        return "for its next pod"
+    if is_ready(pod):
+        return "until it has imported its program, and then joins within 10 s"
+    return f"for its pod: {pod.blocker.message}" if pod.blocker is not None else "until its pod is ready"
 
 
 def _claims(overview: Overview) -> Iterator[RenderableType]:
