@@ -173,13 +173,13 @@ _FACTS: Final = ("namespace", "strategy", "members", "image", "age", "attempt", 
 
 def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
     """All sections that have something to say, in ``width`` columns."""
-    view = job_view(overview.job)
+    view, context = job_view(overview.job), overview.context()
     sections = (
         ("Why is it not running", _why(overview, typed)),
         ("Root cause", _root_cause(view)),
         ("Progress", _progress(overview, view, width)),
-        ("Replicas", _replicas(overview, width)),
-        ("Members that wait", map(Text, islice(_members_that_wait(overview), _MAX_ROWS))),
+        ("Replicas", _replicas(overview, context, width)),
+        ("Members that wait", map(Text, islice(_members_that_wait(overview, context), _MAX_ROWS))),
         ("Volumes", _claims(overview)),
         ("Events", _events(overview)),
         ("Next", _next(overview, width, typed)),
@@ -287,7 +287,7 @@ def _progress(overview: Overview, view: JobView, width: int) -> Iterator[Rendera
         yield Text(", ".join(marks), style="dim")
 
 
-def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
+def _replicas(overview: Overview, context: JobContext | None, width: int) -> Iterator[RenderableType]:
     if overview.pods.unread:
         yield _unread(overview.pods)
         return
@@ -297,7 +297,7 @@ def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
         rows = [each for each in rows if each.uid in current and not _is_well(each)][:_MAX_ROWS]
     missing = overview.missing_pods[:_MAX_ROWS]
     if rows or missing:
-        yield _pod_table(overview, rows, missing, width=width)
+        yield _pod_table(overview, context, rows, missing, width=width)
     left = len(overview.pods.items) - len(rows)
     if left:
         well = len([each for each in overview.current_pods if _is_well(each)])
@@ -308,11 +308,12 @@ def _is_well(each: JobPod) -> bool:
     return each.pod.succeeded or (each.pod.ready and not each.pod.terminating)
 
 
-def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str], *, width: int) -> Table:
+def _pod_table(
+    overview: Overview, context: JobContext | None, rows: Sequence[JobPod], missing: Sequence[str], *, width: int
+) -> Table:
     roomy = width >= _ROOMY
     current = {each.uid for each in overview.current_pods}
     on_request = stopped_on_request(each.pod for each in overview.pods.items)
-    context = overview.context()
     leader = context.leader if context is not None else None
     outsiders: frozenset[Replica] = context.outsiders if context is not None else frozenset()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -351,9 +352,9 @@ def _step_of(overview: Overview) -> str:
     return str(progress.step) if progress is not None and progress.step is not None else ""
 
 
-def _members_that_wait(overview: Overview) -> Iterator[str]:
+def _members_that_wait(overview: Overview, context: JobContext | None) -> Iterator[str]:
     """A line for each replica of an elastic job that waits to join the others, or that the others wait for."""
-    context, status = overview.context(), overview.job.status
+    status = overview.job.status
     if context is None or context.world is None or overview.pods.unread or status.terminal or not status.start_time:
         return
     in_place = members.in_place(context)
