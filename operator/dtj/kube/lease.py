@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeVar
 
+from dtj.api.job import micro_time
 from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from dtj.kube.gateway import Gateway, Resource
@@ -288,7 +289,7 @@ class Lease:
         return {"annotations": changes} if changes else {}
 
     def _spec(self, lease: JsonObject, *, holder: str) -> JsonObject:
-        moment = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        moment = micro_time(self._now())
         spec: JsonObject = {
             "holderIdentity": holder or None,
             "leaseDurationSeconds": int(self._settings.duration),

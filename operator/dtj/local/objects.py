@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from dtj.api.job import micro_time
 from dtj.api.json import JsonObject, apply_merge_patch, dig, fields_of, text
 from dtj.kube.errors import AlreadyExists, Conflict, NotFound
 from dtj.kube.gateway import Listing, Resource, WatchEvent
@@ -115,7 +116,7 @@ class Objects:
 
 def timestamp(in_seconds: float = 0) -> str:
     """Now, or a moment to come, finer than an API server writes it, so that the first of two failures can be found."""
-    return (datetime.now(UTC) + timedelta(seconds=in_seconds)).isoformat().replace("+00:00", "Z")
+    return micro_time(datetime.now(UTC) + timedelta(seconds=in_seconds))
 
 
 def _metadata(body: JsonObject) -> JsonObject:

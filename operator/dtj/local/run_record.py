@@ -7,7 +7,6 @@ is there also while the run goes on, and after ``kill -9``.
 from __future__ import annotations
 
 import logging
-import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import yaml
 import dtj
 from dtj.api.json import JsonObject, objects
 from dtj.api.names import KIND
+from dtj.local.machine import cores
 from dtj.local.objects import timestamp
 from dtj.local.run_directory import RunDirectory, RunError, write_privately
 from dtj.local.trainer import Trainer
@@ -146,5 +146,4 @@ class Recorder:
 
 
 def _host() -> dict[str, str]:
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"name": platform.node(), "system": platform.platform(), "CPUs": str(cpus)}
+    return {"name": platform.node(), "system": platform.platform(), "CPUs": str(cores())}

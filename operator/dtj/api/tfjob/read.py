@@ -35,7 +35,7 @@ ANNOTATIONS: Final = (STRATEGY, RESTART_SCOPE)
 NO_LIMIT: Final = 1_000_000
 """A TFJob without backoffLimit starts again as often as it fails."""
 
-_SAME: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
+SAME: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
 """What the run policy calls the same on both sides, and means the same by."""
 
 
@@ -52,7 +52,7 @@ def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
     policy = fields_of(spec.get("runPolicy"))
     run_policy: JsonObject = {
         "backoffLimit": NO_LIMIT,
-        **{name: policy[name] for name in _SAME if policy.get(name) is not None},
+        **{name: policy[name] for name in SAME if policy.get(name) is not None},
         **({"cleanPodPolicy": str(CleanPodPolicy.ALL)} if policy.get("cleanPodPolicy") == "" else {}),
         "scheduling": {"gang": str(Gang.NONE), **_scheduling(policy.get("schedulingPolicy"))},
     }
