@@ -122,15 +122,19 @@ class AsyncClient:
         A connection that breaks is made again; states in between may be missed, the newest never. An API server that
         does not answer for five minutes ends it with Unavailable.
         """
-        where = namespace or self.namespace
-        uid = (await self.get(name, namespace=where)).uid
-        resource, plain = job_names.parse(name)
-        found = snapshots(self.gateway, resource, decode=_job, namespace=where, field_selector=f"metadata.name={plain}")
+        async with aclosing(self._as_it_changes(await self.get(name, namespace=namespace))) as found:
+            async for job in found:
+                yield job
+
+    async def _as_it_changes(self, job: Job) -> AsyncGenerator[Job, None]:
+        selector = f"metadata.name={job.name}"
+        resource = jobs_of(job.form)
+        found = snapshots(self.gateway, resource, decode=_job, namespace=job.namespace, field_selector=selector)
         async with aclosing(found):
             async for jobs in found:
-                if uid not in jobs:
+                if job.uid not in jobs:
                     return
-                yield jobs[uid]
+                yield jobs[job.uid]
 
     async def pods(self, job: Job) -> tuple[Pod, ...]:
         """The job's pods, by role, index and age; including those of earlier attempts that still exist."""
@@ -352,16 +356,9 @@ class AsyncClient:
             job = found
             if wait:
                 answered()
-                await self._await_end_of(job)
-
-    async def _await_end_of(self, job: Job) -> None:
-        selector = f"metadata.name={job.name}"
-        resource = jobs_of(job.form)
-        found = snapshots(self.gateway, resource, decode=_job, namespace=job.namespace, field_selector=selector)
-        async with aclosing(found):
-            async for jobs in found:
-                if job.uid not in jobs:
-                    return
+                async with aclosing(self._as_it_changes(job)) as changes:
+                    async for _ in changes:
+                        pass
 
 
 @asynccontextmanager

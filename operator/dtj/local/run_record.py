@@ -138,11 +138,15 @@ class Recorder:
         self._write()
 
     def _write(self) -> None:
-        record = RunRecord((*self._earlier, self._start))
-        try:
-            write_privately(self._file, msgspec.json.format(msgspec.json.encode(record)))
-        except OSError as error:
-            log.warning("%s: cannot be written: %s", self._file, error.strerror)
+        keep(self._file, RunRecord((*self._earlier, self._start)))
+
+
+def keep(file: Path, value: object) -> None:
+    """Write JSON. If the disk takes no more, the run matters more."""
+    try:
+        write_privately(file, msgspec.json.format(msgspec.json.encode(value)))
+    except OSError as error:
+        log.warning("%s: cannot be written: %s", file, error.strerror)
 
 
 def _host() -> dict[str, str]:

@@ -39,8 +39,8 @@ from dtj.local.objects import Objects, timestamp
 from dtj.local.platform import HOST, LocalNetwork, local_platform
 from dtj.local.pod_command import Command, command_of
 from dtj.local.replica_logs import LogTimes
-from dtj.local.run_directory import STOPPED, RunDirectory, write_privately
-from dtj.local.run_record import Recorder
+from dtj.local.run_directory import STOPPED, RunDirectory
+from dtj.local.run_record import Recorder, keep
 from dtj.local.scaling import asked
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView, newest_pods, run_view
@@ -328,16 +328,12 @@ def with_interactive_defaults(body: JsonObject) -> JsonObject:
 
 
 def keep_objects(objects: Objects, file: Path, *, stopped_at: str | None = None) -> None:
-    """Write down what there was, for ``dtj report``. If the disk takes no more, the run's end matters more.
+    """Write down what there was, for ``dtj report``.
 
     ``stopped_at`` is when the run was stopped before the job had an end of its own.
     """
     items = [_stopped(item, stopped_at) if stopped_at and item.get("kind") == KIND else item for item in objects.ever()]
-    found: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*items]}
-    try:
-        write_privately(file, msgspec.json.format(msgspec.json.encode(found)))
-    except OSError as error:
-        log.warning("%s: cannot be written: %s", file, error.strerror)
+    keep(file, {"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def _stopped(job: JsonObject, at: str) -> JsonObject:

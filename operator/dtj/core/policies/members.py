@@ -18,6 +18,7 @@ from typing import Final
 from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import COLLECTIVE, JobSpec, RestartScope, Role
+from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter, TellPod
 from dtj.core.conditions import DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
@@ -81,12 +82,15 @@ def change(context: JobContext) -> Decision | None:
     world = following(context)
     if world is None:
         return None
-    status = counted(context).model_copy(update={"world": world.recorded()})
+    return record(context, world, counted(context))
+
+
+def record(context: JobContext, following: World, status: JobStatus, *events: Emit) -> Decision:
+    """Write ``status`` with the members that follow, and say so after ``events``; the next pass tells the pods."""
+    status = status.model_copy(update={"world": following.recorded()})
     desired = DesiredConditions(pods_ready=pods_ready(context, status))
-    return Decision.write(with_conditions(context, status, desired)).then(
-        announcement(context, world),
-        RequeueAfter(0.0),  # the next pass tells the pods
-    )
+    written = Decision.write(with_conditions(context, status, desired))
+    return written.then(*events, announcement(context, following), RequeueAfter(0.0))
 
 
 def following(context: JobContext, lost: Collection[Replica] = ()) -> World | None:
