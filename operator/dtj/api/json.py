@@ -64,7 +64,7 @@ def picked(fields: JsonObject, wanted: Iterable[str]) -> JsonObject:
     return {name: fields[name] for name in wanted if name in fields}
 
 
-def digest_of(value: JsonValue) -> str:
+def digest_of(value: object) -> str:
     """Tells whether a value is another than before; short enough for an annotation."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
