@@ -16,7 +16,7 @@ from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue, ReadFlavors
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangsFound, Observed
 from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import Resource
+from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS
 from dtj.kube.observed import resource_of
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
@@ -66,14 +66,11 @@ async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_se
         assert last.gangs.apis == (KUEUE,)
 
 
-FLAVORS = Resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors")
-
-
 @virtual_time
 async def test_flavors_are_read_and_one_that_cannot_be_is_a_refusal_until_it_can(gateway: FakeGateway) -> None:
     def reads(observed: Observed) -> Plan:
         unread = tuple(name for name in ("spot", "gpu") if name not in observed.flavors)
-        return (ReadFlavors(KUEUE, unread),) if unread else ()
+        return (ReadFlavors(unread),) if unread else ()
 
     spec: JsonObject = {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot"}]}
     gateway.put(FLAVORS, {"metadata": {"name": "spot", "namespace": ""}, "spec": spec})
@@ -89,9 +86,6 @@ async def test_flavors_are_read_and_one_that_cannot_be_is_a_refusal_until_it_can
         assert harness.seen[-1].refusal is None
 
 
-QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues")
-
-
 @pytest.mark.parametrize("answer", ["inactive", "active", "none", "forbidden"])
 @virtual_time
 async def test_a_cluster_queue_says_why_it_admits_no_job(gateway: FakeGateway, answer: str) -> None:
@@ -99,12 +93,12 @@ async def test_a_cluster_queue_says_why_it_admits_no_job(gateway: FakeGateway, a
     if answer == "active":
         active["status"] = "True"
     if answer != "none":
-        gateway.put(QUEUES, {"metadata": {"name": "all", "namespace": ""}, "status": {"conditions": [active]}})
+        gateway.put(CLUSTER_QUEUES, {"metadata": {"name": "all", "namespace": ""}, "status": {"conditions": [active]}})
     if answer == "forbidden":
-        gateway.fail("get", QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
+        gateway.fail("get", CLUSTER_QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
 
     def asks(observed: Observed) -> Plan:
-        return () if observed.cluster_queues else (ReadClusterQueue(KUEUE, "all"),)
+        return () if observed.cluster_queues else (ReadClusterQueue("all"),)
 
     async with harnessed(asks, gateway=gateway) as harness:
         harness.submit()
@@ -116,7 +110,7 @@ async def test_a_cluster_queue_says_why_it_admits_no_job(gateway: FakeGateway, a
 async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() -> None:
     def asks(observed: Observed) -> Plan:
         name = observed.job.labels[QUEUE]
-        return () if name in observed.cluster_queues else (ReadClusterQueue(KUEUE, name),)
+        return () if name in observed.cluster_queues else (ReadClusterQueue(name),)
 
     async with harnessed(asks) as harness:
         known = harness.engine.state
