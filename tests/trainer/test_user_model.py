@@ -257,7 +257,7 @@ def test_the_functions_of_a_dataset_may_use_if_where_it_is_made_in_a_graph(tmp_p
 def own_data(folder: Path, text: str, *, shuffle: bool):
     """The source of a user's module."""
     from dtj_trainer.config.entry_points import Name
-    from dtj_trainer.user_code.dataset import OwnData
+    from dtj_trainer.data.own_dataset import OwnData
 
     space: dict[str, object] = {}
     path = folder / "mine.py"

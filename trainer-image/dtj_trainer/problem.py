@@ -61,7 +61,7 @@ def _library(config: Config) -> ModuleType:
 
 def _data(config: Config) -> Source:
     if config.user_code.data:
-        from dtj_trainer.user_code.dataset import OwnData
+        from dtj_trainer.data.own_dataset import OwnData
 
         return OwnData(config.user_code.data, load(config.user_code.data), shuffle=config.user_code.shuffle)
     if config.data.where:
