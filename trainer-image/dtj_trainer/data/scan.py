@@ -21,7 +21,7 @@ from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import Survey, Take, chunks, selected
 from dtj_trainer.errors import UsageError
-from dtj_trainer.process.output_directories import write_atomically
+from dtj_trainer.local_files import write_atomically
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from dtj_trainer.checkpoint.manager import VALIDATION_RECORD, Store
 from dtj_trainer.config.validation import VALIDATION, KeepBest
 from dtj_trainer.distribution.agreement import agree_on_held_out, of_each_replica
 from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.local_files import as_json, write_atomically
 from dtj_trainer.periodic import EverySteps
-from dtj_trainer.process.output_directories import as_json, write_atomically
 from dtj_trainer.progress_line import short_time
 from dtj_trainer.training.actions import Action, Pause
 from dtj_trainer.training.evaluation import BATCH, Validator, format_metrics
