@@ -383,13 +383,13 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
 
 def learn_one_batch(*argv: str) -> None:
     """Loads the user's model and data in a process, and computes one batch."""
-    from dtj_trainer import problem
     from dtj_trainer.config import entry_points
     from dtj_trainer.config.parsing import parse
+    from dtj_trainer.training.model import prepare
 
     config = parse(argv, {})
     entry_points.check(config.user_code)
-    factory, source = problem.prepare(config)
+    factory, source = prepare(config)
     inputs, labels = next(iter(source.batches(batch=4, seed=0)))
     factory.compute_metrics(factory.build(source)(inputs), labels)
 
