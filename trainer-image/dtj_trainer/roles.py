@@ -169,7 +169,7 @@ def _connecting(context: TaskContext) -> Iterator[None]:
     with (
         start_gate.started_in_time(context.config),
         unattended(),
-        strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
+        strategies.peer_loss(context.config),
     ):
         yield
     context.startup.lap("strategy")

@@ -94,6 +94,13 @@ def stream_options() -> Any:
     return options
 
 
+def endless(stream: Stream) -> Stream:
+    """A stream of batches for training with what each of them needs: its cardinality, prefetching and options."""
+    # An end that nobody rules out would make all workers ask each other at every step whether it has come.
+    stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return stream.prefetch(tf.data.AUTOTUNE).with_options(stream_options())
+
+
 @contextmanager
 def diagnosing_data_errors(source: Any) -> Iterator[None]:
     """Turns an error that a file of the source is to blame for into one line; all others pass.
