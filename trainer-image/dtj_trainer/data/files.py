@@ -20,7 +20,7 @@ _WILD = frozenset("*?[")
 
 
 @dataclass(frozen=True)
-class Found:
+class FileSet:
     """The files of one place, in the order of their names."""
 
     where: str
@@ -35,7 +35,7 @@ class Found:
         return path.rpartition("/")[0].rpartition("/")[2]
 
 
-def find(where: str, *, option: str, form: str | None) -> tuple[Found, str]:
+def find(where: str, *, option: str, form: str | None) -> tuple[FileSet, str]:
     """The files that `where` names and that can be of the format, and the format, by the files' names if not given.
 
     Args:
@@ -69,10 +69,10 @@ def find(where: str, *, option: str, form: str | None) -> tuple[Found, str]:
         )
     # Every file that is stated costs a call; of images there are many, and their size says little.
     sizes = tuple(0 if form == IMAGES else int(tf.io.gfile.stat(path).length) for path in paths)
-    return Found(where, tuple(paths), sizes, tuple(sorted({*there} - {*paths}))), form
+    return FileSet(where, tuple(paths), sizes, tuple(sorted({*there} - {*paths}))), form
 
 
-def class_folders(found: Found, *, option: str) -> tuple[str, ...]:
+def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
     """The names of the directories that the files are in, in order: the classes.
 
     Raises:

@@ -26,7 +26,7 @@ _OF_DATA = (
 
 
 class Source(Protocol):
-    """Examples to learn from and examples to be judged by; none is both.
+    """Training and validation examples. They do not overlap.
 
     The same source serves every strategy and any number of workers. A run that resumes asks for the batches after
     those it has seen, and gets them exactly.
