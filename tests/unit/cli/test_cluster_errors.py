@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 
 from builders import manifest
 from dtj.cli.main import cli, main
+from loopback import serving
 from support.commands import Done, Dtj
 from support.kubeconfigs import kubeconfig
 from support.local_runs import write
@@ -54,12 +54,8 @@ class _Refusal(BaseHTTPRequestHandler):
 def without_crd(tmp_path: Path) -> Iterator[Path]:
     """A kubeconfig for a server that does not know our jobs."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusal)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
 
 
 def words_of(command: str, folder: Path) -> list[str]:
