@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from pydantic import JsonValue
 
 from builders import job, pod
 from dtj.api.job import parse_time
@@ -221,3 +222,21 @@ def test_a_change_of_labels_or_owner_leaves_no_trace_in_the_indexes() -> None:
 )
 def test_a_merge_patch_holds_just_the_difference(before: JsonObject, after: JsonObject, patch: JsonObject) -> None:
     assert merge_patch_between(before, after) == patch
+
+
+@pytest.mark.parametrize(
+    ("ready", "containers", "silent"),
+    [
+        ({"status": "False"}, "True", True),
+        ({"status": "False", "reason": "ReadinessGatesNotReady"}, "True", False),
+        ({"status": "False", "reason": "ContainersNotReady"}, "False", False),
+        ({"status": "False"}, "False", False),
+        ({"status": "True"}, "True", False),
+    ],
+)
+def test_a_pod_that_the_node_controller_makes_unready_is_silent(
+    ready: JsonObject, containers: str, silent: bool
+) -> None:
+    conditions: list[JsonValue] = [{"type": "Ready", **ready}, {"type": "ContainersReady", "status": containers}]
+    found = decoded({"status": {"phase": "Running", "conditions": conditions}})
+    assert (found.silent, found.ready) == (silent, ready["status"] == "True")
