@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from support.loop_thread import LoopThread
 
 from support.api_proxy import ApiProxy
 from support.chart import Helm
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
+from support.loop_thread import LoopThread
 from support.operator_process import OperatorProcess, grant
 from testbed import ControlPlane, binaries
 
