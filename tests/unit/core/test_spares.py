@@ -112,11 +112,28 @@ def test_a_spare_that_became_a_member_and_vanishes_without_a_trace_is_missed() -
     assert "digits-worker-2-r1" in world.uids()
 
 
-def test_a_silent_node_with_a_member_on_it_gives_its_place_to_a_spare_though_no_worker_less_would_do() -> None:
+def test_a_spare_takes_the_place_of_a_worker_whose_node_is_silent_which_is_the_spare_if_it_comes_back() -> None:
+    world = trains_with_spares(elastic(2, least=2, spares=1))
+    before, name = world.uids(), "digits-worker-1"
+    world.pods[name] = replace(world.pods[name], ready=False, silent=True)
+    world.settle()
+    assert world.members() == {"worker": "0,2"}
+    assert world.job.status.restarts.total == 0
+    world.pods[name] = replace(world.pods[name], ready=True, silent=False)
+    world.import_all()
+    world.wait(60)
+    assert world.members() == {"worker": "0,2"}
+    assert world.condition(Condition.PODS_READY).message == "1 of 1 spares are ready"
+    assert world.uids() == before
+
+
+def test_a_worker_that_is_not_ready_for_a_while_gives_its_place_to_a_spare_though_no_worker_less_would_do() -> None:
     world = trains_with_spares(elastic(2, least=2, spares=1))
     world.pods["digits-worker-1"] = replace(world.pods["digits-worker-1"], ready=False)
     world.settle()
-    world.wait(31)
+    world.wait(29)
+    assert world.members() == {"worker": "0-1"}
+    world.wait(2)
     assert world.members() == {"worker": "0,2"}
 
 
