@@ -338,10 +338,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     return gateway
 
 
-@pytest.mark.parametrize("name", ["digits", "dtj/digits", "distributedtrainingjob.training.dtj.dev/digits"])
-def test_a_job_on_the_cluster_is_explained_by_its_name(dtj: Dtj, cluster: FakeGateway, name: str) -> None:
+KIND = "distributedtrainingjob"
+
+
+@pytest.mark.parametrize("kind", ["", "dtj/", f"{KIND}.training.dtj.dev/", f"{KIND}s.training.dtj.dev/"])
+def test_a_job_on_the_cluster_is_explained_by_its_name(dtj: Dtj, cluster: FakeGateway, kind: str) -> None:
     cluster.put(JOBS, {**stored(manifest(), namespace="team"), "status": {"attempt": 3, "startTime": "then"}})
-    text = explained(dtj, name)
+    text = explained(dtj, f"{kind}digits")
     assert text.startswith("digits: MultiWorkerMirrored with 2 workers, in namespace team\n")
     assert section(text, "Pods")[1].startswith("digits-worker-0  worker")
 
