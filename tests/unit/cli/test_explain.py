@@ -148,30 +148,24 @@ def test_each_role_says_what_its_pods_need(tmp_path: Path, dtj: Dtj) -> None:
         "command": ["python", "-m", "my train"],
         "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "1Gi"}},
     }
-    body = manifest(
-        template={"spec": {"containers": [container, {"name": "logger", "image": "x"}]}},
-        accelerator={"profile": "gke-nvidia-l4", "count": 2},
-    )
+    account = {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
+    template = {
+        "metadata": {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}},
+        "spec": {"containers": [container, {"name": "logger", "image": "x"}], **account},
+    }
+    body = manifest(template=template, accelerator={"profile": "gke-nvidia-l4", "count": 2})
     assert section(explained(dtj, write(tmp_path, body)), "Each worker") == [
         "image        example/trainer:1",
         "command      python -m 'my train'",
         "resources    cpu 2, memory 1Gi, nvidia.com/gpu 2, at most cpu 4",
         "node labels  cloud.google.com/gke-accelerator=nvidia-l4",
         "tolerates    nvidia.com/gpu",
+        "affinity     nodeAffinity",
+        "account      trains",
+        "labels       team=vision",
+        "annotations  sidecar.istio.io/inject=false",
         "next to it   logger",
     ]
-
-
-def test_the_labels_and_annotations_of_the_template_its_account_and_affinity_are_shown(
-    tmp_path: Path, dtj: Dtj
-) -> None:
-    body: Any = manifest()
-    template = body["spec"]["template"]
-    template["metadata"] = {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}}
-    template["spec"] |= {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
-    lines = section(explained(dtj, write(tmp_path, body)), "Each worker")
-    assert {"labels       team=vision", "annotations  sidecar.istio.io/inject=false"} <= set(lines)
-    assert {"account      trains", "affinity     nodeAffinity"} <= set(lines)
 
 
 def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: Path, dtj: Dtj) -> None:
