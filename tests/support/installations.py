@@ -16,24 +16,21 @@ from dtj.client.overview import Part
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
 
 
-def deployment(*args: str, name: str = "dtj", replicas: int = 2, ready: int = 2) -> JsonObject:
-    labels: JsonObject = {"app.kubernetes.io/version": __version__}
-    container: JsonObject = {"name": "operator", "args": ["--lease-namespace=dtj-system", "--lease-name=dtj", *args]}
-    return {
-        "metadata": {"name": name, "namespace": "dtj-system", "labels": labels},
-        "spec": {"replicas": replicas, "template": {"spec": {"serviceAccountName": "dtj", "containers": [container]}}},
-        "status": {"readyReplicas": ready},
-    }
-
-
 def operator(
     *args: str, name: str = "dtj", ready: int = 2, renewed: float = 1, profiles: str = "", denied: str = ""
 ) -> Operator:
+    """One with two pods, whose lease was renewed so many seconds ago, and which is denied what has this path."""
+    labels: JsonObject = {"app.kubernetes.io/version": __version__}
+    container: JsonObject = {"name": "operator", "args": ["--lease-namespace=dtj-system", "--lease-name=dtj", *args]}
+    deployment: JsonObject = {
+        "metadata": {"name": name, "namespace": "dtj-system", "labels": labels},
+        "spec": {"replicas": 2, "template": {"spec": {"serviceAccountName": "dtj", "containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
     rights = (*NAMESPACE_RULES, *FOR_KUEUE, *(right for rights in FOR_GANGS.values() for right in rights))
     answers = (Answered(right, right.path != denied, right.verbs[0]) for right in rights)
     lease = LeaseSeen("dtj-0", NOW - timedelta(seconds=renewed), moved=False)
-    files = (profiles,) if profiles else ()
-    return Operator(deployment(*args, name=name, ready=ready), Part((lease,)), Part(tuple(answers)), Part(files))
+    return Operator(deployment, Part((lease,)), Part(tuple(answers)), Part((profiles,) if profiles else ()))
 
 
 def node(resource: str = "", labels: JsonObject | None = None) -> JsonObject:
