@@ -316,6 +316,8 @@ def test_what_cannot_be_asked_is_not_checked_and_not_a_failure() -> None:
     lines = wrong(installation(**{part: Part(unread=f"{part} is forbidden") for part in blind}))
     assert len(lines) == len(blind)
     assert all(line.startswith("not checked ") for line in lines)
+    unseen = replace(operator(), rights=Part(unread="rights are forbidden"))
+    assert wrong(installation(unseen, gangs=KUEUE))[1].startswith("not checked gang schedulers: the cluster has Kueue ")
 
 
 def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
