@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pydantic import JsonValue
-
 from dtj.api import names
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.api.names import DOMAIN_PATH, LABEL_KEY, Label, matches
 from dtj.api.spec import Gang, JobSpec, Scheduling
 
@@ -224,8 +222,8 @@ def _topology_problems_of(given: Mapping[str, str]) -> Iterator[str]:
 
 
 def _annotations(template: JsonObject) -> dict[str, str]:
-    found: JsonValue = dig(template, "metadata", "annotations")
-    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+    found = fields_of(dig(template, "metadata", "annotations"))
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 # -- MultiKueue runs a job of one cluster, the manager, as a copy in another, a worker ------------------------------

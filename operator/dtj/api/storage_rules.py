@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import quantities
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, items_of, objects, text
 from dtj.api.names import CHECKPOINT_MOUNT, CHECKPOINT_VOLUME, matches
 from dtj.api.rule import CLAIM, IN_MEMORY, SPEC, TENSORBOARD, Rule, cel_count, count, roles_of
 from dtj.api.spec import JobSpec, RestartScope, Role, Strategy
@@ -21,8 +21,7 @@ _CEL_TENSORBOARD: Final = "has(self.tensorBoard)"
 
 
 def _modes(claim_spec: JsonValue) -> list[JsonValue]:
-    modes = dig(claim_spec, "accessModes")
-    return modes if isinstance(modes, list) else []
+    return items_of(dig(claim_spec, "accessModes"))
 
 
 def _pods(spec: JsonObject) -> int:

@@ -141,8 +141,8 @@ class WaitCondition:
         """
         if self.condition is None:
             return job.status.terminal
-        condition = job.status.condition(self.condition)
-        if condition is not None and condition.status == "True":
+        condition = job.status.when_true(self.condition)
+        if condition is not None:
             current = not condition.observed_generation or condition.observed_generation >= job.generation
             if current or self.condition in _ENDS:
                 return True

@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal, NoReturn
 
 from dtj.api import names
-from dtj.api.json import JsonObject
+from dtj.api.job import micro_time, parse_time
+from dtj.api.json import JsonObject, dig
 from dtj.api.printable import printable
 from dtj.kube.errors import ApiError, NotFound, TooManyRequests, Unavailable
 from dtj.kube.gateway import EVENTS, Gateway
@@ -197,7 +198,7 @@ class EventRecorder:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": name, "namespace": subject.namespace},
-            "eventTime": _micro_time(series.first),
+            "eventTime": micro_time(series.first),
             "reportingController": names.MANAGER,
             "reportingInstance": self._instance,
             "action": "Reconcile",
@@ -218,12 +219,18 @@ class EventRecorder:
 
 
 def _counted(series: _Series) -> JsonObject:
-    return {"count": series.count, "lastObservedTime": _micro_time(series.last)}
+    return {"count": series.count, "lastObservedTime": micro_time(series.last)}
 
 
-def _micro_time(moment: datetime) -> str:
-    """metav1.MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def reported_at(event: JsonObject) -> datetime | None:
+    """When an event was reported last; kubelets write the deprecated fields."""
+    given = (
+        dig(event, "series", "lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        dig(event, "metadata", "creationTimestamp"),
+    )
+    return next((at for at in map(parse_time, given) if at is not None), None)
 
 
 def _shortened(note: str) -> str:

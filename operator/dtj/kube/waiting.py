@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -33,6 +34,33 @@ class Backoff:
 
     def __iter__(self) -> Iterator[float]:
         return (self.delay(failures) for failures in itertools.count(1))
+
+
+@dataclass(slots=True)
+class Retry:
+    """An attempt that failed, and is made again after a while."""
+
+    failures: int = 0
+    """In a row."""
+
+    not_before: float = 0.0
+    """By the clock of the event loop."""
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the next attempt; 0 where it may be made."""
+        return max(0.0, self.not_before - loop_time())
+
+    def failed(self, backoff: Backoff, *, at_least: float | None = None, at_most: float = math.inf) -> float:
+        """Count a failure. Returns the seconds until the next attempt."""
+        self.failures += 1
+        delay = min(max(backoff.delay(self.failures), at_least or 0.0), at_most)
+        self.not_before = loop_time() + delay
+        return delay
+
+    def succeeded(self) -> None:
+        """The next attempt is the first again, and may be made at once."""
+        self.failures, self.not_before = 0, 0.0
 
 
 def loop_time() -> float:

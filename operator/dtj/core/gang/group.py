@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from dtj.api import quantities
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, dig, fields_of, objects
 from dtj.api.spec import Gang, JobSpec, Scheduling
 from dtj.core import memory_increase
 from dtj.core.observed import GangApi
@@ -118,5 +118,5 @@ def _asked(container: JsonObject) -> dict[str, Fraction]:
 
 def _quantities(given: JsonValue) -> dict[str, Fraction]:
     """Those of ``given`` that are quantities."""
-    read = {name: quantities.parse(value) for name, value in given.items()} if isinstance(given, dict) else {}
+    read = {name: quantities.parse(value) for name, value in fields_of(given).items()}
     return {name: quantity for name, quantity in read.items() if quantity is not None}

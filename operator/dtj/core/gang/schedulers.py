@@ -12,7 +12,7 @@ from typing import Final
 
 from dtj.api import kueue
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, add, object_at, objects, present
+from dtj.api.json import JsonObject, add, condition_of, object_at, present
 from dtj.api.names import Annotation
 from dtj.api.spec import Gang, Role
 from dtj.core.gang.group import Group
@@ -87,9 +87,8 @@ def disrupted_at(group: GangObject) -> datetime | None:
     """
     if group.api.gang is not Gang.NATIVE:
         return None
-    conditions = objects(group.status.get("conditions"))
-    found = next((c for c in conditions if c.get("type") == "DisruptionTarget" and c.get("status") == "True"), None)
-    return parse_time(found.get("lastTransitionTime")) if found is not None else None
+    found = condition_of(group.status, "DisruptionTarget")
+    return parse_time(found.get("lastTransitionTime")) if found.get("status") == "True" else None
 
 
 def _volcano_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:

@@ -26,12 +26,11 @@ def choose(context: JobContext) -> Decision | None:
     found = context.observed.gangs
     if found is None or (not context.own and looked_long_ago(found, context.now)):
         return Decision.of(LookForGangs())
-    api = served(Gang.KUEUE, found)
-    if api is None or _runs_without(context):
+    if served(Gang.KUEUE, found) is None or _runs_without(context):
         return None
     known = context.observed.default_queue
     if known is None or (context.now - known.at).total_seconds() >= LOOK_AGAIN_SECONDS:
-        return Decision.of(ReadDefaultQueue(api))
+        return Decision.of(ReadDefaultQueue())
     return _record(context, DEFAULT_QUEUE) if known.found else None
 
 

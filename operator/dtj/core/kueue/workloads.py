@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import JsonValue
-
-from dtj.api.json import JsonObject, add, dig, extend, object_at, objects, present, text
+from dtj.api.json import (
+    JsonObject,
+    add,
+    condition_of,
+    dig,
+    digest_of,
+    extend,
+    fields_of,
+    object_at,
+    objects,
+    present,
+    text,
+)
 from dtj.api.kueue import (
     TOPOLOGY_CHOICES,
     TOPOLOGY_UNCONSTRAINED,
@@ -80,7 +88,7 @@ def digest(pods: Iterable[JsonObject]) -> str:
         ]
         for pod in pods
     ]
-    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:16]
+    return digest_of(read)
 
 
 def priority_class_fields(name: str) -> JsonObject:
@@ -95,14 +103,9 @@ def queue_of(spec: JobSpec) -> str:
     return (spec.run_policy.scheduling or Scheduling()).queue or ""
 
 
-def conditions(workload: GangObject) -> list[JsonObject]:
-    """The conditions of a Workload, as they are stored."""
-    return objects(workload.status.get("conditions"))
-
-
 def condition(workload: GangObject, kind: str) -> JsonObject:
     """The condition of a type; empty if there is none."""
-    return next((found for found in conditions(workload) if found.get("type") == kind), {})
+    return condition_of(workload.status, kind)
 
 
 def is_true(workload: GangObject, kind: str) -> bool:
@@ -211,7 +214,7 @@ def flavors_of(workload: GangObject) -> tuple[str, ...]:
     found = (
         text(flavor)
         for assignment in objects(dig(workload.status, "admission", "podSetAssignments"))
-        for flavor in _values(assignment.get("flavors"))
+        for flavor in fields_of(assignment.get("flavors")).values()
     )
     return tuple(dict.fromkeys(found))
 
@@ -232,7 +235,7 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
     add(metadata, "labels", {POD_SET: role, **_queue_labels(workload)})
     for assignment in objects(dig(workload.status, "admission", "podSetAssignments")):
         if assignment.get("name") == role:
-            for flavor in map(flavors.get, map(text, _values(assignment.get("flavors")))):
+            for flavor in map(flavors.get, map(text, fields_of(assignment.get("flavors")).values())):
                 if flavor is not None:
                     add(pod_spec, "nodeSelector", {**flavor.node_labels})
                     extend(pod_spec, "tolerations", flavor.tolerations)
@@ -243,8 +246,7 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
             if update.get("name") != role:
                 continue
             for parent, field in ((pod_spec, "nodeSelector"), (metadata, "labels"), (metadata, "annotations")):
-                given = update.get(field)
-                if isinstance(given, dict):
+                if given := fields_of(update.get(field)):
                     add(parent, field, given)
             extend(pod_spec, "tolerations", objects(update.get("tolerations")))
 
@@ -261,7 +263,3 @@ def _wait_for_node(pod_spec: JsonObject, metadata: JsonObject) -> None:
     extend(pod_spec, "schedulingGates", [{"name": TOPOLOGY_GATE}])
     if not any(dig(metadata, "annotations", choice) for choice in TOPOLOGY_CHOICES):
         add(metadata, "annotations", {TOPOLOGY_UNCONSTRAINED: "true"})
-
-
-def _values(mapping: JsonValue) -> Iterable[JsonValue]:
-    return mapping.values() if isinstance(mapping, dict) else ()

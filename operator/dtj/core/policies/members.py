@@ -18,6 +18,7 @@ from typing import Final
 from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import COLLECTIVE, JobSpec, RestartScope, Role
+from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter, TellPod
 from dtj.core.conditions import DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
@@ -26,7 +27,7 @@ from dtj.core.pod_state import replica_of
 from dtj.core.policies import backoff
 from dtj.core.progress import progress
 from dtj.core.replicas import TRAINING_ROLES, Replica, possible_members, training_replicas
-from dtj.core.status import is_ready
+from dtj.core.status import is_ready, true_since
 from dtj.core.status_update import counted
 from dtj.core.world import World
 
@@ -59,8 +60,7 @@ def seconds_until_known(context: JobContext) -> float:
         return 0.0
     reported, name = progress(context), context.name_of(context.leader)
     can_be_asked = any(pod.name == name and pod.ip and is_ready(pod) for pod in context.current)
-    ready = context.job.status.condition(Condition.PODS_READY)
-    since = parse_time(ready.last_transition_time) if ready is not None and ready.status == "True" else None
+    since = true_since(context.job.status, Condition.PODS_READY)
     if (reported is not None and reported.reported) or not can_be_asked or since is None:
         return 0.0
     return context.seconds_until(since + FIRST_WORD)
@@ -82,21 +82,24 @@ def change(context: JobContext) -> Decision | None:
     world = following(context)
     if world is None:
         return None
-    status = counted(context).model_copy(update={"world": world.recorded()})
+    return record(context, world, counted(context))
+
+
+def record(context: JobContext, following: World, status: JobStatus, *events: Emit) -> Decision:
+    """Write ``status`` with the members that follow, and say so after ``events``; the next pass tells the pods."""
+    status = status.model_copy(update={"world": following.recorded()})
     desired = DesiredConditions(pods_ready=pods_ready(context, status))
-    return Decision.write(with_conditions(context, status, desired)).then(
-        announcement(context, world),
-        RequeueAfter(0.0),  # the next pass tells the pods
-    )
+    written = Decision.write(with_conditions(context, status, desired))
+    return written.then(*events, announcement(context, following), RequeueAfter(0.0))
 
 
 def following(context: JobContext, lost: Collection[Replica] = ()) -> World | None:
     """The members from now on, if they are others than those that train now. ``lost`` are replicas whose loss is not
     recorded yet.
 
-    Replicas that the job does not want any more leave at once, and so does a lost one whose place a spare can take. One
-    whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers
-    stay. Pods that wait join, as many as there are places.
+    Replicas that the job does not want any more leave at once, and so does one whose place a spare can take, if it is
+    lost or nothing is heard of its node. One whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``,
+    if at least ``elastic.minReplicas`` workers stay. Pods that wait join, as many as there are places.
     """
     world, spec = context.world, context.spec
     assert world is not None
@@ -107,7 +110,8 @@ def following(context: JobContext, lost: Collection[Replica] = ()) -> World | No
     stay = world.members & possible
     stay -= _given_up(context, stay, context.now)
     known = (each for each in _unready(context) if backoff.restart_due(context, each) is not None)
-    gone = frozenset(each for each in (*lost, *known) if each in stay and each.role is Role.WORKER)
+    silent = (replica_of(pod) for pod in context.current if pod.silent)
+    gone = frozenset(each for each in (*lost, *known, *silent) if each in stay and each.role is Role.WORKER)
     spares = max(0, len(waiting) - max(0, most - len(stay)))
     stay -= frozenset(sorted(gone)[:spares])
     kept = sorted(stay, key=lambda replica: (replica in gone, replica))[:most]
