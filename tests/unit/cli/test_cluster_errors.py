@@ -52,12 +52,7 @@ def test_a_cluster_without_the_crd_is_reported_with_what_to_install(dtj: Dtj, co
         assert dtj(*words_of(command, tmp_path), "--kubeconfig", kubeconfig(tmp_path, server)) == Done(4, "", words)
 
 
-def test_a_kubeconfig_that_is_not_there_is_one_line(dtj: Dtj, tmp_path: Path) -> None:
-    complaint = dtj("list", "--kubeconfig", tmp_path / "none").complaint
-    assert complaint == f"kubeconfig {tmp_path}/none does not exist: give one with --kubeconfig or $KUBECONFIG\n"
-
-
-def test_without_a_cluster_the_runs_on_this_machine_are_named(
+def test_a_kubeconfig_that_is_not_there_is_one_line_which_names_the_runs_on_this_machine(
     dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dtj-runs" / "digits" / "latest").mkdir(parents=True)
@@ -68,7 +63,7 @@ def test_without_a_cluster_the_runs_on_this_machine_are_named(
         "report --run digits or dtj logs --run digits\n"
     )
     complaint = dtj("status", "digits", "--kubeconfig", "other").complaint
-    assert "--run" not in complaint, "whoever names a cluster means it"
+    assert complaint == "kubeconfig other does not exist: give one with --kubeconfig or $KUBECONFIG\n", "it is meant"
 
 
 def test_an_unknown_condition_is_refused_before_anything_is_asked(dtj: Dtj, tmp_path: Path) -> None:

@@ -69,20 +69,6 @@ def test_where_nobody_answers_nothing_is_offered_and_nothing_reported(
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        ("digits", "digits"),
-        ("dtj/digits", "digits"),
-        ("distributedtrainingjobs.training.dtj.dev/digits", "digits"),
-        ("distributedtrainingjob.training.dtj.dev/digits", "digits"),
-    ],
-)
-def test_a_job_may_be_named_with_its_kind(capsys: Caught, given: str, name: str) -> None:
-    follow.main([given], standalone_mode=False)
-    assert capsys.readouterr().out == f"{name}\n"
-
-
-@pytest.mark.parametrize(
     ("given", "words"), [("pod/digits", "is of another kind: write NAME or dtj/NAME"), ("dtj/", "must not be empty")]
 )
 def test_another_kind_is_refused(given: str, words: str) -> None:

@@ -22,12 +22,68 @@ from dtj.client.kubeflow import Kubeflow
 from dtj.client.overview import Part
 from dtj.core.gang.discovery import APIS
 from dtj.kube.gateway import PODS, SERVICES
-from support.installations import installation, node, operator, wrong
+from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
 from support.kubeflow import training_operator
 from support.screens import seen
 
 CHART = Path(__file__).resolve().parents[3] / "charts" / "dtj" / "Chart.yaml"
 KUEUE = Part(tuple(api for api in APIS if api.gang == "Kueue"))
+
+
+def operator(
+    *args: str, name: str = "dtj", ready: int = 2, renewed: float = 1, profiles: str = "", denied: str = ""
+) -> Operator:
+    """One with two pods, whose lease was renewed so many seconds ago, and which is denied what has this path."""
+    labels: JsonObject = {"app.kubernetes.io/version": __version__}
+    container: JsonObject = {"name": "operator", "args": ["--lease-namespace=dtj-system", "--lease-name=dtj", *args]}
+    deployment: JsonObject = {
+        "metadata": {"name": name, "namespace": "dtj-system", "labels": labels},
+        "spec": {"replicas": 2, "template": {"spec": {"serviceAccountName": "dtj", "containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
+    rights = (*NAMESPACE_RULES, *FOR_KUEUE, *(right for rights in FOR_GANGS.values() for right in rights))
+    answers = (Answered(right, right.path != denied, right.verbs[0]) for right in rights)
+    lease = LeaseSeen("dtj-0", NOW - timedelta(seconds=renewed), moved=False)
+    return Operator(deployment, Part((lease,)), Part(tuple(answers)), Part((profiles,) if profiles else ()))
+
+
+def node(resource: str = "", labels: JsonObject | None = None) -> JsonObject:
+    return {
+        "metadata": {"name": "a", "labels": labels or {}},
+        "status": {"allocatable": {resource: "4"} if resource else {}},
+    }
+
+
+def installation(*operators: Operator, **changes: object) -> Installation:
+    """One in which nothing is wrong."""
+    healthy = Installation(
+        server="https://api:6443",
+        namespace="team-a",
+        at=NOW,
+        version="v1.33.1",
+        served=True,
+        crd=Part((custom_resource_definition(),)),
+        operators=Part(operators or (operator(),)),
+        rights=Part(tuple(Answered(right, allowed=True) for right in OF_A_PERSON)),
+        nodes=Part((node(),)),
+        quotas=Part(),
+        limit_ranges=Part(),
+        gangs=Part(),
+        unknown_gangs=(),
+        queues=Queues(),
+        sizes=(),
+        refusal=Part(),
+    )
+    return replace(healthy, **changes)  # type: ignore[arg-type]
+
+
+def wrong(found: Installation) -> list[str]:
+    """What the doctor says of all that is not well: verdict, title, words and remedy."""
+    return [
+        f"{finding.verdict} {finding.title}: {finding.words}" + (f"; do: {finding.remedy}" if finding.remedy else "")
+        for finding in findings(found)
+        if finding.verdict is not Verdict.OK
+    ]
 
 
 def leased(**lease: object) -> Operator:
@@ -260,6 +316,8 @@ def test_what_cannot_be_asked_is_not_checked_and_not_a_failure() -> None:
     lines = wrong(installation(**{part: Part(unread=f"{part} is forbidden") for part in blind}))
     assert len(lines) == len(blind)
     assert all(line.startswith("not checked ") for line in lines)
+    unseen = replace(operator(), rights=Part(unread="rights are forbidden"))
+    assert wrong(installation(unseen, gangs=KUEUE))[1].startswith("not checked gang schedulers: the cluster has Kueue ")
 
 
 def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:

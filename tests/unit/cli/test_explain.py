@@ -148,30 +148,24 @@ def test_each_role_says_what_its_pods_need(tmp_path: Path, dtj: Dtj) -> None:
         "command": ["python", "-m", "my train"],
         "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "1Gi"}},
     }
-    body = manifest(
-        template={"spec": {"containers": [container, {"name": "logger", "image": "x"}]}},
-        accelerator={"profile": "gke-nvidia-l4", "count": 2},
-    )
+    account = {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
+    template = {
+        "metadata": {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}},
+        "spec": {"containers": [container, {"name": "logger", "image": "x"}], **account},
+    }
+    body = manifest(template=template, accelerator={"profile": "gke-nvidia-l4", "count": 2})
     assert section(explained(dtj, write(tmp_path, body)), "Each worker") == [
         "image        example/trainer:1",
         "command      python -m 'my train'",
         "resources    cpu 2, memory 1Gi, nvidia.com/gpu 2, at most cpu 4",
         "node labels  cloud.google.com/gke-accelerator=nvidia-l4",
         "tolerates    nvidia.com/gpu",
+        "affinity     nodeAffinity",
+        "account      trains",
+        "labels       team=vision",
+        "annotations  sidecar.istio.io/inject=false",
         "next to it   logger",
     ]
-
-
-def test_the_labels_and_annotations_of_the_template_its_account_and_affinity_are_shown(
-    tmp_path: Path, dtj: Dtj
-) -> None:
-    body: Any = manifest()
-    template = body["spec"]["template"]
-    template["metadata"] = {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}}
-    template["spec"] |= {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
-    lines = section(explained(dtj, write(tmp_path, body)), "Each worker")
-    assert {"labels       team=vision", "annotations  sidecar.istio.io/inject=false"} <= set(lines)
-    assert {"account      trains", "affinity     nodeAffinity"} <= set(lines)
 
 
 def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: Path, dtj: Dtj) -> None:
@@ -338,10 +332,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     return gateway
 
 
-@pytest.mark.parametrize("name", ["digits", "dtj/digits", "distributedtrainingjob.training.dtj.dev/digits"])
-def test_a_job_on_the_cluster_is_explained_by_its_name(dtj: Dtj, cluster: FakeGateway, name: str) -> None:
+KIND = "distributedtrainingjob"
+
+
+@pytest.mark.parametrize("kind", ["", "dtj/", f"{KIND}.training.dtj.dev/", f"{KIND}s.training.dtj.dev/"])
+def test_a_job_on_the_cluster_is_explained_by_its_name(dtj: Dtj, cluster: FakeGateway, kind: str) -> None:
     cluster.put(JOBS, {**stored(manifest(), namespace="team"), "status": {"attempt": 3, "startTime": "then"}})
-    text = explained(dtj, name)
+    text = explained(dtj, f"{kind}digits")
     assert text.startswith("digits: MultiWorkerMirrored with 2 workers, in namespace team\n")
     assert section(text, "Pods")[1].startswith("digits-worker-0  worker")
 

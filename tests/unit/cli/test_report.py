@@ -311,17 +311,16 @@ def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) ->
     assert gather(RunDirectory(folder)).unread[0].why.startswith("objects.json: ")
 
 
+NOWHERE = (
+    "--run nowhere: neither the folder of a run nor the name of a job with a run here: in dtj-runs there are digits"
+)
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (
-            "report --run nowhere",
-            "--run nowhere: neither the folder of a run nor the name of a job with a run here: in dtj-runs",
-        ),
-        (
-            "tensorboard --run nowhere",
-            "--run nowhere: neither the folder of a run nor the name of a job with a run here",
-        ),
+        ("report --run nowhere", NOWHERE),
+        ("tensorboard --run nowhere", NOWHERE),
         ("report --run digits -o no/x.html", "--output: no/x.html: cannot be written: No such file"),
     ],
 )

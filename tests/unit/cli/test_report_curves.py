@@ -45,12 +45,7 @@ def test_held_out_values_are_in_the_plot_of_the_training_and_in_the_table() -> N
     )
 
 
-def test_the_evaluation_at_the_end_is_the_last_held_out_value() -> None:
-    (loss,) = curves((*scalars("loss", 3, 2, 1), *scalars("held_out/loss", 1.5, first=3)))
-    assert [(point.step, point.number) for point in loss.validation] == [(3, 1.5)]
-
-
-def test_held_out_values_of_a_log_are_read_once() -> None:
+def test_held_out_values_of_a_log_are_read_once_and_the_evaluation_at_the_end_is_the_last() -> None:
     text = (
         "step 1/9 (11%)  loss 3\nvalidation: step 2/9  val_loss 2.5  in 1s\n"
         "step 3/9 (33%)  loss 2  val_loss 2.5\nstep 9/9 (100%)  loss 1  val_loss 2.5\nheld-out: loss 1.5  (9)\n"

@@ -130,10 +130,6 @@ class TestOnThisMachine:
         older = runs / "digits" / "20260101-000000"
         assert logs_of(str(older), runs) == older / "tensorboard"
 
-    def test_a_run_that_is_none_is_reported_with_those_that_are(self, runs: Path) -> None:
-        with pytest.raises(RunError, match=f"--run flowers: .* in {runs} there are digits"):
-            logs_of("flowers", runs)
-
     def test_several_runs_have_their_names(self, runs: Path) -> None:
         older = str(runs / "digits" / "20260101-000000")
         folders = [logs_of(run, runs) for run in ("digits", older, "digits")]
