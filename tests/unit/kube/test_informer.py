@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def pod(name: str, *, phase: str = "Pending", namespace: str = "default", uid: s
 class Watched:
     """An informer at work, and what it reported: ``+name phase``, ``~name phase``, ``-name``."""
 
-    def __init__(self, gateway: FakeGateway, *, on_turned_back: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, gateway: FakeGateway, **options: Any) -> None:
         self.reports: list[str] = []
         self.informer: Informer[PodRecord, tuple[str, str]] = Informer(
             gateway,
@@ -39,10 +40,9 @@ class Watched:
             decode=decode_pod,
             convert=lambda record: (record.metadata.name, record.status.phase),
             on_change=self._report,
-            namespace="default",
             selector=Label.JOB_NAME,
             backoff=Backoff(base=1.0, cap=8.0, rng=random.Random(7)),
-            on_turned_back=on_turned_back,
+            **{"namespace": "default", **options},
         )
 
     @property
@@ -58,10 +58,8 @@ class Watched:
 
 
 @asynccontextmanager
-async def watching(
-    gateway: FakeGateway, *, on_turned_back: Callable[[], None] = lambda: None
-) -> AsyncIterator[Watched]:
-    watched = Watched(gateway, on_turned_back=on_turned_back)
+async def watching(gateway: FakeGateway, **options: Any) -> AsyncIterator[Watched]:
+    watched = Watched(gateway, **options)
     task = asyncio.create_task(watched.informer.run())
     await settled()
     try:
@@ -86,6 +84,14 @@ async def test_what_is_there_at_the_start_is_listed_and_what_its_selector_leaves
         appear("after")
         await settled()
         assert watched.reports == ["+ours-before Pending", "+ours-after Pending"]
+
+
+@virtual_time
+async def test_objects_of_namespaces_that_another_operator_serves_are_not_kept(gateway: FakeGateway) -> None:
+    gateway.put(PODS, pod("a", namespace="ours"))
+    gateway.put(PODS, pod("b", namespace="theirs"))
+    async with watching(gateway, namespace=None, keep=lambda namespace: namespace == "ours") as watched:
+        assert set(watched.store) == {"a"}
 
 
 @virtual_time
@@ -131,7 +137,10 @@ async def test_another_object_under_the_same_name_is_an_end_and_a_beginning(gate
 
 
 @virtual_time
-async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again(gateway: FakeGateway) -> None:
+async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again_and_that_is_logged_once(
+    gateway: FakeGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with watching(gateway) as watched:
         gateway.put(PODS, pod("a"))
         await settled()
@@ -141,6 +150,7 @@ async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again
         await asyncio.sleep(2.0)
         assert watched.store == {"a": "Pending", "b": "Pending"}
         assert [call.verb for call in gateway.calls] == ["list", "watch", "watch"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 @virtual_time
