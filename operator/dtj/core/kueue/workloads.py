@@ -26,7 +26,7 @@ from dtj.api.kueue import (
     priority_class,
     topology_request,
 )
-from dtj.api.spec import JobSpec, Role, Scheduling
+from dtj.api.spec import JobSpec, Role
 from dtj.core.gang.group import Group, requests
 from dtj.core.kueue.partial_admission import least_workers
 from dtj.core.messages import WAITING_IN_QUEUE
@@ -69,7 +69,7 @@ def workload_spec(group: Group, pods: Iterable[JsonObject], *, priority: int | N
     ]
     return present(
         {
-            "queueName": group.scheduling.queue,
+            "queueName": group.spec.scheduling.queue,
             "podSets": [*sets],
             "priority": priority,
             **priority_class_fields(priority_class(group.job.labels)),
@@ -100,7 +100,7 @@ def priority_class_fields(name: str) -> JsonObject:
 
 def queue_of(spec: JobSpec) -> str:
     """The LocalQueue of a job; empty if it names none."""
-    return (spec.run_policy.scheduling or Scheduling()).queue or ""
+    return spec.scheduling.queue or ""
 
 
 def condition(workload: GangObject, kind: str) -> JsonObject:
