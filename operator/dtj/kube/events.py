@@ -187,7 +187,7 @@ class EventRecorder:
         if series.attempts >= MAX_ATTEMPTS:
             self._lose(words, error)
             return
-        await asyncio.sleep(max(self._backoff.delay(series.attempts), error.retry_after or 0.0))
+        await asyncio.sleep(self._backoff.delay(series.attempts, at_least=error.retry_after))
         self._unwritten[words] = None
 
     def _lose(self, words: _Words, error: ApiError) -> None:
