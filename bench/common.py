@@ -232,7 +232,8 @@ async def _send_all(plane: ControlPlane, calls: Sequence[Call]) -> datetime:
                 url = f"{plane.url}{call.path}"
                 async with session.request(call.method, url, data=call.body, headers=headers) as reply:
                     await reply.read()
-                    reply.raise_for_status()
+                    if (call.method, reply.status) != ("DELETE", 404):  # the garbage collector may come first
+                        reply.raise_for_status()
 
         began = datetime.now(UTC)
         await asyncio.gather(*(send() for _ in range(CONNECTIONS)))

@@ -9,6 +9,8 @@ from builders import NOW
 from dtj import __version__
 from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject
+from dtj.cli.doctor.checks import findings
+from dtj.cli.doctor.findings import Verdict
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator, Queues
 from dtj.client.overview import Part
 from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
@@ -62,3 +64,12 @@ def installation(*operators: Operator, **changes: object) -> Installation:
         refusal=Part(),
     )
     return replace(healthy, **changes)  # type: ignore[arg-type]
+
+
+def wrong(found: Installation) -> list[str]:
+    """What the doctor says of all that is not well: verdict, title, words and remedy."""
+    return [
+        f"{finding.verdict} {finding.title}: {finding.words}" + (f"; do: {finding.remedy}" if finding.remedy else "")
+        for finding in findings(found)
+        if finding.verdict is not Verdict.OK
+    ]

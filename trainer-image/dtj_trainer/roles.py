@@ -169,7 +169,7 @@ def _connecting(context: TaskContext) -> Iterator[None]:
     with (
         start_gate.started_in_time(context.config),
         unattended(),
-        strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
+        strategies.peer_loss(context.config),
     ):
         yield
     context.startup.lap("strategy")
@@ -184,14 +184,14 @@ def _prepared(context: TaskContext, *, awaited: bool = True) -> Iterator[Run]:
     Args:
         awaited: whether others wait for this task: they would wait without end for data that block.
     """
-    from dtj_trainer import problem
     from dtj_trainer.data.source import diagnosing_data_errors
     from dtj_trainer.distribution.stall_watch import data_watch
+    from dtj_trainer.training.model import prepare
     from dtj_trainer.training.reporting import Run
 
     config = context.config
     with data_watch(config) if awaited else nullcontext():
-        model, data = problem.prepare(config)
+        model, data = prepare(config)
         context.startup.lap("data")
     if awaited and config.data.service is not None:
         start_gate.wait_for_dispatcher(config, config.data.service)

@@ -57,7 +57,8 @@ class Pod:
 
     ``disrupted`` is its condition DisruptionTarget; ``deletion_requested_at`` is when it was asked to stop,
     ``deletion_due`` when its grace period is over. ``sidecars`` shows whether an ordinary container besides the main
-    one has not ended, ``probed`` whether the main one has a probe for which the kubelet kills it.
+    one has not ended, ``probed`` whether the main one has a probe for which the kubelet kills it. ``silent`` is whether
+    it is not ready because nothing has been heard of its node.
     """
 
     namespace: str
@@ -70,6 +71,7 @@ class Pod:
     attempt: int = 1
     phase: Phase = Phase.PENDING
     ready: bool = False
+    silent: bool = False
     terminating: bool = False
     deletion_requested_at: datetime | None = None
     deletion_due: datetime | None = None

@@ -188,6 +188,14 @@ class PodRecord(_Partial):
         """Whether there is a condition Ready, whatever it says."""
         return any(c.type == "Ready" for c in self.status.conditions or ())
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing has been heard of its node: the node controller makes Ready False, without the reason that a
+        kubelet gives, and leaves ContainersReady as it was (kubernetes: pkg/controller/util/node/controller_utils.go).
+        """
+        told = any(c.type == "Ready" and c.status == "False" and not c.reason for c in self.status.conditions or ())
+        return told and self.has_condition("ContainersReady")
+
     def has_condition(self, kind: str) -> bool:
         """Whether the condition of this type is True."""
         return any(c.type == kind and c.status == "True" for c in self.status.conditions or ())

@@ -16,6 +16,7 @@ from dtj.cli.common.options import JobName, Place
 from dtj.cli.completion import kubectl_lines
 from dtj.cli.main import Section, cli
 from dtj.client import ConfigError
+from support.command_line import install
 
 Caught = pytest.CaptureFixture[str]
 
@@ -105,9 +106,7 @@ def test_the_script_for_each_shell_asks_dtj(capsys: Caught, shell: str) -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_a_command_by_the_script(tmp_path: Path) -> None:
-    program = tmp_path / "dtj"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m dtj.cli.main "$@"\n')
-    program.chmod(0o755)
+    install(tmp_path)
     ask = (
         'source <(dtj completion bash); COMP_WORDS=(dtj va); COMP_CWORD=1; _dtj_completion dtj; echo "${COMPREPLY[@]}"'
     )

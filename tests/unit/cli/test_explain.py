@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
 import yaml
 
@@ -392,11 +391,6 @@ def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, dtj: Dtj) -> No
     file = write(tmp_path, manifest())
     complaint = dtj("explain", file, "--role", "ps").complaint
     assert complaint == f"{file}: digits: --role: the job has no ps; it has worker\n"
-
-
-def test_an_option_that_is_gone_names_what_remains(dtj: Dtj) -> None:
-    with pytest.raises(click.UsageError, match=r"docs/reference\.md has all fields"):
-        dtj("explain", "--field", "spec.port")
 
 
 def test_pods_in_the_network_of_their_nodes_are_said_to_need_a_node_each(tmp_path: Path, dtj: Dtj) -> None:

@@ -23,9 +23,7 @@ def large(workers: int = MANY, **arguments: object) -> World:
 def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -> None:
     world = large(elastic={"minReplicas": 1, "maxReplicas": 100})
     (before,) = world.config_maps
-    assert world.job.spec is not None
-    spec = replace(world, job=job(roles={"worker": MANY + 1}, elastic={"minReplicas": 1, "maxReplicas": 100})).job
-    world.job = replace(spec, status=world.job.status, generation=2)
+    world.becomes(job(roles={"worker": MANY + 1}, elastic={"minReplicas": 1, "maxReplicas": 100}))
     world.settle_deletions()
     (after,) = world.config_maps
     assert after != before
@@ -50,14 +48,11 @@ def test_it_goes_with_the_end_of_the_job_before_the_service(phase: Phase) -> Non
 def test_a_suspended_job_has_none_and_gets_it_again() -> None:
     world = large()
     before = dict(world.config_maps)
-    policy = {"suspend": True}
-    resumed = world.job
-    world.job = replace(job(roles={"worker": MANY}, runPolicy=policy), status=world.job.status, generation=2)
+    world.becomes(job(roles={"worker": MANY}, runPolicy={"suspend": True}))
     world.settle_deletions()
     assert world.job.status.is_true(Condition.SUSPENDED)
     assert world.config_maps == {}
-    world.job = replace(resumed, status=world.job.status, generation=3)
-    world.settle()
+    world.becomes(job(roles={"worker": MANY}))
     assert world.config_maps == before
 
 

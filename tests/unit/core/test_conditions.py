@@ -57,8 +57,7 @@ def test_a_job_in_its_last_second_is_still_running() -> None:
     assert not world.is_true(Condition.PODS_READY)
     world.sees("worker-0", Phase.SUCCEEDED)
     assert world.job.status.state == "Running"
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.state == "Succeeded"
 
 

@@ -16,8 +16,7 @@ def trained(**policy: str | int) -> World:
     world = running(roles=ROLES, **policy)  # type: ignore[arg-type]  # mypy takes them for seconds
     for name in ("worker-0", "worker-1"):
         world.set_pod(name, Phase.SUCCEEDED, exit_code=0)
-    world.settle()
-    return world
+    return world.settle()
 
 
 @pytest.mark.parametrize("policy", ["Running", "All", "None"])
@@ -39,8 +38,7 @@ def test_an_evaluator_that_does_not_end_is_stopped_and_the_job_says_so() -> None
     assert "digits-evaluator-0" in live(world)
     world.wait(1)
     assert "digits-evaluator-0" not in live(world)
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.condition(Condition.COMPLETE).message == (
         "worker-0 completed; evaluator-0 did not end within 60 s, which is runPolicy.evaluationTimeoutSeconds, "
         "and was stopped"

@@ -38,22 +38,12 @@ def template(**spec: object) -> dict[str, object]:
 
 
 class TestIdentity:
-    def test_a_pod_has_the_name_host_name_and_subdomain_of_its_replica(self) -> None:
-        made = pod(job("mnist", roles={"worker": 3}), Replica(Role.WORKER, 2))
-        assert dig(made, "metadata", "name") == "mnist-worker-2"
-        assert (dig(made, "spec", "hostname"), dig(made, "spec", "subdomain")) == ("worker-2", "mnist")
-
     def test_labels_of_the_user_stay_and_ours_win(self) -> None:
         labels = {"team": "vision", Label.ROLE: "boss"}
         made = pod(job(template={"metadata": {"labels": labels, "annotations": {"a": "b"}}, **template()}))
         assert dig(made, "metadata", "labels", "team") == "vision"
         assert dig(made, "metadata", "labels", Label.ROLE) == "worker"
         assert dig(made, "metadata", "annotations", "a") == "b"
-
-    def test_the_job_owns_it(self) -> None:
-        owner = job()
-        (reference,) = objects(dig(pod(owner), "metadata", "ownerReferences"))
-        assert (reference["uid"], reference["controller"]) == (owner.uid, True)
 
     def test_the_service_is_headless_publishes_early_and_selects_one_attempt_of_one_job(self) -> None:
         owner = job()
@@ -279,14 +269,17 @@ class TestExport:
 
 
 class TestAccelerators:
-    def test_a_gpu_profile_gives_resource_selector_and_toleration_to_roles_that_train(self) -> None:
+    @pytest.mark.parametrize(("asked", "given"), [({"count": 2}, 2), ({}, 1)], ids=["two", "one, which goes unsaid"])
+    def test_a_gpu_profile_gives_resource_selector_and_toleration_to_roles_that_train(
+        self, asked: dict[str, int], given: int
+    ) -> None:
         owner = job(
             strategy="ParameterServer",
             roles={"chief": 1, "worker": 1, "ps": 1},
-            accelerator={"profile": "gke-nvidia-l4", "count": 2},
+            accelerator={"profile": "gke-nvidia-l4", **asked},
         )
         worker = pod(owner)
-        assert dig(worker, "spec", "containers", 0, "resources", "limits") == {"nvidia.com/gpu": 2}
+        assert dig(worker, "spec", "containers", 0, "resources", "limits") == {"nvidia.com/gpu": given}
         assert dig(worker, "spec", "nodeSelector") == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
         assert dig(worker, "spec", "tolerations", 0, "key") == "nvidia.com/gpu"
         server = pod(owner, Replica(Role.PS, 0))

@@ -32,19 +32,14 @@ def running(api: GangApi, **arguments: object) -> World:
 
 def scale(story: World, workers: int) -> None:
     scaled = job(roles={"worker": workers}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": {}})
-    story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=story.job.generation + 1)
+    story.becomes(scaled)
     story.settle_deletions()
 
 
-class TestThePodGroup:
-    def test_replicas_of_a_collective_are_disrupted_together_and_those_of_a_parameter_server_alone(self) -> None:
-        collective = world(NATIVE)
-        collective.settle()
-        assert spec_of(collective)["disruptionMode"] == {"all": {}}
-        body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
-        servers = World(body, installed=(NATIVE,))
-        servers.settle()
-        assert spec_of(servers)["disruptionMode"] == {"single": {}}
+def test_replicas_of_parameter_servers_are_disrupted_alone() -> None:
+    """Those of a collective are together: tests/unit/core/test_gang.py has the whole PodGroup."""
+    servers = running(NATIVE, strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+    assert spec_of(servers)["disruptionMode"] == {"single": {}}
 
 
 class TestAJobThatGrows:
@@ -64,11 +59,9 @@ class TestAJobThatGrows:
 
     def test_waits_for_the_end_of_a_group_that_is_being_deleted(self) -> None:
         """Kubernetes keeps a PodGroup until its pods are gone."""
-        story = world(NATIVE)
-        story.settle()
+        story = world(NATIVE).settle()
         story.pods.clear()
-        assert story.gang is not None
-        story.gang = replace(story.gang, terminating=True)
+        story.gang = replace(story.the_gang, terminating=True)
         story.wait(60)
         assert not story.pods
         story.gang = None
@@ -78,22 +71,17 @@ class TestAJobThatGrows:
 
 class TestADisruptedGroup:
     def disrupt(self, story: World, status: str = "True") -> None:
-        assert story.gang is not None
         condition: JsonObject = {
             "type": "DisruptionTarget",
             "status": status,
             "reason": "PreemptionByScheduler",
             "lastTransitionTime": format_time(story.now),
         }
-        story.gang = replace(story.gang, status={"conditions": [condition]})
-
-    def created_now(self, story: World) -> None:
-        story.pods = {name: replace(pod, created_at=story.now) for name, pod in story.pods.items()}
+        story.gang = replace(story.the_gang, status={"conditions": [condition]})
 
     @pytest.mark.parametrize(("status", "charged"), [("True", "disruption"), ("False", "failure")])
     def test_the_end_of_its_pods_is_a_disruption(self, status: str, charged: str) -> None:
         story = running(NATIVE, roles={"worker": 3})
-        self.created_now(story)
         self.disrupt(story, status)
         story.sees("worker-1", Phase.FAILED, exit_code=3)
         story.wait(10)
@@ -103,8 +91,7 @@ class TestADisruptedGroup:
 
 class TestAnOlderCluster:
     def test_is_told_what_to_use_there(self) -> None:
-        story = world(VOLCANO, gang="Native")
-        story.settle()
+        story = world(VOLCANO, gang="Native").settle()
         condition = story.condition(Condition.INVALID)
         assert condition.reason == Reason.GANG_UNAVAILABLE
         assert condition.message == (

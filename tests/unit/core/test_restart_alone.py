@@ -2,43 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
+from dtj.api.json import dig
+from dtj.api.status import RestartCounts
 from dtj.core.observed import Phase
 from support.pod_environment import environment_of
 from world import live, running
 
+PS: Final = {"chief": 1, "worker": 2, "ps": 1}
+DATA: Final = {"worker": 2, "dispatcher": 1, "data-worker": 2}
+POD: Final = {"restartScope": "Pod"}
+ALONE: Final = {
+    "a worker of parameter servers": ("ParameterServer", PS, {}, "worker-1"),
+    "a chief, to servers that live on": ("ParameterServer", PS, {}, "chief-0"),
+    "one device": ("OneDevice", {"worker": 1, "evaluator": 1}, {}, "worker-0"),
+    "a chief with several devices": ("Mirrored", {"chief": 1, "evaluator": 1}, {}, "chief-0"),
+    "variables in central storage": ("CentralStorage", {"worker": 1, "evaluator": 1}, {}, "worker-0"),
+    "an evaluator": ("MultiWorkerMirrored", {"worker": 2, "evaluator": 1}, {}, "evaluator-0"),
+    "a dispatcher of data": ("MultiWorkerMirrored", DATA, {}, "dispatcher-0"),
+    "a worker of the data service": ("MultiWorkerMirrored", DATA, {}, "data-worker-1"),
+    "a member of a collective that is mended pod by pod": ("MultiWorkerMirrored", {"worker": 3}, POD, "worker-1"),
+}
 
-class TestTrainingInOneProcess:
-    @pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored", "CentralStorage"])
-    @pytest.mark.parametrize("role", ["chief", "worker"])
-    def test_the_pod_comes_back_alone_and_the_evaluator_goes_on(self, strategy: str, role: str) -> None:
-        world = running(strategy=strategy, roles={role: 1, "evaluator": 1})
-        evaluator = world.pods["digits-evaluator-0"].uid
-        world.loses(f"{role}-0")
-        assert f"digits-{role}-0-r1" not in world.pods, "two pods must not write the same checkpoints"
-        world.finish_deletions()
-        world.settle()
-        assert (world.job.status.attempt, world.job.status.restarts.disruption) == (1, 1)
-        assert live(world) == {f"digits-{role}-0-r1", "digits-evaluator-0"}
-        assert world.pods["digits-evaluator-0"].uid == evaluator
+
+@pytest.mark.parametrize(("strategy", "roles", "policy", "lost"), ALONE.values(), ids=ALONE)
+def test_it_comes_back_alone_at_the_infrastructures_cost_once_its_address_is_free(
+    strategy: str, roles: dict[str, int], policy: dict[str, str], lost: str
+) -> None:
+    world = running(strategy=strategy, roles=roles, **policy)  # type: ignore[arg-type]
+    others = {name: pod.uid for name, pod in world.pods.items() if name != f"digits-{lost}"}
+    world.loses(lost)
+    again = f"digits-{lost}-r1"
+    assert again not in world.pods, "no two pods share an address, servers or checkpoints"
+    world.settle_deletions()
+    assert live(world) == {*others, again}
+    assert {name: world.pods[name].uid for name in others} == others
+    assert dig(world.manifests[again], "spec", "hostname") == lost
+    assert environment_of(world.manifests[again]) == environment_of(world.manifests[f"digits-{lost}"])
+    environment = environment_of(world.manifests[again])
+    assert (environment["DTJ_ATTEMPT"], environment.get("DTJ_RESTART_SCOPE")) == ("1", policy.get("restartScope"))
+    assert (world.job.status.attempt, world.job.status.restarts) == (1, RestartCounts(disruption=1, total=1))
+    role, _, index = lost.rpartition("-")
+    assert world.job.status.replica_statuses[role].restarts == {index: 1}
 
 
 class TestCollectivesThatAreMendedPodByPod:
     """``restartScope: Pod``: the others hold in their launchers, and meet the new pod under the old address."""
-
-    def test_the_lost_worker_alone_is_replaced_in_the_same_attempt(self) -> None:
-        world = running(roles={"worker": 3}, restartScope="Pod")
-        world.loses("worker-1")
-        assert "digits-worker-1-r1" not in world.pods, "two pods must not share an address"
-        world.finish_deletions()
-        world.settle()
-        assert live(world) == {"digits-worker-0", "digits-worker-1-r1", "digits-worker-2"}
-        status = world.job.status
-        assert (status.attempt, status.restarts.disruption, status.restarts.total) == (1, 1, 1)
-        new, old = (environment_of(world.manifests[name]) for name in ("digits-worker-1-r1", "digits-worker-0"))
-        assert new["DTJ_ATTEMPT"] == old["DTJ_ATTEMPT"] == "1"
-        assert new["DTJ_RESTART_SCOPE"] == old["DTJ_RESTART_SCOPE"] == "Pod"
 
     def test_survivors_that_gave_up_come_back_too_and_are_not_charged(self) -> None:
         world = running(roles={"worker": 3}, restartScope="Pod")

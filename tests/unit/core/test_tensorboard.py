@@ -125,7 +125,9 @@ class TestThatItIsInNobodysWay:
         there.wait(1)
         waits = [action.seconds for action in there.step() if hasattr(action, "seconds")]
         assert ROOM_SECONDS in waits
-        there.wait(ROOM_SECONDS)
+        there.wait(ROOM_SECONDS - 0.5)
+        assert not there.pods[POD].terminating
+        there.wait(0.5)
         there.finish_deletions()
         assert POD not in there.pods
 

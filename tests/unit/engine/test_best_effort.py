@@ -31,8 +31,7 @@ def with_tensorboard(observed: Observed) -> Plan:
 
 @virtual_time
 @pytest.mark.parametrize("error", [QUOTA, NO_ANSWER, Invalid("no such field", status=422)], ids=lambda e: str(e.status))
-async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: ApiError) -> None:
-    gateway = FakeGateway()
+async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(gateway: FakeGateway, error: ApiError) -> None:
     gateway.fail("create", PODS, error, name="digits-worker-1", times=1000)
     async with harnessed(with_tensorboard, gateway=gateway) as harness:
         job = await harness.take()
@@ -44,8 +43,7 @@ async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: Ap
 
 
 @virtual_time
-async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event() -> None:
-    gateway = FakeGateway()
+async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event(gateway: FakeGateway) -> None:
     gateway.fail("create", PODS, QUOTA, name="digits-worker-1", times=1000)
     async with harnessed(with_tensorboard, gateway=gateway) as harness:
         harness.submit()
@@ -56,6 +54,9 @@ async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event() ->
         harness.gateway.heal()
         await asyncio.sleep(120.0)
         assert harness.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]
+
+
+HIGH: JsonObject = {"metadata": {"name": "high", "namespace": ""}, "value": 1000}
 
 
 @virtual_time
@@ -71,9 +72,25 @@ async def test_a_priority_class_that_cannot_be_read_is_reported_and_asked_for_ag
         assert str(dig(event, "note")).startswith("WorkloadPriorityClass high: ")
         assert "the job keeps its priority: create the class, or change the label" in str(dig(event, "note"))
         assert harness.seen[-1].refusal is None
-        harness.gateway.put(WORKLOAD_PRIORITIES, {"metadata": {"name": "high", "namespace": ""}, "value": 1000})
+        harness.gateway.put(WORKLOAD_PRIORITIES, HIGH)
         await asyncio.sleep(60.0)
         assert harness.engine.state.caches.of(job.uid).workload_priorities == {"high": 1000}
+
+
+@virtual_time
+async def test_a_priority_class_that_a_job_waits_for_is_refused_until_it_can_be_read() -> None:
+    def plan(observed: Observed) -> Plan:
+        return () if observed.workload_priorities else (ReadPriorityClass("high"),)
+
+    async with harnessed(plan) as harness:
+        await harness.take()
+        refusal = harness.seen[-1].refusal
+        assert refusal is not None
+        assert (refusal.name, refusal.reason) == ("WorkloadPriorityClass high", "NotFound")
+        harness.gateway.put(WORKLOAD_PRIORITIES, HIGH)
+        await asyncio.sleep(10.0)
+        assert harness.seen[-1].workload_priorities == {"high": 1000}
+        assert harness.seen[-1].refusal is None
 
 
 def events(harness: Harness) -> list[JsonObject]:

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from pydantic import JsonValue
 
 from builders import job, pod
 from dtj.api.job import parse_time
@@ -133,18 +134,19 @@ def test_a_pod_that_finds_no_node_says_so_in_the_schedulers_words() -> None:
         ("CreateContainerConfigError", Reason.CONTAINER_CONFIG_ERROR),
         ("CreateContainerError", Reason.CONTAINER_CONFIG_ERROR),
         ("RunContainerError", Reason.CONTAINER_CONFIG_ERROR),
+        ("ContainerCreating", None),
+        ("PodInitializing", None),
+        ("", None),
     ],
 )
-def test_a_container_that_cannot_start_says_so_in_the_kubelets_words(reason: str, ours: Reason) -> None:
-    assert pending(main=waits(reason, "no\n such thing")).blocker == Blocker(ours, "no such thing")
-    assert pending(init=waits(reason, "no")).blocker == Blocker(ours, "container fetch: no")
-    assert pending(sidecar=waits(reason, "no")).blocker == Blocker(ours, "container sidecar: no")
-    assert pending(main=waits(reason)).blocker == Blocker(ours, reason)
+def test_a_container_that_cannot_start_says_so_in_the_kubelets_words(reason: str, ours: Reason | None) -> None:
+    def says(words: str) -> Blocker | None:
+        return Blocker(ours, words) if ours is not None else None
 
-
-@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])
-def test_a_container_that_is_just_being_created_is_not_blocked(reason: str) -> None:
-    assert pending(main=waits(reason)).blocker is None
+    assert pending(main=waits(reason, "no\n such thing")).blocker == says("no such thing")
+    assert pending(init=waits(reason, "no")).blocker == says("container fetch: no")
+    assert pending(sidecar=waits(reason, "no")).blocker == says("container sidecar: no")
+    assert pending(main=waits(reason)).blocker == says(reason)
 
 
 def test_a_failed_pull_and_the_wait_for_the_next_say_the_same() -> None:
@@ -220,3 +222,21 @@ def test_a_change_of_labels_or_owner_leaves_no_trace_in_the_indexes() -> None:
 )
 def test_a_merge_patch_holds_just_the_difference(before: JsonObject, after: JsonObject, patch: JsonObject) -> None:
     assert merge_patch_between(before, after) == patch
+
+
+@pytest.mark.parametrize(
+    ("ready", "containers", "silent"),
+    [
+        ({"status": "False"}, "True", True),
+        ({"status": "False", "reason": "ReadinessGatesNotReady"}, "True", False),
+        ({"status": "False", "reason": "ContainersNotReady"}, "False", False),
+        ({"status": "False"}, "False", False),
+        ({"status": "True"}, "True", False),
+    ],
+)
+def test_a_pod_that_the_node_controller_makes_unready_is_silent(
+    ready: JsonObject, containers: str, silent: bool
+) -> None:
+    conditions: list[JsonValue] = [{"type": "Ready", **ready}, {"type": "ContainersReady", "status": containers}]
+    found = decoded({"status": {"phase": "Running", "conditions": conditions}})
+    assert (found.silent, found.ready) == (silent, ready["status"] == "True")

@@ -72,28 +72,24 @@ async def watching(
 
 
 @virtual_time
-async def test_what_is_there_at_the_start_is_listed_and_then_the_store_is_complete() -> None:
+async def test_what_is_there_at_the_start_is_listed_and_what_its_selector_leaves_out_is_never_seen() -> None:
     gateway = FakeGateway()
-    gateway.put(PODS, pod("a"))
-    gateway.put(PODS, pod("elsewhere", namespace="other"))
+
+    def appear(when: str) -> None:
+        gateway.put(PODS, pod(f"ours-{when}"))
+        gateway.put(PODS, pod(f"elsewhere-{when}", namespace="other"))
+        gateway.put(PODS, {"metadata": {"name": f"stranger-{when}"}})
+
+    appear("before")
     async with watching(gateway) as watched:
         assert watched.informer.synced.is_set()
-        assert watched.reports == ["+a Pending"]
-
-
-@virtual_time
-async def test_objects_without_the_labels_of_the_selector_are_not_seen() -> None:
-    gateway = FakeGateway()
-    gateway.put(PODS, {"metadata": {"name": "stranger"}})
-    async with watching(gateway) as watched:
-        gateway.put(PODS, {"metadata": {"name": "other stranger"}})
+        appear("after")
         await settled()
-        assert watched.store == {}
+        assert watched.reports == ["+ours-before Pending", "+ours-after Pending"]
 
 
 @virtual_time
-async def test_creations_changes_and_deletions_are_reported_in_order() -> None:
-    gateway = FakeGateway()
+async def test_creations_changes_and_deletions_are_reported_in_order(gateway: FakeGateway) -> None:
     async with watching(gateway) as watched:
         gateway.put(PODS, pod("a"))
         gateway.put(PODS, pod("a", phase="Running"))
@@ -104,8 +100,7 @@ async def test_creations_changes_and_deletions_are_reported_in_order() -> None:
 
 
 @virtual_time
-async def test_a_change_that_changes_nothing_we_look_at_is_not_reported() -> None:
-    gateway = FakeGateway()
+async def test_a_change_that_changes_nothing_we_look_at_is_not_reported(gateway: FakeGateway) -> None:
     async with watching(gateway) as watched:
         gateway.put(PODS, pod("a"))
         gateway.put(PODS, {**pod("a"), "spec": {"priority": 7}})
@@ -114,8 +109,7 @@ async def test_a_change_that_changes_nothing_we_look_at_is_not_reported() -> Non
 
 
 @virtual_time
-async def test_what_vanished_while_nobody_watched_is_reported_as_deleted() -> None:
-    gateway = FakeGateway()
+async def test_what_vanished_while_nobody_watched_is_reported_as_deleted(gateway: FakeGateway) -> None:
     gateway.put(PODS, pod("ghost"))
     gateway.put(PODS, pod("stays"))
     async with watching(gateway) as watched:
@@ -127,8 +121,7 @@ async def test_what_vanished_while_nobody_watched_is_reported_as_deleted() -> No
 
 
 @virtual_time
-async def test_another_object_under_the_same_name_is_an_end_and_a_beginning() -> None:
-    gateway = FakeGateway()
+async def test_another_object_under_the_same_name_is_an_end_and_a_beginning(gateway: FakeGateway) -> None:
     gateway.put(PODS, pod("a", uid="1"))
     async with watching(gateway) as watched:
         gateway.remove(PODS, "a", silently=True)
@@ -138,8 +131,7 @@ async def test_another_object_under_the_same_name_is_an_end_and_a_beginning() ->
 
 
 @virtual_time
-async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again() -> None:
-    gateway = FakeGateway()
+async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again(gateway: FakeGateway) -> None:
     async with watching(gateway) as watched:
         gateway.put(PODS, pod("a"))
         await settled()
@@ -152,8 +144,7 @@ async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again
 
 
 @virtual_time
-async def test_a_bookmark_moves_the_place_from_which_a_watch_is_resumed() -> None:
-    gateway = FakeGateway()
+async def test_a_bookmark_moves_the_place_from_which_a_watch_is_resumed(gateway: FakeGateway) -> None:
     async with watching(gateway):
         gateway.put(SERVICES, {"metadata": {"name": "of no interest"}})
         gateway.bookmark(PODS)
@@ -182,8 +173,7 @@ async def test_an_outage_is_waited_out_with_growing_delays_and_logged_once(caplo
 
 
 @virtual_time
-async def test_the_server_says_when_to_come_back() -> None:
-    gateway = FakeGateway()
+async def test_the_server_says_when_to_come_back(gateway: FakeGateway) -> None:
     gateway.fail("list", PODS, TooManyRequests("slow down", status=429, retry_after=42.0))
     async with watching(gateway) as watched:
         await watched.informer.synced.wait()
@@ -191,8 +181,7 @@ async def test_the_server_says_when_to_come_back() -> None:
 
 
 @virtual_time
-async def test_a_server_that_forgets_our_place_at_once_is_asked_ever_more_rarely() -> None:
-    gateway = FakeGateway()
+async def test_a_server_that_forgets_our_place_at_once_is_asked_ever_more_rarely(gateway: FakeGateway) -> None:
     gateway.fail("watch", PODS, Gone("too old resource version", status=410), times=1000)
     async with watching(gateway) as watched:
         await asyncio.sleep(60.0)
@@ -230,8 +219,7 @@ async def test_a_watch_that_the_server_ends_with_an_error_is_followed_by_a_list(
 
 
 @virtual_time
-async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_reported() -> None:
-    gateway = FakeGateway()
+async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_reported(gateway: FakeGateway) -> None:
     for _ in range(9):
         gateway.put(PODS, pod("a", phase="Running"))
     turned: list[float] = []

@@ -54,12 +54,16 @@ def _floating(variables: Iterable[Any]) -> list[Any]:
 
 
 def _finite_at_start(variables: Iterable[Any]) -> list[Any]:
-    return [one for one in _floating(variables) if bool(_is_finite(one))]
+    return [one for one in _floating(variables) if _are_finite([one])]
 
 
-def _are_finite(variables: Sequence[Any]) -> bool:
-    return bool(tf.reduce_all([_is_finite(one) for one in variables])) if variables else True
+def _are_finite(variables: Iterable[Any]) -> bool:
+    # One after the other: those of parameter servers have to be brought here.
+    return bool(tf.reduce_all([all_finite([tf.convert_to_tensor(one)]) for one in variables] or True))
 
 
-def _is_finite(variable: Any) -> Any:
-    return tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable)))
+def all_finite(tensors: Sequence[Any]) -> Any:
+    """Whether all numbers of these tensors are finite, of a sparse gradient those that it has: a tensor of bool."""
+    parts = tf.nest.flatten(list(tensors), expand_composites=True)
+    found = [tf.reduce_all(tf.math.is_finite(part)) for part in parts if part.dtype.is_floating]
+    return tf.reduce_all(found or True)

@@ -14,7 +14,7 @@ from dtj_launch.rendezvous import probe
 from dtj_trainer.config.cluster import Address, Cluster
 from dtj_trainer.distribution import tf_server
 from dtj_trainer.errors import Terminated, UsageError
-from dtj_trainer.own_directory import make_own
+from dtj_trainer.local_files import make_own
 from dtj_trainer.process.sigterm import Termination
 
 LONGEST_STAY_SECONDS = 20.0

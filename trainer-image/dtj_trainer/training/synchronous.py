@@ -53,7 +53,7 @@ def train(run: Run, strategy: Any) -> None:
     collective = config.strategy == "MultiWorkerMirrored"
     changed = None
     with (
-        peer_loss(config.cluster, remote=bool(config.tpu_runtimes)),
+        peer_loss(config),
         ending_together(config, collective=collective),
     ):
         _agree_on_data(run, strategy)

@@ -97,9 +97,9 @@ def following(context: JobContext, lost: Collection[Replica] = ()) -> World | No
     """The members from now on, if they are others than those that train now. ``lost`` are replicas whose loss is not
     recorded yet.
 
-    Replicas that the job does not want any more leave at once, and so does a lost one whose place a spare can take. One
-    whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``, if at least ``elastic.minReplicas`` workers
-    stay. Pods that wait join, as many as there are places.
+    Replicas that the job does not want any more leave at once, and so does one whose place a spare can take, if it is
+    lost or nothing is heard of its node. One whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``,
+    if at least ``elastic.minReplicas`` workers stay. Pods that wait join, as many as there are places.
     """
     world, spec = context.world, context.spec
     assert world is not None
@@ -110,7 +110,8 @@ def following(context: JobContext, lost: Collection[Replica] = ()) -> World | No
     stay = world.members & possible
     stay -= _given_up(context, stay, context.now)
     known = (each for each in _unready(context) if backoff.restart_due(context, each) is not None)
-    gone = frozenset(each for each in (*lost, *known) if each in stay and each.role is Role.WORKER)
+    silent = (replica_of(pod) for pod in context.current if pod.silent)
+    gone = frozenset(each for each in (*lost, *known, *silent) if each in stay and each.role is Role.WORKER)
     spares = max(0, len(waiting) - max(0, most - len(stay)))
     stay -= frozenset(sorted(gone)[:spares])
     kept = sorted(stay, key=lambda replica: (replica in gone, replica))[:most]
