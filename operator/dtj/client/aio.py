@@ -93,8 +93,7 @@ class AsyncClient:
 
     async def get(self, name: str, *, namespace: str | None = None) -> Job:
         """One job; ``tfjob/NAME`` is a TFJob of Kubeflow. Raises NotFound."""
-        resource, name = job_names.parse(name)
-        return Job.from_object(await self.gateway.get(resource, namespace=namespace or self.namespace, name=name))
+        return Job.from_object(await job_names.read(self.gateway, name, namespace=namespace or self.namespace))
 
     async def logs(
         self, name: str, selection: LogSelection | None = None, *, follow: bool = False, namespace: str | None = None

@@ -126,8 +126,7 @@ def _plainly(overview: Overview, condition: ConditionStatus) -> Diagnosis:
 def _suspended(overview: Overview, condition: ConditionStatus) -> Diagnosis:
     job = overview.job
     if condition.reason == Reason.QUEUED:
-        scheduling = job.spec.run_policy.scheduling if job.spec is not None else None
-        queue = scheduling.queue if scheduling is not None else None
+        queue = job.spec.scheduling.queue if job.spec is not None else None
         where = f" (queue {queue})" if queue else ""
         remedy = "wait, or ask the owner of the quota"
         look = ("kubectl", "describe", "workloads.kueue.x-k8s.io", job.name)

@@ -360,9 +360,7 @@ async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -
 
     Where the pod's log is gone, the last lines that the job's status has are taken.
     """
-    cause = job.status.root_cause
-    if cause is None:
-        raise no_failure(job)
+    cause = cause_of(job)
     pods = await pods_of(gateway, job)
     each = next((each for each in pods if each.pod.name == cause.pod), None)
     if each is None or not has_log(each, selection):
@@ -379,9 +377,11 @@ async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -
     return finder.result()
 
 
-def no_failure(job: Job) -> NothingToRead:
-    """The refusal of a job of which no replica has failed."""
-    return NothingToRead(f"{job.name}: no replica has failed: its state is {job.status.state or 'not known yet'}")
+def cause_of(job: Job) -> RootCause:
+    """Which replica failed first. Raises NothingToRead where none has failed."""
+    if job.status.root_cause is None:
+        raise NothingToRead(f"{job.name}: no replica has failed: its state is {job.status.state or 'not known yet'}")
+    return job.status.root_cause
 
 
 def _remembered(cause: RootCause, why: str) -> FirstError:

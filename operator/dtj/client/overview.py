@@ -96,8 +96,7 @@ class Overview:
 
 async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview:
     """Everything about a job. Raises ApiError where the job itself cannot be read, NotFound where there is none."""
-    resource, name = job_names.parse(name)
-    body = await gateway.get(resource, namespace=namespace, name=name)
+    body = await job_names.read(gateway, name, namespace=namespace)
     job = Job.from_object(body)
     of_job = selector_of(job)
     pods, claims, job_events = await asyncio.gather(

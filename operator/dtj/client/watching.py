@@ -104,7 +104,7 @@ class _Outage:
         if not passing or self._answered_at is None or loop_time() - self._answered_at > OUTAGE_SECONDS:
             raise error
         self._failures += 1
-        await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
+        await asyncio.sleep(self._backoff.delay(self._failures, at_least=error.retry_after))
 
 
 # -- what can be waited for -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
 from dtj.api.rules import NO_SPARES
-from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Scheduling, Strategy
+from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Strategy
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
 from dtj.core.manifests.tf_config import Cluster, Delivery
@@ -42,7 +42,7 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
     # A TFJob that our operator does not queue leaves its labels to Kueue's integration.
-    left = job.form.foreign and (job.spec.run_policy.scheduling or Scheduling()).gang is not Gang.KUEUE
+    left = job.form.foreign and job.spec.scheduling.gang is not Gang.KUEUE
     queued = () if left else kueue.problems(job.spec, job.labels, job.annotations)
     return (
         *(Problem(Reason.INVALID_SPEC, problem, of_queue=True) for problem in queued),

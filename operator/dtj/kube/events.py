@@ -163,8 +163,7 @@ class EventRecorder:
         except (Unavailable, TooManyRequests) as error:
             await self._offer_again(words, series, error)
         except ApiError as error:
-            log.warning("event %s about %s is lost: %s", words.reason, words.subject.name, error.message)
-            self._series.pop(words, None)
+            self._lose(words, error)
         else:
             series.attempts = 0
 
@@ -186,11 +185,14 @@ class EventRecorder:
     async def _offer_again(self, words: _Words, series: _Series, error: ApiError) -> None:
         series.attempts += 1
         if series.attempts >= MAX_ATTEMPTS:
-            log.warning("event %s about %s is lost: %s", words.reason, words.subject.name, error.message)
-            self._series.pop(words, None)
+            self._lose(words, error)
             return
-        await asyncio.sleep(max(self._backoff.delay(series.attempts), error.retry_after or 0.0))
+        await asyncio.sleep(self._backoff.delay(series.attempts, at_least=error.retry_after))
         self._unwritten[words] = None
+
+    def _lose(self, words: _Words, error: ApiError) -> None:
+        log.warning("event %s about %s is lost: %s", words.reason, words.subject.name, error.message)
+        self._series.pop(words, None)
 
     def _event(self, words: _Words, series: _Series, *, name: str) -> JsonObject:
         subject = words.subject

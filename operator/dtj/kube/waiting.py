@@ -26,11 +26,12 @@ class Backoff:
     rng: random.Random | None = field(default=None, repr=False)
     """None for the process's own generator: whoever seeds that can repeat a run."""
 
-    def delay(self, failures: int) -> float:
-        """The time to wait after this number of failures in a row, counted from 1."""
+    def delay(self, failures: int, *, at_least: float | None = None) -> float:
+        """The time to wait after this number of failures in a row, counted from 1; ``at_least`` is what a server asks
+        for."""
         longest = min(self.cap, self.base * 2.0 ** min(max(failures, 1) - 1, _LARGEST_EXPONENT))
         uniform = random.uniform if self.rng is None else self.rng.uniform
-        return longest * uniform(0.5, 1.0)
+        return max(longest * uniform(0.5, 1.0), at_least or 0.0)
 
     def __iter__(self) -> Iterator[float]:
         return (self.delay(failures) for failures in itertools.count(1))
@@ -54,7 +55,7 @@ class Retry:
     def failed(self, backoff: Backoff, *, at_least: float | None = None, at_most: float = math.inf) -> float:
         """Count a failure. Returns the seconds until the next attempt."""
         self.failures += 1
-        delay = min(max(backoff.delay(self.failures), at_least or 0.0), at_most)
+        delay = min(backoff.delay(self.failures, at_least=at_least), at_most)
         self.not_before = loop_time() + delay
         return delay
 

@@ -14,7 +14,7 @@ from dtj.api.job import Job
 from dtj.cli.common.terminal import Exit, say
 from dtj.cli.logs.show import Output, print_first_error
 from dtj.client.diagnosis import how_job_ended
-from dtj.client.logs import ErrorFinder, LogLine, LogNote, LogSelection, NothingToRead, check_replica, no_failure
+from dtj.client.logs import ErrorFinder, LogLine, LogNote, LogSelection, NothingToRead, cause_of, check_replica
 from dtj.local import run_directory
 from dtj.local.replica_logs import ReplicaLog, last, replica_logs
 from dtj.local.run_directory import RunDirectory, RunError
@@ -114,9 +114,7 @@ def _end(directory: RunDirectory) -> str:
 
 
 def _show_first_error(directory: RunDirectory, job: Job, run: str) -> int:
-    cause = job.status.root_cause
-    if cause is None:
-        raise no_failure(job)
+    cause = cause_of(job)
     name = f"{cause.role}-{cause.index}"
     log = next((log for log in replica_logs(directory) if log.title == name), None)
     finder = ErrorFinder(cause)

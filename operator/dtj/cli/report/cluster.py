@@ -32,8 +32,7 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
     The leader's log is read in any case: its curves and versions are in it. If the first leader of an elastic job was
     given up, its successor's is read as well.
     """
-    resource, name = job_names.parse(name)
-    body = await client.gateway.get(resource, namespace=client.namespace, name=name)
+    body = await job_names.read(client.gateway, name, namespace=client.namespace)
     job, reader = Job.from_object(body), _Reader(client)
     of_job = selector_of(job)
     pods, services, claims, events, nodes = await asyncio.gather(

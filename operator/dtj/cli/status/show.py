@@ -370,11 +370,10 @@ def _members_that_wait(overview: Overview, context: JobContext | None) -> Iterat
 
 def _what_for(context: JobContext, replica: Replica) -> str:
     """What keeps a replica from joining."""
-    name = context.name_of(replica)
-    pod = next((pod for pod in context.current if pod.name == name), None)
+    pod = context.pod_of(replica)
     if pod is None:
         ready = context.job.status.condition(Condition.PODS_READY)
-        _, _, refusal = ready.message.partition(f"{name}: ") if ready is not None else ("", "", "")
+        _, _, refusal = ready.message.partition(f"{context.name_of(replica)}: ") if ready is not None else ("", "", "")
         return "for its pod" + (f": {refusal}" if refusal else "")
     if pod.terminating or pod.main_container_ended:
         return "for its next pod"

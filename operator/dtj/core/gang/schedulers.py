@@ -97,8 +97,8 @@ def _volcano_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:
         {
             "minMember": group.least,
             "minResources": group.resources(pods),
-            "queue": group.scheduling.queue,
-            "priorityClassName": group.scheduling.priority_class_name,
+            "queue": group.spec.scheduling.queue,
+            "priorityClassName": group.spec.scheduling.priority_class_name,
         }
     )
 
@@ -109,7 +109,7 @@ def _coscheduling_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:
         {
             "minMember": group.least,
             "minResources": group.resources(pods),
-            "scheduleTimeoutSeconds": group.scheduling.timeout_seconds,
+            "scheduleTimeoutSeconds": group.spec.scheduling.timeout_seconds,
         }
     )
 
@@ -123,7 +123,7 @@ def _native_spec(group: Group) -> JsonObject:
     return present(
         {
             "schedulingPolicy": _native_policy(group),
-            "priorityClassName": group.scheduling.priority_class_name,
+            "priorityClassName": group.spec.scheduling.priority_class_name,
             "disruptionMode": {"single": {}} if Role.PS in group.spec.roles() else {"all": {}},
         }
     )

@@ -26,9 +26,9 @@ from dtj.api.kueue import (
     priority_class,
     topology_request,
 )
-from dtj.api.spec import JobSpec, Role, Scheduling
+from dtj.api.spec import JobSpec, Role
 from dtj.core.gang.group import Group, requests
-from dtj.core.kueue.partial_admission import least_workers
+from dtj.core.kueue.partial_admission import least_workers, pod_sets
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import Flavor, GangObject
 
@@ -69,7 +69,7 @@ def workload_spec(group: Group, pods: Iterable[JsonObject], *, priority: int | N
     ]
     return present(
         {
-            "queueName": group.scheduling.queue,
+            "queueName": group.spec.scheduling.queue,
             "podSets": [*sets],
             "priority": priority,
             **priority_class_fields(priority_class(group.job.labels)),
@@ -100,7 +100,7 @@ def priority_class_fields(name: str) -> JsonObject:
 
 def queue_of(spec: JobSpec) -> str:
     """The LocalQueue of a job; empty if it names none."""
-    return (spec.run_policy.scheduling or Scheduling()).queue or ""
+    return spec.scheduling.queue or ""
 
 
 def condition(workload: GangObject, kind: str) -> JsonObject:
@@ -212,17 +212,14 @@ def _with_remedy(message: str) -> str:
 def flavors_of(workload: GangObject) -> tuple[str, ...]:
     """The names of the ResourceFlavors that the job was given."""
     found = (
-        text(flavor)
-        for assignment in objects(dig(workload.status, "admission", "podSetAssignments"))
-        for flavor in fields_of(assignment.get("flavors")).values()
+        text(flavor) for assignment in pod_sets(workload) for flavor in fields_of(assignment.get("flavors")).values()
     )
     return tuple(dict.fromkeys(found))
 
 
 def gives_nodes(workload: GangObject) -> bool:
     """Whether Kueue gives each pod of the job its node."""
-    assignments = objects(dig(workload.status, "admission", "podSetAssignments"))
-    return any(assignment.get("topologyAssignment") is not None for assignment in assignments)
+    return any(assignment.get("topologyAssignment") is not None for assignment in pod_sets(workload))
 
 
 def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, Flavor]) -> None:
@@ -233,7 +230,7 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
     pod_spec, metadata = object_at(pod, "spec"), object_at(pod, "metadata")
     add(metadata, "annotations", {WORKLOAD: workload.name})
     add(metadata, "labels", {POD_SET: role, **_queue_labels(workload)})
-    for assignment in objects(dig(workload.status, "admission", "podSetAssignments")):
+    for assignment in pod_sets(workload):
         if assignment.get("name") == role:
             for flavor in map(flavors.get, map(text, fields_of(assignment.get("flavors")).values())):
                 if flavor is not None:

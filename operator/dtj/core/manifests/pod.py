@@ -198,9 +198,8 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     if pod_spec.get("hostNetwork") is True:
         # Otherwise such a pod asks its node's resolver, which does not know the names in TF_CONFIG.
         pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    scheduling = spec.run_policy.scheduling
-    if scheduling is not None and scheduling.priority_class_name is not None:
-        pod_spec.setdefault("priorityClassName", scheduling.priority_class_name)
+    if spec.scheduling.priority_class_name is not None:
+        pod_spec.setdefault("priorityClassName", spec.scheduling.priority_class_name)
     return template
 
 

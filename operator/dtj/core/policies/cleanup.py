@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
@@ -15,7 +14,7 @@ from dtj.core.actions import Decision, DeletePod, Plan, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.observed import Pod
 from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ended_at, ends_of
-from dtj.core.pod_state import replica_of
+from dtj.core.pod_state import by_attempt, replica_of
 from dtj.core.policies.backoff import STUCK
 from dtj.core.replicas import incarnation, pod_name
 from dtj.core.status import true_since
@@ -106,10 +105,7 @@ def _is_previous(pod: Pod, job: Job) -> bool:
 
 
 def _causes(pods: Iterable[Pod]) -> Iterable[Pod]:
-    by_attempt: defaultdict[int, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        by_attempt[pod.attempt].append(pod)
-    for attempt in by_attempt.values():
+    for attempt in by_attempt(pods):
         yield from (e.pod for e in ends_of(attempt) if not e.by_infrastructure and not _left_on_request(e.pod))
 
 
