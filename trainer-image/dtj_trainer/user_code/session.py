@@ -132,7 +132,7 @@ def _strategy(context: TaskContext) -> Any:
     if config.strategy == "ParameterServer" and role in (WORKER, PS):
         from dtj_trainer.distribution import tf_server
 
-        tf_server.serve_cluster(config.cluster, context.progress_store)
+        tf_server.serve_cluster(config.cluster, context.progress_store, context.termination)
     if config.strategy == "Pipeline":
         raise UsageError(
             "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "
