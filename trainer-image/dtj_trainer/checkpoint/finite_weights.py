@@ -20,7 +20,14 @@ class NotFiniteState:
 class FiniteWeights:
     """What has to be finite in every checkpoint: the weights of a model, and the state of its optimizer."""
 
-    def __init__(self, trained: Iterable[Any], others: Iterable[Any] = (), optimizer: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        trained: Iterable[Any],
+        others: Iterable[Any] = (),
+        optimizer: Iterable[Any] = (),
+        *,
+        often: bool = False,
+    ) -> None:
         """To be made on all tasks, once the variables have the values with which the training begins.
 
         Args:
@@ -29,24 +36,27 @@ class FiniteWeights:
                 the start may stay so: a layer may look for the least value that it has seen.
             optimizer: tf.Variables that the optimizer sets, such as its slots; as for `others`. One that overflows
                 holds its weight forever, and the weight stays finite.
+            often: whether it is asked so often that a trace pays: most trainings ask a few times only.
         """
         self._weights = [*_floating(trained), *_finite_at_start(others)]
         self._optimizer = _finite_at_start(optimizer)
+        self._look = tf.function(self._are_finite, autograph=False) if often else self._are_finite
 
     def require(self, optimizer: Iterable[Any]) -> None:
         """Adds variables of an optimizer that were made after the training began: they have to be finite."""
         self._optimizer += _floating(optimizer)
 
     def find_not_finite(self) -> NotFiniteState | None:
-        """What is not finite; None if all is. It is the same on all tasks, and all have to ask together.
-
-        Not as a traced function: most trainings ask a few times only, and a trace costs more than the answers.
-        """
-        if not _are_finite(self._weights):
+        """What is not finite; None if all is. It is the same on all tasks, and all have to ask together."""
+        weights, optimizer = map(bool, self._look())
+        if not weights:
             return NotFiniteState(what="the weights are")
-        if not _are_finite(self._optimizer):
+        if not optimizer:
             return NotFiniteState(what="the weights are finite, but the optimizer's state is")
         return None
+
+    def _are_finite(self) -> tuple[Any, Any]:
+        return _all_finite(self._weights), _all_finite(self._optimizer)
 
 
 def _floating(variables: Iterable[Any]) -> list[Any]:
@@ -57,8 +67,8 @@ def _finite_at_start(variables: Iterable[Any]) -> list[Any]:
     return [one for one in _floating(variables) if bool(_is_finite(one))]
 
 
-def _are_finite(variables: Sequence[Any]) -> bool:
-    return bool(tf.reduce_all([_is_finite(one) for one in variables])) if variables else True
+def _all_finite(variables: Sequence[Any]) -> Any:
+    return tf.reduce_all([_is_finite(one) for one in variables]) if variables else tf.constant(True)
 
 
 def _is_finite(variable: Any) -> Any:

@@ -37,11 +37,13 @@ class SynchronousLoop:
         step: Any,
         max_steps: int,
         skips: bool = False,
+        often_saved: bool = False,
     ) -> None:
         """Args:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
         max_steps: that one call may take.
         skips: whether an update is left out on all replicas where a loss or a gradient is not finite.
+        often_saved: see `FiniteWeights`.
         """
         self._strategy = strategy
         self._objective = objective
@@ -56,6 +58,7 @@ class SynchronousLoop:
             two_kerases.variables(model.trainable_variables),
             two_kerases.variables(model.non_trainable_weights),
             two_kerases.state(optimizer),
+            often=often_saved,
         )
         self._skips = skips
         self._max_steps = max_steps

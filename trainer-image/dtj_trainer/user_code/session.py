@@ -232,8 +232,9 @@ class Session:
             restore_together(self._context.config, self.strategy, self._store)
         self.step = self._agreed_step = int(step.numpy())
         self._weights = FiniteWeights(
-            (of_tensorflow(one) for one, _ in weights), set_by_layers(parts), set_by_optimizers(parts)
-        )
+            (of_tensorflow(one) for one, _ in weights), set_by_layers(parts), set_by_optimizers(parts),
+            often=bool(self._context.config.checkpoint.memory),
+        )  # fmt: skip
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):
             log.info(line)
