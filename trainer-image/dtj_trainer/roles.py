@@ -65,7 +65,7 @@ def launch(config: Config, termination: Termination) -> None:
         elif role == CHIEF:
             _coordinate(context)
         else:
-            _serve(config, progress_store)
+            _serve(context)
 
 
 def _interpret(script: Script, context: TaskContext) -> NoReturn:
@@ -144,11 +144,11 @@ def _pipe(context: TaskContext) -> None:
         leader.train(run)
 
 
-def _serve(config: Config, progress_store: ProgressStore) -> None:
+def _serve(context: TaskContext) -> None:
     from dtj_trainer.distribution import tf_server
 
-    start_gate.prove_port_free(config)
-    tf_server.serve_cluster(config.cluster, progress_store)
+    start_gate.prove_port_free(context.config)
+    tf_server.serve_cluster(context.config.cluster, context.progress_store, context.termination)
 
 
 def _evaluate(context: TaskContext) -> None:

@@ -111,6 +111,7 @@ ONE_POD = {"spec": {"resources": {"requests": {"storage": "1Gi"}}, "accessModes"
         manifest(template={"spec": {"containers": [SIDECAR, {"name": "trainer", "image": "x"}], "initContainers": []}}),
         manifest(checkpoint={"claimTemplate": ONE_POD}, roles={"worker": 1}),
         manifest(checkpoint={"inMemory": {}}, runPolicy={"restartScope": "Pod"}),
+        manifest(checkpoint={"inMemory": {"sizeLimit": "1Mi"}}, runPolicy={"restartScope": "Pod"}),
     ],
     ids=lambda body: body["spec"]["strategy"],
 )

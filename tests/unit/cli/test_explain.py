@@ -253,9 +253,11 @@ def test_of_a_job_with_checkpoints_in_memory_it_says_how_much_and_when_they_are_
 
     alone = printed(inMemory={})
     assert "keeps 2 copies of its state in memory, of at most 1Gi in all." in alone
+    assert "so many steps between two that copies cost at most 1 % of the training; its log says how many" in alone
     assert "Only memory holds the state" in alone
-    both = printed(path="gs://bucket/digits", inMemory={"sizeLimit": "3Gi"})
+    both = printed(path="gs://bucket/digits", inMemory={"everySteps": 25, "sizeLimit": "3Gi"})
     assert "of at most 3Gi in all" in both
+    assert "It copies after every 25 steps." in both
     assert "Only memory holds the state" not in both
 
 

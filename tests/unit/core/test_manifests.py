@@ -227,6 +227,10 @@ class TestCheckpoints:
         assert (variables["DTJ_CHECKPOINT_EVERY_STEPS"], variables["DTJ_CHECKPOINT_KEEP"]) == ("50", "2")
         assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
 
+    def test_without_a_number_of_steps_the_trainer_chooses_how_often_it_copies_to_memory(self) -> None:
+        owner = job(checkpoint={"inMemory": {}}, runPolicy={"restartScope": "Pod"})
+        assert "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS" not in environment(pod(owner, Replica(Role.WORKER, 0)))
+
     def test_memory_is_mounted_where_the_job_trains_and_nowhere_else(self) -> None:
         sidecar: JsonObject = {"name": "proxy", "image": "x", "restartPolicy": "Always"}
         owner = job(

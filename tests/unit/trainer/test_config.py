@@ -89,6 +89,12 @@ def test_every_variable_of_the_operator_is_read() -> None:
     assert policy.memory == InMemory(directory=Path("/m"), every_steps=25)
 
 
+def test_without_a_number_of_steps_the_trainer_chooses_how_often_it_copies_to_memory() -> None:
+    environ = {"TF_CONFIG": tf_config(**TWO), "DTJ_CHECKPOINT_MEMORY_DIR": "/m"}
+    memory = configured("--strategy=MultiWorkerMirrored", **environ).checkpoint.memory
+    assert memory == InMemory(directory=Path("/m"), every_steps=None)
+
+
 def test_the_chief_leads_where_there_is_one_and_the_evaluator_never() -> None:
     strategy = {"DTJ_STRATEGY": "MultiWorkerMirrored", "DTJ_CHECKPOINT_DIR": "/c"}
     cluster: dict[str, Any] = {"chief": ["c:1"], "worker": ["a:1"]}

@@ -148,7 +148,7 @@ class _Training:
             objective = run.model.objective(model, run.data, batch=batch)
         self.inner = SynchronousLoop(
             strategy=strategy, objective=objective, model=model, optimizer=optimizer, step=self.step,
-            max_steps=config.steps_per_call, skips=config.on_nan == SKIP,
+            max_steps=config.steps_per_call, skips=config.on_nan == SKIP, often_saved=bool(config.checkpoint.memory),
         )  # fmt: skip
         self.actions: list[Action] = [
             *load_actions(config.user_code.actions, model, total_steps=self.course.total_steps)

@@ -38,11 +38,13 @@ class SynchronousLoop:
         step: Any,
         max_steps: int,
         skips: bool = False,
+        often_saved: bool = False,
     ) -> None:
         """Args:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
         max_steps: that one call may take.
         skips: whether steps that are not finite are skipped: see `skipped_steps`.
+        often_saved: see `FiniteWeights`.
         """
         self._strategy = strategy
         self._objective = objective
@@ -57,6 +59,7 @@ class SynchronousLoop:
             two_kerases.variables(model.trainable_variables),
             two_kerases.variables(model.non_trainable_weights),
             two_kerases.state(optimizer),
+            often=often_saved,
         )
         self._max_steps = max_steps
         self._place: Any = None

@@ -132,7 +132,7 @@ def _strategy(context: TaskContext) -> Any:
     if config.strategy == "ParameterServer" and role in (WORKER, PS):
         from dtj_trainer.distribution import tf_server
 
-        tf_server.serve_cluster(config.cluster, context.progress_store)
+        tf_server.serve_cluster(config.cluster, context.progress_store, context.termination)
     if config.strategy == "Pipeline":
         raise UsageError(
             "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "
@@ -232,7 +232,10 @@ class Session:
             restore_together(self._context.config, self.strategy, self._store)
         self.step = self._agreed_step = int(step.numpy())
         self._weights = FiniteWeights(
-            two_kerases.variables(one for one, _ in weights), set_by_layers(parts), set_by_optimizers(parts)
+            two_kerases.variables(one for one, _ in weights),
+            set_by_layers(parts),
+            set_by_optimizers(parts),
+            often=bool(self._context.config.checkpoint.memory),
         )
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):

@@ -290,6 +290,13 @@ def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
             f"Each chief and worker keeps 2 copies of its state in memory, of at most {in_memory.size_limit} in all. "
             "They count against the memory limit of its container."
         )
+        if in_memory.every_steps is None:
+            yield (
+                "The trainer measures the first ones, and then leaves so many steps between two that copies cost at "
+                "most 1 % of the training; its log says how many."
+            )
+        else:
+            yield f"It copies after every {counted(in_memory.every_steps, 'step')}."
         if spec.checkpoint.directory is None:
             yield "Only memory holds the state: if all pods are lost, or the job is suspended, it begins at step 0."
 
