@@ -11,7 +11,6 @@ restartScope Job, which is scaled: all of its replicas start again with new pods
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import statistics
@@ -113,8 +112,7 @@ class Log:
 
 def main() -> None:
     """Measure, and print a line for each event."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each event happens (default 3)")
+    parser = figures.parser(__doc__, rounds=(3, "how often each event happens"))
     parser.add_argument("--elastic", action="store_true", help="leave the other jobs out")
     options = parser.parse_args()
     found: dict[str, list[Measured]] = {}
