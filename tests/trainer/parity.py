@@ -266,10 +266,7 @@ def _pipe(run: Any) -> None:
     """A pipeline of two stages over the logical devices of this process, in place of workers."""
     from dtj_trainer.pipeline_parallel import leader
 
-    def devices(layout: Any) -> list[str]:
-        return [f"/CPU:{index}" for index in range(layout.stages)]
-
-    here = {"_devices": devices, "_device": lambda task: "/CPU:0", "_heartbeat": lambda run: nullcontext()}
+    here = {"_device": lambda task: f"/CPU:{task.index}", "_heartbeat": lambda run: nullcontext()}
     with patch.multiple(leader, **here):
         leader.train(run)
 
