@@ -84,5 +84,5 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch, option: 
 
 
 def test_no_library_is_imported_without_a_url() -> None:
-    code = "import sys, dtj_trainer.roles; sys.exit(bool({'obstore', 'google.cloud'} & sys.modules.keys()))"
+    code = "import sys, dtj_trainer.__main__; sys.exit(bool({'obstore', 'google.cloud'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], cwd=SOURCE, check=False).returncode == 0
