@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders import job
+from builders import job, spec_of
 from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from dtj.core.replicas import replicas
@@ -26,11 +26,10 @@ class TestWhatPodsAreTold:
 
     def test_on_one_machine_each_has_a_port_of_its_own(self) -> None:
         owner = job(roles=ROLES)
-        assert owner.spec is not None
-        with local_network(owner.spec) as network:
+        with local_network(spec_of(owner)) as network:
             addresses = {
                 network.address(namespace="n", job="j", role=each.role, index=each.index, port=2222)
-                for each in replicas(owner.spec)
+                for each in replicas(spec_of(owner))
             }
         assert len(addresses) == 5
 

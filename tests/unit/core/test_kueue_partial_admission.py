@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders import job
+from builders import job, spec_of
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
@@ -75,8 +75,7 @@ def test_the_workload_names_the_least_number_of_workers(more: dict[str, object],
 
 def test_the_hosts_of_a_tpu_slice_are_needed_all() -> None:
     hosts = wanted(accelerator={"profile": "tpu-v5e", "topology": "4x4"})
-    assert hosts.spec is not None
-    assert least_workers(hosts, hosts.spec, {}) is None
+    assert least_workers(hosts, spec_of(hosts), {}) is None
 
 
 def test_a_job_runs_with_the_workers_that_were_admitted() -> None:

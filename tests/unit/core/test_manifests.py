@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import job
+from builders import job, spec_of
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Env, Label
@@ -24,8 +24,7 @@ WORKER = Replica(Role.WORKER, 0)
 
 
 def pod(owner: Job, replica: Replica = WORKER, platform: Platform | None = None) -> JsonObject:
-    assert owner.spec is not None, owner.problems
-    return PodRenderer(owner, owner.spec, platform or Platform()).render(replica)
+    return PodRenderer(owner, spec_of(owner), platform or Platform()).render(replica)
 
 
 def environment(manifest: JsonObject, *path: str | int) -> dict[str, str]:
@@ -47,8 +46,7 @@ class TestIdentity:
 
     def test_the_service_is_headless_publishes_early_and_selects_one_attempt_of_one_job(self) -> None:
         owner = job()
-        assert owner.spec is not None
-        service = service_of(owner, owner.spec, attempt=3)
+        service = service_of(owner, spec_of(owner), attempt=3)
         assert dig(service, "spec", "clusterIP") == "None"
         assert dig(service, "spec", "publishNotReadyAddresses") is True
         assert dig(service, "spec", "selector") == {Label.JOB_UID: owner.uid, Label.ATTEMPT: "3"}
@@ -154,20 +152,18 @@ class TestRoles:
             checkpoint={"directory": "/c", "volume": {"emptyDir": {}}},
             runPolicy={"onOutOfMemory": {"increasePercent": 50, "maxMemory": "8Gi"}},
         )
-        assert owner.spec is not None, owner.problems
         profiles = {"nvidia": Profile(name="nvidia", resource="nvidia.com/gpu", tolerations=({"key": "gpu"},))}
         counts = {"worker": {"memoryIncreases": 2}, "chief": {"memoryIncreases": 1}}
         grown = replace(owner, status=JobStatus.from_object({"replicaStatuses": counts}))
-        before = owner.spec.model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)
+        before = spec_of(owner).model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)
         for role in (Role.WORKER, Role.CHIEF):
             pod(grown, Replica(role, 0), Platform(restricted=True, profiles=profiles))
-        assert (owner.spec.model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)) == before
+        assert (spec_of(owner).model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)) == before
 
     def test_the_pods_of_all_roles_share_what_no_role_changes(self) -> None:
         owner = job(template=template(volumes=[{"name": "a"}], unknown={"b": {}}), roles={"worker": 1, "chief": 1})
-        assert owner.spec is not None
-        renderer = PodRenderer(owner, owner.spec, Platform())
-        pods = [renderer.render(Replica(role, 0)) for role in owner.spec.roles()]
+        renderer = PodRenderer(owner, spec_of(owner), Platform())
+        pods = [renderer.render(Replica(role, 0)) for role in spec_of(owner).roles()]
         for field in ("volumes", "unknown"):
             assert dig(pods[0], "spec", field) is dig(pods[1], "spec", field)
 

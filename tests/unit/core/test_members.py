@@ -174,19 +174,14 @@ def test_the_first_member_decides_about_success_if_worker_0_was_given_up() -> No
 
 @pytest.mark.parametrize(
     ("made", "launched"),
-    [
-        (elastic(2), False),
-        (with_servers(2), False),
-        (elastic(2, runPolicy={"restartScope": "Job"}), True),
-    ],
+    [(elastic, False), (with_servers, False), (partial(elastic, runPolicy={"restartScope": "Job"}), True)],
+    ids=["a collective", "parameter servers", "all by restartScope"],
 )
-def test_all_start_again_where_the_launcher_cannot_exchange_the_members(made: Job, launched: bool) -> None:
-    world = trains(made, launched=launched)
-    assert made.spec is not None
-    more = made.spec.replica_specs["worker"]
-    assert more is not None
-    specs = {**made.spec.replica_specs, "worker": more.model_copy(update={"replicas": 3})}
-    world.becomes(replace(made, spec=made.spec.model_copy(update={"replica_specs": specs})))
+def test_all_start_again_where_the_launcher_cannot_exchange_the_members(
+    made: Callable[[int], Job], launched: bool
+) -> None:
+    world = trains(made(2), launched=launched)
+    world.becomes(made(3))
     assert world.job.status.attempt == 2
 
 

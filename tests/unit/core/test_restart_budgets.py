@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from builders import ended, job, pod
+from builders import ended, job, pod, spec_of
 from dtj.api.names import Reason
 from dtj.api.spec import RestartPolicy
 from dtj.api.status import JobStatus, RestartCounts
@@ -65,9 +65,8 @@ def _end(failure_class: PodFailureClass, code: int = 3, *, policy: RestartPolicy
             "exitCodes": {"retryable": [2], "fatal": [9]},
         },
     )
-    assert made.spec is not None, made.problems
     worker = pod(made, "worker-0", phase=Phase.FAILED, termination=ended(code))
-    return made.spec, PodEnd(worker, failure_class, LATEST)
+    return spec_of(made), PodEnd(worker, failure_class, LATEST)
 
 
 @pytest.mark.parametrize("failure_class", BUDGETS)
@@ -115,5 +114,4 @@ def test_the_restart_policy_of_the_role_decides_about_errors_of_the_program_alon
 )
 def test_the_message_says_how_many_restarts_are_used_up(limit: int, words: str) -> None:
     made = job(runPolicy={"backoffLimit": limit})
-    assert made.spec is not None
-    assert used_up(made.spec, JobStatus(restarts=RestartCounts(user=limit))) == words
+    assert used_up(spec_of(made), JobStatus(restarts=RestartCounts(user=limit))) == words
