@@ -238,6 +238,7 @@ class TestAJobOfKubeflowsOperator:
         world.settle()
         assert [type(action) for action in world.history if not _waits(action)] == [PatchStatus]
         assert conditions(world) == {"Created": "True", "Running": "True"}
+        assert world.job.status.start_time == OLD["startTime"]
 
     def test_that_runs_although_it_breaks_a_rule_is_run_on(self) -> None:
         world = running({"Chief": 1, "Worker": 1})
