@@ -8,7 +8,6 @@ ConfigMaps. `Platform.inline_addresses` is chosen by it.
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,9 +30,7 @@ INLINE, BY_REFERENCE = Platform(inline_addresses=None), Platform(inline_addresse
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (default 5)")
-    rounds = parser.parse_args().rounds
+    rounds = figures.parser(__doc__, rounds=(5, "how often each is measured")).parse_args().rounds
     figures.print_machine()
     with common.control_plane() as (plane, _):
         for workers in SIZES:

@@ -8,7 +8,6 @@ rounds, in wall-clock and CPU time. Python finds its bytecode, as after `pip ins
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
@@ -38,9 +37,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=11)
-    rounds = parser.parse_args().rounds
+    rounds = figures.parser(__doc__, rounds=(11, "how often each is measured")).parse_args().rounds
     figures.print_machine()
     print(f"{'command':<36} wall, median (min)   CPU, median (min)")
     with tempfile.TemporaryDirectory() as bytecode:

@@ -26,9 +26,11 @@ from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
 from dtj.kube.config import ConnectionSource
-from support.job_world import JOBS, MERGE_PATCH, JobWorld
+from support.job_world import JobWorld
 from support.operator_process import grant
+from support.played_pods import all_containers, status
 from testbed import ControlPlane, binaries
+from testbed.rest import content_type
 
 CONNECTIONS = 50
 POLL_SECONDS = 0.2
@@ -104,7 +106,7 @@ def pods_path(namespace: str) -> str:
 
 
 def jobs_path(namespace: str) -> str:
-    return f"{JOBS}/namespaces/{namespace}/{names.PLURAL}"
+    return f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLURAL}"
 
 
 def pod_paths(plane: ControlPlane, namespace: str) -> list[str]:
@@ -147,7 +149,6 @@ class Call:
     method: str
     path: str
     body: bytes
-    content_type: str = "application/json"
 
 
 def create(plane: ControlPlane, path: str, bodies: Iterable[JsonObject]) -> datetime:
@@ -177,19 +178,16 @@ def delete(plane: ControlPlane, paths: Iterable[str]) -> datetime:
 
 def patch_statuses(plane: ControlPlane, statuses: Mapping[str, JsonValue]) -> datetime:
     """Write the status of each object, by its path."""
-    calls = [
-        Call("PATCH", f"{path}/status", json.dumps({"status": status}).encode(), MERGE_PATCH)
-        for path, status in statuses.items()
-    ]
-    return _send(plane, calls)
+    bodies = {path: json.dumps({"status": status}).encode() for path, status in statuses.items()}
+    return _send(plane, [Call("PATCH", f"{path}/status", body) for path, body in bodies.items()])
 
 
-def play_kubelet(
-    plane: ControlPlane, namespace: str, status: Callable[[JsonObject], JsonObject], *, prefix: str = ""
-) -> None:
-    """Set the status of all pods of a namespace whose names begin with ``prefix``."""
+def play_kubelet(plane: ControlPlane, namespace: str, code: int | None, *, prefix: str = "") -> None:
+    """All pods of a namespace whose names begin with ``prefix`` end with this code, or run."""
     pods = [pod for pod in list_all(plane, pods_path(namespace)) if name_of(pod).startswith(prefix)]
-    patch_statuses(plane, {f"{pods_path(namespace)}/{name_of(pod)}": status(pod) for pod in pods})
+    patch_statuses(
+        plane, {f"{pods_path(namespace)}/{name_of(pod)}": status(pod, all_containers(pod, code)) for pod in pods}
+    )
 
 
 def pods_of(world: JobWorld, job_name: str, *, owner: JsonObject) -> list[JsonObject]:
@@ -228,11 +226,12 @@ async def _send_all(plane: ControlPlane, calls: Sequence[Call]) -> datetime:
 
         async def send() -> None:
             for call in waiting:
-                headers = {"Content-Type": call.content_type}
+                headers = {"Content-Type": content_type(call.method)}
                 url = f"{plane.url}{call.path}"
                 async with session.request(call.method, url, data=call.body, headers=headers) as reply:
                     await reply.read()
-                    reply.raise_for_status()
+                    if (call.method, reply.status) != ("DELETE", 404):  # the garbage collector may come first
+                        reply.raise_for_status()
 
         began = datetime.now(UTC)
         await asyncio.gather(*(send() for _ in range(CONNECTIONS)))

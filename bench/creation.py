@@ -1,5 +1,7 @@
 """The operator creates the pods of some jobs, and a bare parallel loop creates the same: how do they compare?
 
+    PYTHONPATH=operator:tests:trainer-image python bench/creation.py --jobs 1 --workers 500
+
 Both create the same pods, one after the other in the same run, on the testbed's control plane (a real API server
 with admission, scheduler and garbage collection, but no node). The loop is the ceiling: 50 connections, bodies that
 are encoded beforehand, nothing decided, nothing watched, no Service and no status written. For many small jobs that
@@ -9,11 +11,11 @@ last pod is there: the jobs, a dry run, a status and a Service of each, and the 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -30,6 +32,9 @@ from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess
 from testbed import ControlPlane
 
+TARGETS: Final = {(1, 500): 1.25, (100, 4): 1.5}
+"""Of the loop's time, by jobs and workers."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -41,13 +46,20 @@ class Measured:
     peak_mib: float
 
 
-def compare(*, jobs: int, workers: int, rounds: int, target: float) -> None:
-    """Measure all ``rounds`` times, and print how they compare."""
+def main() -> None:
+    """Measure all as often as asked, and print how they compare."""
+    options = figures.parser(
+        __doc__,
+        jobs=(100, "number of jobs"),
+        workers=(4, "replicas of each"),
+        rounds=(3, "how often all are measured"),
+    ).parse_args()
+    jobs, workers = options.jobs, options.workers
     by_operator: list[Measured] = []
     by_loop: list[float] = []
     same_writes: list[float] = []
     with common.control_plane() as (plane, directory):
-        for number in range(rounds):
+        for number in range(options.rounds):
             with common.new_world(plane) as world:
                 log = directory / f"operator-{number}.log"
                 by_operator.append(_measure_operator(world, jobs=jobs, workers=workers, log=log))
@@ -63,20 +75,11 @@ def compare(*, jobs: int, workers: int, rounds: int, target: float) -> None:
     common.print_times("bare loop", by_loop, pods=pods)
     common.print_times("the same writes", same_writes, pods=pods)
     took = [one.seconds for one in by_operator]
-    figures.print_ratio("ratio", took, by_loop, target=target)
+    figures.print_ratio("ratio", took, by_loop, target=TARGETS.get((jobs, workers)))
     figures.print_ratio("to the same writes", took, same_writes, target=None)
     figures.print_figure("API writes", f"{by_operator[-1].writes} for {pods} pods")
     figures.print_figure("CPU of the operator", ", ".join(f"{one.cpu_seconds:.2f} s" for one in by_operator))
     figures.print_figure("peak RSS", f"{by_operator[-1].peak_mib:.0f} MiB")
-
-
-def options(description: str | None, *, jobs: int, workers: int) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=jobs, help=f"number of jobs (default {jobs})")
-    parser.add_argument("--workers", type=int, default=workers, help=f"replicas of each (default {workers})")
-    parser.add_argument("--rounds", type=int, default=3, help="how often both are measured (default 3)")
-    return parser.parse_args()
 
 
 def _measure_operator(world: JobWorld, *, jobs: int, workers: int, log: Path) -> Measured:
@@ -135,3 +138,7 @@ def _timed(step: Callable[[], datetime]) -> float:
 
 def _names(jobs: int) -> list[str]:
     return [f"large-{number}" for number in range(jobs)]
+
+
+if __name__ == "__main__":
+    main()

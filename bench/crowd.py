@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import common
 from builders import manifest
 from dtj.api.json import dig
-from support.job_world import JobWorld, ended, running
+from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
 
 PATIENCE_SECONDS = 900.0
@@ -36,13 +35,13 @@ def start_jobs(world: JobWorld, prefix: str, *, number: int, workers: int) -> No
     common.await_true(
         lambda: common.count(world.plane, path) >= wanted, seconds=PATIENCE_SECONDS, what=f"{wanted} pods"
     )
-    common.play_kubelet(world.plane, world.namespace, running, prefix=f"{prefix}-")
+    common.play_kubelet(world.plane, world.namespace, None, prefix=f"{prefix}-")
     await_states(world, "Running", prefix=prefix, number=number)
 
 
 def finish_jobs(world: JobWorld, prefix: str, *, number: int) -> None:
     """Have the pods of these jobs complete, and the jobs succeed."""
-    common.play_kubelet(world.plane, world.namespace, partial(ended, exit_code=0), prefix=f"{prefix}-")
+    common.play_kubelet(world.plane, world.namespace, 0, prefix=f"{prefix}-")
     await_states(world, "Succeeded", prefix=prefix, number=number)
 
 

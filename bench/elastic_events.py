@@ -15,7 +15,6 @@ event is over when the two others train.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import statistics
@@ -150,8 +149,7 @@ class Log:
 
 def main() -> None:
     """Measure, and print a line for each event."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each event happens (default 3)")
+    parser = figures.parser(__doc__, rounds=(3, "how often each event happens"))
     parser.add_argument("--only", choices={job.kind for job in JOBS}, action="append", help="only jobs of these kinds")
     options = parser.parse_args()
     found: dict[str, list[Measured]] = {}

@@ -118,14 +118,15 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=32, help="jobs of the greedy namespace (default 32)")
-    parser.add_argument("--pods", type=int, default=50, help="pods of each (default 50)")
-    parser.add_argument("--workers", type=int, default=4, help="pods of the other namespaces' jobs (default 4)")
-    parser.add_argument("--seconds", type=float, default=0.5, help="what the creation of a pod takes (default 0.5)")
-    parser.add_argument("--head-start", type=float, default=3.0, help="of the greedy namespace, in seconds (default 3)")
-    parser.add_argument("--rounds", type=int, default=3, help="jobs that are measured, each way (default 3)")
-    return parser.parse_args()
+    return figures.parser(
+        __doc__,
+        jobs=(32, "jobs of the greedy namespace"),
+        pods=(50, "pods of each"),
+        workers=(4, "pods of the other namespaces' jobs"),
+        seconds=(0.5, "what the creation of a pod takes"),
+        head_start=(3.0, "of the greedy namespace, in seconds"),
+        rounds=(3, "jobs that are measured, each way"),
+    ).parse_args()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,23 @@
-"""How the benchmarks tell their figures. Standard library only: both environments run it."""
+"""How the benchmarks are asked and tell their figures. Standard library only: both environments run it."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 from collections.abc import Sequence
+
+
+def parser(description: str | None, **numbers: tuple[float, str]) -> argparse.ArgumentParser:
+    """A command line whose options are numbers: of each its default, whose type is that of the option, and what it is.
+
+    Words of an option's name are joined by underscores here, and by hyphens on the command line.
+    """
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, (default, words) in numbers.items():
+        option = f"--{name.replace('_', '-')}"
+        made.add_argument(option, type=type(default), default=default, help=f"{words} (default {default:,})")
+    return made
 
 
 def print_machine() -> None:

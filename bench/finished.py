@@ -10,7 +10,6 @@ in them: the script measures it apart, from kopf's class.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import tracemalloc
@@ -33,9 +32,7 @@ LISTS = 10
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2000, help="number of finished jobs (default 2000)")
-    number = parser.parse_args().jobs
+    number = figures.parser(__doc__, jobs=(2000, "number of finished jobs")).parse_args().jobs
     figures.print_machine()
     virtual_time(_measure)(number)
 

@@ -8,7 +8,6 @@ should be none), its other calls, its CPU time and its memory.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 
@@ -20,7 +19,13 @@ from support.operator_process import USER, OperatorProcess
 
 
 def main() -> None:
-    options = _options()
+    options = figures.parser(
+        __doc__,
+        finished=(1000, "jobs that have succeeded"),
+        running=(200, "jobs that run, of two workers each"),
+        seconds=(120.0, "how long is measured"),
+        settle=(15.0, "seconds that a start gets before"),
+    ).parse_args()
     with common.control_plane() as (plane, directory), common.new_world(plane) as world:
         with OperatorProcess.serving(plane, [world.namespace], "--workers=32", log=directory / "first.log"):
             crowd.start_jobs(world, "finished", number=options.finished, workers=1)
@@ -48,15 +53,6 @@ def main() -> None:
         "CPU of the operator", f"{cpu:.2f} s (in steps of 0.01), {100 * cpu / options.seconds:.2f} % of a core"
     )
     figures.print_figure("RSS", f"{resident:.0f} MiB")
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--finished", type=int, default=1000, help="jobs that have succeeded (default 1000)")
-    parser.add_argument("--running", type=int, default=200, help="jobs that run, of two workers each (default 200)")
-    parser.add_argument("--seconds", type=float, default=120.0, help="how long is measured (default 120)")
-    parser.add_argument("--settle", type=float, default=15.0, help="seconds that a start gets before (default 15)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ compaction.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 
@@ -25,10 +24,11 @@ SETTLE_SECONDS = 3.0
 
 
 def main() -> None:
-    options = _options()
+    parser = figures.parser(__doc__)
+    parser.add_argument("--workers", type=int, nargs="+", default=[4, 100, 500], help="sizes (default 4 100 500)")
     figures.print_machine()
     with common.control_plane() as (plane, directory):
-        for workers in options.workers:
+        for workers in parser.parse_args().workers:
             with (
                 common.new_world(plane) as world,
                 OperatorProcess.serving(plane, [world.namespace], log=directory / f"{workers}.log") as operator,
@@ -78,12 +78,6 @@ def _bytes(before: dict[str, int], after: dict[str, int]) -> str:
         if sizes:
             parts.append(f"{len(sizes)} {kind.rpartition('/')[2]} of {sum(sizes) / len(sizes):,.0f} bytes")
     return ", ".join(parts)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, nargs="+", default=[4, 100, 500], help="sizes (default 4 100 500)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
+from os import getpid
 
 import msgspec
 
+import common
 import figures
 from builders import manifest
 from dtj.api.json import JsonObject, dig
@@ -100,14 +101,17 @@ async def _measure(template: FakeGateway, options: argparse.Namespace) -> None:
     keep = namespaces_of(0, options.shards) if options.shards > 1 else everywhere
     settings = EngineSettings(relist_every=None)
     engine = Engine(gateway, plan=plan, platform=Platform(), instance="bench", settings=settings, keep=keep)
-    empty, began, cpu = _rss(), time.monotonic(), time.process_time()
+    empty, began, cpu = common.memory(getpid()), time.monotonic(), time.process_time()
     running = asyncio.create_task(engine.run())
     await engine.feed.relist(gateway, None)
     await _at_rest(engine)
     figures.print_figure("planned", f"after {time.monotonic() - began:.1f} s, CPU {time.process_time() - cpu:.1f} s")
     figures.print_figure("jobs, pods", f"{sum(1 for _ in engine.state.jobs):,}, {len(engine.state.pods):,}")
     gc.collect()
-    figures.print_figure("memory", f"{_rss():.0f} MiB, peak {_rss('VmHWM'):.0f} MiB; {empty:.0f} MiB before")
+    figures.print_figure(
+        "memory",
+        f"{common.memory(getpid()):.0f} MiB, peak {common.memory(getpid(), peak=True):.0f} MiB; {empty:.0f} MiB before",
+    )
     cpu = time.process_time()
     await engine.feed.relist(gateway, None)
     await _at_rest(engine)
@@ -126,28 +130,18 @@ async def _at_rest(engine: Engine) -> None:
         await asyncio.sleep(0.05)
 
 
-def _rss(field: str = "VmRSS") -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
-
-
 def main() -> None:
-    options = _options()
+    options = figures.parser(
+        __doc__,
+        jobs=(10_000, "number of jobs"),
+        workers=(10, "replicas of each"),
+        shards=(1, "number of shards, of which the first one is run"),
+        rest=(30.0, "seconds without any change"),
+    ).parse_args()
     figures.print_machine()
     templates: list[FakeGateway] = []
     _template(options.workers, templates)
     asyncio.run(_measure(templates[0], options))
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=10_000, help="number of jobs (default 10,000)")
-    parser.add_argument("--workers", type=int, default=10, help="replicas of each (default 10)")
-    parser.add_argument(
-        "--shards", type=int, default=1, help="number of shards, of which the first one is run (default 1)"
-    )
-    parser.add_argument("--rest", type=float, default=30.0, help="seconds without any change (default 30)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

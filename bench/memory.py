@@ -8,7 +8,6 @@ when they are there and holds nothing else.
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import common
@@ -17,7 +16,12 @@ import figures
 
 
 def main() -> None:
-    options = _options()
+    options = figures.parser(
+        __doc__,
+        jobs=(50, "number of jobs"),
+        workers=(100, "replicas of each"),
+        settle=(10.0, "seconds before memory is read"),
+    ).parse_args()
     with common.control_plane() as (plane, directory), common.new_world(plane) as world:
         with crowd.settled_operator(world, log=directory / "first.log", settle=options.settle) as operator:
             empty = common.memory(operator.pid)
@@ -32,14 +36,6 @@ def main() -> None:
     figures.print_figure("RSS without jobs", f"{empty:.0f} MiB")
     figures.print_figure("RSS after creation", f"{made:.0f} MiB, peak {peak:.0f} MiB")
     figures.print_figure("RSS after a restart", f"{found:.0f} MiB, peak {found_peak:.0f} MiB")
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=50, help="number of jobs (default 50)")
-    parser.add_argument("--workers", type=int, default=100, help="replicas of each (default 100)")
-    parser.add_argument("--settle", type=float, default=10.0, help="seconds before memory is read (default 10)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

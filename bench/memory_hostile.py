@@ -262,7 +262,9 @@ def _limit() -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.parser(
+        __doc__,
+    )
     parser.add_argument("--alone", action="store_true", help="without a control plane: the engine alone")
     parser.add_argument("--scene", default="", help="only scenes whose name holds this text")
     parser.add_argument("--junk", type=int, default=100, help="number of jobs of 1.3 MB (default 100)")

@@ -1,6 +1,7 @@
 """How fast do TFJob 1.9.4, JobSet 0.12 and this operator create the pods of the same jobs, next to each other?
 
-    PYTHONPATH=operator:tests:trainer-image python bench/peers.py --jobs 100 --workers 4
+    PYTHONPATH=operator:tests:trainer-image python bench/peers.py --jobs 100x4
+    PYTHONPATH=operator:tests:trainer-image python bench/peers.py --jobs 160x5 20x20 1x400
 
 All of them, and a bare parallel loop that makes the pods of this operator, run one after the other in each round, on
 one control plane without nodes. TFJob runs at its defaults (--only tfjob) or with its limits removed (tuned); JobSet
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +53,32 @@ class Running:
     path: str
     kind: str
 
-    def bodies(self, names: list[str], workers: int) -> list[JsonObject]:
-        """The jobs of these names."""
+    def body(self, name: str, workers: int) -> JsonObject:
+        """A job."""
         if self.kind == "dtj":
-            return [manifest(name, roles={"worker": workers}) for name in names]
-        return [(_tfjob if self.kind == "TFJob" else _jobset)(name, workers) for name in names]
+            return manifest(name, roles={"worker": workers})
+        return (_tfjob if self.kind == "TFJob" else _jobset)(name, workers)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """So many jobs of so many workers."""
+
+    jobs: int
+    workers: int
+
+    @classmethod
+    def parse(cls, words: str) -> Shape:
+        """``100x4``."""
+        jobs, workers = map(int, words.split("x"))
+        return cls(jobs, workers)
+
+    def __str__(self) -> str:
+        return f"{self.jobs}x{self.workers}"
+
+    @property
+    def names(self) -> list[str]:
+        return [f"of-{self.workers}-{number}" for number in range(self.jobs)]
 
 
 Rounds: TypeAlias = dict[str, list[Measured]]
@@ -72,11 +94,12 @@ def main() -> None:
         for number in range(options.rounds):
             for system in options.only:
                 log = directory / f"{system}-{number}.log"
-                rounds[system].append(_measure(plane, system, log, jobs=options.jobs, workers=options.workers))
+                print(f"round {number + 1}: {system} begins", flush=True)
+                rounds[system].append(_measure(plane, system, log, options.jobs))
     figures.print_machine()
-    figures.print_figure("made", f"{options.jobs} jobs of {options.workers} workers, {options.rounds} rounds")
+    figures.print_figure("made", f"jobs x workers: {' '.join(map(str, options.jobs))}, {options.rounds} rounds")
     for system, measured in rounds.items():
-        _print(system, measured, pods=options.jobs * options.workers)
+        _print(system, measured, pods=_pods(options.jobs))
     ours = rounds.get("dtj", [])
     for system in rounds:
         if ours and system != "dtj":
@@ -96,34 +119,38 @@ def _print(system: str, measured: list[Measured], *, pods: int) -> None:
         figures.print_figure("", words)
 
 
-def _measure(plane: ControlPlane, system: str, log: Path, *, jobs: int, workers: int) -> Measured:
+def _pods(shapes: Sequence[Shape]) -> int:
+    return sum(shape.jobs * shape.workers for shape in shapes)
+
+
+def _measure(plane: ControlPlane, system: str, log: Path, shapes: Sequence[Shape]) -> Measured:
     namespace = plane.new_namespace("bench")
     grant(plane, namespace)
-    names = [f"job-{number}" for number in range(jobs)]
     if system == "loop":
-        measured = _measure_loop(plane, names, workers, log)
+        measured = _measure_loop(plane, shapes, log)
+        _print(system, [measured], pods=_pods(shapes))
     else:
         with _running(plane, system, namespace, log) as running:
-            measured = _measure_operator(plane, running, namespace, names, workers)
+            measured = _measure_operator(plane, running, namespace, shapes)
+            _print(system, [measured], pods=_pods(shapes))
             plane.api.request("DELETE", f"{running.path}?propagationPolicy=Background")
             common.await_quiet(plane)
     common.remove(plane, namespace)
     return measured
 
 
-def _measure_operator(
-    plane: ControlPlane, running: Running, namespace: str, names: list[str], workers: int
-) -> Measured:
+def _measure_operator(plane: ControlPlane, running: Running, namespace: str, shapes: Sequence[Shape]) -> Measured:
     pods = common.pods_path(namespace)
     # A first small job: what is measured is not the start of the process.
-    common.create(plane, running.path, running.bodies(["warm-up"], 1))
+    common.create(plane, running.path, [running.body("warm-up", 1)])
     common.await_true(lambda: common.count(plane, pods) == 1, seconds=60.0, what="the first pod")
     common.await_quiet(plane)
     server = Process("kube-apiserver", run=plane.run).pids
     before, of_server = _cpu_seconds(running.pids), _cpu_seconds(server)
     mark = plane.audit.mark()
-    began = common.create(plane, running.path, running.bodies(names, workers))
-    total = len(names) * workers
+    bodies = [running.body(name, shape.workers) for shape in shapes for name in shape.names]
+    began = common.create(plane, running.path, bodies)
+    total = _pods(shapes)
     common.await_true(lambda: common.count(plane, pods) > total, seconds=900.0, what="the pods", every=0.5)
     cpu, of_server = _cpu_seconds(running.pids) - before, _cpu_seconds(server) - of_server
     common.await_quiet(plane)
@@ -141,19 +168,21 @@ def _cpu_seconds(pids: list[int]) -> float:
     return sum(map(common.cpu_seconds, pids))
 
 
-def _measure_loop(plane: ControlPlane, names: list[str], workers: int, log: Path) -> Measured:
+def _measure_loop(plane: ControlPlane, shapes: Sequence[Shape], log: Path) -> Measured:
     """The pods that the operator makes of a job, once for each job, made by nobody but the loop."""
     with common.new_world(plane) as world, OperatorProcess.serving(plane, [world.namespace], log=log):
-        world.submit("job", roles={"worker": workers})
-        world.await_pods([f"worker-{number}" for number in range(workers)], "job")
         owner = common.new_owner(plane)
         bodies = []
-        for name in names:
-            for pod in common.pods_of(world, "job", owner=owner):
-                metadata = pod["metadata"]
-                assert isinstance(metadata, dict)
-                metadata["name"] = f"{name}-{metadata['name']}"
-                bodies.append(pod)
+        for shape in shapes:
+            first = f"job-of-{shape.workers}"
+            world.submit(first, roles={"worker": shape.workers})
+            world.await_pods([f"worker-{number}" for number in range(shape.workers)], first)
+            for name in shape.names:
+                for pod in common.pods_of(world, first, owner=owner):
+                    metadata = pod["metadata"]
+                    assert isinstance(metadata, dict)
+                    metadata["name"] = f"{name}-{metadata['name']}"
+                    bodies.append(pod)
     return Measured(seconds=common.measure_loop(plane, owner, bodies))
 
 
@@ -205,8 +234,9 @@ def _jobset(name: str, workers: int) -> JsonObject:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=100, help="number of jobs (default 100)")
-    parser.add_argument("--workers", type=int, default=4, help="replicas of each (default 4)")
+    parser.add_argument(
+        "--jobs", nargs="+", type=Shape.parse, default=[Shape(100, 4)], help="number of jobs x workers (default 100x4)"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="how often all are measured (default 5)")
     parser.add_argument(
         "--only", nargs="+", choices=SYSTEMS, default=SYSTEMS[:-1], help="these alone; TFJob's defaults need minutes"

@@ -9,7 +9,6 @@ node, so that a pod is gone as soon as it is deleted: what a kubelet takes to en
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,7 +35,9 @@ class Measured:
 
 
 def main() -> None:
-    options = _options()
+    options = figures.parser(
+        __doc__, workers=(100, "replicas of the job"), rounds=(5, "how often both are measured")
+    ).parse_args()
     by_operator: list[Measured] = []
     by_loop: list[float] = []
     with common.control_plane() as (plane, directory):
@@ -90,13 +91,6 @@ def _measure_loop(plane: ControlPlane, owner: JsonObject, bodies: list[JsonObjec
     seconds = (datetime.now(UTC) - began).total_seconds()
     common.remove(plane, namespace)
     return seconds
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=100, help="replicas of the job (default 100)")
-    parser.add_argument("--rounds", type=int, default=5, help="how often both are measured (default 5)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ its queue is empty after every job was planned once, as its metrics tell, and it
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from dataclasses import dataclass
@@ -36,7 +35,12 @@ class Measured:
 
 
 def main() -> None:
-    options = _options()
+    options = figures.parser(
+        __doc__,
+        jobs=(200, "running jobs"),
+        workers=(2, "replicas of each"),
+        rounds=(3, "how often it is started again"),
+    ).parse_args()
     with common.control_plane() as (plane, directory), common.new_world(plane) as world:
         with OperatorProcess.serving(plane, [world.namespace], "--workers=32", log=directory / "first.log"):
             crowd.start_jobs(world, "running", number=options.jobs, workers=options.workers)
@@ -86,14 +90,6 @@ def _steady_passes(port: int) -> int | None:
 def _uids(world: JobWorld) -> list[tuple[str, str]]:
     pods = common.list_all(world.plane, common.pods_path(world.namespace))
     return [(common.name_of(pod), common.version_of(pod)) for pod in pods]
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=200, help="running jobs (default 200)")
-    parser.add_argument("--workers", type=int, default=2, help="replicas of each (default 2)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often it is started again (default 3)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ changes least, for as many calls of each kind, one after the other, on `examples
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ import yaml
 import common
 import figures
 from dtj.api.json import JsonObject
-from support.job_world import MERGE_PATCH
 from testbed import ControlPlane
 from testbed.processes import Process
 
@@ -43,10 +41,9 @@ STATUS: Final[JsonObject] = {
 
 def main() -> None:
     """Measure, and print the medians of the rounds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (default 5)")
-    parser.add_argument("--calls", type=int, default=200, help="calls of each kind in a round (default 200)")
-    options = parser.parse_args()
+    options = figures.parser(
+        __doc__, rounds=(5, "how often each is measured"), calls=(200, "calls of each kind in a round")
+    ).parse_args()
     costs: dict[str, list[float]] = {"job": [], "pod": [], "status": []}
     with common.control_plane() as (plane, _):
         for _ in range(options.rounds):
@@ -69,7 +66,7 @@ def _round(plane: ControlPlane, calls: int) -> dict[str, float]:
         return {**body, "metadata": {"name": f"one-{number}"}}
 
     def patch(number: int) -> None:
-        api.request("PATCH", f"{jobs}/one-{number}/status", {"status": STATUS}, content_type=MERGE_PATCH)
+        api.request("PATCH", f"{jobs}/one-{number}/status", {"status": STATUS})
 
     try:
         return {

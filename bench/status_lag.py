@@ -21,15 +21,22 @@ import common
 import crowd
 import figures
 from dtj.api.json import JsonObject
-from support.job_world import MERGE_PATCH, JobWorld, running
+from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess
+from support.played_pods import status
 
 PREFIX = "digits"
 SETTLE_SECONDS = 5.0
 
 
 def main() -> None:
-    options = _options()
+    options = figures.parser(
+        __doc__,
+        jobs=(40, "running jobs"),
+        workers=(25, "replicas of each"),
+        rate=(20, "pods that change in a second"),
+        seconds=(120, "how long they change"),
+    ).parse_args()
     with common.control_plane() as (plane, directory), common.new_world(plane) as world:
         with OperatorProcess.serving(plane, [world.namespace], log=directory / "operator.log") as operator:
             crowd.start_jobs(world, PREFIX, number=options.jobs, workers=options.workers)
@@ -58,14 +65,13 @@ def _churn(world: JobWorld, options: argparse.Namespace) -> float:
         name = f"{PREFIX}-{job}-worker-{turn // 2 % options.workers}"
         time.sleep(max(0.0, began + number / options.rate - time.monotonic()))
         path = f"{common.pods_path(world.namespace)}/{name}/status"
-        client.request("PATCH", path, {"status": _status(pods[name], ready=turn % 2 == 1)}, content_type=MERGE_PATCH)
+        client.request("PATCH", path, {"status": _status(pods[name], ready=turn % 2 == 1)})
     return time.monotonic() - began
 
 
 def _status(pod: JsonObject, *, ready: bool) -> JsonObject:
-    status = running(pod)
     condition: JsonObject = {"type": "Ready", "status": str(ready)}
-    return status if ready else {**status, "conditions": [condition]}
+    return {**status(pod, {}), **({} if ready else {"conditions": [condition]})}
 
 
 def _lags(world: JobWorld, mark: int) -> tuple[list[float], int]:
@@ -86,15 +92,6 @@ def _lags(world: JobWorld, mark: int) -> tuple[list[float], int]:
         else:
             unanswered += 1
     return sorted(lags), unanswered
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=40, help="running jobs (default 40)")
-    parser.add_argument("--workers", type=int, default=25, help="replicas of each (default 25)")
-    parser.add_argument("--rate", type=int, default=20, help="pods that change in a second (default 20)")
-    parser.add_argument("--seconds", type=int, default=120, help="how long they change (default 120)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -44,11 +44,9 @@ CHAPTERS = {
     ),
     "Why pods end, and what follows": (
         "unit/core/test_pod_failure.py",
-        "unit/core/test_end_reasons.py",
         "unit/core/test_sidecars.py",
         "unit/core/test_charges.py",
         "unit/core/test_restart.py",
-        "unit/core/test_restart_alone.py",
         "api/test_operator_attempts.py",
         "e2e/test_sidecars.py",
     ),
@@ -75,7 +73,7 @@ CHAPTERS = {
     ),
     "TensorBoard": ("unit/core/test_tensorboard.py",),
     "Stragglers": ("unit/engine/test_stragglers.py",),
-    "Pod security": ("unit/core/test_pod_security.py", "api/test_operator_pod_security.py"),
+    "Pod security": ("api/test_operator_pod_security.py",),
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (
         "campaigns/test_clocks.py",

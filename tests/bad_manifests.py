@@ -162,6 +162,12 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "checkpoints in memory of a size that is none": manifest(
         checkpoint={"inMemory": {"sizeLimit": "1GB"}}, runPolicy={"restartScope": "Pod"}
     ),
+    "checkpoints in memory that holds nothing": manifest(
+        checkpoint={"inMemory": {"sizeLimit": "0"}}, runPolicy={"restartScope": "Pod"}
+    ),
+    "checkpoints in memory that holds less than any model": manifest(
+        checkpoint={"inMemory": {"sizeLimit": "1023Ki"}}, runPolicy={"restartScope": "Pod"}
+    ),
     "TensorBoard without checkpoints": manifest(tensorBoard={}),
     "TensorBoard with checkpoints on no volume": manifest(tensorBoard={}, checkpoint={"path": "/c"}),
     "TensorBoard with a volume of each pod's own": manifest(tensorBoard={}, checkpoint={"volume": {"emptyDir": {}}}),

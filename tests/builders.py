@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
+from dtj.api.spec import JobSpec
 from dtj.core.observed import GangsFound, Observed, Phase, Pod, Termination
 from dtj.core.platform import Platform
 from dtj.engine.job_store import JobRecord
@@ -70,6 +71,12 @@ def job(name: str = "digits", **arguments: object) -> Job:
     return Job.from_object(stored(manifest(name, **arguments)))  # type: ignore[arg-type]
 
 
+def spec_of(job: Job) -> JobSpec:
+    """The spec of a job whose manifest can be read."""
+    assert job.spec is not None, job.problems
+    return job.spec
+
+
 def kept(job: Job) -> JobRecord:
     """The job as an engine keeps it."""
     metadata: JsonObject = {
@@ -84,8 +91,8 @@ def kept(job: Job) -> JobRecord:
 
 def edited(job: Job, **policy: object) -> Job:
     """The job after its user has changed these fields of ``runPolicy``, which go by their names in Python."""
-    assert job.spec is not None
-    spec = job.spec.model_copy(update={"run_policy": job.spec.run_policy.model_copy(update=policy)})
+    spec = spec_of(job)
+    spec = spec.model_copy(update={"run_policy": spec.run_policy.model_copy(update=policy)})
     return replace(job, spec=spec, generation=job.generation + 1)
 
 

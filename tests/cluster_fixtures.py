@@ -19,6 +19,7 @@ import pytest
 
 from support import older_release
 from support.job_world import JobWorld
+from support.operator_process import grant
 from support.slots import Slots
 from testbed import Cluster, ControlPlane, KubectlError, NodeCluster, Unavailable, binaries, images, packages, runs
 from testbed.fake_nodes import FAKE_NODES, FakeNode
@@ -51,7 +52,7 @@ class Need:
     """What some fixtures need, and how it is provided."""
 
     fixtures: frozenset[str]
-    provide: Callable[[pytest.Config], None]
+    provide: Callable[[pytest.Config], object]
 
     def of(self, item: pytest.Item) -> bool:
         """Whether a test has this need. A fixture of that name in the test's own file is another one."""
@@ -61,10 +62,6 @@ class Need:
             for name, definitions in fixtures.name2fixturedefs.items()
             if name in self.fixtures
         )
-
-
-def _provide_control_plane(_: pytest.Config) -> None:
-    binaries.ensure()
 
 
 def _provide_neighbour(*programs: str) -> Callable[[pytest.Config], None]:
@@ -88,28 +85,22 @@ def _provide_operator_image(config: pytest.Config) -> None:
     images.build(images.OPERATOR, docker=_in_docker(config))
 
 
-def _provide_older_state(_: pytest.Config) -> None:
-    older_release.checkout()
-
-
-def _provide_older_operator_image(config: pytest.Config) -> None:
-    images.build(older_release.operator(), docker=_in_docker(config))
-
-
-def _provide_trainer_image(config: pytest.Config) -> None:
-    images.build(images.TRAINER, docker=_in_docker(config))
-
-
 NEEDS = (
-    Need(fixtures=frozenset({"cluster", "own_control_plane"}), provide=_provide_control_plane),
-    Need(fixtures=frozenset({"older_state"}), provide=_provide_older_state),
+    Need(fixtures=frozenset({"cluster", "own_control_plane"}), provide=lambda _: binaries.ensure()),
+    Need(fixtures=frozenset({"older_state"}), provide=lambda _: older_release.checkout()),
     Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue")),
     Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters")),
     Need(fixtures=frozenset({"scheduler_plugins"}), provide=_provide_neighbour("scheduler-plugins")),
     Need(fixtures=frozenset({"node_cluster"}), provide=_provide_nodes),
     Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image),
-    Need(fixtures=frozenset({"older_operator_image"}), provide=_provide_older_operator_image),
-    Need(fixtures=frozenset({"trainer_image"}), provide=_provide_trainer_image),
+    Need(
+        fixtures=frozenset({"older_operator_image"}),
+        provide=lambda config: images.build(older_release.operator(), docker=_in_docker(config)),
+    ),
+    Need(
+        fixtures=frozenset({"trainer_image"}),
+        provide=lambda config: images.build(images.TRAINER, docker=_in_docker(config)),
+    ),
 )
 SHARED = pytest.StashKey[SharedRun]()
 MISSING = pytest.StashKey[dict[Need, str]]()
@@ -221,6 +212,13 @@ def namespace(cluster: ControlPlane) -> Iterator[str]:
     name = cluster.new_namespace()
     yield name
     cluster.delete_namespace(name)
+
+
+@pytest.fixture
+def world(cluster: ControlPlane, namespace: str) -> JobWorld:
+    """A namespace of the test's own in which the operator may work."""
+    grant(cluster, namespace)
+    return JobWorld(cluster, namespace)
 
 
 # -- a cluster with nodes -----------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
-"""Ports of the loopback interface for processes of tests and benches. Linux only, standard library only."""
+"""Ports and servers on the loopback interface, for tests and benches. Linux only, standard library only."""
 
 from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from socketserver import BaseServer
+from threading import Thread
 
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -29,3 +33,16 @@ def free_ports(count: int) -> list[int]:
         if len(ports) == count:
             return ports
     raise OSError(f"found {len(ports)} of {count} free ports outside {low}-{high}")
+
+
+@contextmanager
+def serving(server: BaseServer) -> Iterator[None]:
+    """Within the block a server answers, from a thread. It is asked to end at each look, of which there are many."""
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

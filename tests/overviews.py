@@ -47,8 +47,6 @@ def pod_body(
     state: JsonObject | None = None,
     unschedulable: str = "",
     incarnation: int = 0,
-    containers: Iterable[str] = ("trainer",),
-    owner: str = UID,
     ago: float = 100,
 ) -> JsonObject:
     """The pod of a replica such as ``worker-1``; running and ready by default."""
@@ -61,7 +59,7 @@ def pod_body(
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": unschedulable}
         )
     shown = state if state is not None else {"running": {}} if phase == "Running" else None
-    statuses: list[JsonObject] = [{"name": each, "state": shown} for each in containers] if shown is not None else []
+    statuses: list[JsonObject] = [{"name": "trainer", "state": shown}] if shown is not None else []
     return {
         "metadata": {
             "name": name,
@@ -74,9 +72,9 @@ def pod_body(
                 **({Label.INDEX: index} if index.isdecimal() else {}),
                 Label.ATTEMPT: str(incarnation + 1),
             },
-            "ownerReferences": [{"uid": owner, "controller": True}],
+            "ownerReferences": [{"uid": UID, "controller": True}],
         },
-        "spec": {"nodeName": node, "containers": [{"name": each} for each in containers]},
+        "spec": {"nodeName": node, "containers": [{"name": "trainer"}]},
         "status": {"phase": phase, "conditions": [*conditions], "containerStatuses": [*statuses]},
     }
 

@@ -176,6 +176,12 @@ class World:
         self.run_all()
         return self.settle()
 
+    def becomes(self, wanted: Job) -> None:
+        """Its user replaces the manifest by that of ``wanted``, and the operator does what that asks for."""
+        changed = {"spec": wanted.spec, "raw_spec": wanted.raw_spec, "problems": wanted.problems}
+        self.job = replace(self.job, **changed, labels=wanted.labels, generation=self.job.generation + 1)  # type: ignore[arg-type]
+        self.settle()
+
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
@@ -272,10 +278,11 @@ class World:
         assert self.job.status.root_cause is not None
         return self.job.status.root_cause
 
-    def shown_progress(self) -> Progress:
-        """What the job's status says, which must say something."""
-        assert self.job.status.progress is not None
-        return self.job.status.progress
+    @property
+    def the_gang(self) -> GangObject:
+        """The job's PodGroup or Workload, which must be there."""
+        assert self.gang is not None
+        return self.gang
 
     def is_true(self, condition: Condition) -> bool:
         return self.job.status.is_true(condition)
@@ -432,8 +439,7 @@ class World:
 
     def kueue_says(self, status: JsonObject) -> None:
         """Kueue, or we, write the status of the Workload."""
-        assert self.gang is not None
-        self.gang = replace(self.gang, status=status, version=f"{int(self.gang.version) + 1}")
+        self.gang = replace(self.the_gang, status=status, version=f"{int(self.the_gang.version) + 1}")
 
     def _create_gang(self, api: GangApi, body: JsonObject) -> None:
         assert self.gang is None
@@ -455,15 +461,8 @@ class World:
         """``gang`` with what an informer reads of its manifest; what was read to write it is read again next time."""
         self.workload_priorities.clear()
         read = gang_from(gang.api, gang_from_object(body))
-        return replace(
-            gang,
-            size=read.size,
-            pods=read.pods,
-            queue=read.queue,
-            priority_class=read.priority_class,
-            gated_by=read.gated_by,
-            max_seconds=read.max_seconds,
-        )
+        told = ("size", "pods", "queue", "priority_class", "gated_by", "max_seconds")
+        return replace(gang, **{name: getattr(read, name) for name in told})
 
     def _stored(self, body: JsonObject) -> JsonObject:
         return stored(body, namespace=self.job.namespace, uid=f"uid-{self.created}")

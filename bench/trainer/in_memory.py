@@ -135,9 +135,9 @@ def child(name: str, pairs: int, every: int) -> tuple[int, list[list[float]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=12, help="blocks with copies, each next to one without")
-    parser.add_argument("--every", type=int, default=10, help="steps between two copies")
+    parser = figures.parser(
+        __doc__, pairs=(12, "blocks with copies, each next to one without"), every=(10, "steps between two copies")
+    )
     parser.add_argument("--measure", choices=MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

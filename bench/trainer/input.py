@@ -10,7 +10,6 @@ time gains on a disk or a network is not in these figures, only what it costs or
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -27,7 +26,7 @@ from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.open_files import open_files
 from dtj_trainer.data.source import Share
-from figures import print_machine, print_ratio
+from figures import parser, print_machine, print_ratio
 
 BATCH = 64
 FILES = 16
@@ -133,12 +132,13 @@ def rate(stream: Any, step: Callable[[], object], seconds: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each side of each round")
-    parser.add_argument("--examples", type=int, default=20_000)
-    parser.add_argument("--pictures", type=int, default=1_000)
-    options = parser.parse_args()
+    options = parser(
+        __doc__,
+        rounds=(5, "how often each is measured"),
+        seconds=(2.0, "for each side of each round"),
+        examples=(20_000, "examples in the files of records"),
+        pictures=(1_000, "files of pictures"),
+    ).parse_args()
     print_machine()
     with tempfile.TemporaryDirectory() as directory:
         records = write_records(Path(directory) / "records", options.examples)

@@ -17,7 +17,6 @@ and what disturbs a few calls does not move the median of some hundred pairs.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
@@ -206,11 +205,12 @@ LOOPS: Mapping[str, Callable[[int], Pace]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement, about")
-    parser.add_argument("--pairs", type=int, default=300, help="calls of ours, each next to a bare one")
-    options = parser.parse_args()
+    options = figures.parser(
+        __doc__,
+        rounds=(5, "how often each is measured"),
+        seconds=(6.0, "of each measurement, about"),
+        pairs=(300, "calls of ours, each next to a bare one"),
+    ).parse_args()
     figures.print_machine()
     print_pairs(pairs(options.pairs))
     if not options.rounds:

@@ -8,7 +8,6 @@ once) or stopped with SIGSTOP (to its peer, a network that swallows everything).
 
 from __future__ import annotations
 
-import argparse
 import signal
 import statistics
 import tempfile
@@ -38,9 +37,7 @@ def seconds_to_the_end(folder: Path, *, strategy: str, victim: str, how: signal.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = figures.parser(__doc__, rounds=(3, "how often each is measured")).parse_args()
     figures.print_machine()
     cases = [("MultiWorkerMirrored", victim) for victim in ("worker-0", "worker-1")] + [("Pipeline", "worker-1")]
     for strategy, victim in cases:

@@ -49,8 +49,9 @@ def serve(core: int) -> None:
     from dtj_launch.progress import ProgressStore
     from dtj_trainer.config import cluster
     from dtj_trainer.distribution import tf_server
+    from dtj_trainer.process.sigterm import Termination
 
-    tf_server.serve_cluster(cluster.from_environment(os.environ), ProgressStore())
+    tf_server.serve_cluster(cluster.from_environment(os.environ), ProgressStore(), Termination(leave=os._exit))
 
 
 class Digitless:

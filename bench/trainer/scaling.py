@@ -9,7 +9,6 @@ process is the all-reduce with all that comes with it; a third worker on two cor
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -56,8 +55,7 @@ def step_seconds(folder: Path, *, size: str, workers: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = figures.parser(__doc__, rounds=(3, "how often each is measured"))
     parser.add_argument("--sizes", nargs="+", choices=WIDTHS, default=list(WIDTHS))
     options = parser.parse_args()
     ways = {"1 process": 1, "2 workers": 2, "3 workers": 3}

@@ -7,7 +7,6 @@ The parts are those that the leader tells in its log at its first steps, which b
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
@@ -29,10 +28,9 @@ def parts(folder: Path, *, workers: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
+    options = figures.parser(
+        __doc__, rounds=(5, "how often each is measured"), workers=(2, "workers of the job")
+    ).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rounds = [parts(Path(folder) / str(number), workers=options.workers) for number in range(options.rounds)]
     figures.print_machine()

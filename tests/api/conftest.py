@@ -7,20 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from support.api_proxy import ApiProxy
+from support.api_proxy import proxied
 from support.chart import Helm
+from support.command_line import CommandLine
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
-from support.loop_thread import LoopThread
-from support.operator_process import OperatorProcess, grant
-from testbed import ControlPlane, binaries
-
-
-@pytest.fixture
-def world(cluster: ControlPlane, namespace: str) -> JobWorld:
-    """A namespace of the test's own in which the operator may work."""
-    grant(cluster, namespace)
-    return JobWorld(cluster, namespace)
+from support.operator_process import OperatorProcess
+from testbed import binaries
 
 
 @pytest.fixture
@@ -35,8 +28,14 @@ def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
             process.await_serving()  # the test may have started it again
             code, _ = process.stop()
             assert code == 0, process.log.read_text()
-        defects = [line for line in process.lines() if " ERROR " in line or "Traceback" in line]
-        assert not defects, process.log.read_text()
+        assert not process.defects, process.log.read_text()
+
+
+@pytest.fixture
+def dtj(world: JobWorld, tmp_path: Path) -> Iterator[CommandLine]:
+    """``dtj`` as an administrator, in the test's namespace, as a process of its own."""
+    with CommandLine(tmp_path, world.plane.kubeconfig, world.namespace) as command_line:
+        yield command_line
 
 
 @pytest.fixture
@@ -48,12 +47,8 @@ def kubelet() -> KubeletLogs:
 @pytest.fixture
 def log_reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of an administrator with permission to read logs."""
-    with LoopThread() as loop:
-        tls = world.plane.tls_for("reader", groups=["system:masters"])
-        proxy = ApiProxy(world.plane.url, tls, answer=kubelet)
-        loop.run(proxy.start())
-        yield proxy.kubeconfig(tmp_path)
-        loop.run(proxy.close())
+    with proxied(world.plane, "reader", kubelet, tmp_path) as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture(scope="session")

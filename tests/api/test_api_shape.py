@@ -11,41 +11,28 @@ from builders import manifest
 from dtj.api import names
 from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig, object_at
-from testbed import ApiError, ControlPlane, KubectlError
-
-JOBS = "/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs"
-
-
-def create(cluster: ControlPlane, namespace: str, name: str, **spec: object) -> None:
-    body = manifest(**spec)  # type: ignore[arg-type]
-    body["metadata"] = {"name": name, "namespace": namespace}
-    cluster.kubectl("create", "--filename", "-", stdin=json.dumps(body))
+from support.job_world import JobWorld
+from testbed import ApiError, ControlPlane
 
 
-def patch(cluster: ControlPlane, namespace: str, change: str) -> None:
-    """A merge patch of the job ``one``."""
-    cluster.kubectl("patch", "-n", namespace, "dtj/one", "--type=merge", "-p", change)
+def write_status(world: JobWorld, status: JsonObject, name: str = "digits") -> None:
+    world.patch({"status": status}, name, subresource="status")
 
 
-def write_status(cluster: ControlPlane, namespace: str, name: str, status: JsonObject) -> None:
-    path = f"{JOBS.format(namespace=namespace)}/{name}/status"
-    cluster.api.request("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
-
-
-def names_of(cluster: ControlPlane, namespace: str, selector: str) -> list[str]:
-    done = cluster.kubectl("get", "dtj", "-n", namespace, "-o", "name", f"--field-selector={selector}")
+def names_of(world: JobWorld, selector: str) -> list[str]:
+    done = world.plane.kubectl("get", "dtj", "-n", world.namespace, "-o", "name", f"--field-selector={selector}")
     return [line.rpartition("/")[2] for line in done.stdout.split()]
 
 
-def test_jobs_are_selected_by_state_reason_strategy_and_queue(cluster: ControlPlane, namespace: str) -> None:
-    create(cluster, namespace, "one", roles={"worker": 1}, strategy="OneDevice")
-    create(cluster, namespace, "two", roles={"worker": 2}, runPolicy={"scheduling": {"queue": "team-a"}})
-    write_status(cluster, namespace, "two", {"state": "Failed", "reason": "DeadlineExceeded"})
-    assert names_of(cluster, namespace, "status.state=Failed") == ["two"]
-    assert names_of(cluster, namespace, "status.state!=Failed") == ["one"]
-    assert names_of(cluster, namespace, "status.reason=DeadlineExceeded") == ["two"]
-    assert names_of(cluster, namespace, "spec.strategy=OneDevice") == ["one"]
-    assert names_of(cluster, namespace, "spec.runPolicy.scheduling.queue=team-a") == ["two"]
+def test_jobs_are_selected_by_state_reason_strategy_and_queue(world: JobWorld) -> None:
+    world.submit("one", roles={"worker": 1}, strategy="OneDevice")
+    world.submit("two", roles={"worker": 2}, runPolicy={"scheduling": {"queue": "team-a"}})
+    write_status(world, {"state": "Failed", "reason": "DeadlineExceeded"}, "two")
+    assert names_of(world, "status.state=Failed") == ["two"]
+    assert names_of(world, "status.state!=Failed") == ["one"]
+    assert names_of(world, "status.reason=DeadlineExceeded") == ["two"]
+    assert names_of(world, "spec.strategy=OneDevice") == ["one"]
+    assert names_of(world, "spec.runPolicy.scheduling.queue=team-a") == ["two"]
 
 
 @pytest.mark.parametrize(
@@ -57,18 +44,15 @@ def test_jobs_are_selected_by_state_reason_strategy_and_queue(cluster: ControlPl
     ],
     ids=["startTime", "updatedAt", "restarting"],
 )
-def test_a_time_of_the_status_that_is_none_is_refused(
-    cluster: ControlPlane, namespace: str, status: JsonObject
-) -> None:
-    create(cluster, namespace, "one", roles={"worker": 1})
+def test_a_time_of_the_status_that_is_none_is_refused(world: JobWorld, status: JsonObject) -> None:
+    world.submit(roles={"worker": 1})
     with pytest.raises(ApiError, match="must be of type date-time"):
-        write_status(cluster, namespace, "one", status)
+        write_status(world, status)
 
 
-def test_an_integer_of_more_than_32_bits_is_kept(cluster: ControlPlane, namespace: str) -> None:
-    create(cluster, namespace, "one", roles={"worker": 1}, checkpoint={"path": "/c", "everySteps": 2**40})
-    shown = cluster.kubectl("get", "-n", namespace, "dtj/one", "-o", "jsonpath={.spec.checkpoint.everySteps}").stdout
-    assert shown == str(2**40)
+def test_an_integer_of_more_than_32_bits_is_kept(world: JobWorld) -> None:
+    world.submit(roles={"worker": 1}, checkpoint={"path": "/c", "everySteps": 2**40})
+    assert dig(world.body(), "spec", "checkpoint", "everySteps") == 2**40
 
 
 # -- the definition itself -----------------------------------------------------------------------------------
@@ -114,13 +98,10 @@ def test_a_definition_can_be_applied_by_kubectl_again_and_over_an_older_one(
 
 @pytest.mark.parametrize("validation", ["Strict", "Warn", "Ignore"])
 @pytest.mark.parametrize("role", ["master", "dataWorker"])
-def test_an_unknown_role_is_never_dropped_in_silence(
-    cluster: ControlPlane, namespace: str, role: str, validation: str
-) -> None:
+def test_an_unknown_role_is_never_dropped_in_silence(world: JobWorld, role: str, validation: str) -> None:
     body = manifest(roles={"worker": 1, role: 1})
-    path = f"{JOBS.format(namespace=namespace)}?fieldValidation={validation}"
     with pytest.raises(ApiError, match=f"there is no role {role}: rename or remove it; the roles are chief, worker"):
-        cluster.api.request("POST", path, body)
+        world.api.request("POST", f"{world.path()}?fieldValidation={validation}", body)
 
 
 # -- spec.managedBy ------------------------------------------------------------------------------------------
@@ -128,15 +109,12 @@ def test_an_unknown_role_is_never_dropped_in_silence(
 THEIRS = "kueue.x-k8s.io/multikueue"
 
 
-def test_the_controller_of_a_job_is_named_at_the_top_of_the_spec_and_cannot_change(
-    cluster: ControlPlane, namespace: str
-) -> None:
-    create(cluster, namespace, "one", roles={"worker": 1}, managedBy=THEIRS)
-    shown = cluster.kubectl("get", "-n", namespace, "dtj/one", "-o", "jsonpath={.spec.managedBy}").stdout
-    assert shown == THEIRS
-    for manager in ('"example.com/other"', "null"):
-        with pytest.raises(KubectlError, match="managedBy cannot be changed"):
-            patch(cluster, namespace, f'{{"spec":{{"managedBy":{manager}}}}}')
+def test_the_controller_of_a_job_is_named_at_the_top_of_the_spec_and_cannot_change(world: JobWorld) -> None:
+    world.submit(roles={"worker": 1}, managedBy=THEIRS)
+    assert dig(world.body(), "spec", "managedBy") == THEIRS
+    for manager in ("example.com/other", None):
+        with pytest.raises(ApiError, match="managedBy cannot be changed"):
+            world.change_spec({"managedBy": manager})
 
 
 # -- tensorBoard ---------------------------------------------------------------------------------------------
@@ -144,12 +122,11 @@ def test_the_controller_of_a_job_is_named_at_the_top_of_the_spec_and_cannot_chan
 STORE: JsonObject = {"path": "s3://bucket/digits"}
 
 
-def test_tensorboard_is_turned_on_and_off_by_its_object_alone(cluster: ControlPlane, namespace: str) -> None:
-    create(cluster, namespace, "one", roles={"worker": 1}, checkpoint=STORE)
-    shown = ("get", "-n", namespace, "dtj/one", "-o", "jsonpath={.spec.tensorBoard}")
-    for board_patch, board in (("{}", '{"ttlSeconds":3600}'), ("null", "")):
-        patch(cluster, namespace, f'{{"spec":{{"tensorBoard":{board_patch}}}}}')
-        assert cluster.kubectl(*shown).stdout == board
+def test_tensorboard_is_turned_on_and_off_by_its_object_alone(world: JobWorld) -> None:
+    world.submit(roles={"worker": 1}, checkpoint=STORE)
+    for change, board in (({}, {"ttlSeconds": 3600}), (None, None)):
+        world.change_spec({"tensorBoard": change})
+        assert dig(world.body(), "spec", "tensorBoard") == board
 
 
 # -- conditions ----------------------------------------------------------------------------------------------
@@ -164,17 +141,14 @@ WHOLE: JsonObject = {
 
 
 @pytest.mark.parametrize("field", WHOLE)
-def test_a_condition_without_a_field_that_kubernetes_requires_is_refused(
-    cluster: ControlPlane, namespace: str, field: str
-) -> None:
-    create(cluster, namespace, "one", roles={"worker": 1})
-    write_status(cluster, namespace, "one", {"conditions": [WHOLE]})
+def test_a_condition_without_a_field_that_kubernetes_requires_is_refused(world: JobWorld, field: str) -> None:
+    world.submit(roles={"worker": 1})
+    write_status(world, {"conditions": [WHOLE]})
     with pytest.raises(ApiError, match=rf"{field}: Required value"):
-        write_status(cluster, namespace, "one", {"conditions": [{key: WHOLE[key] for key in WHOLE if key != field}]})
+        write_status(world, {"conditions": [{key: WHOLE[key] for key in WHOLE if key != field}]})
 
 
-def test_a_job_that_no_operator_has_seen_is_not_observed(cluster: ControlPlane, namespace: str) -> None:
+def test_a_job_that_no_operator_has_seen_is_not_observed(world: JobWorld) -> None:
     """kstatus compares generations only if there is an observed one."""
-    create(cluster, namespace, "one", roles={"worker": 1})
-    shown = cluster.kubectl("get", "-n", namespace, "dtj/one", "-o", "jsonpath={.status}").stdout
-    assert json.loads(shown) == {"observedGeneration": -1}
+    world.submit(roles={"worker": 1})
+    assert world.body()["status"] == {"observedGeneration": -1}

@@ -12,7 +12,7 @@ from builders import CLAIM_TEMPLATE, manifest
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Reason
-from support.job_world import JOBS, JobWorld
+from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
@@ -35,7 +35,7 @@ def lose_everything(world: JobWorld) -> None:
 
 def restore(world: JobWorld, job: JsonObject) -> None:
     """Create the job again, without its status."""
-    world.api.request("POST", f"{JOBS}/namespaces/{world.namespace}/{names.PLURAL}", without_identity(job))
+    world.api.request("POST", world.path(), without_identity(job))
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def test_objects_without_owners_are_reported_and_the_job_begins_when_they_are_de
         for body in bodies.values():
             world.create(plural, without_identity(body, owners=False))
     restore(world, running)
-    before = {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()}
+    before = world.uids()
     operator.start()
 
     world.await_reason(Reason.NAME_TAKEN)
-    assert {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()} == before
+    assert world.uids() == before
 
     operator.stop()
     (command,) = re.findall(r"`kubectl (delete pods,\S+\s+-l\s+\S+)`", PAGE.read_text())

@@ -43,6 +43,7 @@ from support.chart import (
 )
 from support.full_life import live_through_everything
 from support.job_world import JobWorld
+from support.kubeconfigs import copied
 from support.operator_process import OperatorProcess
 from support.waiting import eventually, eventually_true
 from testbed import ControlPlane
@@ -340,8 +341,9 @@ class TestTheOperatorUnderTheRenderedRights:
     ) -> None:
         bodies, world = installed
         mark = world.plane.audit.mark()
+        token = world.plane.kubectl("create", "token", RELEASE, "-n", world.namespace).stdout.strip()
         process = OperatorProcess(
-            _service_account(world, folder=tmp_path),
+            copied(world.plane.kubeconfig, tmp_path, user={"token": token}),
             *(argument for argument in arguments(bodies) if "-port" not in argument),
             log=tmp_path / "operator.log",
         )
@@ -450,14 +452,3 @@ def _may(cluster: ControlPlane, namespace: str, *, user: str, verb: str, allowed
 def _is_for_users(role: JsonObject) -> bool:
     labels = dig(role, "metadata", "labels")
     return isinstance(labels, dict) and any("aggregate-to-" in label for label in labels)
-
-
-def _service_account(world: JobWorld, *, folder: Path) -> Path:
-    """A kubeconfig of the chart's service account."""
-    token = world.plane.kubectl("create", "token", RELEASE, "-n", world.namespace).stdout.strip()
-    config = yaml.safe_load(world.plane.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": token}
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return path

@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -21,26 +20,6 @@ from support.local_runs import write
 
 KIND = "distributedtrainingjob.training.dtj.dev"
 ELASTIC = {"maxReplicas": 4}
-
-
-@pytest.fixture
-def command_line(tmp_path: Path) -> Iterator[Callable[..., CommandLine]]:
-    """Makes command lines, and ends what they have left running."""
-    made: list[CommandLine] = []
-
-    def make(world: JobWorld, kubeconfig: Path | None = None) -> CommandLine:
-        made.append(CommandLine(tmp_path, kubeconfig or world.plane.kubeconfig, world.namespace))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-@pytest.fixture
-def dtj(world: JobWorld, command_line: Callable[..., CommandLine]) -> CommandLine:
-    """``dtj`` as an administrator, in the test's namespace."""
-    return command_line(world)
 
 
 def read_until(process: subprocess.Popen[str], *words: str) -> str:
@@ -75,9 +54,7 @@ def test_submitting_has_kubectls_words_and_a_second_time_says_what_to_do(world: 
     assert '"b" already exists' in second
 
 
-def test_what_only_the_api_of_pods_knows_is_found_before_any_job_is_created(
-    world: JobWorld, dtj: CommandLine, command_line: Callable[..., CommandLine]
-) -> None:
+def test_what_only_the_api_of_pods_knows_is_found_before_any_job_is_created(world: JobWorld, dtj: CommandLine) -> None:
     bad = manifest("bad", template={"spec": resources(limits={"cpu": 1}, requests={"cpu": 2})})
     file = write(dtj.folder, manifest("good"), bad)
     words = (
@@ -88,7 +65,7 @@ def test_what_only_the_api_of_pods_knows_is_found_before_any_job_is_created(
     assert (checked.returncode, checked.stdout, checked.stderr) == (2, f"{file}: good: valid\n", words)
     assert (submitted.returncode, submitted.stdout, submitted.stderr) == (2, "", words)
     assert world.jobs() == []
-    trainee = command_line(world, world.user("trainee", "create"))
+    trainee = replace(dtj, kubeconfig=world.user("trainee", "create"))
     unasked = trainee.run("validate", "--server", write(dtj.folder, manifest("good")))
     assert (unasked.returncode, unasked.stdout) == (4, "")
     assert 'good: not all was checked: pods is forbidden: User "trainee" cannot create' in unasked.stderr
@@ -170,8 +147,8 @@ def test_a_job_that_the_cluster_cannot_run_as_it_is_written_is_bad_input(world: 
 
 
 @pytest.mark.usefixtures("operator")
-def test_who_may_not_see_pods_still_sees_the_job(world: JobWorld, command_line: Callable[..., CommandLine]) -> None:
-    trainee = command_line(world, world.user("trainee", "create", "get", "list", "watch"))
+def test_who_may_not_see_pods_still_sees_the_job(world: JobWorld, dtj: CommandLine) -> None:
+    trainee = replace(dtj, kubeconfig=world.user("trainee", "create", "get", "list", "watch"))
     running = trainee.start("run", "--cluster", write(trainee.folder, manifest()))
     read_until(running, "Starting")
     world.await_pods(["worker-0", "worker-1"])
@@ -249,12 +226,9 @@ def test_one_that_is_not_there_does_not_keep_the_others_from_being_deleted(world
 
 
 @pytest.mark.parametrize("command", ["list", "wait digits", "suspend digits", "delete digits", "submit -"])
-def test_a_missing_right_is_one_line_in_the_servers_words(
-    command: str, world: JobWorld, command_line: Callable[..., CommandLine]
-) -> None:
-    done = command_line(world, world.plane.kubeconfig_for("nobody")).run(
-        *command.split(), stdin=yaml.safe_dump(manifest())
-    )
+def test_a_missing_right_is_one_line_in_the_servers_words(command: str, world: JobWorld, dtj: CommandLine) -> None:
+    nobody = replace(dtj, kubeconfig=world.plane.kubeconfig_for("nobody"))
+    done = nobody.run(*command.split(), stdin=yaml.safe_dump(manifest()))
     assert (done.returncode, done.stdout) == (4, "")
     assert 'is forbidden: User "nobody" cannot ' in done.stderr
     assert done.stderr.count("\n") == 1

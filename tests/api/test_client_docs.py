@@ -13,8 +13,9 @@ import pytest
 
 from dtj.api.json import dig
 from patience import PATIENCE_SECONDS
-from support.command_line import environment, kubeconfig_in
+from support.command_line import environment
 from support.job_world import JobWorld
+from support.kubeconfigs import copied
 from support.snippets import ROOT, blocks
 from testbed import ApiError
 
@@ -53,7 +54,7 @@ def kubelet(world: JobWorld) -> Iterator[None]:
 @pytest.mark.usefixtures("operator", "kubelet")
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
 def test_a_snippet_of_the_document_runs(number: int, world: JobWorld, tmp_path: Path) -> None:
-    kubeconfig = kubeconfig_in(world.namespace, world.plane.kubeconfig, folder=tmp_path)
+    kubeconfig = copied(world.plane.kubeconfig, tmp_path, namespace=world.namespace)
     script = tmp_path / "snippet.py"
     script.write_text(SNIPPETS[number])
     done = subprocess.run(

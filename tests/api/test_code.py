@@ -6,7 +6,6 @@ import base64
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -30,20 +29,16 @@ KIND = "distributedtrainingjob.training.dtj.dev"
 
 
 @pytest.fixture
-def dtj(world: JobWorld, tmp_path: Path) -> Iterator[CommandLine]:
-    """``dtj`` as an administrator, in a directory with a script."""
-    command_line = CommandLine(tmp_path, world.plane.kubeconfig, world.namespace)
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "train.py").write_text("print('first')")
-    yield command_line
-    command_line.close()
+def dtj(dtj: CommandLine) -> CommandLine:
+    """``dtj`` in a directory with a script."""
+    (dtj.folder / "code").mkdir()
+    (dtj.folder / "code" / "train.py").write_text("print('first')")
+    return dtj
 
 
 def config_maps(world: JobWorld) -> dict[str, JsonObject]:
     """Those with code, by name."""
-    path = f"/api/v1/namespaces/{world.namespace}/configmaps?labelSelector=training.dtj.dev/job-name"
-    found = objects(world.api.request("GET", path)["items"])
-    return {text(dig(body, "metadata", "name")): body for body in found}
+    return world.config_maps("")
 
 
 def owners(config_map: JsonObject) -> list[object]:

@@ -11,6 +11,7 @@ from builders import manifest
 from dtj.cli.common.options import PATIENCE
 from dtj.cli.completion import kubectl_lines
 from dtj.cli.main import cli
+from support.kubeconfigs import copied
 from testbed import ControlPlane
 
 
@@ -23,10 +24,8 @@ def test_the_jobs_of_the_namespace_are_offered(cluster: ControlPlane, namespace:
 
 
 def test_a_cluster_that_does_not_answer_keeps_nobody_waiting(cluster: ControlPlane, tmp_path: Path) -> None:
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    config["clusters"][0]["cluster"]["server"] = "https://192.0.2.1:6443"  # an address that no one has (RFC 5737)
-    file = tmp_path / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
+    # An address that no one has (RFC 5737).
+    file = copied(cluster.kubeconfig, tmp_path, server="https://192.0.2.1:6443")
     began = time.monotonic()
     assert list(kubectl_lines(cli, ["status", "--kubeconfig", str(file), ""])) == [":4"]
     assert time.monotonic() - began < PATIENCE + 60, "the system tries to connect for two minutes"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import yaml
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label
@@ -22,6 +21,7 @@ from dtj.kube.job_body import json_of
 from dtj.kube.records import decode_pod
 from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
+from support.kubeconfigs import copied
 from testbed import ControlPlane
 
 NODES_OF_NOBODY = Resource("nobody.example/v1", "Node", "nodes")
@@ -32,11 +32,6 @@ async def gateway(cluster: ControlPlane) -> AsyncIterator[KubeGateway]:
     connected = await KubeGateway.connect(ConnectionSource(kubeconfig=str(cluster.kubeconfig)))
     yield connected
     await connected.close()
-
-
-@pytest.fixture
-def world(cluster: ControlPlane, namespace: str) -> JobWorld:
-    return JobWorld(cluster, namespace)
 
 
 def pod(name: str, **spec: object) -> JsonObject:
@@ -147,10 +142,7 @@ async def test_a_token_that_is_renewed_in_its_file_is_taken_up(
 ) -> None:
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     token = cluster.api.request("POST", f"{account}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    config["users"][0]["user"] = {"tokenFile": str(tmp_path / "token")}
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
+    kubeconfig = copied(cluster.kubeconfig, tmp_path, user={"tokenFile": str(tmp_path / "token")})
     (tmp_path / "token").write_text("expired")
     gateway = await KubeGateway.connect(ConnectionSource(kubeconfig=str(kubeconfig)))
     try:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from dtj.api.names import Condition
 from dtj.cli.common.terminal import Exit
-from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
-from support.command_line import CommandLine
-from support.job_world import MERGE_PATCH, JobWorld
+from support.command_line import CommandLine, typed
+from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 
 ALL_WORKERS = {"successPolicy": "AllWorkers"}
@@ -31,13 +29,11 @@ class Person:
     """Someone with a kubeconfig, who types commands."""
 
     kubeconfig: Path
-    namespace: str
-    kubelet: KubeletLogs = field(default_factory=KubeletLogs)
+    world: JobWorld
 
     def types(self, *words: str) -> Result:
         """A command and what came of it."""
-        place = ("-n", self.namespace, "--kubeconfig", str(self.kubeconfig))
-        return CliRunner().invoke(cli, [*words, *place], prog_name="dtj", standalone_mode=False)
+        return typed(self.world.plane, self.world.namespace, *words, kubeconfig=self.kubeconfig)
 
     def says(self, *words: str, code: int = Exit.OK) -> str:
         """What a command prints."""
@@ -49,13 +45,13 @@ class Person:
 @pytest.fixture
 def person(world: JobWorld) -> Person:
     """An administrator."""
-    return Person(world.plane.kubeconfig, world.namespace)
+    return Person(world.plane.kubeconfig, world)
 
 
 @pytest.fixture
-def reader(world: JobWorld, kubelet: KubeletLogs, log_reader: Path) -> Person:
+def reader(world: JobWorld, log_reader: Path) -> Person:
     """An administrator with permission to read logs: there are no kubelets here to ask."""
-    return Person(log_reader, world.namespace, kubelet)
+    return Person(log_reader, world)
 
 
 # -- status ----------------------------------------------------------------------------------------------------
@@ -92,14 +88,6 @@ def test_watching_reports_each_change_and_ends_with_the_job(world: JobWorld, per
     assert len(lines) == len(set(lines))
 
 
-@pytest.fixture
-def dtj(world: JobWorld, tmp_path: Path) -> Iterator[CommandLine]:
-    """``dtj`` as a process of its own."""
-    made = CommandLine(tmp_path, world.plane.kubeconfig, world.namespace, columns=60)
-    yield made
-    made.close()
-
-
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize("words", [["status", "digits", "--watch"], ["logs", "digits", "--follow"]])
 def test_ctrl_c_ends_the_command_and_says_that_the_job_goes_on(
@@ -121,26 +109,28 @@ def test_ctrl_c_ends_the_command_and_says_that_the_job_goes_on(
 
 
 @pytest.mark.usefixtures("operator")
-def test_logs_of_all_replicas_are_merged_by_time(world: JobWorld, reader: Person) -> None:
+def test_logs_of_all_replicas_are_merged_by_time(world: JobWorld, kubelet: KubeletLogs, reader: Person) -> None:
     world.run()
-    reader.kubelet.say("digits-worker-0", "first", second=1)
-    reader.kubelet.say("digits-worker-1", "second", second=2)
-    reader.kubelet.say("digits-worker-0", "third", second=3)
+    kubelet.say("digits-worker-0", "first", second=1)
+    kubelet.say("digits-worker-1", "second", second=2)
+    kubelet.say("digits-worker-0", "third", second=3)
     assert reader.says("logs", "digits") == "worker-0 | first\nworker-1 | second\nworker-0 | third\n"
     assert reader.says("logs", "digits", "--role=worker", "--index=0") == "first\nthird\n"
     assert reader.says("logs", "digits", "--tail=1") == "worker-1 | second\nworker-0 | third\n"
     stamped = reader.says("logs", "digits", "--role=worker", "--index=1", "--timestamps", "--since=5m")
     assert stamped == "2026-01-02T03:04:07.000000000Z second\n"
-    assert reader.kubelet.asked[-1][1]["sinceSeconds"] == "300"
+    assert kubelet.asked[-1][1]["sinceSeconds"] == "300"
     none = reader.says("logs", "digits", "--container=sidecar", code=Exit.USAGE)
     assert none == '--container: no container "sidecar": there are trainer\n'
 
 
 @pytest.mark.usefixtures("operator")
-def test_the_first_error_is_found_in_the_log_of_the_root_cause(world: JobWorld, reader: Person) -> None:
+def test_the_first_error_is_found_in_the_log_of_the_root_cause(
+    world: JobWorld, kubelet: KubeletLogs, reader: Person
+) -> None:
     world.run(runPolicy={"backoffLimit": 0})
     trace = ["Traceback (most recent call last):", "ModuleNotFoundError: No module named 'flowers'"]
-    reader.kubelet.say("digits-worker-1", *(f"step {number}" for number in range(30)), *trace)
+    kubelet.say("digits-worker-1", *(f"step {number}" for number in range(30)), *trace)
     assert reader.says("logs", "digits", "--first-error", code=Exit.USAGE).startswith("digits: no replica has failed")
     world.end_pod("digits-worker-1", exit_code=1, message=trace[-1])
     world.await_condition(Condition.FAILED)
@@ -177,7 +167,7 @@ def leases(world: JobWorld) -> str:
 def renew_lease(world: JobWorld) -> None:
     """As the leader does every other second."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    world.api.request("PATCH", f"{leases(world)}/dtj", {"spec": {"renewTime": now}}, content_type=MERGE_PATCH)
+    world.api.request("PATCH", f"{leases(world)}/dtj", {"spec": {"renewTime": now}})
 
 
 def _operators_pods(world: JobWorld) -> list[str]:
@@ -211,7 +201,7 @@ def test_the_doctor_is_content_with_a_whole_installation(world: JobWorld, person
     titles = ("cluster", "CRD", "operator", "leader", "operator's rights", "your rights", "submitting")
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": world.namespace}
     binding = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}/rolebindings/dtj-operator"
-    world.api.request("PATCH", binding, {"subjects": [subject]}, content_type=MERGE_PATCH)
+    world.api.request("PATCH", binding, {"subjects": [subject]})
     for pod in world.eventually(lambda: _operators_pods(world)):
         world.run_pod(pod)
 

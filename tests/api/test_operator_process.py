@@ -13,7 +13,8 @@ from dtj.engine.metrics import TABLE
 from loopback import free_ports
 from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
-from support.operator_process import GRACE_SECONDS, OperatorProcess, grant
+from support.kubeconfigs import copied, kubeconfig
+from support.operator_process import GRACE_SECONDS, OperatorProcess
 from support.programs import SOURCES
 from support.waiting import eventually, eventually_true
 from testbed import ControlPlane
@@ -69,9 +70,9 @@ def test_it_is_healthy_and_ready_and_counts_what_it_does(world: JobWorld, tmp_pa
 
 def test_it_is_alive_but_not_ready_while_it_waits_for_the_api_server(tmp_path: Path) -> None:
     health, dead = free_ports(2)
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG.format(port=dead))
-    with OperatorProcess(kubeconfig, f"--health-port={health}", log=tmp_path / "log") as operator:
+    with OperatorProcess(
+        kubeconfig(tmp_path, f"http://127.0.0.1:{dead}"), f"--health-port={health}", log=tmp_path / "log"
+    ) as operator:
         operator.await_line("the API server does not answer")
         eventually_true(lambda: http_status(health, "/healthz") == 200)
         assert http_status(health, "/readyz") == 503
@@ -81,8 +82,7 @@ def test_it_is_alive_but_not_ready_while_it_waits_for_the_api_server(tmp_path: P
 
 
 def test_a_job_of_another_namespace_is_left_alone(world: JobWorld, cluster: ControlPlane, tmp_path: Path) -> None:
-    other = JobWorld(cluster, cluster.new_namespace())
-    grant(cluster, other.namespace)
+    other = JobWorld.new(cluster)
     with OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "log"):
         other.submit()
         world.begin()
@@ -91,10 +91,9 @@ def test_a_job_of_another_namespace_is_left_alone(world: JobWorld, cluster: Cont
 
 
 def test_credentials_that_are_not_accepted_end_it_with_one_line(cluster: ControlPlane, tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    text = KUBECONFIG.format(port=cluster.ports.apiserver)
-    kubeconfig.write_text(text.replace("user: {}", "user: {token: wrong}"))
-    with OperatorProcess(kubeconfig, log=tmp_path / "log") as operator:
+    with OperatorProcess(
+        copied(cluster.kubeconfig, tmp_path, user={"token": "wrong"}), log=tmp_path / "log"
+    ) as operator:
         assert operator.wait() == 4
         line = operator.lines()[-1]
         assert len(operator.lines()) == 2, "a greeting, and why it ends"
@@ -118,19 +117,3 @@ def test_a_setting_that_cannot_be_used_ends_it_with_one_line(
         line = operator.lines()[-1]
         assert len(operator.lines()) == 2, "a greeting, and why it ends"
         assert complaint in line
-
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: here
-contexts:
-- name: here
-  context: {{cluster: here, user: me}}
-clusters:
-- name: here
-  cluster: {{server: "https://127.0.0.1:{port}", insecure-skip-tls-verify: true}}
-users:
-- name: me
-  user: {{}}
-"""

@@ -18,7 +18,6 @@ from dtj.api.json import dig
 from dtj.api.names import Condition
 from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
-from support.operator_process import grant
 from testbed import ControlPlane
 
 NEW = Path(__file__).parents[2]
@@ -52,7 +51,7 @@ def installed(source: Path, world: JobWorld, log: Path) -> Iterator[None]:
 
 
 def uids(world: JobWorld) -> dict[str, object]:
-    return {name: dig(pod, "metadata", "uid") for job in ROLES for name, pod in world.pods(job).items()}
+    return {name: uid for job in ROLES for name, uid in world.uids(job).items()}
 
 
 def await_work(world: JobWorld, name: str) -> None:
@@ -65,9 +64,7 @@ def test_no_pod_of_a_running_job_is_touched_and_the_jobs_complete(
     own_control_plane: ControlPlane, older_state: Path, tmp_path: Path, order: str
 ) -> None:
     first, second = (older_state, NEW) if order.startswith("upgrade") else (NEW, older_state)
-    namespace = own_control_plane.new_namespace()
-    grant(own_control_plane, namespace)
-    world = JobWorld(own_control_plane, namespace)
+    world = JobWorld.new(own_control_plane)
     with installed(first, world, tmp_path / "1.log"):
         world.submit("running", roles=ROLES["running"])
         world.submit("served", roles=ROLES["served"], strategy="ParameterServer")

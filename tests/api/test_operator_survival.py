@@ -8,22 +8,15 @@ from pathlib import Path
 import pytest
 
 from dtj.api import names
-from dtj.api.json import dig
 from support.job_world import JobWorld
-from support.operator_process import OperatorProcess, grant
+from support.operator_process import OperatorProcess
 from support.waiting import eventually_true
 from testbed import ControlPlane
 
 
-def uids(world: JobWorld) -> dict[str, object]:
-    return {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()}
-
-
 @pytest.fixture(scope="class")
 def broken_world(own_control_plane: ControlPlane) -> JobWorld:
-    namespace = own_control_plane.new_namespace()
-    grant(own_control_plane, namespace)
-    return JobWorld(own_control_plane, namespace)
+    return JobWorld.new(own_control_plane)
 
 
 @pytest.fixture(scope="class")
@@ -44,7 +37,7 @@ class TestAKilledOperator:
         operator.kill()
         operator.start()
         world.await_pods([f"worker-{index}" for index in range(30)])
-        assert len(set(uids(world).values())) == 30
+        assert len(set(world.uids().values())) == 30
         operator.await_serving()  # it may have been killed after the last pod, and not be up yet
 
 
@@ -67,17 +60,13 @@ class TestAClusterThatBreaks:
     ) -> None:
         world = broken_world
         world.begin("patient")
-        before = uids_of(world, "patient")
+        before = world.uids("patient")
         world.plane.restart_apiserver()
         world.run_pods("patient")
         world.await_state("Running", "patient")
         world.begin("newcomer")
-        assert uids_of(world, "patient") == before
+        assert world.uids("patient") == before
         assert lasting_operator.running
-
-
-def uids_of(world: JobWorld, job: str) -> dict[str, object]:
-    return {name: dig(pod, "metadata", "uid") for name, pod in world.pods(job).items()}
 
 
 class TestAnEmptyCluster:
@@ -89,10 +78,8 @@ class TestAnEmptyCluster:
         plane = own_control_plane
         crd = f"{names.PLURAL}.{names.GROUP}"
         plane.kubectl("delete", "crd", crd, "--wait")
-        namespace = plane.new_namespace()
-        grant(plane, namespace)
-        world = JobWorld(plane, namespace)
-        with OperatorProcess.serving(plane, [namespace], log=tmp_path / "operator.log") as operator:
+        world = JobWorld.new(plane)
+        with OperatorProcess.serving(plane, [world.namespace], log=tmp_path / "operator.log") as operator:
             operator.await_line(f"CustomResourceDefinition {crd} is not installed: kubectl apply -f crds/")
             plane.install_crds()
             world.begin()

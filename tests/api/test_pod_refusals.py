@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -17,6 +16,8 @@ from dtj.api.validation import validate
 from dtj.client import AsyncClient
 from dtj.client.checks import manifests_of
 from dtj.client.server_check import ServerCheck, check_on_server
+from support.job_world import JobWorld
+from support.server_answers import wrong_answers
 from testbed import ApiError, ControlPlane
 
 Answer = Callable[[JsonObject], str]
@@ -48,8 +49,7 @@ def of_jobs(cluster: ControlPlane, namespace: str) -> Answer:
     """The API of jobs, which has the CRD."""
 
     def ask(spec: JsonObject) -> str:
-        path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs"
-        return _answer(cluster, path, manifest(template={"spec": spec}))
+        return _answer(cluster, JobWorld(cluster, namespace).path(), manifest(template={"spec": spec}))
 
     return ask
 
@@ -59,20 +59,9 @@ def offline(spec: JsonObject) -> list[str]:
     return [violation.message.partition("; ")[0] for violation in validate(manifest(template={"spec": spec}))]
 
 
-def differences(cases: dict[str, tuple[JsonObject, list[str]]], server: Answer) -> str:
-    """The cases that the server takes, or that it refuses in other words; empty if there are none."""
-    wrong = {}
-    for case, (spec, words) in cases.items():
-        answer = server(spec)
-        missing = [line for line in words if line not in answer]
-        if missing or not answer:
-            wrong[case] = {"missing": missing, "answer": answer or "accepted"}
-    return json.dumps(wrong, indent=1) if wrong else ""
-
-
 def test_what_the_schema_and_the_rules_refuse_is_refused_at_apply_in_the_same_words(of_jobs: Answer) -> None:
     cases = {case: (spec, offline(spec)) for case, spec in {**REFUSED_AT_APPLY, **REFUSED_BY_US}.items()}
-    assert differences(cases, of_jobs) == ""
+    assert wrong_answers(of_jobs, cases) == ""
 
 
 def test_what_is_refused_at_apply_is_refused_as_a_pod(of_pods: Answer) -> None:

@@ -20,9 +20,9 @@ import pytest
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
 from support.job_world import OF_NO_SCHEDULER, JobWorld
-from support.operator_process import USER, OperatorProcess, grant
+from support.operator_process import USER, OperatorProcess
 from support.refusals import REFUSALS, Refusal
-from support.waiting import always, eventually
+from support.waiting import always, eventually, eventually_equal
 from testbed import AuditRecord, ControlPlane
 
 REFUSED_SECONDS = 20.0
@@ -116,11 +116,7 @@ def creations(world: JobWorld, since: int) -> Counter[str]:
 @pytest.fixture(scope="module")
 def stories(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Story]]]:
     """All stories at the same time: most of a story is waiting."""
-    worlds = {}
-    for refusal in REFUSALS:
-        namespace = cluster.new_namespace()
-        grant(cluster, namespace)
-        worlds[refusal] = JobWorld(cluster, namespace)
+    worlds = {refusal: JobWorld.new(cluster) for refusal in REFUSALS}
     log = tmp_path_factory.mktemp("refusals") / "log"
     with (
         OperatorProcess.serving(cluster, [world.namespace for world in worlds.values()], log=log) as operator,
@@ -129,7 +125,7 @@ def stories(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         yield {refusal.name: pool.submit(tell, world, refusal) for refusal, world in worlds.items()}
         pool.shutdown()
         assert operator.running, log.read_text()
-        assert not [line for line in operator.lines() if " ERROR " in line or "Traceback" in line], log.read_text()
+        assert not operator.defects, log.read_text()
     for world in worlds.values():
         cluster.delete_namespace(world.namespace)
 
@@ -150,15 +146,13 @@ def test_what_is_refused_is_reported_and_requested_ever_more_rarely_until_it_is_
 def test_a_namespace_that_ends_is_not_filled_again_and_ends(
     cluster: ControlPlane, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    namespace = cluster.new_namespace()
-    grant(cluster, namespace)
-    world = JobWorld(cluster, namespace)
+    world = JobWorld.new(cluster)
     world.create("configmaps", {"metadata": {"name": "hold", "finalizers": ["example.com/hold"]}})
-    with OperatorProcess.serving(cluster, [namespace], log=tmp_path / "log") as operator:
+    with OperatorProcess.serving(cluster, [world.namespace], log=tmp_path / "log") as operator:
         submit(world)
         world.await_running("worker-0", "worker-1")
         mark = cluster.audit.mark()
-        cluster.delete_namespace(namespace)
+        cluster.delete_namespace(world.namespace)
 
         def emptied() -> None:
             assert (world.pods(), world.services(), world.jobs()) == ({}, {}, [])
@@ -170,11 +164,6 @@ def test_a_namespace_that_ends_is_not_filled_again_and_ends(
         record_property("report", f"namespace that ends: {requests} requests")
         assert requests <= REQUESTS
         assert operator.running
-    path = f"/api/v1/namespaces/{namespace}/configmaps/hold"
-    cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
-    eventually(lambda: is_gone(cluster, namespace))
-
-
-def is_gone(cluster: ControlPlane, namespace: str) -> None:
-    found = cluster.kubectl("get", "namespace", namespace, "-o", "name", "--ignore-not-found")
-    assert found.stdout == ""
+    namespace = f"/api/v1/namespaces/{world.namespace}"
+    cluster.api.request("PATCH", f"{namespace}/configmaps/hold", {"metadata": {"finalizers": None}})
+    eventually_equal(lambda: cluster.api.find(namespace), None)

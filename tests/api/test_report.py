@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from dtj.api.json import JsonObject
-from dtj.cli.main import cli
+from support.command_line import typed
 from support.job_evidence import SECRET
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
+from support.waiting import eventually_true
 
 TEMPLATE: JsonObject = {
     "spec": {
@@ -21,13 +21,6 @@ TEMPLATE: JsonObject = {
         ]
     }
 }
-
-
-def dtj(world: JobWorld, *words: object, kubeconfig: Path) -> Result:
-    """The command as a person types it."""
-    place = ("--kubeconfig", str(kubeconfig), "-n", world.namespace)
-    arguments = ["report", *map(str, words), *place]
-    return CliRunner().invoke(cli, arguments, prog_name="dtj", standalone_mode=False)
 
 
 def words_of(page: Path) -> str:
@@ -40,11 +33,7 @@ def fail(world: JobWorld) -> None:
     world.run(template=TEMPLATE, runPolicy={"backoffLimit": 0, "cleanPodPolicy": "None"})
     world.end_pod("digits-worker-1", exit_code=1, message=f"token {SECRET}\nValueError: bad record")
     world.await_state("Failed")
-
-    def is_reported() -> None:
-        assert len(world.events()) >= 2
-
-    world.eventually(is_reported)
+    eventually_true(lambda: len(world.events()) >= 2)
 
 
 @pytest.mark.usefixtures("operator")
@@ -56,7 +45,7 @@ def test_a_job_that_failed_is_reported_whole(
     kubelet.say("digits-worker-0", "step 40/400 (10%)  loss 1.1000  1.3k examples/s", second=6)
     kubelet.say("digits-worker-1", f"the token is {SECRET}", second=7)
     page = tmp_path / "digits.html"
-    done = dtj(world, "digits", "--logs", "-o", page, kubeconfig=log_reader)
+    done = typed(world.plane, world.namespace, "report", "digits", "--logs", "-o", page, kubeconfig=log_reader)
     assert done.return_value == 0, done.output
     assert done.output.startswith(f"Wrote {page}: ")
     assert SECRET not in page.read_text()

@@ -3,50 +3,37 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
+from bad_pods import resources
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.api.validation import validate
+from support.job_world import JobWorld
+from support.server_answers import apply, wrong_answers
 from testbed import ApiError, ControlPlane
 
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "other"}]}}
 
 
-def apply(cluster: ControlPlane, namespace: str, body: JsonObject) -> str:
-    """What `kubectl apply` says: empty where it takes the manifest.
-
-    A null is sent by server-side apply: client-side apply drops it before any server can see it.
-    """
-    text = json.dumps(body)
-    how = ["--server-side"] if "null" in text else []
-    done = cluster.kubectl("apply", *how, "--namespace", namespace, "--filename", "-", stdin=text, check=False)
-    return "" if done.returncode == 0 else done.stderr
-
-
 def test_a_broken_rule_is_refused_with_the_message_of_the_offline_check(cluster: ControlPlane, namespace: str) -> None:
-    wrong = {}
-    for case, body in RULE_BREAKERS.items():
-        answer = apply(cluster, namespace, body)
-        missing = [v.message for v in validate(body) if v.message not in answer or v.field not in answer]
-        if missing or not answer:
-            wrong[case] = {"missing": missing, "said": answer or "accepted"}
-    assert not wrong, json.dumps(wrong, indent=1)
+    cases = {
+        case: (body, [words for v in validate(body) for words in (v.field, v.message)])
+        for case, body in RULE_BREAKERS.items()
+    }
+    assert wrong_answers(partial(apply, cluster, namespace), cases) == ""
 
 
 def test_wrong_types_and_ranges_are_refused_with_the_message_of_the_offline_check(
     cluster: ControlPlane, namespace: str
 ) -> None:
-    wrong = {}
-    for case, body in SCHEMA_BREAKERS.items():
-        answer = apply(cluster, namespace, body)
-        missing = [v.message.partition("; ")[0] for v in validate(body)]
-        missing = [message for message in missing if message not in answer]
-        if missing or not answer:
-            wrong[case] = {"missing": missing, "said": answer or "accepted"}
-    assert not wrong, json.dumps(wrong, indent=1)
+    cases = {
+        case: (body, [v.message.partition("; ")[0] for v in validate(body)]) for case, body in SCHEMA_BREAKERS.items()
+    }
+    assert wrong_answers(partial(apply, cluster, namespace), cases) == ""
 
 
 @pytest.mark.parametrize(
@@ -95,11 +82,7 @@ def test_what_makes_pods_cannot_be_changed_before_a_suspended_job_has_stopped(
     cluster: ControlPlane, namespace: str
 ) -> None:
     """The operator may be away, or late: it would find the job resumed, with another template and the same pods."""
-
-    def started(at: str | None) -> None:
-        path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs/digits/status"
-        cluster.api.request("PATCH", path, {"status": {"startTime": at}}, content_type="application/merge-patch+json")
-
+    job = JobWorld(cluster, namespace)
     before: dict[str, object] = {"strategy": "ParameterServer", "roles": {"worker": 2, "ps": 1}}
     other_role = {"worker": {"replicas": 2, "args": ["--epochs=9"]}, "ps": {"replicas": 1}}
     changes: list[dict[str, object]] = [
@@ -108,14 +91,14 @@ def test_what_makes_pods_cannot_be_changed_before_a_suspended_job_has_stopped(
         {"replicaSpecs": other_role},
     ]
     assert apply(cluster, namespace, manifest(**before)) == ""  # type: ignore[arg-type]
-    started("2026-01-02T03:04:05Z")
+    job.patch({"status": {"startTime": "2026-01-02T03:04:05Z"}}, subresource="status")
     assert apply(cluster, namespace, manifest(**before, runPolicy={"suspend": True})) == ""  # type: ignore[arg-type]
     for change in changes:
         for suspend in (True, False):
             changed = manifest(**{**before, **change}, runPolicy={"suspend": suspend})  # type: ignore[arg-type]
             answer = apply(cluster, namespace, changed)
             assert "before the job has stopped: wait until the condition Suspended is True, then change them" in answer
-    started(None)
+    job.patch({"status": {"startTime": None}}, subresource="status")
     for change in changes:
         changed = manifest(**{**before, **change}, runPolicy={"suspend": True})  # type: ignore[arg-type]
         assert apply(cluster, namespace, changed) == ""
@@ -130,9 +113,8 @@ def test_a_job_that_has_ended_is_to_be_created_again_and_not_to_be_suspended(
 ) -> None:
     before: dict[str, object] = {"roles": {"worker": 1}}
     assert apply(cluster, namespace, manifest(**before)) == ""  # type: ignore[arg-type]
-    path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs/digits/status"
-    ended = {"startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:05:05Z"}
-    cluster.api.request("PATCH", path, {"status": ended}, content_type="application/merge-patch+json")
+    ended: JsonObject = {"startTime": "2026-01-02T03:04:05Z", "completionTime": "2026-01-02T03:05:05Z"}
+    JobWorld(cluster, namespace).patch({"status": ended}, subresource="status")
     run_policy = {"suspend": suspend}
     assert apply(cluster, namespace, manifest(**before, runPolicy=run_policy)) == ""  # type: ignore[arg-type]
     answer = apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=run_policy))  # type: ignore[arg-type]
@@ -146,22 +128,20 @@ def test_what_kubernetes_takes_for_a_quantity_is_taken(
     cluster: ControlPlane, namespace: str, quantity: str | float
 ) -> None:
     """By this CRD, and by the pods' own API, in a dry run."""
-    spec = {"containers": [{"name": "trainer", "image": "x", "resources": {"limits": {"memory": quantity}}}]}
+    spec = resources({"memory": quantity})
     assert validate(manifest(template={"spec": spec})) == ()
     assert apply(cluster, namespace, manifest(template={"spec": spec})) == ""
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-    cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+    JobWorld(cluster, namespace).create("pods?dryRun=All", {"metadata": {"name": "a"}, "spec": spec})
 
 
 @pytest.mark.parametrize("quantity", ["8 gigs", "8GB", "1K", "1e", "1e3.5", "0x8", "--8", "-8", "8ki"])
 def test_what_kubernetes_does_not_take_for_a_quantity_is_refused(
     cluster: ControlPlane, namespace: str, quantity: str
 ) -> None:
-    spec = {"containers": [{"name": "trainer", "image": "x", "resources": {"limits": {"memory": quantity}}}]}
+    spec = resources({"memory": quantity})
     assert "in body should match" in apply(cluster, namespace, manifest(template={"spec": spec}))
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
     with pytest.raises(ApiError):
-        cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+        JobWorld(cluster, namespace).create("pods?dryRun=All", {"metadata": {"name": "a"}, "spec": spec})
 
 
 def test_a_whole_number_written_with_a_point_is_an_integer_to_kubectl(cluster: ControlPlane, namespace: str) -> None:
@@ -217,11 +197,11 @@ class TestScale:
 
 def test_applying_the_same_manifest_again_changes_nothing(cluster: ControlPlane, namespace: str) -> None:
     body = manifest(roles={"worker": 1})
-    path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs/digits"
+    world = JobWorld(cluster, namespace)
     assert apply(cluster, namespace, body) == ""
-    before = cluster.api.request("GET", path)
+    before = world.body()
     assert apply(cluster, namespace, body) == ""
-    assert cluster.api.request("GET", path)["metadata"] == before["metadata"]
+    assert world.body()["metadata"] == before["metadata"]
 
 
 def test_a_field_of_a_pod_that_the_crd_does_not_know_is_named_and_never_stored(
@@ -231,5 +211,4 @@ def test_a_field_of_a_pod_that_the_crd_does_not_know_is_named_and_never_stored(
     body = manifest(template=template)
     assert 'unknown field "spec.template.spec.fieldOfTomorrow"' in apply(cluster, namespace, body)
     cluster.kubectl("apply", "-n", namespace, "--validate=ignore", "-f", "-", stdin=json.dumps(body))
-    path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs/digits"
-    assert "fieldOfTomorrow" not in cluster.api.request("GET", path)["spec"]["template"]["spec"]
+    assert "fieldOfTomorrow" not in json.dumps(JobWorld(cluster, namespace).body()["spec"])

@@ -16,7 +16,8 @@ from dtj.api.job import MAX_SPEC_BYTES
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.tfjob.crd import custom_resource_definition
 from support.chart import CHART
-from support.tfjob_policy import apply, guarding, wrong_answers
+from support.server_answers import apply, wrong_answers
+from support.tfjob_policy import LINES, guarding
 from support.waiting import eventually
 from testbed import ControlPlane
 
@@ -28,7 +29,7 @@ OTHER: JsonObject = {"spec": {"containers": [container(image="example/mnist:2")]
 
 def set_status(cluster: ControlPlane, namespace: str, status: JsonObject, name: str = "mnist") -> None:
     path, patch = STATUS.format(namespace, name), {"status": status}
-    cluster.api.request("PATCH", path, patch, content_type="application/merge-patch+json")
+    cluster.api.request("PATCH", path, patch)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +54,7 @@ def guarded(served: ControlPlane) -> Iterator[str]:
 
 
 def test_a_broken_rule_is_refused_with_the_line_of_the_operator(served: ControlPlane, guarded: str) -> None:
-    wrong = wrong_answers(served, guarded)
-    assert not wrong, json.dumps(wrong, indent=1)
+    assert wrong_answers(partial(apply, served, guarded), LINES) == ""
 
 
 def test_what_kubeflow_runs_to_its_end_as_written_is_accepted(served: ControlPlane, guarded: str) -> None:

@@ -6,12 +6,10 @@ import os
 import subprocess
 import sys
 
-from click.testing import CliRunner, Result
-
 from dtj.cli.common.terminal import Exit
-from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, tiny
+from support.command_line import typed
 from support.programs import SOURCES
 
 FAILS_ONCE = """
@@ -26,10 +24,6 @@ exit 3
 
 def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: ClusterJobs) -> None:
     place = ("-n", jobs.namespace, "--kubeconfig", str(jobs.cluster.kubeconfig))
-
-    def typed(*words: str) -> Result:
-        return CliRunner().invoke(cli, [*words, *place], prog_name="dtj", standalone_mode=False)
-
     policy = {"successPolicy": "AllWorkers"}
     jobs.submit(tiny("told", FAILS_ONCE, roles={"worker": 2}, runPolicy=policy))
     command = [sys.executable, "-m", "dtj.cli.main", "logs", "told", "--follow", *place]
@@ -57,9 +51,8 @@ def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: 
         title, _, text = line.rstrip("\n").partition(" | ")
         by_title.setdefault(title.ljust(11), []).append(text)
     assert by_title == expected
-    assert (
-        typed("logs", "told", "--previous").stdout.splitlines()[-1] == "worker-1 | Traceback (most recent call last):"
-    )
-    found = typed("status", "told")
+    previous = typed(jobs.cluster, jobs.namespace, "logs", "told", "--previous")
+    assert previous.stdout.splitlines()[-1] == "worker-1 | Traceback (most recent call last):"
+    found = typed(jobs.cluster, jobs.namespace, "status", "told")
     assert found.return_value == Exit.OK
     assert found.stdout.startswith("told  Succeeded")

@@ -10,7 +10,7 @@ import pytest
 
 from support.job_world import JobWorld
 from support.kueue_queues import Queues
-from support.operator_process import OperatorProcess, grant, grant_flavors
+from support.operator_process import OperatorProcess, grant_flavors
 from support.waiters import Waiters
 from testbed import ControlPlane, binaries, runs
 from testbed.kueue import Kueue, Limits
@@ -25,13 +25,6 @@ def kueue(cluster: ControlPlane) -> Kueue:
             kueue.install()
             kueue.start(Limits())
     return kueue
-
-
-@pytest.fixture
-def world(cluster: ControlPlane, namespace: str) -> JobWorld:
-    """A namespace of the test's own in which the operator may work."""
-    grant(cluster, namespace)
-    return JobWorld(cluster, namespace)
 
 
 @pytest.fixture
@@ -50,8 +43,7 @@ def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
     with process:
         yield process
         print(process.log.read_text())  # shown where the test fails
-        defects = [line for line in process.lines() if " ERROR " in line or "Traceback" in line]
-        assert not defects, process.log.read_text()
+        assert not process.defects, process.log.read_text()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -20,9 +21,10 @@ from support import tfjob_operators
 from support.job_world import JobWorld
 from support.kubernetes_versions import CHOICE, chosen, started
 from support.operator_process import OperatorProcess
-from support.status_port import StatusPort
-from support.tfjob_policy import apply, guarding, wrong_answers
-from support.waiting import eventually
+from support.server_answers import apply, wrong_answers
+from support.status_port import status_port
+from support.tfjob_policy import LINES, guarding
+from support.waiting import eventually, eventually_true
 from testbed import ApiError, ControlPlane
 
 
@@ -30,22 +32,6 @@ from testbed import ApiError, ControlPlane
 def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """In place of the shared cluster: a control plane of another version."""
     yield from started(request.param)
-
-
-@pytest.fixture
-def trainer() -> Iterator[StatusPort]:
-    """A pod's status port."""
-    with StatusPort() as port:
-        yield port
-
-
-def refusal(cluster: ControlPlane, namespace: str, body: JsonObject) -> str:
-    """What the API server answers to a manifest that it does not take; empty if it takes it."""
-    given = json.dumps(body)
-    # A null is sent by server-side apply: client-side apply drops it before any server can see it.
-    how = ["--server-side"] if "null" in given else []
-    done = cluster.kubectl("apply", *how, "--namespace", namespace, "--filename", "-", stdin=given, check=False)
-    return "" if done.returncode == 0 else done.stderr
 
 
 def tf_config(pod: JsonObject) -> JsonObject:
@@ -59,35 +45,38 @@ def test_the_crd_is_served_with_its_rules(cluster: ControlPlane, namespace: str)
     conditions = {str(c["type"]): c for c in objects(dig(cluster.api.request("GET", crd), "status", "conditions"))}
     assert conditions["Established"]["status"] == "True"
     assert "NonStructuralSchema" not in conditions
-    wrong = {}
-    for case, body in {**RULE_BREAKERS, **SCHEMA_BREAKERS}.items():
-        answer = refusal(cluster, namespace, body)
-        # Our own rules answer in the same words everywhere; those of types and ranges are the server's.
-        parts = [v.message if case in RULE_BREAKERS else v.field.partition("[")[0] for v in validate(body)]
-        missing = [part for part in parts if part not in answer]
-        if missing or not answer:
-            wrong[case] = {"missing": missing, "answer": answer or "accepted"}
-    assert not wrong, json.dumps(wrong, indent=1)
+    # Our own rules answer in the same words everywhere; those of types and ranges are the server's.
+    ours = {case: (body, [v.message for v in validate(body)]) for case, body in RULE_BREAKERS.items()}
+    theirs = {
+        case: (body, [v.field.partition("[")[0] for v in validate(body)]) for case, body in SCHEMA_BREAKERS.items()
+    }
+    assert wrong_answers(partial(apply, cluster, namespace), {**ours, **theirs}) == ""
 
 
 def test_tfjobs_that_break_a_rule_are_refused_and_no_others(cluster: ControlPlane, namespace: str) -> None:
     tfjob_operators.install(cluster)
     with guarding(cluster, namespace):
-        wrong = wrong_answers(cluster, namespace)
+        assert wrong_answers(partial(apply, cluster, namespace), LINES) == ""
         taken = {case: apply(cluster, namespace, body, "--dry-run=server") for case, body in ACCEPTED.items()}
-    refused = {case: answer for case, answer in taken.items() if answer}
-    assert not {**wrong, **refused}, json.dumps({**wrong, **refused}, indent=1)
+        assert {case: answer for case, answer in taken.items() if answer} == {}
 
 
-def test_a_job_lives_its_whole_life(world: JobWorld, operator: OperatorProcess, trainer: StatusPort) -> None:
-    trainer.says = {"phase": "Training", "step": 120, "totalSteps": 500, "percent": 24, "metrics": {"loss": "0.41"}}
+@pytest.fixture
+def trainer() -> Iterator[str]:
+    """The address of a pod that trains."""
+    metrics: JsonObject = {"loss": "0.41"}
+    with status_port({"phase": "Training", "step": 120, "totalSteps": 500, "percent": 24, "metrics": metrics}) as at:
+        yield at
+
+
+def test_a_job_lives_its_whole_life(world: JobWorld, operator: OperatorProcess, trainer: str) -> None:
     world.begin(roles={"worker": 2})
     config = tf_config(world.pods()["digits-worker-1"])
     assert config["task"] == {"type": "worker", "index": 1}
     workers = dig(config, "cluster", "worker")
     assert isinstance(workers, list)
     assert [text(address).partition(".")[0] for address in workers] == ["worker-0", "worker-1"]
-    world.run_pod("digits-worker-0", ip=trainer.address)
+    world.run_pod("digits-worker-0", ip=trainer)
     world.run_pod("digits-worker-1")
     world.await_state("Running")
 
@@ -100,11 +89,7 @@ def test_a_job_lives_its_whole_life(world: JobWorld, operator: OperatorProcess, 
     world.end_pod("digits-worker-1", exit_code=143, message="")
     with suppress(ApiError):  # the operator may have deleted it already, for the first
         world.end_pod("digits-worker-0", exit_code=75)
-
-    def restarted() -> None:
-        assert {"digits-worker-0-r1", "digits-worker-1-r1"} <= set(world.pods())
-
-    eventually(restarted)
+    eventually_true(lambda: {"digits-worker-0-r1", "digits-worker-1-r1"} <= set(world.pods()))
     assert world.job().status.restarts.total == 1
     world.run_pods()
     world.await_state("Running")
@@ -112,17 +97,11 @@ def test_a_job_lives_its_whole_life(world: JobWorld, operator: OperatorProcess, 
     world.await_state("Succeeded")
 
     def cleaned_up() -> None:
-        terminating = [pod for pod in world.pods().values() if dig(pod, "metadata", "deletionTimestamp")]
         running = [pod for pod in world.pods().values() if dig(pod, "status", "phase") == "Running"]
-        assert all(pod in terminating for pod in running)
-        assert not [name for name in world.services() if name == "digits"]
+        assert all(dig(pod, "metadata", "deletionTimestamp") for pod in running)
+        assert "digits" not in world.services()
 
     eventually(cleaned_up)
     world.delete_job()
-
-    def collected() -> None:
-        left = [name for name, pod in world.pods().items() if not dig(pod, "metadata", "deletionTimestamp")]
-        assert not left
-
-    eventually(collected)
+    eventually_true(lambda: all(dig(pod, "metadata", "deletionTimestamp") for pod in world.pods().values()))
     assert operator.running

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from pydantic import JsonValue
 
 from builders import manifest
@@ -17,10 +16,10 @@ from dtj.api import kueue as keys
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Condition
 from dtj.cli.common.terminal import Exit
-from dtj.cli.main import cli
+from support.command_line import typed
 from support.job_world import JobWorld
 from support.kueue_queues import ONE_CPU, Queues
-from support.operator_process import OperatorProcess, grant, grant_flavors
+from support.operator_process import OperatorProcess, grant_flavors
 from testbed import ApiError, ControlPlane, binaries, runs
 from testbed.binaries import KUEUE
 from testbed.kueue import Kueue, Limits
@@ -142,7 +141,7 @@ def test_what_is_not_supported_is_refused_by_dtj_validate_and_by_the_operator(
     body["metadata"] = {"name": "digits", "annotations": annotations}
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(body))
-    checked = CliRunner().invoke(cli, ["validate", str(path)], prog_name="dtj", standalone_mode=False)
+    checked = typed(queues.world.plane, queues.world.namespace, "validate", path)
     assert checked.return_value == Exit.USAGE
     assert words in " ".join(checked.output.split())
     queues.world.apply(body)
@@ -155,8 +154,7 @@ def test_what_is_not_supported_is_refused_by_dtj_validate_and_by_the_operator(
 def test_a_version_of_kueue_that_is_too_old_or_too_new_is_named(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    world = JobWorld(own_control_plane, own_control_plane.new_namespace())
-    grant(own_control_plane, world.namespace)
+    world = JobWorld.new(own_control_plane)
     for version in "v1beta1", "v1beta3":
         own_control_plane.apply(_workloads(version))
         with OperatorProcess.serving(own_control_plane, [world.namespace], log=tmp_path / f"{version}.log"):
@@ -167,8 +165,7 @@ def test_a_version_of_kueue_that_is_too_old_or_too_new_is_named(
 def test_a_job_whose_manifest_cannot_be_read_any_more_gives_its_quota_back_when_it_is_evicted(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    world = JobWorld(own_control_plane, own_control_plane.new_namespace())
-    grant(own_control_plane, world.namespace)
+    world = JobWorld.new(own_control_plane)
     grant_flavors(own_control_plane, world.namespace)
     kueue, queues = Kueue(own_control_plane), Queues(world, "test")
     with runs.launching():

@@ -13,11 +13,10 @@ import yaml
 
 from builders import manifest
 from dtj.api import kueue as keys
-from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
-from support.job_world import JOBS, MERGE_PATCH, JobWorld
+from support.job_world import JobWorld
 from support.kueue_queues import KUEUE, ONE_CPU, Queues
-from support.operator_process import OperatorProcess, grant, grant_flavors
+from support.operator_process import OperatorProcess, grant_flavors
 from support.waiting import always
 from testbed import ApiError, ControlPlane
 from testbed.kueue import Kueue
@@ -63,8 +62,7 @@ class Operator:
 @pytest.fixture(scope="module")
 def queues(cluster: ControlPlane, kueue: Kueue) -> Iterator[Queues]:
     """One namespace for all cells of the table, each of which has a job and queues of its own."""
-    world = JobWorld(cluster, cluster.new_namespace())
-    grant(cluster, world.namespace)
+    world = JobWorld.new(cluster)
     grant_flavors(cluster, world.namespace)
     queues = Queues(world, world.namespace)
     for name, value in ("neighbours-high", 1000), ("neighbours-low", 10):
@@ -140,17 +138,12 @@ class Cell:
             case "evicted":
                 self.queues.stop(self.job, "None")
 
-    def patch(self, body: JsonObject) -> None:
-        """Change the job."""
-        path = f"{JOBS}/namespaces/{self.world.namespace}/{names.PLURAL}/{self.job}"
-        self.world.api.request("PATCH", path, body, content_type=MERGE_PATCH)
-
     def label(self, key: str, value: str | None) -> None:
-        self.patch({"metadata": {"labels": {key: value}}})
+        self.world.patch({"metadata": {"labels": {key: value}}}, self.job)
 
     def spec(self, *changes: JsonObject) -> None:
         for change in changes:
-            self.patch({"spec": change})
+            self.world.change_spec(change, self.job)
 
     def fixed(self) -> None:
         """Each is refused."""
@@ -165,7 +158,8 @@ class Cell:
             self.spec({"runPolicy": {"suspend": True}}, {"template": LARGER, "runPolicy": {"suspend": False}})
 
     def others(self) -> None:
-        self.patch({"metadata": {"labels": {"team": "a"}, "annotations": {f"{keys.PROVISIONING_PREFIX}a": "1"}}})
+        annotations: JsonObject = {f"{keys.PROVISIONING_PREFIX}a": "1"}
+        self.world.patch({"metadata": {"labels": {"team": "a"}, "annotations": annotations}}, self.job)
         self.spec({"runPolicy": {"activeDeadlineSeconds": 9999, "progressDeadlineSeconds": 9999}})
 
     def outcome(self) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
 
-from dtj.cli.main import cli
+from support.command_line import typed
 from support.job_world import JobWorld
 from support.kueue_queues import Queues
+from support.waiting import eventually_equal
 
 pytestmark = pytest.mark.usefixtures("operator")
 
 
 def findings(world: JobWorld) -> list[str]:
     """The lines of ``dtj doctor`` about queues, without their remedies."""
-    place = ("-n", world.namespace, "--kubeconfig", str(world.plane.kubeconfig))
-    result = CliRunner().invoke(cli, ["doctor", *place], prog_name="dtj", standalone_mode=False)
+    result = typed(world.plane, world.namespace, "doctor")
     assert result.exception is None, result.output
     lines = (line.partition(" queues: ") for line in result.output.splitlines())
     return [f"{verdict.strip()}: {words}" for verdict, found, words in lines if found]
@@ -37,8 +36,4 @@ def test_queues_that_admit_no_job_are_named(queues: Queues) -> None:
         f"fail: ClusterQueue {name}-closed admits no job of namespace {queues.world.namespace}: its "
         "namespaceSelector differs",
     }
-
-    def reported() -> None:
-        assert set(findings(queues.world)) == wanted
-
-    queues.world.eventually(reported)
+    eventually_equal(lambda: set(findings(queues.world)), wanted)

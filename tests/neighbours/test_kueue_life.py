@@ -11,6 +11,7 @@ from dtj.api import kueue
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from support.kueue_queues import ONE_CPU, Queues
+from support.waiting import eventually_equal
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -40,11 +41,7 @@ class TestEnd:
         queues.submit()
         queues.run()
         queues.world.delete_job()
-
-        def gone() -> None:
-            assert queues.workload() is None
-
-        queues.world.eventually(gone)
+        eventually_equal(queues.workload, None)
         queues.await_used("gpus", 0)
 
 
@@ -98,21 +95,6 @@ class TestQuota:
         queues.world.end_pod("before-worker-0", exit_code=0)
         queues.run("second")
         assert queues.world.pods("first") == {}
-
-    def test_a_job_that_runs_makes_room_when_its_label_names_a_lower_class(self, queues: Queues) -> None:
-        for name, value in ("neighbours-high", 1000), ("neighbours-low", 10), ("neighbours-lowest", 1):
-            queues.make_priority_class(name, value)
-        queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
-        labels: JsonObject = {kueue.QUEUE: "gpus", kueue.PRIORITY_CLASS: "neighbours-high"}
-        queues.submit_labelled(labels, "runs")
-        queues.run("runs")
-        queues.submit_labelled({**labels, kueue.PRIORITY_CLASS: "neighbours-low"}, "waits")
-        queues.await_message("QuotaReserved", "insufficient", "waits")
-        queues.submit_labelled({**labels, kueue.PRIORITY_CLASS: "neighbours-lowest"}, "runs")
-        queues.await_condition("Evicted", "True/Preempted", "runs")
-        assert dig(queues.workload("runs") or {}, "spec", "priority") == 1
-        queues.run("waits")
-        assert queues.world.job("runs").status.restarts.total == 0
 
     def test_an_elastic_job_begins_with_as_many_workers_as_the_quota_has(self, queues: Queues) -> None:
         queues.make("gpus", cpus=3)
@@ -253,12 +235,3 @@ class TestLabels:
         queues.world.await_pods([])
         suspended_because(queues, "set spec.active of the Workload to true")
         queues.await_used("gpus", 0)
-
-
-class TestNoQueue:
-    def test_a_queue_that_does_not_exist_is_named_with_the_remedy(self, queues: Queues) -> None:
-        queues.submit(queue="nowhere")
-        suspended_because(queues, "nowhere doesn't exist: create it, or name another")
-        queues.make("nowhere", cpus=2)
-        queues.run()
-        assert dig(queues.workload() or {}, "spec", "queueName") == "nowhere"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from dtj.api import kueue, names
 from dtj.api.json import JsonObject, dig
@@ -16,6 +15,7 @@ from dtj.api.names import Condition
 from support.job_world import JobWorld
 from support.kueue_queues import Queues
 from support.operator_process import OperatorProcess, grant, grant_flavors
+from support.waiting import eventually_equal
 from testbed import ControlPlane, runs
 from testbed.kueue import Kueue, Limits
 
@@ -40,13 +40,8 @@ class Clusters:
 
     def await_no_copy(self) -> None:
         """Wait until nothing of the job is in the worker cluster."""
-
-        def gone() -> None:
-            assert not self.worker.world.jobs()
-            assert self.worker.workload() is None
-            assert not self.worker.world.pods()
-
-        self.worker.world.eventually(gone)
+        world = self.worker.world
+        eventually_equal(lambda: (world.jobs(), self.worker.workload(), world.pods()), ([], None, {}))
 
 
 @pytest.fixture(scope="class")
@@ -71,8 +66,7 @@ def clusters(
 ) -> Iterator[Clusters]:
     """A queue of two CPUs in each cluster, the manager's with MultiKueue, and an operator in each."""
     manager = queues.world
-    namespace: JsonObject = {"metadata": {"name": manager.namespace}}
-    second_cluster.api.request("POST", "/api/v1/namespaces", namespace)
+    second_cluster.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": manager.namespace}})
     grant(second_cluster, manager.namespace)
     grant_flavors(second_cluster, manager.namespace)
     worker = Queues(JobWorld(second_cluster, manager.namespace), queues.prefix)
@@ -87,7 +81,7 @@ def clusters(
 
 def _account(worker: ControlPlane) -> Path:
     """The kubeconfig of an account with the rights that docs/queues.md lists, and those of Kueue's own documents."""
-    rules: list[JsonValue] = [
+    rules = [
         _rule(names.GROUP, names.PLURAL, "get", "list", "watch", "create", "delete"),
         _rule(names.GROUP, f"{names.PLURAL}/status", "get"),
         # Kueue watches every kind that its configuration names in all clusters, here that of Kubernetes' own jobs, too.
@@ -98,14 +92,7 @@ def _account(worker: ControlPlane) -> Path:
         _rule("kueue.x-k8s.io", "clusterqueues", "get", "list", "watch"),
         _rule("kueue.x-k8s.io", "localqueues", "get", "list", "watch"),
     ]
-    role: JsonObject = {"metadata": {"name": USER}, "rules": rules}
-    binding: JsonObject = {
-        "metadata": {"name": USER},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}],
-    }
-    for plural, body in ("clusterroles", role), ("clusterrolebindings", binding):
-        worker.api.request("POST", f"/apis/rbac.authorization.k8s.io/v1/{plural}", body)
+    worker.grant(USER, rules)
     return worker.kubeconfig_for(USER)
 
 
@@ -178,11 +165,7 @@ class TestMultiKueue:
         clusters.submit(ttlSecondsAfterFinished=0)
         clusters.run()
         clusters.worker.world.end_pod("digits-worker-0", exit_code=0)
-
-        def gone() -> None:
-            assert not clusters.manager.world.jobs()
-
-        clusters.manager.world.eventually(gone)
+        eventually_equal(clusters.manager.world.jobs, [])
         clusters.await_no_copy()
 
     def test_a_suspended_job_has_no_copy(self, clusters: Clusters) -> None:
@@ -196,7 +179,5 @@ class TestMultiKueue:
 
     def test_a_job_without_a_queue_is_refused_with_the_remedy(self, clusters: Clusters) -> None:
         clusters.manager.world.submit(managedBy=kueue.MULTIKUEUE)
-        job = clusters.manager.world.await_condition(Condition.INVALID)
-        condition = job.status.condition(Condition.INVALID)
-        assert condition is not None
-        assert "set runPolicy.scheduling.queue" in condition.message
+        clusters.manager.world.await_condition(Condition.INVALID)
+        assert "set runPolicy.scheduling.queue" in clusters.manager.world.condition(Condition.INVALID).message

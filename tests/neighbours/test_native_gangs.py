@@ -12,7 +12,7 @@ from support.gang_schedulers import Groups
 from support.job_world import JobWorld
 from support.kubernetes_versions import started
 from support.slots import Slots, await_bound, bound, submit_eight_for_six_slots
-from support.waiting import eventually
+from support.waiting import eventually, eventually_equal
 from testbed import ControlPlane
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -91,11 +91,7 @@ class TestPreemption:
         spec = dig(slots.template, "spec")
         assert isinstance(spec, dict)
         world.create("pods", {"metadata": {"name": "urgent"}, "spec": {**spec, "priorityClassName": name}})
-
-        def preempted() -> None:
-            assert len(disrupted(world)) == (6 if together else 1)
-
-        eventually(preempted)
+        eventually_equal(lambda: len(disrupted(world)), 6 if together else 1)
 
         def restarted() -> None:
             end_terminating(world)

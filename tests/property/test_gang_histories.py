@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import edited, job
+from builders import edited, job, spec_of
 from dtj.api.spec import Gang
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import CreationRefusal, GangApi, Phase
@@ -60,8 +60,7 @@ def test_whatever_its_members_went_through_a_gang_is_complete_again(data: st.Dat
     world = World(job(strategy=strategy, roles=roles, runPolicy=policy), installed=(api,))
     world.settle()
     world.run_all()
-    assert world.job.spec is not None
-    names = [replica.hostname for replica in replicas(world.job.spec)]
+    names = [replica.hostname for replica in replicas(spec_of(world.job))]
     for event, replica in data.draw(
         st.lists(st.tuples(st.sampled_from(_EVENTS), st.sampled_from(names)), min_size=1, max_size=5)
     ):

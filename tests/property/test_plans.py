@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pydantic import JsonValue
 
-from builders import NOW, ended, job, manifest, pod, seen, stored
+from builders import NOW, ended, job, manifest, pod, seen, spec_of, stored
 from dtj.api import names
 from dtj.api.crd import job_schema
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Env, Reason
 from dtj.api.schema import check
-from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role, TensorBoard
+from dtj.api.spec import CLUSTER_ROLES, Role, TensorBoard
 from dtj.core import blockers
 from dtj.core.actions import BestEffort, CreatePod, DeletePod, PatchStatus
 from dtj.core.gang.discovery import APIS
@@ -30,11 +30,6 @@ from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexe
 from strategies import jobs, stored_objects
 from support.pod_environment import environment_of
 from world import World
-
-
-def spec_of(job: Job) -> JobSpec:
-    assert job.spec is not None, job.problems
-    return job.spec
 
 
 def created_pods(job: Job) -> list[JsonObject]:

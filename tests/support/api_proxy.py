@@ -1,14 +1,16 @@
 """A proxy between a client and the real API server, which may answer some calls itself.
 
-The client speaks plain HTTP to it, and needs no credentials; the proxy speaks to the API server as one user. What it
-lets through is not changed. Its coroutines belong to the event loop that :meth:`ApiProxy.start` ran on.
+The client speaks plain HTTP to it, and needs no credentials; the proxy speaks to the API server as an administrator.
+What it lets through is not changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import ssl
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +19,8 @@ import aiohttp
 from aiohttp import web
 
 from support.kubeconfigs import kubeconfig
+from support.web_server import served
+from testbed import ControlPlane
 
 _HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive", "upgrade"})
 
@@ -52,50 +56,52 @@ def refusal(code: int, *, reason: str, message: str) -> web.Response:
     return web.json_response({**status, "message": message}, status=code)
 
 
-class ApiProxy:
-    """One listening port, from :meth:`start` to :meth:`close`."""
+@contextlib.contextmanager
+def proxied(plane: ControlPlane, user: str, answer: Answer, folder: Path) -> Iterator[Path]:
+    """A kubeconfig in a folder for clients behind the proxy, which runs in a thread of its own."""
+    started: Future[tuple[str, Callable[[], object]]] = Future()
 
-    def __init__(self, url: str, tls: ssl.SSLContext, *, answer: Answer) -> None:
-        self._url = url
-        self._tls = tls
-        self._answer = answer
-        self._port = 0
+    async def run() -> None:
+        over, loop = asyncio.Event(), asyncio.get_running_loop()
+        async with _serving(plane, user, answer) as url:
+            started.set_result((url, lambda: loop.call_soon_threadsafe(over.set)))
+            await over.wait()
 
-    async def start(self) -> None:
-        never = aiohttp.ClientTimeout(total=None)
-        connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
-        self._session = aiohttp.ClientSession(
-            connector=connector, auto_decompress=False, timeout=never, trust_env=False
-        )
-        app = web.Application(client_max_size=2**24)
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.0)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self._port = int(self._runner.addresses[0][1])
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    thread.start()
+    url, stop = started.result(60.0)
+    try:
+        yield kubeconfig(folder, url)
+    finally:
+        stop()
+        thread.join()
 
-    async def close(self) -> None:
-        await self._runner.cleanup()
-        await self._session.close()
 
-    def kubeconfig(self, directory: Path) -> Path:
-        """A kubeconfig for the client behind this proxy."""
-        return kubeconfig(directory, f"http://127.0.0.1:{self._port}")
+@contextlib.asynccontextmanager
+async def _serving(plane: ControlPlane, user: str, answer: Answer) -> AsyncIterator[str]:
+    never = aiohttp.ClientTimeout(total=None)
+    connector = aiohttp.TCPConnector(ssl=plane.tls_for(user, groups=["system:masters"]), limit=0)
+    async with aiohttp.ClientSession(
+        connector=connector, auto_decompress=False, timeout=never, trust_env=False
+    ) as session:
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(Call.of(request), lambda: self._forward(request))
+        async def forward(request: web.Request) -> web.StreamResponse:
+            body, headers = await request.read(), _kept(request.headers)
+            async with session.request(
+                request.method, plane.url + request.path_qs, headers=headers, data=body or None
+            ) as reply:
+                answered = web.StreamResponse(status=reply.status, headers=_kept(reply.headers))
+                await answered.prepare(request)
+                with contextlib.suppress(ConnectionError):
+                    async for chunk in reply.content.iter_any():
+                        await answered.write(chunk)
+                return answered
 
-    async def _forward(self, request: web.Request) -> web.StreamResponse:
-        body, headers = await request.read(), _kept(request.headers)
-        async with self._session.request(
-            request.method, self._url + request.path_qs, headers=headers, data=body or None
-        ) as reply:
-            answer = web.StreamResponse(status=reply.status, headers=_kept(reply.headers))
-            await answer.prepare(request)
-            with contextlib.suppress(ConnectionError):
-                async for chunk in reply.content.iter_any():
-                    await answer.write(chunk)
-            return answer
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await answer(Call.of(request), lambda: forward(request))
+
+        async with served(handle) as url:
+            yield url
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:

@@ -8,12 +8,15 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Self
 
-import yaml
+from click.testing import CliRunner, Result
 
+from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
 from support import programs
 from support.programs import COMMAND_LINE, SOURCES
+from testbed import Cluster
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -30,24 +33,20 @@ def install(folder: Path) -> Path:
     return program
 
 
-def kubeconfig_in(namespace: str, kubeconfig: Path, *, folder: Path) -> Path:
-    """A copy, whose contexts have this namespace: with it nobody types one."""
-    config = yaml.safe_load(kubeconfig.read_text())
-    for context in config["contexts"]:
-        context["context"]["namespace"] = namespace
-    copy = folder / "kubeconfig"
-    copy.write_text(yaml.safe_dump(config))
-    return copy
+def typed(cluster: Cluster, namespace: str, *words: object, kubeconfig: Path | None = None) -> Result:
+    """A command in this process, as an administrator types it for a namespace, and what came of it."""
+    place = ("-n", namespace, "--kubeconfig", kubeconfig or cluster.kubeconfig)
+    arguments = [str(word) for word in (*words, *place)]
+    return CliRunner().invoke(cli, arguments, prog_name="dtj", standalone_mode=False)
 
 
 @dataclass
 class CommandLine:
-    """``dtj`` in a folder; what is still running when it is closed is killed."""
+    """``dtj`` in a folder; what is still running at the end of its context is killed."""
 
     folder: Path
     kubeconfig: Path
     namespace: str
-    columns: int = 200
     _started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def run(self, command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -81,9 +80,12 @@ class CommandLine:
         return [command, *map(str, arguments), "--namespace", self.namespace, "--kubeconfig", str(self.kubeconfig)]
 
     def _environment(self) -> dict[str, str]:
-        return environment(COLUMNS=str(self.columns), LINES="40")
+        return environment(COLUMNS="200", LINES="40")
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for process in self._started:
             process.kill()
             process.wait()

@@ -37,6 +37,11 @@ class ElasticWorld(World):
         self.imported |= {pod.uid for pod in self.pods.values() if is_ready(pod)}
         self.settle()
 
+    def all_join(self) -> None:
+        """All pods run, and can join."""
+        self.all_run()
+        self.import_all()
+
     def members(self) -> dict[str, str]:
         """What the living pods that train read; all of them read the same."""
         alive = [pod for pod in self.pods.values() if not pod.terminating and not pod.main_container_ended]
@@ -75,9 +80,3 @@ def trains(made: Job, **more: object) -> ElasticWorld:
     world = cast("ElasticWorld", running(ElasticWorld(made, **more)))  # type: ignore[arg-type]
     world.settle()
     return world
-
-
-def scale(world: ElasticWorld, wanted: Job) -> None:
-    """What `kubectl scale` does: a new spec and generation, the same status."""
-    world.job = replace(wanted, status=world.job.status, uid=world.job.uid, generation=world.job.generation + 1)
-    world.settle()

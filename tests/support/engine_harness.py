@@ -1,4 +1,4 @@
-"""An engine over a FakeGateway, with a planner of the test's own."""
+"""An engine over a FakeGateway, with the real planner or one of the test's own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Label
 from dtj.core.actions import Create, CreatePod, Kind, Plan
 from dtj.core.observed import Observed, TemplateVerdict
+from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS, jobs_of
@@ -33,7 +34,7 @@ class Harness:
     """An engine at work. ``seen`` are the observations that were planned, in order."""
 
     gateway: FakeGateway
-    planner: Planner
+    planner: Planner | None = None
     settings: EngineSettings = QUICK
     platform: Platform = field(default_factory=Platform)
     form: Form = DTJ
@@ -57,7 +58,7 @@ class Harness:
 
     def _plan(self, observed: Observed, now: datetime) -> Plan:
         self.seen.append(observed)
-        return self.planner(observed)
+        return plan(observed, now) if self.planner is None else self.planner(observed)
 
     def submit(self, name: str = "digits", *, uid: str = "", **metadata: object) -> Job:
         """Store a job at the API server and tell the engine, as kopf's watch would."""
@@ -97,14 +98,14 @@ class Harness:
 
 @asynccontextmanager
 async def harnessed(
-    planner: Planner,
+    planner: Planner | None = None,
     *,
     gateway: FakeGateway | None = None,
     settings: EngineSettings = QUICK,
     platform: Platform | None = None,
     form: Form = DTJ,
 ) -> AsyncIterator[Harness]:
-    """A rig that runs within the block; its stores are complete when the block begins."""
+    """A rig that runs within the block, with the real planner unless one is given; its stores are complete by then."""
     harness = Harness(gateway or FakeGateway(), planner, settings, platform or Platform(), form)
     task = asyncio.create_task(harness.engine.run())
     await settled()

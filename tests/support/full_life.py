@@ -16,7 +16,8 @@ from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
 from support.job_world import JobWorld
 from support.slots import Slots
-from support.waiting import eventually, eventually_true
+from support.status_port import status_port
+from support.waiting import eventually_equal, eventually_true
 
 STORAGE: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 
@@ -28,12 +29,15 @@ def live_through_everything(world: JobWorld, *, flavors: bool, tfjobs: bool) -> 
     Raises what the first of them raises that goes wrong.
     """
     gang_schedulers.install(world.plane)
-    gang_schedulers.flavor(world.plane, "spot", node_labels={"pool": "spot"})
-    gang_schedulers.priority_class(world.plane, "high", 100)
+    spot: JsonObject = {"metadata": {"name": "spot"}, "spec": {"nodeLabels": {"pool": "spot"}}}
+    high: JsonObject = {"metadata": {"name": "high"}, "value": 100}
+    for kind, body in ("ResourceFlavor", spot), ("WorkloadPriorityClass", high):
+        world.plane.apply({"apiVersion": KUEUE, "kind": kind, **body})
     lives: list[Callable[[JobWorld], None]] = [
         _restarts,
         _is_suspended_twice,
         _is_not_kept,
+        _loses_a_member,
         _finds_its_name_taken,
         waits_for_a_volume,
         live_through_network_policies,
@@ -65,7 +69,7 @@ def _is_suspended_twice(world: JobWorld) -> None:
         world.apply(manifest("paused", roles={"worker": 40}, runPolicy={"suspend": False}))
         eventually_true(lambda: len(world.pods("paused")) == 40)
         world.apply(manifest("paused", roles={"worker": 40}, runPolicy={"suspend": True}))
-        eventually(partial(_counted, world, "Suspended", times))
+        eventually_equal(lambda: [dig(each, "series", "count") or 1 for each in world.events("Suspended")], [times])
         eventually_true(lambda: not world.pods("paused") and not world.services("paused"))
 
 
@@ -75,6 +79,18 @@ def _is_not_kept(world: JobWorld) -> None:
     world.await_pods(["worker-0"], "brief")
     world.end_pod("brief-worker-0", exit_code=0)
     eventually_true(lambda: "brief" not in [dig(job, "metadata", "name") for job in world.jobs()])
+
+
+def _loses_a_member(world: JobWorld) -> None:
+    """An elastic job whose launchers exchange the members is scaled down: those that stay are told."""
+    with status_port({"phase": "Training", "step": 1, "world": 0}) as address:
+        world.begin("told", elastic={"maxReplicas": 2})
+        world.run_pod("told-worker-0", ip=address)
+        world.run_pod("told-worker-1")
+        world.await_state("Running", "told")
+        eventually_equal(lambda: (progress := world.job("told").status.progress) and progress.world, 0)
+        world.change_spec({"replicaSpecs": {"worker": {"replicas": 1}}}, "told")
+        world.await_pods(["worker-0"], "told")
 
 
 def _is_a_tfjob(world: JobWorld) -> None:
@@ -93,22 +109,10 @@ def _is_a_tfjob(world: JobWorld) -> None:
 
 def _finds_its_name_taken(world: JobWorld) -> None:
     """Objects of others have the names which jobs want."""
-    others: list[JsonObject] = [
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b"}, "spec": {"ports": [{"port": 80}]}},
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "c-worker-0"},
-            "spec": {"containers": [{"name": "a", "image": "a"}]},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "d-checkpoint"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-        },
-    ]
-    world.apply({"apiVersion": "v1", "kind": "List", "items": list(others)})
+    claim: JsonObject = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    world.create("services", {"metadata": {"name": "b"}, "spec": {"ports": [{"port": 80}]}})
+    world.create("pods", {"metadata": {"name": "c-worker-0"}, "spec": {"containers": [{"name": "a", "image": "a"}]}})
+    world.create("persistentvolumeclaims", {"metadata": {"name": "d-checkpoint"}, "spec": claim})
     for name in ("b", "c"):
         world.apply(manifest(name, roles={"worker": 1}))
     world.apply(manifest("d", roles={"worker": 1}, checkpoint=STORAGE))
@@ -125,15 +129,10 @@ def waits_for_a_volume(world: JobWorld) -> None:
     target: JsonObject = {"kind": "Node", "name": node.name}
     world.create("pods/waits-worker-0/binding", {"metadata": {"name": "waits-worker-0"}, "target": target})
     pod = world.pods("waits")["waits-worker-0"]
-    regarding: JsonObject = {
-        "kind": "Pod",
-        "namespace": world.namespace,
-        "name": "waits-worker-0",
-        "uid": dig(pod, "metadata", "uid"),
-    }
+    about: JsonObject = {"kind": "Pod", "namespace": world.namespace, "name": "waits-worker-0"}
     event: JsonObject = {
         "metadata": {"name": "waits-worker-0.1"},
-        "involvedObject": regarding,
+        "involvedObject": {**about, "uid": dig(pod, "metadata", "uid")},
         "type": "Warning",
         "reason": "FailedAttachVolume",
         "message": 'Multi-Attach error for volume "pvc-1"',
@@ -141,39 +140,32 @@ def waits_for_a_volume(world: JobWorld) -> None:
         "source": {"component": "attachdetach-controller"},
     }
     world.create("events", event)
-    eventually(partial(_says, world, "waits", 'Multi-Attach error for volume "pvc-1" (FailedAttachVolume)'))
-
-
-def _says(world: JobWorld, name: str, words: str) -> None:
-    ready = world.condition(Condition.PODS_READY, name)
-    assert words in ready.message
+    words = 'Multi-Attach error for volume "pvc-1" (FailedAttachVolume)'
+    eventually_true(lambda: words in world.condition(Condition.PODS_READY, "waits").message)
 
 
 def live_through_network_policies(world: JobWorld) -> None:
     """A job whose NetworkPolicy is somebody else's at first, is not as it should be, and goes with the job's end."""
-    policy: JsonObject = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "closed"},
-        "spec": {"podSelector": {}},
-    }
-    world.apply(policy)
+    path = f"/apis/networking.k8s.io/v1/namespaces/{world.namespace}/networkpolicies"
+
+    def policy(*where: str) -> object:
+        return dig(world.api.find(f"{path}/closed"), *where)
+
+    world.api.request("POST", path, {"metadata": {"name": "closed"}, "spec": {"podSelector": {}}})
     world.apply(manifest("closed", roles={"worker": 1}))
     world.await_reason("NameTaken", "closed")
-    assert _policy(world, "closed", "{.metadata.ownerReferences}") == ""
-    world.plane.kubectl("delete", "networkpolicy", "closed", "-n", world.namespace)
+    assert policy("metadata", "ownerReferences") is None
+    world.api.request("DELETE", f"{path}/closed")
     world.await_pods(["worker-0"], "closed")
-    uid = str(dig(world.pods("closed")["closed-worker-0"], "metadata", "labels", Label.JOB_UID))
-    assert _policy(world, "closed", "{.spec.podSelector.matchLabels}") == f'{{"{Label.JOB_UID}":"{uid}"}}'
-    digest = _policy(world, "closed", _DIGEST)
+    assert policy("spec", "podSelector", "matchLabels") == {Label.JOB_UID: world.job("closed").uid}
+    at = ("metadata", "annotations", Annotation.POLICY_DIGEST)
+    digest = policy(*at)
     assert digest
-    world.plane.kubectl(
-        "annotate", "networkpolicy", "closed", "-n", world.namespace, f"{Annotation.POLICY_DIGEST}=x", "--overwrite"
-    )
-    eventually_true(lambda: _policy(world, "closed", _DIGEST) == digest)
+    world.api.request("PATCH", f"{path}/closed", {"metadata": {"annotations": {Annotation.POLICY_DIGEST: "x"}}})
+    eventually_equal(lambda: policy(*at), digest)
     world.end_pod("closed-worker-0", exit_code=0)
     world.await_state("Succeeded", "closed")
-    eventually_true(lambda: _policy(world, "closed", "{.metadata.name}") == "")
+    eventually_equal(policy, None)
 
 
 def _is_in_gang(world: JobWorld, *, gang: str) -> None:
@@ -244,19 +236,6 @@ def _queued(name: str, queue: str, *, has_priority: bool) -> JsonObject:
     return body
 
 
-_DIGEST = "{.metadata.annotations." + Annotation.POLICY_DIGEST.replace(".", r"\.") + "}"
-
-
-def _policy(world: JobWorld, name: str, path: str) -> str:
-    asked = ("get", "networkpolicy", name, "-n", world.namespace, "--ignore-not-found", "-o", f"jsonpath={path}")
-    return world.plane.kubectl(*asked).stdout
-
-
 def _is_finished(groups: Groups, name: str) -> bool:
     conditions = objects(dig(groups.get(name) or {}, "status", "conditions"))
     return ("Finished", "True") in [(each["type"], each["status"]) for each in conditions]
-
-
-def _counted(world: JobWorld, reason: str, times: int) -> None:
-    counts = [dig(event, "series", "count") or 1 for event in world.events(reason)]
-    assert counts == [times]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dtj.api.json import JsonObject
 from support.job_world import JobWorld
-from support.waiting import eventually
+from support.waiting import eventually, eventually_equal
 from testbed import ApiError, ControlPlane
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -79,12 +79,7 @@ class Groups:
 
     def get(self, name: str = "digits") -> JsonObject | None:
         """One of them; None where there is none."""
-        try:
-            return self.world.plane.api.request("GET", f"{self._path}/{name}")
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return None
+        return self.world.api.find(f"{self._path}/{name}")
 
     def await_one(self, name: str = "digits") -> JsonObject:
         """Wait until it is there."""
@@ -98,17 +93,13 @@ class Groups:
 
     def await_none(self, name: str = "digits") -> None:
         """Wait until it is gone."""
-
-        def gone() -> None:
-            assert self.get(name) is None
-
-        eventually(gone)
+        eventually_equal(lambda: self.get(name), None)
 
     def create(self, body: JsonObject) -> None:
-        self.world.plane.api.request("POST", self._path, body)
+        self.world.api.request("POST", self._path, body)
 
     def delete(self, name: str = "digits") -> None:
-        self.world.plane.api.request("DELETE", f"{self._path}/{name}")
+        self.world.api.request("DELETE", f"{self._path}/{name}")
 
     @property
     def _path(self) -> str:
@@ -120,13 +111,8 @@ class Groups:
         """Reserve quota, and admit."""
         flavors: JsonObject = {"cpu": flavor} if flavor is not None else {}
         assignment: JsonObject = {"name": "worker", "flavors": flavors, "count": 1}
-        self._say(
-            name,
-            {
-                "admission": {"clusterQueue": "all", "podSetAssignments": [assignment]},
-                "conditions": [_condition("QuotaReserved", "True"), _condition("Admitted", "True")],
-            },
-        )
+        admission: JsonObject = {"clusterQueue": "all", "podSetAssignments": [assignment]}
+        self._say(name, {"admission": admission, "conditions": [*_ADMITTED]})
 
     def keep_out(self, name: str = "digits", *, message: str) -> None:
         """Reserve no quota, and say why."""
@@ -134,36 +120,10 @@ class Groups:
 
     def evict(self, name: str = "digits", *, message: str) -> None:
         """Want the quota back."""
-        reserved = (_condition("QuotaReserved", "True"), _condition("Admitted", "True"))
-        self._say(name, {"conditions": [*reserved, _condition("Evicted", "True", "Preempted", message)]})
+        self._say(name, {"conditions": [*_ADMITTED, _condition("Evicted", "True", "Preempted", message)]})
 
     def _say(self, name: str, status: JsonObject) -> None:
-        merge_patch = "application/merge-patch+json"
-        self.world.plane.api.request(
-            "PATCH", f"{self._path}/{name}/status", {"status": status}, content_type=merge_patch
-        )
-
-
-def flavor(plane: ControlPlane, name: str, *, node_labels: JsonObject) -> None:
-    """Make a ResourceFlavor, unless it is there."""
-    body: JsonObject = {
-        "apiVersion": KUEUE,
-        "kind": "ResourceFlavor",
-        "metadata": {"name": name},
-        "spec": {"nodeLabels": node_labels},
-    }
-    plane.apply(body)
-
-
-def priority_class(plane: ControlPlane, name: str, value: int) -> None:
-    """Make a WorkloadPriorityClass, unless it is there."""
-    body: JsonObject = {
-        "apiVersion": KUEUE,
-        "kind": "WorkloadPriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-    }
-    plane.apply(body)
+        self.world.api.request("PATCH", f"{self._path}/{name}/status", {"status": status})
 
 
 def _condition(kind: str, status: str, reason: str = "Because", message: str = "") -> JsonObject:
@@ -174,3 +134,6 @@ def _condition(kind: str, status: str, reason: str = "Because", message: str = "
         "message": message,
         "lastTransitionTime": "2026-01-02T03:04:05Z",
     }
+
+
+_ADMITTED = (_condition("QuotaReserved", "True"), _condition("Admitted", "True"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import JsonValue
 
 from builders import job
@@ -24,41 +26,51 @@ def world(
     return World(job(roles=roles or {"worker": 3}, runPolicy=policy, elastic=elastic), installed=installed)
 
 
-def admit(world: World, **flavors: JsonValue) -> None:
-    """What Kueue does with a Workload that fits."""
+def admit(world: World, *, workers: int = 3, placed: bool = False, **flavors: JsonValue) -> None:
+    """What Kueue does with a Workload that fits: it has quota for the pods, and nodes if they are ``placed``."""
+    nodes: JsonObject = {"topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": []}} if placed else {}
+    sets: list[JsonValue] = [
+        {"name": name, "flavors": flavors, "count": count, **nodes}
+        for name, count in {"chief": 1, "worker": workers, "ps": 1}.items()
+    ]
+    admission: JsonObject = {"clusterQueue": "all", "podSetAssignments": sets}
     world.kueue_says(
-        {
-            "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Admitted")],
-            "admission": {
-                "clusterQueue": "all",
-                "podSetAssignments": [{"name": "worker", "flavors": flavors, "count": 3}],
-            },
-        }
+        {"conditions": [kueue_condition("QuotaReserved"), kueue_condition("Admitted")], "admission": admission}
     )
 
 
+QUEUED: Final = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
+"""The ``runPolicy`` of a job that waits in a queue."""
+
+
+def queued(api: GangApi = KUEUE, **more: object) -> World:
+    """A job of three workers in a queue of Kueue. Arguments are those of :func:`builders.job`."""
+    made = job(**{"roles": {"worker": 3}, "runPolicy": QUEUED, **more})  # type: ignore[arg-type]
+    return World(made, installed=(api,)).settle()
+
+
 def admitted(api: GangApi = KUEUE, **more: object) -> World:
-    """A job that Kueue has admitted, and whose pods all run. Arguments are those of :func:`builders.job`."""
-    policy = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
-    story = World(job(runPolicy=policy, **{"roles": {"worker": 3}, **more}), installed=(api,))  # type: ignore[arg-type]
-    story.settle()
+    """Such a job that Kueue has admitted, and whose pods all run."""
+    story = queued(api, **more)
     admit(story)
-    story.start()
-    return story
+    return story.start()
+
+
+def says(story: World, *conditions: JsonObject, **more: JsonValue) -> None:
+    """Kueue writes these conditions of the Workload, and these fields of its status; the others stay."""
+    story.kueue_says({**story.the_gang.status, "conditions": [*conditions], **more})
 
 
 def evict(story: World, reason: str) -> None:
     """Kueue wants the quota back; the pods stop, and are gone."""
-    assert story.gang is not None
-    kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Evicted"]
-    story.kueue_says({**story.gang.status, "conditions": [*kept, kueue_condition("Evicted", reason=reason)]})
+    kept = [one for one in objects(story.the_gang.status.get("conditions")) if one["type"] != "Evicted"]
+    says(story, *kept, kueue_condition("Evicted", reason=reason))
     story.settle_deletions()
 
 
 def workload_conditions(story: World) -> dict[str, str]:
     """Status and reason of each condition of the Workload, by type."""
-    assert story.gang is not None
-    found = objects(story.gang.status.get("conditions"))
+    found = objects(story.the_gang.status.get("conditions"))
     return {str(one["type"]): f"{one['status']}/{one['reason']}" for one in found}
 
 

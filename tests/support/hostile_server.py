@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,7 @@ from pydantic import JsonValue
 from builders import NOW, UID, manifest, stored
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Condition, Label
+from loopback import serving
 
 PAYLOAD: Final = (
     "\x1b]52;c;Y3VybA==\x1b\\\x1b]0;title\x07\x1b[7;7H\x9b2J\x90q\x9c\x07\x08\x7f\x85\u2028\u202eabc\u2066\u200b"
@@ -179,6 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.mode == "refuses":
             message = f"no{PAYLOAD}"
             self._send(json.dumps({"kind": "Status", "reason": f"R{PAYLOAD}", "message": message}).encode(), status=403)
+        elif self.mode == "lacks":
+            self._send(b"404 page not found\n", status=404)
         else:
             self._send(f"<html>{PAYLOAD}</html>".encode(), status=500)
 
@@ -195,14 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def hostile_server(mode: str) -> Iterator[str]:
-    """Its address. It ``answers``, ``refuses`` (a Status), or ``fails`` (no JSON)."""
+    """Its address. It ``answers``, ``refuses`` (a Status), ``lacks`` our resource, or ``fails`` (no JSON)."""
     handler = type("Handler", (_Handler,), {"mode": mode})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(server):
         yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

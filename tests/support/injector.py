@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from dtj.api.json import JsonObject, dig, text
+from loopback import serving
 from testbed import Cluster
 from testbed.pki import Authority
 
@@ -33,8 +33,6 @@ def injecting(cluster: Cluster, namespace: str, sidecars: dict[str, JsonObject],
     context.load_cert_chain(pair.certificate, pair.key)
     server = HTTPServer(("127.0.0.1", 0), _handler(sidecars))
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
     hook: JsonObject = {
         "name": "injector.example.com",
         "clientConfig": {
@@ -47,14 +45,12 @@ def injecting(cluster: Cluster, namespace: str, sidecars: dict[str, JsonObject],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    cluster.api.request("POST", CONFIGURATIONS, {"metadata": {"name": namespace}, "webhooks": [hook]})
-    try:
-        yield
-    finally:
-        cluster.api.request("DELETE", f"{CONFIGURATIONS}/{namespace}")
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(server):
+        cluster.api.request("POST", CONFIGURATIONS, {"metadata": {"name": namespace}, "webhooks": [hook]})
+        try:
+            yield
+        finally:
+            cluster.api.request("DELETE", f"{CONFIGURATIONS}/{namespace}")
 
 
 def _handler(sidecars: dict[str, JsonObject]) -> type[BaseHTTPRequestHandler]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,12 +16,13 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label
 from dtj.api.status import ConditionStatus
-from support.waiting import eventually
-from testbed import ApiError, ControlPlane
+from support import played_pods
+from support.operator_process import grant
+from support.waiting import eventually, eventually_equal
+from testbed import ControlPlane
 from testbed.rest import RestClient
 
 JOBS = f"/apis/{names.API_VERSION}"
-MERGE_PATCH = "application/merge-patch+json"
 HELD = "tests.dtj.dev/held"
 OF_NO_SCHEDULER: JsonObject = {
     "spec": {"schedulerName": "nobody", "containers": [{"name": "trainer", "image": "example/trainer:1"}]}
@@ -34,8 +33,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class JobWorld:
-    """Everything in one namespace."""
+class Namespace:
+    """One namespace of a cluster."""
 
     plane: ControlPlane
     namespace: str
@@ -49,6 +48,26 @@ class JobWorld:
         """Wait until ``check`` raises no AssertionError; what it returns then."""
         return eventually(check)
 
+    def _labelled(self, plural: str, label: str, job: str) -> dict[str, JsonObject]:
+        """The objects with a label of this job, or of any if its name is empty, by name."""
+        path = f"{self._at('/api/v1')}/{plural}?labelSelector={label}{job and f'%3D{job}'}"
+        found = objects(self.api.request("GET", path).get("items"))
+        return {text(dig(body, "metadata", "name")): body for body in found}
+
+    def _at(self, root: str) -> str:
+        return f"{root}/namespaces/{self.namespace}"
+
+
+class JobWorld(Namespace):
+    """All jobs of a namespace, and what they own."""
+
+    @classmethod
+    def new(cls, plane: ControlPlane) -> JobWorld:
+        """A new namespace in which the operator may work."""
+        namespace = plane.new_namespace()
+        grant(plane, namespace)
+        return cls(plane, namespace)
+
     def await_watch(self, *, since: int) -> None:
         """Wait until a person's command watches something in this namespace; ``since`` is a mark of the audit log."""
 
@@ -60,19 +79,13 @@ class JobWorld:
 
     def user(self, name: str, *verbs: str, config_maps: tuple[str, ...] = ()) -> Path:
         """The kubeconfig of a user who may do this to jobs, and to ConfigMaps, of the namespace, and nothing else."""
-        group = "rbac.authorization.k8s.io"
-        at = f"/apis/{group}/v1/namespaces/{self.namespace}"
         rights = [("training.dtj.dev", "distributedtrainingjobs", verbs), ("", "configmaps", config_maps)]
-        rules: list[JsonValue] = [
+        rules = [
             {"apiGroups": [its_group], "resources": [resource], "verbs": [*allowed]}
             for its_group, resource, allowed in rights
             if allowed
         ]
-        role: JsonObject = {"apiGroup": group, "kind": "Role", "name": name}
-        subject: JsonObject = {"apiGroup": group, "kind": "User", "name": name}
-        self.api.request("POST", f"{at}/roles", {"metadata": {"name": name}, "rules": rules})
-        binding: JsonObject = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
-        self.api.request("POST", f"{at}/rolebindings", binding)
+        self.plane.grant(name, rules, namespace=self.namespace)
         return self.plane.kubeconfig_for(name)
 
     # -- jobs ----------------------------------------------------------------------------------------------------
@@ -80,7 +93,7 @@ class JobWorld:
     def submit(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
         """Create a job; the arguments are those of :func:`builders.manifest`."""
         body = manifest(name, roles=roles, **arguments)  # type: ignore[arg-type]
-        return Job.from_object(self.api.request("POST", f"{self._at(JOBS)}/{names.PLURAL}", body))
+        return Job.from_object(self.api.request("POST", self.path(), body))
 
     def begin(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
         """Create a job, and wait until all its pods are there."""
@@ -99,29 +112,34 @@ class JobWorld:
         """``kubectl apply``."""
         self.plane.kubectl("apply", "--namespace", self.namespace, "--filename", "-", stdin=json.dumps(body))
 
+    def path(self, name: str = "") -> str:
+        """Where the API server has a job; without a name all of the namespace."""
+        return f"{self._at(JOBS)}/{names.PLURAL}{name and f'/{name}'}"
+
     def body(self, name: str = "digits") -> JsonObject:
-        return self.api.request("GET", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
+        return self.api.request("GET", self.path(name))
 
     def job(self, name: str = "digits") -> Job:
         return Job.from_object(self.body(name))
 
+    def patch(self, change: JsonObject, name: str = "digits", *, subresource: str = "") -> None:
+        """Merge ``change`` into the job, or into its status if that is the subresource."""
+        self.api.request("PATCH", f"{self.path(name)}{subresource and f'/{subresource}'}", change)
+
     def change_spec(self, change: JsonObject, name: str = "digits") -> None:
         """Merge ``change`` into the job's spec."""
-        path = f"{self._at(JOBS)}/{names.PLURAL}/{name}"
-        self.api.request("PATCH", path, {"spec": change}, content_type="application/merge-patch+json")
+        self.patch({"spec": change}, name)
 
     def annotate(self, annotations: JsonObject, name: str = "digits") -> None:
         """Change nothing but the job's annotations."""
-        path = f"{self._at(JOBS)}/{names.PLURAL}/{name}"
-        patch: JsonObject = {"metadata": {"annotations": annotations}}
-        self.api.request("PATCH", path, patch, content_type="application/merge-patch+json")
+        self.patch({"metadata": {"annotations": annotations}}, name)
 
     def jobs(self) -> list[JsonObject]:
         """All jobs of the namespace."""
-        return objects(self.api.request("GET", f"{self._at(JOBS)}/{names.PLURAL}").get("items"))
+        return objects(self.api.request("GET", self.path()).get("items"))
 
     def delete_job(self, name: str = "digits") -> None:
-        self.api.request("DELETE", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
+        self.api.request("DELETE", self.path(name))
 
     def await_state(self, state: str, name: str = "digits") -> Job:
         """Wait until the job is in this state."""
@@ -135,11 +153,7 @@ class JobWorld:
 
     def await_reason(self, reason: str, name: str = "digits") -> None:
         """Wait until the state of the job has this reason."""
-
-        def reached() -> None:
-            assert self.job(name).status.reason == reason
-
-        self.eventually(reached)
+        eventually_equal(lambda: self.job(name).status.reason, reason)
 
     def condition(self, kind: Condition, name: str = "digits") -> ConditionStatus:
         """The job's condition of that kind, which must be there."""
@@ -161,17 +175,21 @@ class JobWorld:
 
     def pods(self, name: str = "digits") -> dict[str, JsonObject]:
         """The pods with this job's label, by name."""
-        return self._labelled("pods", name)
+        return self._labelled("pods", Label.JOB_NAME, name)
+
+    def uids(self, name: str = "digits") -> dict[str, object]:
+        """Which pods these are: UIDs by name."""
+        return {pod: dig(body, "metadata", "uid") for pod, body in self.pods(name).items()}
 
     def config_maps(self, name: str = "digits") -> dict[str, JsonObject]:
-        """The job's ConfigMaps, by name."""
-        return self._labelled("configmaps", name)
+        """The job's ConfigMaps, by name; with an empty name those of all jobs."""
+        return self._labelled("configmaps", Label.JOB_NAME, name)
 
     def services(self, name: str = "digits") -> dict[str, JsonObject]:
-        return self._labelled("services", name)
+        return self._labelled("services", Label.JOB_NAME, name)
 
     def claims(self, name: str = "digits") -> dict[str, JsonObject]:
-        return self._labelled("persistentvolumeclaims", name)
+        return self._labelled("persistentvolumeclaims", Label.JOB_NAME, name)
 
     def await_pods(self, wanted: Iterable[str], name: str = "digits") -> None:
         """Wait until the job's pods are exactly these: their names without the job's."""
@@ -220,16 +238,15 @@ class JobWorld:
 
     def run_pod(self, pod: str, *, ip: str = "") -> None:
         """The pod runs, and is ready; it can be reached where it has an address."""
-        self._set_status(pod, partial(running, ip=ip))
+        self._write(pod, None, ip=ip)
 
     def end_pod(self, pod: str, *, exit_code: int, message: str = "", reason: str = "") -> None:
         """The pod's container ends."""
-        self._set_status(pod, partial(ended, exit_code=exit_code, message=message, reason=reason))
+        self._write(pod, exit_code, message=message, reason=reason)
 
-    def _set_status(self, pod: str, status: Callable[[JsonObject], JsonObject]) -> None:
-        path = f"{self._at('/api/v1')}/pods/{pod}"
-        body = self.api.request("GET", path)
-        self.api.request("PATCH", f"{path}/status", {"status": status(body)}, content_type=MERGE_PATCH)
+    def _write(self, pod: str, code: int | None, **told: str) -> None:
+        body = self.api.request("GET", f"{self._at('/api/v1')}/pods/{pod}")
+        played_pods.write(self.api, body, played_pods.all_containers(body, code), **told)
 
     def hold_pods(self, name: str = "digits") -> None:
         """The job's pods stay when they are deleted, as if their containers took long to stop."""
@@ -242,7 +259,7 @@ class JobWorld:
     def _set_finalizers(self, name: str, finalizers: list[JsonValue]) -> None:
         for pod in self.pods(name):
             patch: JsonObject = {"metadata": {"finalizers": finalizers}}
-            self.api.request("PATCH", f"{self._at('/api/v1')}/pods/{pod}", patch, content_type=MERGE_PATCH)
+            self.api.request("PATCH", f"{self._at('/api/v1')}/pods/{pod}", patch)
 
     # -- others --------------------------------------------------------------------------------------------------
 
@@ -252,62 +269,7 @@ class JobWorld:
 
     def get(self, plural: str, name: str) -> JsonObject | None:
         """An object of the core group; None where there is none."""
-        try:
-            return self.api.request("GET", f"{self._at('/api/v1')}/{plural}/{name}")
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return None
+        return self.api.find(f"{self._at('/api/v1')}/{plural}/{name}")
 
     def delete(self, plural: str, name: str) -> None:
         self.api.request("DELETE", f"{self._at('/api/v1')}/{plural}/{name}", {"gracePeriodSeconds": 0})
-
-    def _labelled(self, plural: str, job: str) -> dict[str, JsonObject]:
-        path = f"{self._at('/api/v1')}/{plural}?labelSelector={Label.JOB_NAME}%3D{job}"
-        found = objects(self.api.request("GET", path).get("items"))
-        return {text(dig(body, "metadata", "name")): body for body in found}
-
-    def _at(self, root: str) -> str:
-        return f"{root}/namespaces/{self.namespace}"
-
-
-def running(pod: JsonObject, *, ip: str = "") -> JsonObject:
-    """The status that a kubelet gives a pod that runs and is ready, at this address if it has one."""
-    ready: JsonObject = {"type": "Ready", "status": "True", "lastTransitionTime": _now()}
-    address: JsonObject = {"podIP": ip, "podIPs": [{"ip": ip}]} if ip else {}
-    return {**_status(pod, "Running", state={"running": {"startedAt": _now()}}, condition=ready), **address}
-
-
-def ended(pod: JsonObject, *, exit_code: int, message: str = "", reason: str = "") -> JsonObject:
-    """The status that a kubelet gives a pod whose container has ended."""
-    end: JsonObject = {
-        "exitCode": exit_code,
-        "reason": reason or ("Error" if exit_code else "Completed"),
-        "message": message,
-        "startedAt": _now(),
-        "finishedAt": _now(),
-    }
-    not_ready: JsonObject = {"type": "Ready", "status": "False", "lastTransitionTime": _now()}
-    return _status(pod, "Failed" if exit_code else "Succeeded", state={"terminated": end}, condition=not_ready)
-
-
-def _status(pod: JsonObject, phase: str, *, state: JsonObject, condition: JsonObject) -> JsonObject:
-    container = objects(dig(pod, "spec", "containers"))[0]
-    return {
-        "phase": phase,
-        "conditions": [condition],
-        "containerStatuses": [
-            {
-                "name": container["name"],
-                "image": container["image"],
-                "imageID": "",
-                "restartCount": 0,
-                "ready": phase == "Running",
-                "state": state,
-            }
-        ],
-    }
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

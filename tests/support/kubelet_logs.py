@@ -15,7 +15,7 @@ _START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @dataclass
 class KubeletLogs:
-    """An answer of :class:`~support.api_proxy.ApiProxy`: it answers for the logs, and lets all else through."""
+    """An answer of :func:`~support.api_proxy.proxied`: it answers for the logs, and lets all else through."""
 
     lines: dict[str, list[tuple[datetime, str]]] = field(default_factory=dict)
     asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)

@@ -12,9 +12,8 @@ from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.core.status import format_time
-from support.job_world import MERGE_PATCH, JobWorld
-from support.waiting import eventually
-from testbed import ApiError
+from support.job_world import JobWorld
+from support.waiting import eventually, eventually_equal
 from testbed.kueue import VERSION
 
 KUEUE = f"/apis/{VERSION}"
@@ -84,7 +83,7 @@ class Queues:
         """Wait until the ClusterQueue admits jobs."""
 
         def active() -> None:
-            found = self.world.api.request("GET", f"{KUEUE}/clusterqueues/{self.prefix}-{queue}")
+            found = self.world.api.request("GET", self._cluster_queue(queue))
             states = [each.get("status") for each in objects(dig(found, "status", "conditions"))]
             assert states == ["True"], found
 
@@ -92,26 +91,20 @@ class Queues:
 
     def stop(self, queue: str, policy: str) -> None:
         """Set the ClusterQueue's stop policy: None, Hold or HoldAndDrain."""
-        self.world.api.request(
-            "PATCH",
-            f"{KUEUE}/clusterqueues/{self.prefix}-{queue}",
-            {"spec": {"stopPolicy": policy}},
-            content_type=MERGE_PATCH,
-        )
+        self.world.api.request("PATCH", self._cluster_queue(queue), {"spec": {"stopPolicy": policy}})
 
     def used(self, queue: str) -> int:
         """How many CPUs of the ClusterQueue Kueue counts as taken."""
-        status = self.world.api.request("GET", f"{KUEUE}/clusterqueues/{self.prefix}-{queue}")
+        status = self.world.api.request("GET", self._cluster_queue(queue))
         usage = objects(dig(status, "status", "flavorsReservation"))
         return sum(int(text(each.get("total"))) for flavor in usage for each in objects(flavor.get("resources")))
 
     def await_used(self, queue: str, cpus: int) -> None:
         """Wait until this number of CPUs is taken."""
+        eventually_equal(lambda: self.used(queue), cpus)
 
-        def reached() -> None:
-            assert self.used(queue) == cpus
-
-        eventually(reached)
+    def _cluster_queue(self, queue: str) -> str:
+        return f"{KUEUE}/clusterqueues/{self.prefix}-{queue}"
 
     def delete(self) -> None:
         """Delete what belongs to no namespace."""
@@ -144,7 +137,7 @@ class Queues:
             path = f"namespaces/{self.world.namespace}/workloads/{workload}"
             state: JsonObject = {"name": check, "state": "Ready", "message": "", "lastTransitionTime": now, **answer}
             status = {"admissionChecks": [state]}
-        self.world.api.request("PATCH", f"{KUEUE}/{path}/status", {"status": status}, content_type=MERGE_PATCH)
+        self.world.api.request("PATCH", f"{KUEUE}/{path}/status", {"status": status})
 
     # -- jobs and their Workloads ----------------------------------------------------------------------------------
 
@@ -178,18 +171,18 @@ class Queues:
         self.world.await_running(*(f"worker-{index}{suffix}" for index in range(workers)), name=name)
 
     def workload(self, name: str = "digits") -> JsonObject | None:
-        """The Workload of a job; None if there is none."""
-        try:
-            return self.world.api.request("GET", f"{KUEUE}/namespaces/{self.world.namespace}/workloads/{name}")
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return None
+        """The Workload of a job, which has its name or is owned by it; None if there is none."""
+        ways = (("metadata", "name"), ("metadata", "ownerReferences", 0, "name"))
+        found = objects(self.world.api.request("GET", self._workloads).get("items"))
+        return next((each for each in found if name in (dig(each, *way) for way in ways)), None)
 
     def change(self, spec: JsonObject, name: str = "digits") -> None:
         """Merge into the spec of a Workload."""
-        path = f"{KUEUE}/namespaces/{self.world.namespace}/workloads/{name}"
-        self.world.api.request("PATCH", path, {"spec": spec}, content_type=MERGE_PATCH)
+        self.world.api.request("PATCH", f"{self._workloads}/{name}", {"spec": spec})
+
+    @property
+    def _workloads(self) -> str:
+        return f"{KUEUE}/namespaces/{self.world.namespace}/workloads"
 
     def conditions(self, name: str = "digits") -> dict[str, str]:
         """Status and reason of each condition of a Workload, such as "True/Started", by type."""

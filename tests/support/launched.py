@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -116,5 +115,3 @@ MEMBER = (
     "while True: time.sleep(1)",
 )
 """A program that says which start it is, and loses a peer when it gets SIGUSR1."""
-
-KILL = signal.SIGKILL

@@ -33,10 +33,6 @@ def _rules(*tables: tuple[PolicyRule, ...]) -> list[JsonObject]:
     ]
 
 
-RULES = _rules(NAMESPACE_RULES)
-"""All that the operator needs in a namespace whose jobs it runs."""
-
-
 def set_rights(plane: ControlPlane, namespace: str, *, without: str = "") -> None:
     """Take one right, such as ``delete pods``, from the operator's role in a namespace; or give all back.
 
@@ -48,7 +44,7 @@ def set_rights(plane: ControlPlane, namespace: str, *, without: str = "") -> Non
         if rule["resources"] == [resource]:
             rule["verbs"] = [given for given in _texts(rule["verbs"]) if given != verb] or ["none"]
     role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/{USER}"
-    plane.api.request("PATCH", role, {"rules": rules}, content_type="application/merge-patch+json")
+    plane.api.request("PATCH", role, {"rules": rules})
     for rule in rules:
         if rule["resources"] == [resource]:
             eventually(partial(_is_refused, plane, namespace, verb, resource, group=_texts(rule["apiGroups"])[0]))
@@ -69,35 +65,13 @@ def _texts(value: object) -> list[str]:
 
 def grant(plane: ControlPlane, namespace: str, *more: tuple[PolicyRule, ...]) -> None:
     """Give the operator its rights in one namespace, those of an election, and more."""
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    metadata = {"name": USER}
     rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values(), *more)
-    plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": rules})
-    plane.api.request(
-        "POST",
-        f"{rbac}/rolebindings",
-        {
-            "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": USER},
-            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}],
-        },
-    )
+    plane.grant(USER, rules, namespace=namespace)
 
 
 def grant_flavors(plane: ControlPlane, namespace: str) -> None:
     """Let the operator read ResourceFlavors, as the chart does in a cluster with Kueue."""
-    name = f"{USER}-{namespace}"
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    plane.api.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": _rules(FOR_KUEUE)})
-    plane.api.request(
-        "POST",
-        f"{rbac}/clusterrolebindings",
-        {
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}],
-        },
-    )
+    plane.grant(USER, _rules(FOR_KUEUE), name=f"{USER}-{namespace}")
 
 
 class OperatorProcess:
@@ -167,6 +141,11 @@ class OperatorProcess:
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
+
+    @property
+    def defects(self) -> list[str]:
+        """The lines that no operator should write."""
+        return [line for line in self.lines() if " ERROR " in line or "Traceback" in line]
 
     def await_serving(self) -> None:
         """Wait until the process that was started last serves; before that, SIGTERM is its end without a word."""

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Self, TypeAlias
 
 from dtj.api.json import JsonObject, dig, objects, text
-from support.job_world import MERGE_PATCH
 from testbed import ApiError, ControlPlane
 from testbed.rest import RestClient
 
@@ -17,13 +16,22 @@ Ends: TypeAlias = Callable[[JsonObject], int | None]
 """The exit code with which the containers of a pod end; None: they run on."""
 
 
-def status(pod: JsonObject, codes: Mapping[str, int | None]) -> JsonObject:
-    """What a kubelet writes of a pod whose containers have these exit codes; None, or no word of one: it runs."""
-    names = [text(container["name"]) for container in objects(dig(pod, "spec", "containers"))]
-    code_of = {name: codes.get(name) for name in names}
+def all_containers(pod: JsonObject, code: int | None) -> dict[str, int | None]:
+    """The same code of each container."""
+    return {text(container["name"]): code for container in objects(dig(pod, "spec", "containers"))}
+
+
+def status(
+    pod: JsonObject, codes: Mapping[str, int | None], *, ip: str = "", message: str = "", reason: str = ""
+) -> JsonObject:
+    """What a kubelet writes of a pod whose containers have these exit codes; None, or no word of one: it runs.
+
+    The pod has an address if one is given. With the message and for the reason, its containers end.
+    """
+    code_of = {name: codes.get(name) for name in all_containers(pod, None)}
     runs = None in code_of.values()
     phase = "Running" if runs else "Failed" if any(code_of.values()) else "Succeeded"
-    now = _now()
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = "True" if runs and all(code is None for code in code_of.values()) else "False"
     return {
         "phase": phase,
@@ -39,17 +47,28 @@ def status(pod: JsonObject, codes: Mapping[str, int | None]) -> JsonObject:
                 "imageID": "",
                 "restartCount": 0,
                 "ready": code is None,
-                "state": {"running": {"startedAt": now}} if code is None else {"terminated": _end(code, now)},
+                "state": {"running": {"startedAt": now}}
+                if code is None
+                else {
+                    "terminated": {
+                        "exitCode": code,
+                        "reason": reason or ("Error" if code else "Completed"),
+                        "message": message,
+                        "startedAt": now,
+                        "finishedAt": now,
+                    }
+                },
             }
             for name, code in code_of.items()
         ],
+        **({"podIP": ip, "podIPs": [{"ip": ip}]} if ip else {}),
     }
 
 
-def write(api: RestClient, pod: JsonObject, codes: Mapping[str, int | None]) -> None:
+def write(api: RestClient, pod: JsonObject, codes: Mapping[str, int | None], **told: str) -> None:
     """Write that status. Raises ApiError where the pod is gone."""
     path = f"/api/v1/namespaces/{dig(pod, 'metadata', 'namespace')}/pods/{dig(pod, 'metadata', 'name')}"
-    api.request("PATCH", f"{path}/status", {"status": status(pod, codes)}, content_type=MERGE_PATCH)
+    api.request("PATCH", f"{path}/status", {"status": status(pod, codes, **told)})
 
 
 class Player:
@@ -105,21 +124,7 @@ class Player:
             elif phase == "Running" and time.monotonic() > self._since.get(uid, 0.0) + self._seconds:
                 code = self._ends(pod)
                 if code is not None:
-                    names = [text(container["name"]) for container in objects(dig(pod, "spec", "containers"))]
-                    write(self._api, pod, dict.fromkeys(names, code))
+                    write(self._api, pod, all_containers(pod, code))
         except ApiError as error:
             if error.code not in (404, 409):
                 raise
-
-
-def _end(code: int, now: str) -> JsonObject:
-    return {
-        "exitCode": code,
-        "reason": "Error" if code else "Completed",
-        "startedAt": now,
-        "finishedAt": now,
-    }
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

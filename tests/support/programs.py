@@ -34,11 +34,10 @@ def start(
     *,
     streams: tuple[int, int, int],
     folder: Path | None = None,
-    plain: bool = False,
 ) -> subprocess.Popen[bytes] | Forked:
     """What ``python -m`` of a program of this tree starts, in this folder and with this environment.
 
-    ``streams`` are descriptors: they become its standard input, output and error. ``plain``: it is not forked.
+    ``streams`` are descriptors: they become its standard input, output and error.
     """
     folder = folder or Path.cwd()
     environ = {**environ, "PYTHONPATH": str(SOURCES)}
@@ -47,7 +46,7 @@ def start(
         if server is None:
             server = _servers[program] = ForkServer(program, _IMPORTS[program], environ)
             atexit.register(server.stop)
-    if not plain and sys.platform.startswith("linux") and _early(environ) == _early(server.environ):
+    if sys.platform.startswith("linux") and _early(environ) == _early(server.environ):
         return server.fork(arguments, environ, folder=folder, streams=streams)
     stdin, stdout, stderr = streams
     command = [sys.executable, "-m", program, *arguments]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from dtj.api.json import JsonObject, dig
 from support.job_world import JobWorld
 from support.operator_process import set_rights
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 from testbed import ApiError
-from testbed.rest import RestClient
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+NEW_PODS = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
 PROBE: JsonObject = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
 
 
@@ -47,11 +47,7 @@ def quota(resource: str) -> Refusal:
 
     def begin(world: JobWorld) -> None:
         world.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {resource: "0"}}})
-
-        def enforced() -> None:
-            assert dig(world.get("resourcequotas", "none"), "status", "hard") is not None
-
-        eventually(enforced)
+        eventually_true(lambda: dig(world.get("resourcequotas", "none"), "status", "hard") is not None)
 
     return Refusal(
         name=f"quota of {resource}",
@@ -65,46 +61,40 @@ def policy(reason: str) -> Refusal:
     """A ValidatingAdmissionPolicy refuses pods, with this reason."""
 
     def begin(world: JobWorld) -> None:
-        name = world.namespace
-        rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
         verdict = {"expression": "false", "message": "not on a Friday", "reason": reason}
-        spec = {"matchConstraints": {"resourceRules": rules}, "validations": [verdict]}
-        binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": _only_in(world)}
-        api = world.api
-        api.request("POST", f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": name}, "spec": spec})
-        api.request(
-            "POST", f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": {"name": name}, "spec": binding}
-        )
+        spec = {"matchConstraints": {"resourceRules": NEW_PODS}, "validations": [verdict]}
+        binding = {"policyName": world.namespace, "validationActions": ["Deny"], "matchResources": _only_in(world)}
+        _make(world, "validatingadmissionpolicies", spec=spec)
+        _make(world, "validatingadmissionpolicybindings", spec=binding)
         eventually(lambda: refuses_pods(world))
 
-    def end(world: JobWorld) -> None:
-        for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
-            world.api.request("DELETE", f"{ADMISSION}/{kind}/{world.namespace}")
-
-    return Refusal(name=f"policy, {reason}", begin=begin, end=end, words="not on a Friday")
+    return Refusal(
+        name=f"policy, {reason}",
+        begin=begin,
+        end=lambda world: _remove(world, "validatingadmissionpolicybindings", "validatingadmissionpolicies"),
+        words="not on a Friday",
+    )
 
 
 def broken_webhook() -> Refusal:
     """A validating webhook does not answer, and is set to fail closed."""
 
     def begin(world: JobWorld) -> None:
-        rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
         hook = {
             "name": "nobody.example.com",
             "clientConfig": {"url": "https://127.0.0.1:1/"},
-            "rules": rules,
+            "rules": NEW_PODS,
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
             **_only_in(world),
         }
-        body = {"metadata": {"name": world.namespace}, "webhooks": [hook]}
-        world.api.request("POST", f"{ADMISSION}/validatingwebhookconfigurations", body)
+        _make(world, "validatingwebhookconfigurations", webhooks=[hook])
         eventually(lambda: refuses_pods(world))
 
     return Refusal(
         name="webhook that does not answer",
         begin=begin,
-        end=lambda world: _delete_webhook(world.api, world.namespace),
+        end=lambda world: _remove(world, "validatingwebhookconfigurations"),
         words='failed calling webhook "nobody.example.com"',
     )
 
@@ -138,5 +128,10 @@ def refuses_pods(world: JobWorld) -> None:
     raise AssertionError("pods are still taken")
 
 
-def _delete_webhook(api: RestClient, name: str) -> None:
-    api.request("DELETE", f"{ADMISSION}/validatingwebhookconfigurations/{name}")
+def _make(world: JobWorld, kind: str, **body: object) -> None:
+    world.api.request("POST", f"{ADMISSION}/{kind}", {"metadata": {"name": world.namespace}, **body})
+
+
+def _remove(world: JobWorld, *kinds: str) -> None:
+    for kind in kinds:
+        world.api.request("DELETE", f"{ADMISSION}/{kind}/{world.namespace}")

@@ -6,8 +6,8 @@ from pydantic import JsonValue
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from support.job_world import MERGE_PATCH, JobWorld
-from support.waiting import eventually
+from support.job_world import JobWorld
+from support.waiting import eventually_equal
 from testbed import ControlPlane
 
 SLOT = "example.com/slot"
@@ -39,7 +39,7 @@ class Slots:
 
     def grow(self, number: int) -> None:
         amounts = {"capacity": {SLOT: str(number)}, "allocatable": {SLOT: str(number)}}
-        self._api.request("PATCH", f"/api/v1/nodes/{self.name}/status", {"status": amounts}, content_type=MERGE_PATCH)
+        self._api.request("PATCH", f"/api/v1/nodes/{self.name}/status", {"status": amounts})
 
     def delete(self) -> None:
         self._api.request("DELETE", f"/api/v1/nodes/{self.name}")
@@ -64,22 +64,13 @@ def bound(world: JobWorld, job: str = "digits") -> list[str]:
 
 def await_bound(world: JobWorld, number: int, job: str = "digits") -> None:
     """Wait until this number of them have one."""
-
-    def enough() -> None:
-        assert len(bound(world, job)) == number
-
-    eventually(enough)
+    eventually_equal(lambda: len(bound(world, job)), number)
 
 
 def submit_eight_for_six_slots(world: JobWorld, slots: Slots, scheduling: JsonObject) -> None:
     """A job of eight pods on a node with room for six: none starts before there is room for all."""
     world.submit(roles={"worker": 8}, template=slots.template, runPolicy={"scheduling": scheduling})
-
-    def is_reported() -> None:
-        condition = world.condition(Condition.PODS_READY)
-        assert condition.reason == Reason.UNSCHEDULABLE, condition
-
-    eventually(is_reported)
+    eventually_equal(lambda: world.condition(Condition.PODS_READY).reason, Reason.UNSCHEDULABLE)
     assert bound(world) == []
     slots.grow(8)
     await_bound(world, 8)

@@ -69,5 +69,4 @@ def serving(plane: ControlPlane, log: Path, *arguments: str, theirs: Sequence[st
     with ours(plane, *arguments, log=log) as operator:
         operator.await_serving()
         yield
-        defects = [line for line in operator.lines() if " ERROR " in line or "Traceback" in line]
-        assert not defects, "\n".join(defects)
+        assert not operator.defects, "\n".join(operator.defects)

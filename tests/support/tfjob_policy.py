@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,23 +10,12 @@ import yaml
 from bad_tfjobs import REFUSED, tfjob
 from dtj.api.json import JsonObject
 from support.chart import CHART
+from support.server_answers import apply
 from support.waiting import eventually
 from testbed import ControlPlane
 
-
-def apply(cluster: ControlPlane, namespace: str, body: JsonObject, *options: str) -> str:
-    """What `kubectl apply` says: empty where it takes the manifest. A null is sent by server-side apply alone."""
-    text = json.dumps(body)
-    how = ["--server-side", "--force-conflicts"] if "null" in text else []
-    where = ("--namespace", namespace, "--filename", "-")
-    done = cluster.kubectl("apply", *how, *options, *where, stdin=text, check=False)
-    return "" if done.returncode == 0 else done.stderr
-
-
-def wrong_answers(cluster: ControlPlane, namespace: str) -> dict[str, str]:
-    """The answers to broken rules that lack the line of the operator, by the names of the rules."""
-    said = {case: apply(cluster, namespace, body) for case, (body, _) in REFUSED.items()}
-    return {case: answer or "accepted" for case, answer in said.items() if REFUSED[case][1] not in answer}
+LINES = {case: (body, [line]) for case, (body, line) in REFUSED.items()}
+"""The TFJobs that break a rule, each with the line in which the operator says so."""
 
 
 @contextmanager

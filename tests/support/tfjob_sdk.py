@@ -11,8 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from support.api_proxy import ApiProxy, Call, Forward
-from support.loop_thread import LoopThread
+from support.api_proxy import Call, Forward, proxied
 from support.snippets import ROOT
 from testbed import ControlPlane
 
@@ -56,8 +55,5 @@ def sdk(plane: ControlPlane, folder: Path) -> Iterator[Sdk]:
             return await forward()
         return web.Response(text=f"{call.name} learns\n", content_type="text/plain")
 
-    with LoopThread() as loop:
-        proxy = ApiProxy(plane.url, plane.tls_for("sdk", groups=["system:masters"]), answer=answer)
-        loop.run(proxy.start())
-        yield Sdk(proxy.kubeconfig(folder), folder)
-        loop.run(proxy.close())
+    with proxied(plane, "sdk", answer, folder) as kubeconfig:
+        yield Sdk(kubeconfig, folder)

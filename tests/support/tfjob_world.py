@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Mapping
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, objects
 from support import played_pods
-from support.job_world import HELD, MERGE_PATCH
+from support.job_world import HELD, Namespace
 from support.waiting import eventually
-from testbed import ControlPlane
 from testbed.peers import TFJOBS
 
-T = TypeVar("T")
 LABELS = "training.kubeflow.org"
 
 
@@ -34,30 +30,26 @@ def container() -> JsonObject:
     return {"name": "tensorflow", "image": "example/trainer:1", "command": ["python", "train.py"]}
 
 
-@dataclass(frozen=True)
-class TfJobWorld:
-    """Everything in one namespace."""
-
-    plane: ControlPlane
-    namespace: str
+class TfJobWorld(Namespace):
+    """All TFJobs of a namespace, and what they own."""
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
     def create(self, body: JsonObject) -> JsonObject:
         """Make a TFJob."""
-        return self.plane.api.request("POST", self._jobs, body)
+        return self.api.request("POST", self._jobs, body)
 
     def job(self, name: str) -> JsonObject:
         """It as it is."""
-        return self.plane.api.request("GET", f"{self._jobs}/{name}")
+        return self.api.request("GET", f"{self._jobs}/{name}")
 
     def jobs(self) -> list[JsonObject]:
         """All of the namespace."""
-        return objects(self.plane.api.request("GET", self._jobs).get("items"))
+        return objects(self.api.request("GET", self._jobs).get("items"))
 
     def change(self, name: str, change: JsonObject) -> None:
         """Merge a change into it."""
-        self.plane.api.request("PATCH", f"{self._jobs}/{name}", change, content_type=MERGE_PATCH)
+        self.api.request("PATCH", f"{self._jobs}/{name}", change)
 
     def suspend(self, name: str, *, suspend: bool) -> None:
         """Set ``runPolicy.suspend``."""
@@ -65,7 +57,7 @@ class TfJobWorld:
 
     def delete(self, name: str) -> None:
         """Delete it."""
-        self.plane.api.request("DELETE", f"{self._jobs}/{name}")
+        self.api.request("DELETE", f"{self._jobs}/{name}")
 
     def condition(self, name: str, kind: str) -> JsonObject:
         """Its condition of that type; empty where there is none."""
@@ -102,11 +94,11 @@ class TfJobWorld:
 
     def all_pods(self, name: str) -> dict[str, JsonObject]:
         """Its pods, by name."""
-        return self._of("pods", name)
+        return self._labelled("pods", f"{LABELS}/job-name", name)
 
     def services(self, name: str) -> dict[str, JsonObject]:
         """Its Services, by name."""
-        return self._of("services", name)
+        return self._labelled("services", f"{LABELS}/job-name", name)
 
     def await_pods(self, name: str, *wanted: str) -> dict[str, JsonObject]:
         """Wait until its pods are exactly these: their names without the job's."""
@@ -128,10 +120,8 @@ class TfJobWorld:
 
     def end_pod(self, pod: str, code: int, **of_container: int | None) -> None:
         """The containers of a pod end with this code, but for those that are named."""
-        body = self.plane.api.request("GET", f"/api/v1/namespaces/{self.namespace}/pods/{pod}")
-        names = [text(each["name"]) for each in objects(dig(body, "spec", "containers"))]
-        codes: dict[str, int | None] = dict.fromkeys(names, code)
-        played_pods.write(self.plane.api, body, {**codes, **of_container})
+        body = self.api.request("GET", f"{self._at('/api/v1')}/pods/{pod}")
+        played_pods.write(self.plane.api, body, {**played_pods.all_containers(body, code), **of_container})
 
     def hold_pods(self, name: str, *, hold: bool = True) -> None:
         """The job's pods stay when they are deleted, as if their containers took long to stop; or go then.
@@ -140,24 +130,15 @@ class TfJobWorld:
         """
         change: JsonObject = {"metadata": {"finalizers": [HELD] if hold else []}}
         for pod, body in self.all_pods(name).items():
-            path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
-            self.plane.api.request("PATCH", path, change, content_type=MERGE_PATCH)
+            path = f"{self._at('/api/v1')}/pods/{pod}"
+            self.api.request("PATCH", path, change)
             if hold and dig(body, "spec", "nodeName") is None:
                 target: JsonObject = {"kind": "Node", "name": "node-1"}
-                self.plane.api.request("POST", f"{path}/binding", {"metadata": {"name": pod}, "target": target})
-
-    def eventually(self, check: Callable[[], T]) -> T:
-        """Wait until it raises no AssertionError; what it returns then."""
-        return eventually(check)
+                self.api.request("POST", f"{path}/binding", {"metadata": {"name": pod}, "target": target})
 
     @property
     def _jobs(self) -> str:
         return f"{TFJOBS}/namespaces/{self.namespace}/tfjobs"
-
-    def _of(self, plural: str, name: str) -> dict[str, JsonObject]:
-        path = f"/api/v1/namespaces/{self.namespace}/{plural}?labelSelector={LABELS}/job-name%3D{name}"
-        found = objects(self.plane.api.request("GET", path).get("items"))
-        return {text(dig(body, "metadata", "name")): body for body in found}
 
 
 def _metadata(body: JsonObject) -> JsonObject:

@@ -35,6 +35,15 @@ def eventually_true(holds: Callable[[], bool]) -> None:
     eventually(checked)
 
 
+def eventually_equal(find: Callable[[], object], wanted: object) -> None:
+    """Wait until what is found is this."""
+
+    def checked() -> None:
+        assert (found := find()) == wanted, f"it is {found}, not {wanted}"
+
+    eventually(checked)
+
+
 def always(check: Callable[[], None], *, seconds: float) -> None:
     """``check`` must hold for so long."""
     deadline = time.monotonic() + seconds

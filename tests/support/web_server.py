@@ -17,7 +17,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @asynccontextmanager
 async def served(answer: Answer) -> AsyncIterator[str]:
     """Let ``answer`` answer every request; gives the server's URL."""
-    app = web.Application()
+    app = web.Application(client_max_size=2**24)
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()

@@ -60,28 +60,16 @@ class AuditLog:
         except FileNotFoundError:
             return 0
 
-    def writes(
-        self,
-        *,
-        since: int = 0,
-        user: str = "",
-        namespace: str = "",
-        dry_run: bool = False,
-        settle_seconds: float = 5,
-    ) -> list[AuditRecord]:
+    def writes(self, *, since: int = 0, user: str = "", namespace: str = "") -> list[AuditRecord]:
         """The writes received after the mark `since`, in order of arrival, once all of them are answered.
 
-        `user` and `namespace` are matched whole; "" matches all. Dry runs change nothing and are left out unless
-        `dry_run`. A write still unanswered after `settle_seconds` (the API server was killed) has code None.
+        `user` and `namespace` are matched whole; "" matches all. Dry runs change nothing and are left out. A write
+        still unanswered after 5 seconds (the API server was killed) has code None.
         """
-
-        def chosen(record: AuditRecord) -> bool:
-            return record.verb in WRITES and (dry_run or not record.dry_run)
-
-        limit = time.monotonic() + settle_seconds
+        limit = time.monotonic() + 5
         while True:
             found = self.calls(since=since, user=user, namespace=namespace)
-            writes = [record for record in found if chosen(record)]
+            writes = [record for record in found if record.verb in WRITES and not record.dry_run]
             if all(record.code is not None for record in writes) or time.monotonic() > limit:
                 return writes
             time.sleep(0.01)

@@ -5,10 +5,11 @@ import os
 import subprocess
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.errors import ApiError, KubectlError
+from testbed.errors import KubectlError
 from testbed.processes import wait_until
 from testbed.rest import Json, RestClient
 
@@ -95,6 +96,17 @@ class Cluster(ABC):
         """Ask for the deletion of a namespace; do not wait for it."""
         self.api.request("DELETE", f"/api/v1/namespaces/{name}")
 
+    def grant(self, user: str, rules: Sequence[Json], *, namespace: str = "", name: str = "") -> None:
+        """Give a user rights in a namespace, or in the whole cluster if none is given, by a role of the user's name or
+        of another."""
+        group, kind = "rbac.authorization.k8s.io", "Role" if namespace else "ClusterRole"
+        path = f"/apis/{group}/v1/{f'namespaces/{namespace}/' if namespace else ''}{kind.lower()}"
+        metadata = {"name": name or user}
+        self.api.request("POST", f"{path}s", {"metadata": metadata, "rules": rules})
+        role = {"apiGroup": group, "kind": kind, **metadata}
+        subject = {"apiGroup": group, "kind": "User", "name": user}
+        self.api.request("POST", f"{path}bindings", {"metadata": metadata, "roleRef": role, "subjects": [subject]})
+
     def nodes_are_ready(self) -> bool:
         """Whether all nodes are ready, and the node controller knows."""
         nodes: list[Json] = self.api.request("GET", "/api/v1/nodes")["items"]
@@ -102,13 +114,7 @@ class Cluster(ABC):
 
     def has_service_account(self, namespace: str) -> bool:
         """Whether pods can be made in a namespace: its default service account exists."""
-        try:
-            self.api.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return False
-        return True
+        return self.api.find(f"/api/v1/namespaces/{namespace}/serviceaccounts/default") is not None
 
     def _are_established(self, directory: Path) -> bool:
         """`kubectl wait` fails on a definition that has no conditions yet, so the conditions are read instead."""

@@ -18,6 +18,9 @@ from testbed.pki import Authority
 
 PROGRAM = "kueue"
 VERSION = "kueue.x-k8s.io/v1beta2"
+RECOVERY_SECONDS = 3600
+"""For all pods to become ready again after one was lost."""
+
 OUR_KIND = "DistributedTrainingJob.v1alpha1.training.dtj.dev"
 
 _MUTATED = ("clusterqueue", "resourceflavor", "workload")
@@ -29,17 +32,14 @@ _VALIDATED = ("clusterqueue", "cohort", "resourceflavor", "workload")
 class Limits:
     """The times that Kueue waits, in seconds.
 
-    `ready` is for all pods to become ready after admission, `recovery` for the same after a pod was lost; `backoff` is
-    how long the job then stays out of its queue, for the first time. `most_requeues` ends that: None is no limit, as by
-    default.
+    `ready` is for all pods to become ready after admission; `backoff` is how long the job then stays out of its queue,
+    for the first time.
 
     By default no test takes so long that a job of its own is evicted.
     """
 
     ready: int = 3600
-    recovery: int = 3600
     backoff: int = 8
-    most_requeues: int | None = None
 
 
 class Kueue(Manager):
@@ -119,9 +119,6 @@ class Kueue(Manager):
         }
 
     def _configuration(self, limits: Limits, webhook: int, health: int, frameworks: Sequence[str]) -> dict[str, object]:
-        requeuing: dict[str, object] = {"backoffBaseSeconds": limits.backoff}
-        if limits.most_requeues is not None:
-            requeuing["backoffLimitCount"] = limits.most_requeues
         return {
             "apiVersion": "config.kueue.x-k8s.io/v1beta2",
             "kind": "Configuration",
@@ -136,7 +133,7 @@ class Kueue(Manager):
             "multiKueue": {"externalFrameworks": [{"name": OUR_KIND}]},
             "waitForPodsReady": {
                 "timeout": f"{limits.ready}s",
-                "recoveryTimeout": f"{limits.recovery}s",
-                "requeuingStrategy": requeuing,
+                "recoveryTimeout": f"{RECOVERY_SECONDS}s",
+                "requeuingStrategy": {"backoffBaseSeconds": limits.backoff},
             },
         }

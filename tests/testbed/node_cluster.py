@@ -49,7 +49,7 @@ class NodeCluster(ControlPlane):
         self.machine.start()
         self._node.start_containerd()
         super().start()
-        self._grant_dns_rights()
+        self.grant(DNS_USER, DNS_READS)
         self.join(self._node)
         self._fake_nodes.start()
         self._make_volumes()
@@ -119,14 +119,3 @@ class NodeCluster(ControlPlane):
             }
             name = f"testbed-{index}"
             self.api.request("POST", "/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
-
-    def _grant_dns_rights(self) -> None:
-        role = {"metadata": {"name": DNS_USER}, "rules": DNS_READS}
-        binding = {
-            "metadata": {"name": DNS_USER},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": DNS_USER},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": DNS_USER}],
-        }
-        rbac = "/apis/rbac.authorization.k8s.io/v1"
-        self.api.request("POST", f"{rbac}/clusterroles", role)
-        self.api.request("POST", f"{rbac}/clusterrolebindings", binding)

@@ -2,10 +2,10 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 
 from testbed.binaries import Report, to_stderr
+from testbed.buildah import run
 from testbed.cache import cache_root, locked
 from testbed.errors import Unavailable
 
@@ -50,9 +50,4 @@ def ensure(files: Mapping[str, str], *, report: Report = to_stderr) -> None:
 
 
 def _apt(*arguments: str) -> None:
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", "--quiet", "--quiet", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
-        raise Unavailable(f"{' '.join(command)}: {lines[-1]}")
+    run("apt-get", "--quiet", "--quiet", *arguments, DEBIAN_FRONTEND="noninteractive")

@@ -1,10 +1,8 @@
 """A certificate authority for one run: who issues is trusted by all of its processes and by nobody else."""
 
 import datetime
-import fcntl
 import ipaddress
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from testbed.cache import locked
 
 VALID_FOR = datetime.timedelta(days=365)
 
@@ -61,17 +61,11 @@ class Authority:
         """
         name = "".join(c if c.isalnum() else "-" for c in user)
         pair = KeyPair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
-        with self._locked():
+        # One process at a time: two that issue the same pair mix the key of one with the certificate of the other.
+        with locked(self._directory / ".lock"):
             if not pair.certificate.exists():
                 self._issue(pair, user, groups=groups, hosts=hosts)
         return pair
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One process at a time: two that issue the same pair mix the key of one with the certificate of the other."""
-        with (self._directory / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def _issue(self, pair: KeyPair, user: str, *, groups: Sequence[str], hosts: Sequence[str]) -> None:
         key = new_key()

@@ -16,6 +16,11 @@ from testbed.pki import KeyPair
 Json = dict[str, Any]
 
 
+def content_type(method: str) -> str:
+    """What a request sends: a PATCH is a merge patch."""
+    return f"application/{'merge-patch+json' if method == 'PATCH' else 'json'}"
+
+
 def mutual_tls(authority: Path, *, identity: KeyPair) -> ssl.SSLContext:
     """Trust servers of this authority alone, and be known to them as `identity`."""
     context = ssl.create_default_context(cafile=str(authority))
@@ -41,20 +46,27 @@ class RestClient:
         if self._lasting is not None:
             self._lasting.close()
 
-    def request(
-        self, method: str, path: str, body: Json | None = None, *, content_type: str = "application/json"
-    ) -> Json:
+    def request(self, method: str, path: str, body: Json | None = None) -> Json:
         """The decoded answer. Raises `ApiError` from status 400 on, OSError where nobody answers."""
-        text = self.text(method, path, body, content_type=content_type)
+        text = self.text(method, path, body)
         answer: Json = json.loads(text) if text else {}
         return answer
 
-    def text(self, method: str, path: str, body: Json | None = None, *, content_type: str = "application/json") -> str:
+    def find(self, path: str) -> Json | None:
+        """An object; None where there is none."""
+        try:
+            return self.request("GET", path)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    def text(self, method: str, path: str, body: Json | None = None) -> str:
         """As `request`, with the answer as text: for health checks and for watches, which answer line by line."""
         connection = self._lasting or self._connect()
         try:
             payload = None if body is None else json.dumps(body)
-            headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": "dtj-testbed"}
+            headers = {"Content-Type": content_type(method), "Accept": "application/json", "User-Agent": "dtj-testbed"}
             connection.request(method, path, payload, headers)
             response = connection.getresponse()
             text = response.read().decode()

@@ -4,23 +4,16 @@ import json
 
 from testbed import binaries, runs
 from testbed.binaries import SCHEDULER_PLUGINS
-from testbed.control_plane import ControlPlane
-from testbed.processes import Process
+from testbed.manager import Manager
 
 PROGRAM = "scheduler-plugins"
 SCHEDULER_NAME = "scheduler-plugins-scheduler"
 
 
-class SchedulerPlugins:
-    """One in the run of a control plane. Any process may hold an instance: all state is in the run."""
+class SchedulerPlugins(Manager):
+    """The scheduler."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
-        self._process = Process(PROGRAM, run=plane.run)
-
-    def running(self) -> bool:
-        """Whether the process runs."""
-        return bool(self._process.pids)
+    program = PROGRAM
 
     def install(self) -> None:
         """Have the API server serve the PodGroups, and wait until it does."""

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from dtj.api.json import JsonObject, dig, object_at, objects
-from support.job_world import MERGE_PATCH
 from support.tfjob_world import TfJobWorld
 from support.waiting import always, eventually, eventually_true
 from testbed import ApiError, ControlPlane
@@ -73,7 +72,7 @@ class Experiment:
         suggested = {"suggestions": [{"name": TRIAL, "parameterAssignments": assignments}], "suggestionCount": 1}
         path = f"{self._path('suggestions')}/{NAME}/status"
         try:
-            self.world.plane.api.request("PATCH", path, {"status": suggested}, content_type=MERGE_PATCH)
+            self.world.plane.api.request("PATCH", path, {"status": suggested})
         except ApiError as error:
             raise AssertionError(f"Katib asks for no suggestion: {error}\n{self.katib.log[-5000:]}") from error
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from dtj.api.json import JsonObject, dig, object_at, objects
+from dtj.api.json import JsonObject, dig, object_at
 from support import tfjob_operators
 from support.job_world import JobWorld
-from support.kueue_queues import KUEUE, Queues
+from support.kueue_queues import Queues
 from support.tfjob_world import TfJobWorld, tfjob
 from support.waiting import always, eventually, eventually_true
 from testbed import ApiError, ControlPlane
@@ -87,24 +87,6 @@ def submit(world: QueuedWorld, name: str, *, priority: str = "") -> None:
     world.create(body)
 
 
-def conditions(world: TfJobWorld, name: str) -> dict[str, str]:
-    """Status and reason of each condition of the job's Workload."""
-    workloads = world.plane.api.request("GET", f"{KUEUE}/namespaces/{world.namespace}/workloads")["items"]
-    mine = [each for each in workloads if dig(each, "metadata", "ownerReferences", 0, "name") == name]
-    found = objects(dig(mine[0], "status", "conditions")) if mine else []
-    return {str(each["type"]): f"{each['status']}/{each['reason']}" for each in found}
-
-
-def await_workload(world: TfJobWorld, name: str, kind: str, wanted: str) -> None:
-    """Wait until a condition of the Workload is this."""
-
-    def reached() -> None:
-        now = conditions(world, name)
-        assert now.get(kind, "none").startswith(wanted), f"{kind} of {name} is not {wanted}: {now}"
-
-    eventually(reached)
-
-
 def await_running(world: TfJobWorld, name: str) -> None:
     """Have the pods run until the job does. On a slow machine Kueue may evict it before."""
 
@@ -124,21 +106,21 @@ class TestAQueueOfKueue:
         submit(world, "first")
         world.await_pods("first", "worker-0", "worker-1")
         await_running(world, "first")
-        await_workload(world, "first", "PodsReady", "True")
+        queues.await_condition("PodsReady", "True", "first")
         submit(world, "second")
-        await_workload(world, "second", "QuotaReserved", "False")
+        queues.await_condition("QuotaReserved", "False", "second")
         pods = set(world.pods("first"))
 
         def stays() -> None:
             assert set(world.pods("first")) == pods
             assert not world.pods("second")
-            assert not conditions(world, "first").get("Evicted", "").startswith("True")
+            assert not queues.conditions("first").get("Evicted", "").startswith("True")
 
         always(stays, seconds=READY_SECONDS + 5.0)
         for pod in pods:
             world.end_pod(pod, 0)
         world.await_condition("first", "Succeeded")
-        await_workload(world, "first", "Finished", "True")
+        queues.await_condition("Finished", "True", "first")
         eventually_true(lambda: len(world.pods("second")) == 2)
 
     def test_quota_of_a_job_that_is_not_ready_in_time_is_back_after_its_last_pod(
@@ -149,12 +131,12 @@ class TestAQueueOfKueue:
         world.await_pods("slow", "worker-0", "worker-1")
         queues.await_used("team", 2)
         world.hold_pods("slow")
-        await_workload(world, "slow", "Evicted", "True/PodsReadyTimeout")
+        queues.await_condition("Evicted", "True/PodsReadyTimeout", "slow")
         world.await_condition("slow", "Suspended")
         eventually_true(lambda: not world.pods("slow"))
 
         def holds() -> None:
-            assert queues.used("team") == 2, f"its pods stop: {conditions(world, 'slow')}, {world.job('slow')}"
+            assert queues.used("team") == 2, f"its pods stop: {queues.conditions('slow')}, {world.job('slow')}"
 
         always(holds, seconds=3.0)
         world.hold_pods("slow", hold=False)
@@ -170,7 +152,7 @@ class TestAQueueOfKueue:
         eventually_true(lambda: len(world.pods("modest")) == 2)
         await_running(world, "modest")
         submit(world, "urgent", priority="high")
-        await_workload(world, "modest", "Evicted", "True/Preempted")
+        queues.await_condition("Evicted", "True/Preempted", "modest")
         eventually_true(lambda: len(world.pods("urgent")) == 2)
         assert not world.pods("modest")
         await_running(world, "urgent")

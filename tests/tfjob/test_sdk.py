@@ -14,7 +14,6 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.spec import Gang
 from support import tfjob_operators
 from support.gang_schedulers import COSCHEDULING, VOLCANO, VOLCANO_CRDS
-from support.job_world import MERGE_PATCH
 from support.played_pods import Player
 from support.slots import Slots
 from support.tfjob_sdk import Sdk, sdk
@@ -72,7 +71,7 @@ def install_scheduler(plane: ControlPlane, gang: Gang) -> None:
     scheduler.start()
     node = Slots(plane, "room")
     node.create(0)
-    plane.api.request("PATCH", f"/api/v1/nodes/{node.name}", {"spec": {"taints": None}}, content_type=MERGE_PATCH)
+    plane.api.request("PATCH", f"/api/v1/nodes/{node.name}", {"spec": {"taints": None}})
 
 
 def _placed(pod: JsonObject) -> bool:

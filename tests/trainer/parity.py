@@ -105,10 +105,10 @@ class Harness:
         import importlib
 
         from dtj_launch.progress import ProgressStore
-        from dtj_trainer import problem
         from dtj_trainer.config import entry_points
         from dtj_trainer.config.parsing import parse
         from dtj_trainer.process.task_context import TaskContext
+        from dtj_trainer.training.model import prepare
         from dtj_trainer.training.reporting import Run
 
         argv = [
@@ -119,7 +119,7 @@ class Harness:
         config = parse(argv, {"DTJ_JOB_NAME": "parity", **environ})
         entry_points.check(config.user_code)
         store = ProgressStore()
-        model, data = problem.prepare(config)
+        model, data = prepare(config)
         context = TaskContext(config=config, progress_store=store, termination=Stop(store, stop))  # type: ignore[arg-type]
         run = Run(context=context, model=model, data=data)
         others = {"Pipeline": "pipeline_parallel.leader", "ParameterServer": "training.parameter_server"}
@@ -266,10 +266,7 @@ def _pipe(run: Any) -> None:
     """A pipeline of two stages over the logical devices of this process, in place of workers."""
     from dtj_trainer.pipeline_parallel import leader
 
-    def devices(layout: Any) -> list[str]:
-        return [f"/CPU:{index}" for index in range(layout.stages)]
-
-    here = {"_devices": devices, "_device": lambda task: "/CPU:0", "_heartbeat": lambda run: nullcontext()}
+    here = {"_device": lambda task: f"/CPU:{task.index}", "_heartbeat": lambda run: nullcontext()}
     with patch.multiple(leader, **here):
         leader.train(run)
 

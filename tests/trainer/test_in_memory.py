@@ -29,12 +29,14 @@ WORKERS = ("worker-0", "worker-1")
 class MemoryJob(Job):
     """A job whose workers keep a copy after every 10 steps, as the operator asks them to."""
 
+    every_steps = "10"
+
     def environ(self, role: str, index: int) -> dict[str, str]:
         """What the operator sets for a task."""
         return {
             **super().environ(role, index),
             "DTJ_CHECKPOINT_MEMORY_DIR": str(self.memory(f"{role}-{index}")),
-            "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS": "10",
+            "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS": self.every_steps,
         }
 
     def memory(self, name: str) -> Path:
@@ -102,6 +104,30 @@ def test_a_worker_whose_process_alone_was_killed_has_its_copy_and_gets_none(fold
         assert resumed(job) == ["40"]
         assert "came from the memory" not in job["worker-0"].log + job["worker-1"].log
         assert tensors(job.memory("worker-1") / "ckpt-90") == tensors(together.checkpoints / "ckpt-90")
+
+
+def test_without_a_number_of_steps_all_workers_take_the_one_that_the_leader_names(folder: Path, together: Job) -> None:
+    with two_workers(folder) as job:
+        job.every_steps = ""
+        assert job.start(environ=NO_VOLUME).wait() == dict.fromkeys(WORKERS, 0)
+        chosen = r"^a copy in memory after every (\d+) steps costs \d\.\d % of the training "
+        (named,) = re.findall(chosen, job["worker-0"].log, re.M)
+        assert "a copy in memory" not in job["worker-1"].log
+        measured, steps = (10, 20, 30, 40, 50), int(named)
+        due = {*measured, *range(steps, 90, steps), 90}
+        for name in WORKERS:
+            assert job.copies(name) == sorted(due)[-2:]
+            assert tensors(job.memory(name) / "ckpt-90") == tensors(together.checkpoints / "ckpt-90")
+
+
+def test_a_number_of_steps_that_is_given_is_kept_and_what_it_costs_is_said_once(folder: Path) -> None:
+    with two_workers(folder) as job:
+        job.every_steps = "1"
+        assert job.start(environ=NO_VOLUME).wait() == dict.fromkeys(WORKERS, 0)
+        assert job.copies("worker-1") == [89, 90]
+        said = r"^a copy in memory after every step costs [\d.]+ % .*; with checkpoint\.inMemory\.everySteps \d+"
+        assert len(re.findall(said, job["worker-0"].log, re.M)) == 1
+        assert "a copy in memory" not in job["worker-1"].log
 
 
 def _flip(path: Path) -> None:
@@ -245,6 +271,40 @@ class Memory:
         memory = Store.of(self.state, policy, writes=False).memory
         assert memory is not None
         self.store = memory
+
+
+def test_later_steps_do_not_change_what_was_read_for_a_copy(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    state = Memory(tmp_path).state
+    (weight,) = (one for name, one in state._variables.items() if name.startswith("weights"))
+    for number in (1.0, 2.0):
+        weight.assign(tf.fill([64, 64], number))
+        values = state.snapshot("/device:CPU:0", often=True)
+        weight.assign_add(tf.ones([64, 64]))
+        weight.scatter_update(tf.IndexedSlices(tf.zeros([1, 64]), [0]))
+        assert [float(tf.reduce_max(one)) for one in values] == [0, 0, number]
+        assert float(tf.reduce_min(values[-1])) == number
+
+
+@pytest.mark.parametrize("often", [False, True])
+def test_what_is_not_finite_is_found_in_weights_and_optimizer(often: bool) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.checkpoint.finite_weights import FiniteWeights
+
+    weight, slot, later = (tf.Variable(tf.zeros([4])) for _ in range(3))
+    finite = FiniteWeights([weight], optimizer=[slot], often=often)
+    optimizer = "the weights are finite, but the optimizer's state is"
+    for part, what in ((weight, "the weights are"), (slot, optimizer), (later, optimizer)):
+        if part is later:
+            finite.require([later])
+        assert finite.find_not_finite() is None
+        part[2].assign(float("nan"))
+        found = finite.find_not_finite()
+        assert found is not None
+        assert found.what == what
+        part[2].assign(0.0)
 
 
 def test_no_more_than_two_copies_take_memory_at_any_time(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import tf_keras
 
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.held_out_examples import HeldOut
+from dtj_trainer.data.own_dataset import OwnData
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.evaluation import Evaluation
 from dtj_trainer.training.model import ModelFactory
-from dtj_trainer.user_code.dataset import OwnData
 from dtj_trainer.user_code.session_state import check_keras
 
 FEATURES, CLASSES = 6, 3

@@ -1,5 +1,6 @@
 """The leader cannot write the checkpoint that ends the run: it is the cause, and the other workers are not."""
 
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -71,15 +72,18 @@ def test_a_leader_that_ends_in_an_error_after_the_last_step_is_a_lost_peer(folde
 def test_storage_that_is_not_reachable_is_no_lost_peer_of_a_job_with_one_process() -> None:
     import tensorflow as tf
 
-    from dtj_trainer.config.cluster import WORKER, Address, Cluster, Task
+    from dtj_trainer.config.parsing import parse
     from dtj_trainer.distribution.strategies import lost_peer
 
+    def of_workers(*addresses: str) -> dict[str, str]:
+        return {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}})}
+
     error = tf.errors.UnavailableError(None, None, "gs://bucket: 503")
-    task = Task(WORKER, 0)
-    assert lost_peer(error, Cluster(task=task, addresses={})) is None
-    assert lost_peer(error, Cluster(task=task, addresses={task: Address("127.0.0.1", 1)})) is None
-    two = {task: Address("127.0.0.1", 1), Task(WORKER, 1): Address("127.0.0.1", 2)}
-    assert lost_peer(error, Cluster(task=task, addresses=two)) is not None
+    assert lost_peer(error, parse((), {})) is None
+    assert lost_peer(error, parse((), of_workers("127.0.0.1:1"))) is None
+    collective = ["--strategy=MultiWorkerMirrored"]
+    assert lost_peer(error, parse(collective, of_workers("127.0.0.1:1", "127.0.0.1:2"))) is not None
+    assert lost_peer(error, parse(["--strategy=TPU"], {"TPU_NAME": "grpc://127.0.0.1:1"})) is not None
 
 
 def test_the_others_wait_at_the_end_for_longer_than_all_conversions_may_take() -> None:

@@ -73,6 +73,23 @@ def test_it_learns_the_digits_even_when_a_worker_dies_and_the_coordinator_is_rep
     assert (folder / "export" / "1" / "saved_model.pb").exists()
 
 
+def test_if_all_are_asked_to_stop_at_once_the_servers_stay_until_the_coordinator_has_saved(folder: Path) -> None:
+    with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=ENDLESS) as job:
+        job.hold_at(40)
+        chief = job.start()["chief-0"]
+        job.wait_for_checkpoint(40)
+        servers = ("worker-0", "worker-1", "ps-0")
+        for name in (*servers, "chief-0"):
+            job[name].kill(signal.SIGTERM)
+            job[name].wait_for("SIGTERM: ")
+        job.let_go()
+        assert job.wait() == {"chief-0": 42, **dict.fromkeys(servers, 143)}
+        assert job.newest_checkpoint == int(chief.wait_for(r"preempted: saved step (\d+) of")[1])
+        assert {job[name].last_words for name in servers} == {
+            f"{name.replace('-', ' ')}: asked to stop, and chief 0 has left" for name in servers
+        }
+
+
 def test_a_coordinator_that_is_killed_is_replaced_on_servers_that_live_on(folder: Path) -> None:
     arguments = ["--epochs=8", "--checkpoint-every-steps=40"]
     with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=arguments) as job:

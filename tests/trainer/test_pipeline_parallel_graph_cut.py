@@ -156,7 +156,7 @@ def test_models_that_are_no_chain_from_one_input_to_one_output_are_refused() -> 
 def test_the_leader_keeps_the_whole_model_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorflow.python.eager import context
 
-    from dtj_trainer import roles
+    from dtj_trainer import __main__ as program
     from dtj_trainer.pipeline_parallel import leader
 
     found: dict[str, str] = {}
@@ -164,13 +164,13 @@ def test_the_leader_keeps_the_whole_model_on_its_cpu(monkeypatch: pytest.MonkeyP
     def note(what: str) -> None:
         found[what] = context.context().device_name
 
-    for owner, name in ((roles, "start_gate"), (roles.environment, "configure"), (leader, "connect")):
+    for owner, name in ((program, "start_gate"), (program.environment, "configure"), (leader, "connect")):
         monkeypatch.setattr(owner, name, Mock())
-    monkeypatch.setattr(roles, "_connecting", lambda _: nullcontext())
-    monkeypatch.setattr(roles, "_prepared", lambda _: nullcontext(note("the first look at the model")))
+    monkeypatch.setattr(program, "_connecting", lambda _: nullcontext())
+    monkeypatch.setattr(program, "_prepared", lambda _: nullcontext(note("the first look at the model")))
     monkeypatch.setattr(leader, "train", lambda _: note("training, checkpoints, evaluation and export"))
     cluster = SimpleNamespace(task=Task("chief", 0), leads=True)
-    roles._pipe(Mock(config=SimpleNamespace(cluster=cluster)))
+    program._pipe(Mock(config=SimpleNamespace(cluster=cluster)))
     assert len(found) == 2
     assert set(found.values()) == {"/job:chief/replica:0/task:0/device:CPU:0"}
 

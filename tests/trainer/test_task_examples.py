@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dtj_trainer import problem
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.errors import UsageError
+from dtj_trainer.training import model
 
 ROWS = np.arange(120, dtype="float32").reshape(40, 3)
 NUMBERS = np.arange(40) % 3
@@ -23,7 +23,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         module = ModuleType("mine")
         module.data = lambda: tf.data.Dataset.from_tensor_slices(parts)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "mine", module)
-        return problem.prepare(parse([f"--task={task}", "--data=mine:data"], {}))
+        return model.prepare(parse([f"--task={task}", "--data=mine:data"], {}))
 
     return prepare
 

@@ -257,7 +257,7 @@ def test_the_functions_of_a_dataset_may_use_if_where_it_is_made_in_a_graph(tmp_p
 def own_data(folder: Path, text: str, *, shuffle: bool):
     """The source of a user's module."""
     from dtj_trainer.config.entry_points import Name
-    from dtj_trainer.user_code.dataset import OwnData
+    from dtj_trainer.data.own_dataset import OwnData
 
     space: dict[str, object] = {}
     path = folder / "mine.py"
@@ -383,13 +383,13 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
 
 def learn_one_batch(*argv: str) -> None:
     """Loads the user's model and data in a process, and computes one batch."""
-    from dtj_trainer import problem
     from dtj_trainer.config import entry_points
     from dtj_trainer.config.parsing import parse
+    from dtj_trainer.training.model import prepare
 
     config = parse(argv, {})
     entry_points.check(config.user_code)
-    factory, source = problem.prepare(config)
+    factory, source = prepare(config)
     inputs, labels = next(iter(source.batches(batch=4, seed=0)))
     factory.compute_metrics(factory.build(source)(inputs), labels)
 

@@ -39,18 +39,15 @@ class TestTheChart:
         assert _names(item) == _names(known)
         assert _names(dig(item, "properties", "tpu")) == _names(dig(known, "$defs", "TpuHosts"))
 
-    def test_the_dashboard_asks_for_metrics_that_the_operator_has(self) -> None:
+    def test_the_dashboard_and_the_alerts_ask_for_metrics_that_the_operator_has(self) -> None:
         dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
         targets = (target for panel in objects(dashboard["panels"]) for target in objects(panel["targets"]))
-        asked = _asked(text(target["expr"]) for target in targets)
-        assert asked
-        assert asked <= _series()
-
-    def test_the_alerts_ask_for_metrics_that_the_operator_has(self) -> None:
         groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
-        asked = _asked(rule["expr"] for group in groups for rule in group["rules"])
-        assert asked
-        assert asked <= _series()
+        alerts = (rule["expr"] for group in groups for rule in group["rules"])
+        for queries in ((text(target["expr"]) for target in targets), alerts):
+            asked = _asked(queries)
+            assert asked
+            assert asked <= _series()
 
 
 class TestTheImages:

@@ -15,7 +15,7 @@ import yaml
 from dtj.api import names
 from dtj.api.crd import custom_resource_definition, job_schema
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject
 from dtj.api.validation import validate
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
@@ -93,12 +93,6 @@ def _fields(schema: JsonObject, prefix: str) -> list[tuple[str, JsonObject]]:
             if isinstance(inner, dict):
                 found += _fields(inner, path)
     return found
-
-
-def test_the_shipped_conditions_merge_by_type() -> None:
-    conditions = dig(job_schema(), "properties", "status", "properties", "conditions")
-    assert dig(conditions, "x-kubernetes-list-map-keys") == ["type"]
-    assert objects(dig(conditions, "x-kubernetes-validations")) == []
 
 
 def test_the_reference_describes_every_condition_and_every_environment_variable() -> None:

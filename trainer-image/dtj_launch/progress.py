@@ -1,4 +1,4 @@
-"""How far the training is: the numbers, the line that people read, and what GET /status and /metrics answer.
+"""How far the training is: the numbers, and what GET /status and /metrics answer.
 
 `DTJCallback` and `report` show a training to the operator, with the Keras that calls them, in any image that has
 dtj-launch. A training must never be hurt by being watched: what fails here is one warning. Standard library only.

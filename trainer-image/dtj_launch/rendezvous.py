@@ -54,6 +54,7 @@ _MAX_NAMES = 20_000
 """Names that are noted where nobody has to prove anything: more than a job may have replicas."""
 _PAUSES_SECONDS = (0.02, 0.04, 0.08, 0.2)
 """Between the first looks, and then always the last: tasks that start again together arrive within moments."""
+_REPORT_SECONDS = 10.0
 _NAMED_AT_MOST = 8
 _GREETING = "dtj-gate"
 _CALL, _ANSWER = "call", "answer"
@@ -137,17 +138,17 @@ def probe(peer: Peer, timeout: float = _CONNECT_SECONDS) -> str | None:
     return _reach(peer, timeout, lambda _: None)
 
 
-def handshake(peer: Peer, *, name: str, attempt: int, key: str = "", timeout: float = _CONNECT_SECONDS) -> str | None:
+def handshake(peer: Peer, *, name: str, attempt: int, key: str = "") -> str | None:
     """Tries to reach a peer that waits at its gate, too. Returns None when it answered, else why it did not."""
 
     def speak(caller: socket.socket) -> str | None:
         caller.sendall(_greeting(_CALL, name, attempt, key).encode())
-        answered = _parsed(_received(caller, timeout), _ANSWER, key)
+        answered = _parsed(_received(caller, _CONNECT_SECONDS), _ANSWER, key)
         if answered is None:
             return NO_HANDSHAKE
         return None if answered[1] == attempt else f"is at attempt {answered[1]}, and this is {attempt}"
 
-    return _reach(peer, timeout, speak)
+    return _reach(peer, _CONNECT_SECONDS, speak)
 
 
 def _reach(peer: Peer, timeout: float, speak: Callable[[socket.socket], str | None]) -> str | None:
@@ -274,12 +275,11 @@ def wait_for_peers(
     peers: Mapping[str, Peer],
     *,
     timeout: float,
-    report_every: float = 10.0,
     probe: Callable[[Peer], str | None] = probe,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Returns when every peer has been there once; says which are missing every `report_every` seconds.
+    """Returns when every peer has been there once; says every ten seconds which are missing.
 
     Args:
         peers: name for a person -> host and port.
@@ -289,7 +289,7 @@ def wait_for_peers(
         PeersMissing: the time is over.
     """
     started = clock()
-    next_report = started + report_every
+    next_report = started + _REPORT_SECONDS
     missing = dict.fromkeys(peers, "not tried")
     pauses = iter(_PAUSES_SECONDS)
     with ThreadPoolExecutor(max_workers=min(32, len(peers) + 1), thread_name_prefix="gate") as pool:
@@ -306,7 +306,7 @@ def wait_for_peers(
                 raise PeersMissing(text)
             if now >= next_report:
                 log.info(f"start gate: {text}")
-                next_report += report_every
+                next_report += _REPORT_SECONDS
             pause(next(pauses, _PAUSES_SECONDS[-1]))
 
 

@@ -14,6 +14,5 @@ environment.configure()
 import numpy.random  # noqa: E402, F401 - which NumPy itself puts off until it is used
 
 import dtj_trainer.distribution.strategies  # noqa: E402
-import dtj_trainer.problem  # noqa: E402
-import dtj_trainer.roles  # noqa: E402
+import dtj_trainer.process.start_gate  # noqa: E402
 import dtj_trainer.training.synchronous  # noqa: E402, F401

@@ -23,7 +23,7 @@ import keras
 import tensorflow as tf
 
 from dtj_launch.progress import ProgressStore
-from dtj_trainer import keras_fit, problem, two_kerases
+from dtj_trainer import keras_fit, two_kerases
 from dtj_trainer.compat import keras3, optimizers, require, session_of, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.parsing import parse
@@ -35,6 +35,7 @@ from dtj_trainer.pipeline_parallel import graph_cut
 from dtj_trainer.process.sigterm import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.training import synchronous
+from dtj_trainer.training.model import prepare
 from dtj_trainer.training.reporting import Run
 
 _PLAIN: Mapping[str, Any] = {"jit_compile": False}
@@ -142,7 +143,7 @@ def _trainer() -> None:
     try:
         config = parse([*arguments, f"--checkpoint-dir={folder}"], {"DTJ_JOB_NAME": "self-check"})
         context = TaskContext(config=config, progress_store=ProgressStore(), termination=Termination(leave=os._exit))
-        factory, source = problem.prepare(config)
+        factory, source = prepare(config)
         synchronous.train(Run(context=context, model=factory, data=source), _strategy())
     finally:
         shutil.rmtree(folder, ignore_errors=True)

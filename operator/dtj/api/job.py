@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from pydantic import JsonValue
 
 from dtj.api import kueue
 from dtj.api.form import DTJ, Form
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
 from dtj.api.tfjob import form as tfjob
@@ -122,14 +122,14 @@ class Job:
     @classmethod
     def from_object(cls, body: JsonObject) -> Job:
         """Read a job from the API server's JSON; never raises, see ``problems``."""
-        raw_spec, raw_status = _object(body.get("spec")), _object(body.get("status"))
+        raw_spec, raw_status = fields_of(body.get("spec")), fields_of(body.get("status"))
         metadata = dig(body, "metadata")
-        annotations = _object(dig(metadata, "annotations"))
+        annotations = fields_of(dig(metadata, "annotations"))
         form = form_of(body)
         problem = text(body.get(SPEC_PROBLEM))
         spec, problems = (None, (problem,)) if problem else form.read(raw_spec, annotations)
         generation = dig(metadata, "generation")
-        given = _object(dig(metadata, "labels"))
+        given = fields_of(dig(metadata, "labels"))
         labels = {k: v for k, v in given.items() if isinstance(v, str)}
         return cls(
             namespace=text(dig(metadata, "namespace"), "default"),
@@ -174,17 +174,13 @@ class Job:
 def form_of(body: JsonObject) -> Form:
     """The form of a stored job."""
     form = form_of_kind(body.get("apiVersion"), body.get("kind"))
-    return tfjob.form_of(_object(body.get("spec"))) if form is tfjob.TFJOB else form
+    return tfjob.form_of(fields_of(body.get("spec"))) if form is tfjob.TFJOB else form
 
 
 def form_of_kind(api_version: JsonValue, kind: JsonValue) -> Form:
     """The form of a kind of jobs, whatever its spec says. What names no kind is a DistributedTrainingJob."""
     is_tfjob = (api_version, kind) == (tfjob.TFJOB.api_version, tfjob.TFJOB.kind)
     return tfjob.TFJOB if is_tfjob else DTJ
-
-
-def _object(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}
 
 
 def parse_time(value: object) -> datetime | None:
@@ -196,3 +192,8 @@ def parse_time(value: object) -> datetime | None:
     except ValueError:
         return None
     return parsed if parsed.tzinfo is not None else None
+
+
+def micro_time(moment: datetime) -> str:
+    """A moment as metav1.MicroTime is written; metav1.Time has whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -27,14 +29,44 @@ def dig(value: JsonValue | Mapping[str, JsonValue], *path: str | int) -> JsonVal
     return found  # type: ignore[return-value]  # every branch above came out of a JsonValue
 
 
+def items_of(value: JsonValue) -> list[JsonValue]:
+    """``value`` where it is a JSON list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def objects(value: JsonValue) -> list[JsonObject]:
     """The objects in a JSON list; empty where ``value`` is no list."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [item for item in items_of(value) if isinstance(item, dict)]
+
+
+def fields_of(value: object) -> JsonObject:
+    """``value`` where it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def text(value: JsonValue, default: str = "") -> str:
     """``value`` where it is a string, else ``default``."""
     return value if isinstance(value, str) else default
+
+
+def name_of(body: JsonValue) -> str:
+    """The name of an object of Kubernetes."""
+    return text(dig(body, "metadata", "name"))
+
+
+def condition_of(status: JsonValue, kind: str) -> JsonObject:
+    """The condition of a type in the status of an object; empty if there is none."""
+    return next((found for found in objects(dig(status, "conditions")) if found.get("type") == kind), {})
+
+
+def picked(fields: JsonObject, wanted: Iterable[str]) -> JsonObject:
+    """Those of ``fields`` that are wanted."""
+    return {name: fields[name] for name in wanted if name in fields}
+
+
+def digest_of(value: object) -> str:
+    """Tells whether a value is another than before; short enough for an annotation."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def object_at(parent: JsonObject, key: str) -> JsonObject:
@@ -49,8 +81,7 @@ def object_at(parent: JsonObject, key: str) -> JsonObject:
 def extend(parent: JsonObject, key: str, items: Iterable[JsonObject]) -> None:
     """Append those items to the list at ``key`` that are not in it yet; the list itself is replaced, since others may
     share it."""
-    present = parent.get(key)
-    merged = list(present) if isinstance(present, list) else []
+    merged = list(items_of(parent.get(key)))
     merged.extend(item for item in items if item not in merged)
     parent[key] = merged
 
@@ -63,7 +94,7 @@ def apply_merge_patch(body: JsonObject, patch: JsonObject) -> JsonObject:
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, dict):
-            merged[key] = apply_merge_patch(present if isinstance(present, dict) else {}, value)
+            merged[key] = apply_merge_patch(fields_of(present), value)
         else:
             merged[key] = value
     return merged
@@ -90,5 +121,4 @@ def present(fields: JsonObject) -> JsonObject:
 
 def add(parent: JsonObject, key: str, items: JsonObject) -> None:
     """Put more into the object at ``key``. Pods of a role share their parts: none is changed in place."""
-    before = parent.get(key)
-    parent[key] = {**(before if isinstance(before, dict) else {}), **items}
+    parent[key] = {**fields_of(parent.get(key)), **items}

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pydantic import JsonValue
-
 from dtj.api import names
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.api.names import DOMAIN_PATH, LABEL_KEY, Label, matches
-from dtj.api.spec import Gang, JobSpec, Scheduling
+from dtj.api.spec import Gang, JobSpec
 
 _MAX_INT32: Final = 2_147_483_647
 
@@ -21,8 +19,8 @@ def problems(spec: JobSpec, labels: Mapping[str, str], annotations: Mapping[str,
     Annotations mean nothing for a job that is in no queue of Kueue.
     """
     yield from _label_problems(spec, labels)
-    scheduling = spec.run_policy.scheduling or Scheduling()
-    if scheduling.gang is Gang.KUEUE or (scheduling.gang is Gang.AUTO and scheduling.queue is not None):
+    gang = spec.scheduling.gang
+    if gang is Gang.KUEUE or (gang is Gang.AUTO and spec.scheduling.queue is not None):
         yield from _topology_problems(spec)
         yield from _annotation_problems(annotations)
 
@@ -43,15 +41,13 @@ def in_queue(spec: JobSpec, queue: str) -> JobSpec:
     """``spec`` with this LocalQueue of Kueue, if the name is not empty and :func:`leaves_queue_open`."""
     if not queue or not leaves_queue_open(spec):
         return spec
-    scheduling = spec.run_policy.scheduling or Scheduling()
-    queued = scheduling.model_copy(update={"gang": Gang.KUEUE, "queue": queue})
+    queued = spec.scheduling.model_copy(update={"gang": Gang.KUEUE, "queue": queue})
     return spec.model_copy(update={"run_policy": spec.run_policy.model_copy(update={"scheduling": queued})})
 
 
 def leaves_queue_open(spec: JobSpec) -> bool:
     """Whether a job names no queue, and no scheduler but Kueue."""
-    scheduling = spec.run_policy.scheduling or Scheduling()
-    return scheduling.queue is None and scheduling.gang in (Gang.AUTO, Gang.KUEUE)
+    return spec.scheduling.queue is None and spec.scheduling.gang in (Gang.AUTO, Gang.KUEUE)
 
 
 def priority_class(labels: Mapping[str, str]) -> str:
@@ -66,7 +62,7 @@ def max_execution_seconds(labels: Mapping[str, str]) -> int | None:
 
 
 def _label_problems(spec: JobSpec, labels: Mapping[str, str]) -> Iterator[str]:
-    queue, scheduling = labels.get(QUEUE), spec.run_policy.scheduling or Scheduling()
+    queue, scheduling = labels.get(QUEUE), spec.scheduling
     if queue and scheduling.queue != queue:
         other = f"queue {scheduling.queue}" if scheduling.queue is not None else f"gang {scheduling.gang}"
         yield (
@@ -224,8 +220,8 @@ def _topology_problems_of(given: Mapping[str, str]) -> Iterator[str]:
 
 
 def _annotations(template: JsonObject) -> dict[str, str]:
-    found: JsonValue = dig(template, "metadata", "annotations")
-    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+    found = fields_of(dig(template, "metadata", "annotations"))
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 # -- MultiKueue runs a job of one cluster, the manager, as a copy in another, a worker ------------------------------

@@ -38,7 +38,7 @@ def _printable(value: object, *, field: str) -> object:
 
 
 def readable(
-    model: type[BaseModel], raw: dict[str, object], items: Mapping[str, type[BaseModel]] | None = None
+    model: type[BaseModel], raw: Mapping[str, object], items: Mapping[str, type[BaseModel]] | None = None
 ) -> dict[str, object]:
     """Those fields of ``raw`` that ``model`` can read. ``items`` has the model of the items of a list by its field: of
     such a list, the items that can be read."""

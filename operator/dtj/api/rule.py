@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, fields_of
 from dtj.api.spec import Role
 
 Path = tuple[str, ...]
@@ -94,8 +94,7 @@ def _values(root: JsonObject, place: Path, member: str) -> Iterator[tuple[str, J
 
 def roles_of(spec: JsonObject) -> JsonObject:
     """``replicaSpecs``; empty if there is none."""
-    value = spec.get("replicaSpecs")
-    return value if isinstance(value, dict) else {}
+    return fields_of(spec.get("replicaSpecs"))
 
 
 def count(spec: JsonObject, *roles: Role) -> int:

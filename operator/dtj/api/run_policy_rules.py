@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api import names
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, items_of
 from dtj.api.names import DOMAIN_PATH, matches
 from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule, cel_count, count
 from dtj.api.spec import QUEUEING, Gang, OnNaN, OnStall, Role, Strategy
 
 
 def _numbers(codes: JsonObject, field: str) -> list[int]:
-    listed = codes.get(field)
-    return [code for code in listed if isinstance(code, int)] if isinstance(listed, list) else []
+    return [code for code in items_of(codes.get(field)) if isinstance(code, int)]
 
 
 RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (

@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import pod_limits, quantities
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.names import CONFIG_KEY, DNS_LABEL, matches
 from dtj.api.rule import Violation
 
@@ -39,7 +39,7 @@ def as_stored(value: JsonValue, schema: JsonObject) -> JsonValue:
     """``value`` as the API server stores it: nulls are dropped where the schema does not allow them, and a whole number
     such as 2.0 becomes an integer where the schema wants one."""
     if isinstance(value, list):
-        items = _object(schema, "items")
+        items = fields_of(schema.get("items"))
         return [as_stored(item, items) for item in value]
     if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer():
         return int(value)
@@ -70,7 +70,7 @@ def _check(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violatio
         yield from _check_object(value, schema, path)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _check(item, _object(schema, "items"), f"{path}[{index}]")
+            yield from _check(item, fields_of(schema.get("items")), f"{path}[{index}]")
         yield from _check_unique(value, schema, path)
 
 
@@ -227,13 +227,8 @@ def _field(schema: JsonObject, key: str) -> JsonObject | None:
 
 def suggestion(key: str, schema: JsonObject) -> str:
     """A field that may be meant by ``key``, as the end of a message; empty if none is similar."""
-    close = difflib.get_close_matches(key, list(_object(schema, "properties")), n=1)
+    close = difflib.get_close_matches(key, list(fields_of(schema.get("properties"))), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
-
-
-def _object(schema: JsonObject, key: str) -> JsonObject:
-    found = schema.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 def _has_type(value: JsonValue, kind: str) -> bool:

@@ -483,6 +483,11 @@ class JobSpec(SpecModel):
         """Number of workers that wait for the place of a lost one."""
         return self.elastic.spares if self.elastic is not None else 0
 
+    @property
+    def scheduling(self) -> Scheduling:
+        """How the pods are scheduled together; the defaults where that is left open."""
+        return self.run_policy.scheduling or Scheduling()
+
     def roles(self) -> tuple[Role, ...]:
         """The roles that take part, in TF_CONFIG's order."""
         return tuple(role for role in Role if self.replicas(role) > 0)

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, fields_of
 from dtj.api.lenient import LenientModel, PodWords, readable
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
@@ -152,7 +152,7 @@ def _part_of_message(message: str, name: str) -> object:
         content = json.loads(message)
     except (ValueError, RecursionError):  # the latter of brackets in brackets
         return None
-    return content.get(name) if isinstance(content, dict) else None
+    return fields_of(content).get(name)
 
 
 class Progress(PodWords):
@@ -227,7 +227,7 @@ class Progress(PodWords):
     @classmethod
     def from_object(cls, raw: object) -> Progress | None:
         """Read the answer of a pod, field by field. A field that is not valid counts as missing; None if all do."""
-        found = readable(cls, raw if isinstance(raw, dict) else {})
+        found = readable(cls, fields_of(raw))
         for ours in ("stragglers", "text", "updatedAt"):
             found.pop(ours, None)
         return cls.model_validate(found) if found else None
@@ -289,8 +289,7 @@ class ExportedModel(LenientModel):
     @classmethod
     def from_message(cls, message: str) -> ExportedModel | None:
         """Read the termination message of a completed pod, field by field; None if it describes no model."""
-        model = _part_of_message(message, "export")
-        found = readable(cls, model if isinstance(model, dict) else {})
+        found = readable(cls, fields_of(_part_of_message(message, "export")))
         return cls.model_validate(found) if found.get("path") else None
 
 
@@ -442,10 +441,14 @@ class JobStatus(LenientModel):
         """The condition of this type, or None if it was never set."""
         return next((c for c in self.conditions if c.type == kind), None)
 
+    def when_true(self, kind: Condition) -> ConditionStatus | None:
+        """The condition of this type if it is True, else None."""
+        found = self.condition(kind)
+        return found if found is not None and found.status == "True" else None
+
     def is_true(self, kind: Condition) -> bool:
         """Whether the condition of this type is True."""
-        condition = self.condition(kind)
-        return condition is not None and condition.status == "True"
+        return self.when_true(kind) is not None
 
     @property
     def terminal(self) -> bool:

@@ -124,8 +124,11 @@ class ClaimTemplate(SpecModel):
 class InMemory(SpecModel):
     """Copies of the training state in the memory of each pod that trains."""
 
-    every_steps: int = Field(
-        default=10, ge=1, description="everySteps is the number of training steps between two copies."
+    every_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="everySteps is the number of training steps between two copies. By default, the trainer chooses so "
+        "that copies cost at most 1 %.",
     )
     size_limit: str = Field(
         default="1Gi",

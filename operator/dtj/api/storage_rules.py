@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import quantities
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, items_of, objects, text
 from dtj.api.names import CHECKPOINT_MOUNT, CHECKPOINT_VOLUME, matches
 from dtj.api.rule import CLAIM, IN_MEMORY, SPEC, TENSORBOARD, Rule, cel_count, count, roles_of
 from dtj.api.spec import JobSpec, RestartScope, Role, Strategy
@@ -21,8 +21,7 @@ _CEL_TENSORBOARD: Final = "has(self.tensorBoard)"
 
 
 def _modes(claim_spec: JsonValue) -> list[JsonValue]:
-    modes = dig(claim_spec, "accessModes")
-    return modes if isinstance(modes, list) else []
+    return items_of(dig(claim_spec, "accessModes"))
 
 
 def _pods(spec: JsonObject) -> int:
@@ -157,6 +156,15 @@ CLAIM_RULES: Final[tuple[Rule, ...]] = (
 _SIZE: Final = f"^[+]?({quantities.PATTERN})$"
 
 
+_LEAST_MEMORY: Final = "1Mi"
+"""Less holds no model that is worth a copy; and to Kubernetes, 0 is no limit at all."""
+
+
+def _holds_copies(size: JsonValue) -> bool:
+    least, given = quantities.parse(_LEAST_MEMORY), quantities.parse(size)
+    return least is not None and given is not None and matches(_SIZE, size) and given >= least
+
+
 def _keeps_in_memory(spec: JsonObject) -> bool:
     return dig(spec, *IN_MEMORY[1:]) is not None
 
@@ -187,9 +195,10 @@ MEMORY_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         at=(IN_MEMORY,),
-        cel=f"!has(self.sizeLimit) || self.sizeLimit.matches('{_SIZE}')",
-        message="sizeLimit must be a size such as 1Gi",
-        holds=lambda given: given.get("sizeLimit") is None or matches(_SIZE, given["sizeLimit"]),
+        cel="!has(self.sizeLimit) || "
+        f"(self.sizeLimit.matches('{_SIZE}') && quantity(self.sizeLimit).compareTo(quantity('{_LEAST_MEMORY}')) >= 0)",
+        message=f"sizeLimit has to hold two copies of weights and optimizer: set {_LEAST_MEMORY} or more, such as 1Gi",
+        holds=lambda given: given.get("sizeLimit") is None or _holds_copies(given["sizeLimit"]),
         field="sizeLimit",
     ),
 )

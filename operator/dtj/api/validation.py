@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from dtj.api import schema
 from dtj.api.form import Form
 from dtj.api.job import form_of
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.names import namespace_problem
 from dtj.api.rule import Violation
 from dtj.api.schema import generated_job_schema
@@ -32,8 +32,7 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
     if found:
         return tuple(found)
     stored = schema.as_stored(body, whole)
-    spec = dig(stored, "spec")
-    return form.check(str(dig(body, "metadata", "name")), spec if isinstance(spec, dict) else {})
+    return form.check(str(dig(body, "metadata", "name")), fields_of(dig(stored, "spec")))
 
 
 def schema_of(form: Form) -> JsonObject:
@@ -72,7 +71,7 @@ def _metadata(metadata: JsonObject) -> Iterator[Violation]:
         found = metadata.get(kind)
         if found is not None and not isinstance(found, dict):
             yield Violation(f"metadata.{kind}", "must be a mapping of names to texts")
-        for key, value in found.items() if isinstance(found, dict) else ():
+        for key, value in fields_of(found).items():
             if value is not None and not isinstance(value, str):
                 yield Violation(f"metadata.{kind}.{key}", _not_text(value))
 

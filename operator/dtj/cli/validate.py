@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dtj.client import AsyncClient
     from dtj.client.checks import Checked, Manifest
     from dtj.core.platform import Platform
-
-_NOWHERE: Final = Place(None, None, None)
 
 
 @click.command()
@@ -37,7 +35,7 @@ def validate(files: tuple[str, ...], server: bool, platform: Platform, place: Pl
     """
     from dtj.client.checks import check
 
-    if not server and place != _NOWHERE:
+    if not server and place != Place():
         raise click.UsageError("--namespace, --context and --kubeconfig need --server")
     checked = check(files, platform, tfjobs=True)
     if server:

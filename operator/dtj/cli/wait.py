@@ -49,10 +49,9 @@ async def wait(client: AsyncClient, name: str, wanted: str | None, timeout: floa
     if wanted is not None:
         say(f"{named(name)} condition met")
         return Exit.OK
-    say(f"{named(name)} {'failed' if job.status.is_true(Condition.FAILED) else 'complete'}")
-    if job.status.is_true(Condition.FAILED):
-        failed = job.status.condition(Condition.FAILED)
-        assert failed is not None
+    failed = job.status.when_true(Condition.FAILED)
+    say(f"{named(name)} {'failed' if failed is not None else 'complete'}")
+    if failed is not None:
         say(f"{name}: {failed.message or failed.reason}", err=True)
         return Exit.FAILED
     return Exit.OK

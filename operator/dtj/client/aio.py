@@ -12,7 +12,7 @@ import msgspec
 
 from dtj import __version__
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, name_of
 from dtj.api.names import Condition
 from dtj.api.printable import one_line
 from dtj.client import job_names
@@ -93,8 +93,7 @@ class AsyncClient:
 
     async def get(self, name: str, *, namespace: str | None = None) -> Job:
         """One job; ``tfjob/NAME`` is a TFJob of Kubeflow. Raises NotFound."""
-        resource, name = job_names.parse(name)
-        return Job.from_object(await self.gateway.get(resource, namespace=namespace or self.namespace, name=name))
+        return Job.from_object(await job_names.read(self.gateway, name, namespace=namespace or self.namespace))
 
     async def logs(
         self, name: str, selection: LogSelection | None = None, *, follow: bool = False, namespace: str | None = None
@@ -122,15 +121,19 @@ class AsyncClient:
         A connection that breaks is made again; states in between may be missed, the newest never. An API server that
         does not answer for five minutes ends it with Unavailable.
         """
-        where = namespace or self.namespace
-        uid = (await self.get(name, namespace=where)).uid
-        resource, plain = job_names.parse(name)
-        found = snapshots(self.gateway, resource, decode=_job, namespace=where, field_selector=f"metadata.name={plain}")
+        async with aclosing(self._as_it_changes(await self.get(name, namespace=namespace))) as found:
+            async for job in found:
+                yield job
+
+    async def _as_it_changes(self, job: Job) -> AsyncGenerator[Job, None]:
+        selector = f"metadata.name={job.name}"
+        resource = jobs_of(job.form)
+        found = snapshots(self.gateway, resource, decode=_job, namespace=job.namespace, field_selector=selector)
         async with aclosing(found):
             async for jobs in found:
-                if uid not in jobs:
+                if job.uid not in jobs:
                     return
-                yield jobs[uid]
+                yield jobs[job.uid]
 
     async def pods(self, job: Job) -> tuple[Pod, ...]:
         """The job's pods, by role, index and age; including those of earlier attempts that still exist."""
@@ -267,7 +270,7 @@ class AsyncClient:
             # That of an earlier job of this name with the same code. The garbage collector may be about to delete it:
             # giving it another owner would come too late.
             with suppress(NotFound):
-                name = text(dig(config_map, "metadata", "name"))
+                name = name_of(config_map)
                 await self.gateway.delete(CONFIG_MAPS, namespace=namespace, name=name)
             await self.gateway.create(CONFIG_MAPS, namespace=namespace, body=config_map)
 
@@ -352,16 +355,9 @@ class AsyncClient:
             job = found
             if wait:
                 answered()
-                await self._await_end_of(job)
-
-    async def _await_end_of(self, job: Job) -> None:
-        selector = f"metadata.name={job.name}"
-        resource = jobs_of(job.form)
-        found = snapshots(self.gateway, resource, decode=_job, namespace=job.namespace, field_selector=selector)
-        async with aclosing(found):
-            async for jobs in found:
-                if job.uid not in jobs:
-                    return
+                async with aclosing(self._as_it_changes(job)) as changes:
+                    async for _ in changes:
+                        pass
 
 
 @asynccontextmanager

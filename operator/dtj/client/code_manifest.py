@@ -25,8 +25,9 @@ from typing import Final
 from dtj.api import names, quantities
 from dtj.api.form import DTJ
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
+from dtj.api.json import JsonObject, dig, extend, fields_of, name_of, object_at, objects, picked, text
 from dtj.api.names import Label
+from dtj.api.rule import roles_of
 from dtj.client.checks import Manifest, check_documents, sound
 from dtj.client.code_pack import CodePack
 from dtj.client.errors import InvalidManifest
@@ -59,7 +60,7 @@ def with_code(manifest: Manifest, pack: CodePack) -> Manifest:
     """The job with this code. Raises InvalidManifest if the code has no place in it."""
     config_map = _config_map(manifest.job.name, pack)
     body = copy.deepcopy(manifest.document.body)
-    name = text(dig(config_map, "metadata", "name"))
+    name = name_of(config_map)
     problems = tuple(
         problem
         for path, template, roles in _templates(object_at(body, "spec"))
@@ -96,8 +97,7 @@ def _config_map(job: str, pack: CodePack) -> JsonObject:
 
 def _templates(spec: JsonObject) -> Iterator[tuple[str, JsonObject, list[JsonObject]]]:
     """Each pod template of a job: its path, itself, and the roles that have it."""
-    named = spec.get("replicaSpecs")
-    roles = {name: role for name, role in named.items() if isinstance(role, dict)} if isinstance(named, dict) else {}
+    roles = {name: role for name, role in roles_of(spec).items() if isinstance(role, dict)}
     shared = [role for role in roles.values() if not isinstance(role.get("template"), dict)]
     if shared:
         yield "spec.template", object_at(spec, "template"), shared
@@ -121,7 +121,7 @@ def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], config_ma
         "name": UNPACK,
         "image": main["image"],
         "command": ["python3", "-c", UNPACK_CODE, posixpath.join(_ARCHIVE_MOUNT, ARCHIVE), directory, digest, _REMEDY],
-        **{name: copy.deepcopy(main[name]) for name in ("imagePullPolicy", "securityContext") if name in main},
+        **copy.deepcopy(picked(main, ("imagePullPolicy", "securityContext"))),
         "volumeMounts": [
             {"name": VOLUME, "mountPath": directory},
             {"name": ARCHIVE_VOLUME, "mountPath": _ARCHIVE_MOUNT, "readOnly": True},
@@ -177,8 +177,7 @@ def _least_resources(main: JsonObject, roles: Iterable[JsonObject]) -> JsonObjec
 
 def _bound_requests(resources: JsonObject) -> None:
     """A request may not be above the limit, and they may come from two roles."""
-    requests = resources.get("requests")
-    for name, amount in list(requests.items()) if isinstance(requests, dict) else ():
+    for name, amount in list(fields_of(resources.get("requests")).items()):
         limit = dig(resources, "limits", name)
         if limit is not None and (quantities.parse(amount) or 0) > (quantities.parse(limit) or 0):
             object_at(resources, "requests")[name] = limit

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from dtj.api.job import Job, parse_time
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, condition_of, dig, name_of, objects, text
 from dtj.api.kueue import is_left_alone, other_controller
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus
@@ -69,8 +69,7 @@ def explaining_condition(job: Job) -> ConditionStatus | None:
     Of a job that runs and is not stalled, or that no operator has seen, there is nothing to explain.
     """
     kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.PROGRESS_STALLED)
-    conditions = (job.status.condition(kind) for kind in kinds if job.status.is_true(kind))
-    found = next((condition for condition in conditions if condition is not None and condition.message), None)
+    found = next((each for each in map(job.status.when_true, kinds) if each is not None and each.message), None)
     if found is not None or job.status.terminal:
         return found
     ready = job.status.condition(Condition.PODS_READY)
@@ -98,8 +97,7 @@ def _found(overview: Overview) -> Iterator[Diagnosis]:
         (Condition.RESTARTING, _plainly),
         (Condition.PROGRESS_STALLED, _stalled),
     ):
-        condition = status.condition(kind)
-        if condition is not None and condition.status == "True":
+        if (condition := status.when_true(kind)) is not None:
             yield explain(overview, condition)
             if kind in (Condition.INVALID, Condition.SUSPENDED):
                 return
@@ -128,8 +126,7 @@ def _plainly(overview: Overview, condition: ConditionStatus) -> Diagnosis:
 def _suspended(overview: Overview, condition: ConditionStatus) -> Diagnosis:
     job = overview.job
     if condition.reason == Reason.QUEUED:
-        scheduling = job.spec.run_policy.scheduling if job.spec is not None else None
-        queue = scheduling.queue if scheduling is not None else None
+        queue = job.spec.scheduling.queue if job.spec is not None else None
         where = f" (queue {queue})" if queue else ""
         remedy = "wait, or ask the owner of the quota"
         look = ("kubectl", "describe", "workloads.kueue.x-k8s.io", job.name)
@@ -193,11 +190,11 @@ def _describe(each: JobPod) -> tuple[str, ...]:
 def _nodes(overview: Overview) -> Iterator[Diagnosis]:
     """Nodes that are gone or not ready, with pods on them that are not ready."""
     for node in overview.nodes.items:
-        name = text(dig(node, "metadata", "name"))
-        ready = next((c for c in objects(dig(node, "status", "conditions")) if c.get("type") == "Ready"), None)
-        if ready is None or ready.get("status") != "True":
+        name = name_of(node)
+        ready = condition_of(dig(node, "status"), "Ready")
+        if ready.get("status") != "True":
             on_it = ", ".join(each.title for each in overview.current_pods if each.pod.node == name)
-            words = text(ready.get("message")) if ready is not None else "it is gone"
+            words = text(ready.get("message")) if ready else "it is gone"
             remedy = "nothing: its pods are replaced when the cluster evicts them (usually after 5 minutes)"
             yield Diagnosis("NodeNotReady", f"node {name} is not ready, with {on_it} on it: {words}", remedy)
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, items_of, name_of, objects, text
 from dtj.api.spec import Gang
 from dtj.client.kubeflow import DEPLOYMENTS, Kubeflow, read_kubeflow
 from dtj.client.overview import Part, all_of, one, part
@@ -17,7 +17,18 @@ from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.observed import GangApi, GangsFound
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
-from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
+from dtj.kube.gateway import (
+    CLUSTER_QUEUES,
+    CONFIG_MAPS,
+    EVENTS,
+    FLAVORS,
+    JOBS,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    SERVICES,
+    Resource,
+)
 from dtj.kube.lease import LEASES, THROTTLED
 from dtj.kube.observed import resource_of
 from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, FOR_TFJOBS, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
@@ -90,7 +101,7 @@ class Operator:
 
     @property
     def name(self) -> str:
-        return text(dig(self.body, "metadata", "name"))
+        return name_of(self.body)
 
     @property
     def version(self) -> str:
@@ -131,7 +142,7 @@ class Operator:
 
     def _options(self, option: str) -> tuple[str, ...]:
         containers = objects(dig(self.body, "spec", "template", "spec", "containers"))
-        given = [text(word) for container in containers for word in _list_at(container, "args")]
+        given = [text(word) for container in containers for word in items_of(container.get("args"))]
         return tuple(word.partition("=")[2] for word in given if word.partition("=")[0] == option)
 
 
@@ -328,11 +339,6 @@ async def _gangs(gateway: KubeGateway) -> GangsFound:
     return GangsFound(there, datetime.now(UTC), unknown=unknown_versions(discovery.versions))
 
 
-async def _queues(gateway: KubeGateway, gangs: Part[GangsFound], namespace: str) -> Queues:
-    kueue = next((api for found in gangs.items for api in found.apis if api.gang is Gang.KUEUE), None)
-    return await read_queues(gateway, kueue, namespace) if kueue is not None else Queues()
-
-
 async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
     """Why the API server would refuse a small job; nothing if it would take it."""
     body: JsonObject = {
@@ -369,11 +375,6 @@ async def _nothing() -> Part[str]:
     return Part(unread="jobs are not known to the API server")
 
 
-def _list_at(parent: JsonObject, key: str) -> list[Any]:
-    value = parent.get(key)
-    return value if isinstance(value, list) else []
-
-
 # -- what Kueue has for the jobs of a namespace -----------------------------------------------------------------
 
 NAMESPACES: Final = Resource("v1", "Namespace", "namespaces")
@@ -389,16 +390,17 @@ class Queues:
     namespace: Part[JsonObject] = field(default_factory=Part)
 
 
-async def read_queues(gateway: KubeGateway, api: GangApi, namespace: str) -> Queues:
-    """All of it that the user may read."""
+async def _queues(gateway: KubeGateway, gangs: Part[GangsFound], namespace: str) -> Queues:
+    if not any(api.gang is Gang.KUEUE for found in gangs.items for api in found.apis):
+        return Queues()
     local, own = await asyncio.gather(
-        part(all_of(gateway.list(Resource(api.api_version, "LocalQueue", "localqueues"), namespace=namespace))),
+        part(all_of(gateway.list(LOCAL_QUEUES, namespace=namespace))),
         part(one(gateway.get(NAMESPACES, namespace=None, name=namespace))),
     )
     behind = (text(dig(queue, "spec", "clusterQueue")) for queue in local.items)
-    cluster = await _by_name(gateway, Resource(api.api_version, "ClusterQueue", "clusterqueues"), behind)
+    cluster = await _by_name(gateway, CLUSTER_QUEUES, behind)
     used = (name for found in cluster.values() for queue in found.items for name in flavors_of(queue))
-    flavors = await _by_name(gateway, Resource(api.api_version, "ResourceFlavor", "resourceflavors"), used)
+    flavors = await _by_name(gateway, FLAVORS, used)
     return Queues(local=local, cluster=cluster, flavors=flavors, namespace=own)
 
 

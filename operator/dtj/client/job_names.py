@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from dtj.api.job import Job
+from dtj.api.json import JsonObject
 from dtj.api.tfjob.names import SINGULAR
-from dtj.kube.gateway import JOBS, TFJOBS, Resource
+from dtj.kube.gateway import JOBS, TFJOBS, Gateway
 
 _PREFIX: Final = f"{SINGULAR}/"
 
 
-def parse(name: str) -> tuple[Resource, str]:
-    """The kind that a name means, and the name within it."""
-    return (TFJOBS, name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else (JOBS, name)
+async def read(gateway: Gateway, name: str, *, namespace: str) -> JsonObject:
+    """The job of this name as the API server has it. Raises NotFound."""
+    resource = TFJOBS if name.startswith(_PREFIX) else JOBS
+    return await gateway.get(resource, namespace=namespace, name=name.removeprefix(_PREFIX))
 
 
 def typed(job: Job) -> str:
-    """The inverse of :func:`parse`: how to name a job to a command."""
+    """How to name a job to a command."""
     return f"{_PREFIX}{job.name}" if job.form.foreign else job.name

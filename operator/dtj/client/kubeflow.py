@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, items_of, objects, text
 from dtj.client.overview import Part, all_of, one, part
 from dtj.kube.client import KubeGateway
 from dtj.kube.gateway import TFJOBS, Resource
@@ -54,7 +54,6 @@ def serves_tfjobs(deployment: JsonObject) -> bool:
 
 def _serves_tfjobs(container: JsonObject) -> bool:
     """By its schemes: all where it is given none."""
-    lists = (container.get(field) for field in ("command", "args"))
-    words = " ".join(text(word) for given in lists if isinstance(given, list) for word in given)
+    words = " ".join(text(word) for field in ("command", "args") for word in items_of(container.get(field)))
     schemes = re.findall(r"-enable-scheme[= ](\S+)", words)
     return not schemes or "tfjob" in map(str.lower, schemes)

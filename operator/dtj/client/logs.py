@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import re
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -323,8 +323,9 @@ class FirstError:
 class ErrorFinder:
     """Takes the lines of a log one by one, and keeps those around the first error; of all others it forgets."""
 
-    def __init__(self, message: str = "") -> None:
-        self._message = message
+    def __init__(self, cause: RootCause) -> None:
+        self._cause = cause
+        self._message = cause.message.strip()
         self._before: deque[str] = deque(maxlen=CONTEXT_LINES)
         self._last: deque[str] = deque(maxlen=ERROR_LINES)
         self._found: list[str] = []
@@ -344,23 +345,14 @@ class ErrorFinder:
         self._before.append(line)
         self._last.append(line)
 
-    def result(self) -> tuple[tuple[str, ...], int, int]:
-        """Lines, the place of the error among them, and how many come after; the last lines where there is no error."""
+    def result(self, *, note: str = "") -> FirstError:
+        """The first error; where there is none, the last lines, with the last of them as its place."""
         if self._found:
-            return tuple(self._found), self._at, self._left
-        return tuple(self._last), max(0, len(self._last) - 1), 0
+            return FirstError(self._cause, tuple(self._found), self._at, self._left, note)
+        return FirstError(self._cause, tuple(self._last), max(0, len(self._last) - 1), 0, note)
 
     def _is_likely(self, line: str) -> bool:
         return _LIKELY.search(line) is not None or bool(self._message and self._message in line)
-
-
-async def find_error(lines: AsyncIterable[str], cause: RootCause, *, note: str = "") -> FirstError:
-    """The first error of a log."""
-    finder = ErrorFinder(cause.message.strip())
-    async for line in lines:
-        finder.take(line)
-    found, at, left = finder.result()
-    return FirstError(cause, found, at, left, note)
 
 
 async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -> FirstError:
@@ -368,30 +360,32 @@ async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -
 
     Where the pod's log is gone, the last lines that the job's status has are taken.
     """
-    cause = job.status.root_cause
-    if cause is None:
-        raise no_failure(job)
+    cause = cause_of(job)
     pods = await pods_of(gateway, job)
     each = next((each for each in pods if each.pod.name == cause.pod), None)
     if each is None or not has_log(each, selection):
-        return await _remembered(cause, f"pod {cause.pod} is gone, and its log with it")
+        return _remembered(cause, f"pod {cause.pod} is gone, and its log with it")
+    finder = ErrorFinder(cause)
     try:
         async with aclosing(log_of(gateway, each, selection.query(each)).read(follow=False)) as lines:
-            return await find_error((line.text async for line in lines), cause)
+            async for line in lines:
+                finder.take(line.text)
     except Forbidden:
         raise
     except ApiError as error:
-        return await _remembered(cause, f"the log of pod {cause.pod} cannot be read: {error.message}")
+        return _remembered(cause, f"the log of pod {cause.pod} cannot be read: {error.message}")
+    return finder.result()
 
 
-def no_failure(job: Job) -> NothingToRead:
-    """The refusal of a job of which no replica has failed."""
-    return NothingToRead(f"{job.name}: no replica has failed: its state is {job.status.state or 'not known yet'}")
+def cause_of(job: Job) -> RootCause:
+    """Which replica failed first. Raises NothingToRead where none has failed."""
+    if job.status.root_cause is None:
+        raise NothingToRead(f"{job.name}: no replica has failed: its state is {job.status.state or 'not known yet'}")
+    return job.status.root_cause
 
 
-async def _remembered(cause: RootCause, why: str) -> FirstError:
-    async def tail() -> AsyncIterable[str]:
-        for line in cause.log_tail.splitlines():
-            yield line
-
-    return await find_error(tail(), cause, note=f"{why}; these are the last lines that the job's status has")
+def _remembered(cause: RootCause, why: str) -> FirstError:
+    finder = ErrorFinder(cause)
+    for line in cause.log_tail.splitlines():
+        finder.take(line)
+    return finder.result(note=f"{why}; these are the last lines that the job's status has")

@@ -19,7 +19,7 @@ import yaml
 from pydantic import JsonValue
 
 from dtj.api import names
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, fields_of, items_of, name_of
 
 STDIN: Final = "-"
 _STDIN_NAME: Final = "standard input"
@@ -53,8 +53,7 @@ class Document:
     @property
     def name(self) -> str:
         """``metadata.name``, or nothing where there is none."""
-        name = dig(self.body, "metadata", "name")
-        return name if isinstance(name, str) else ""
+        return name_of(self.body)
 
     @property
     def title(self) -> str:
@@ -70,11 +69,8 @@ class Document:
         """The objects in it: those of a list, as ``kubectl get -o yaml`` prints it, or itself."""
         if self.body.get("kind") not in _LISTS:
             return (self,)
-        found = self.body.get("items")
-        return tuple(
-            replace(self, body=item if isinstance(item, dict) else {}, item=number)
-            for number, item in enumerate(found if isinstance(found, list) else ())
-        )
+        found = enumerate(items_of(self.body.get("items")))
+        return tuple(replace(self, body=fields_of(item), item=number) for number, item in found)
 
 
 def read(file: str) -> tuple[Document, ...]:

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from dtj.api.job import Job, parse_time
+from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import as_role
 from dtj.client import job_names
@@ -23,6 +23,7 @@ from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, NotFound
+from dtj.kube.events import reported_at
 from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, Listing
 from dtj.kube.records import plain_from_object, pod_from_object
 
@@ -47,14 +48,13 @@ class Event:
     def from_object(cls, body: JsonObject) -> Event:
         """Read an event of events.k8s.io/v1, of which some fields are there only if an older client wrote it."""
         count = dig(body, "series", "count") or body.get("deprecatedCount")
-        times = (dig(body, "series", "lastObservedTime"), body.get("deprecatedLastTimestamp"), body.get("eventTime"))
         return cls(
             type=text(body.get("type")),
             reason=text(body.get("reason")),
             note=text(body.get("note")),
             about=text(dig(body, "regarding", "name")),
             count=count if isinstance(count, int) else 1,
-            last=next((moment for time in times if (moment := parse_time(time)) is not None), None),
+            last=reported_at(body),
         )
 
 
@@ -96,8 +96,7 @@ class Overview:
 
 async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview:
     """Everything about a job. Raises ApiError where the job itself cannot be read, NotFound where there is none."""
-    resource, name = job_names.parse(name)
-    body = await gateway.get(resource, namespace=namespace, name=name)
+    body = await job_names.read(gateway, name, namespace=namespace)
     job = Job.from_object(body)
     of_job = selector_of(job)
     pods, claims, job_events = await asyncio.gather(

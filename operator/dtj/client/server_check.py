@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.api.spec import JobSpec
 from dtj.client.checks import Manifest
 from dtj.core.manifests.metadata import claim
@@ -109,8 +109,8 @@ def _in_manifest(error: str, resource: Resource, body: JsonObject, manifest: Man
     if resource == CLAIMS:
         return f"spec.checkpoint.claimTemplate.{error}"
     role = text(dig(body, "metadata", "labels", job.form.role_label))
-    roles = dig(manifest.body, "spec", job.form.roles_field)
-    key = next((key for key in roles if key.lower() == role), role) if isinstance(roles, dict) else role
+    roles = fields_of(dig(manifest.body, "spec", job.form.roles_field))
+    key = next((key for key in roles if key.lower() == role), role)
     own = f"spec.{job.form.roles_field}[{key}].template", dig(roles, key, "template")
     path, template = own if own[1] is not None else ("spec.template", dig(manifest.body, "spec", "template"))
     steps = [name or (int(key) if key.isdecimal() else key) for name, key in _STEP.findall(error.partition(": ")[0])]

@@ -104,7 +104,7 @@ class _Outage:
         if not passing or self._answered_at is None or loop_time() - self._answered_at > OUTAGE_SECONDS:
             raise error
         self._failures += 1
-        await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
+        await asyncio.sleep(self._backoff.delay(self._failures, at_least=error.retry_after))
 
 
 # -- what can be waited for -------------------------------------------------------------------------------------
@@ -141,8 +141,8 @@ class WaitCondition:
         """
         if self.condition is None:
             return job.status.terminal
-        condition = job.status.condition(self.condition)
-        if condition is not None and condition.status == "True":
+        condition = job.status.when_true(self.condition)
+        if condition is not None:
             current = not condition.observed_generation or condition.observed_generation >= job.generation
             if current or self.condition in _ENDS:
                 return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, name_of
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
 from dtj.core.observed import GangApi, Pod
@@ -39,7 +39,6 @@ class LookForGangs:
 class ReadFlavors:
     """Read these ResourceFlavors of Kueue, of which a job was given some."""
 
-    api: GangApi
     names: tuple[str, ...]
 
 
@@ -47,7 +46,6 @@ class ReadFlavors:
 class ReadPriorityClass:
     """Read this WorkloadPriorityClass of Kueue, which a job names."""
 
-    api: GangApi
     name: str
 
 
@@ -56,15 +54,12 @@ class ReadDefaultQueue:
     """Ask whether the job's namespace has a default LocalQueue of Kueue; the answer is
     :attr:`~dtj.core.observed.Observed.default_queue`."""
 
-    api: GangApi
-
 
 @dataclass(frozen=True, slots=True)
 class ReadClusterQueue:
     """Ask why a ClusterQueue of Kueue admits no job; the answer is in
     :attr:`~dtj.core.observed.Observed.cluster_queues`."""
 
-    api: GangApi
     name: str
 
 
@@ -92,7 +87,7 @@ class Create:
     @property
     def name(self) -> str:
         """The name of the object."""
-        return text(dig(self.manifest, "metadata", "name"))
+        return name_of(self.manifest)
 
     def render(self) -> JsonObject:
         """The manifest, as of a pod."""
@@ -145,7 +140,7 @@ class CreatePod:
     @classmethod
     def of(cls, manifest: JsonObject) -> CreatePod:
         """Create the pod of a manifest that is there already."""
-        return cls(text(dig(manifest, "metadata", "name")), lambda: manifest)
+        return cls(name_of(manifest), lambda: manifest)
 
 
 @dataclass(frozen=True, slots=True)

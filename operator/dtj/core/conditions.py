@@ -179,14 +179,14 @@ def _carried_on(status: JobStatus, desired: DesiredConditions) -> DesiredConditi
     if suspended is not None and desired.suspended.status != "True":
         was = suspended.status == "True" or suspended.reason == Reason.RESUMED
         desired = replace(desired, suspended=DesiredCondition("False", Reason.RESUMED)) if was else desired
-    restarting = status.condition(Condition.RESTARTING)
+    restarting = status.when_true(Condition.RESTARTING)
     over = "True" in (
         desired.pods_ready.status,
         desired.suspended.status,
         desired.success_criteria_met.status,
         desired.failure_target.status,
     )
-    if restarting is not None and restarting.status == "True" and desired.restarting.status != "True" and not over:
+    if restarting is not None and desired.restarting.status != "True" and not over:
         reason = Reason.recorded(restarting.reason, otherwise=Reason.NEW_ATTEMPT)
         going_on = DesiredCondition("True", reason, restarting.message)
         desired = replace(desired, restarting=going_on)

@@ -223,6 +223,11 @@ class JobContext:
         """The name of a replica's latest pod, whether or not it is there."""
         return self.pod_names.get(replica) or self._new_name(replica)
 
+    def pod_of(self, replica: Replica | None) -> Pod | None:
+        """A replica's latest pod, if it is there."""
+        name = self.name_of(replica) if replica is not None else ""
+        return next((pod for pod in self.current if pod.name == name), None)
+
     def _new_name(self, replica: Replica) -> str:
         return pod_name(self.job, replica, incarnation(self.job.status, replica))
 

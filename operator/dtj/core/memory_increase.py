@@ -7,7 +7,7 @@ from typing import Final
 
 from dtj.api import kueue, quantities
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
 
 _MAX_INCREASES: Final = 1000
@@ -46,5 +46,4 @@ def _resources(job: Job, spec: JobSpec, role: Role) -> JsonObject:
     given = spec.replica_specs.get(role) or ReplicaSpec()
     if given.resources is not None:
         return given.resources
-    found = job.form.main_container(dig(given.template or spec.template or {}, "spec")).get("resources")
-    return found if isinstance(found, dict) else {}
+    return fields_of(job.form.main_container(dig(given.template or spec.template or {}, "spec")).get("resources"))

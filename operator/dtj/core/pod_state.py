@@ -68,18 +68,23 @@ def replica_of(pod: Pod) -> Replica | None:
     return Replica(role, pod.index) if role is not None else None
 
 
+def by_attempt(pods: Iterable[Pod]) -> Iterable[list[Pod]]:
+    """The pods of one job, those of each attempt together."""
+    attempts: defaultdict[int, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        attempts[pod.attempt].append(pod)
+    return attempts.values()
+
+
 def stopped_on_request(pods: Iterable[Pod]) -> frozenset[str]:
     """The names of those pods of one job that ended because they were asked to: their end is no failure.
 
     The pods of one attempt are compared with each other: exit codes 42 and 143 count at once where a peer was asked
     to stop. Alone, each would be a failure in the first seconds.
     """
-    attempts: defaultdict[int, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        attempts[pod.attempt].append(pod)
     return frozenset(
         terminated.pod.name
-        for attempt in attempts.values()
+        for attempt in by_attempt(pods)
         for terminated in ends_of(attempt)
         if terminated.pod.main_container_ended
         and (

@@ -48,8 +48,8 @@ def _final(context: JobContext) -> Progress:
 
 def _end_of_completed_pod(context: JobContext) -> Termination | None:
     """How the replica that decides and exports ended, if it has succeeded and its pod is still there."""
-    name = context.name_of(context.leader) if context.leader is not None else ""
-    return next((pod.termination for pod in context.current if pod.name == name and pod.succeeded), None)
+    pod = context.pod_of(context.leader)
+    return pod.termination if pod is not None and pod.succeeded else None
 
 
 def _latest(context: JobContext) -> Progress | None:

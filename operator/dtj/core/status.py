@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
+from dtj.api.job import parse_time
 from dtj.api.json import JsonObject
+from dtj.api.names import Condition
 from dtj.api.spec import JobSpec, Role, as_role
 from dtj.api.status import JobStatus, ReplicaStatus
 from dtj.core.messages import WAITING_IN_QUEUE
@@ -22,6 +24,12 @@ def format_deadline(moment: datetime) -> str:
     """The same for the end of a wait: the next whole second, so that the wait is not cut short."""
     whole = moment.replace(microsecond=0)
     return format_time(moment if moment == whole else whole + timedelta(seconds=1))
+
+
+def true_since(status: JobStatus, kind: Condition) -> datetime | None:
+    """Since when a condition is True; None if it is not, or does not say."""
+    found = status.when_true(kind)
+    return parse_time(found.last_transition_time) if found is not None else None
 
 
 def time_after(begin: datetime | None, seconds: int | None) -> datetime | None:

@@ -15,7 +15,7 @@ from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
 from dtj.api.rules import NO_SPARES
-from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Scheduling, Strategy
+from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Strategy
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
 from dtj.core.manifests.tf_config import Cluster, Delivery
@@ -42,13 +42,13 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
     # A TFJob that our operator does not queue leaves its labels to Kueue's integration.
-    left = job.form.foreign and (job.spec.run_policy.scheduling or Scheduling()).gang is not Gang.KUEUE
+    left = job.form.foreign and job.spec.scheduling.gang is not Gang.KUEUE
     queued = () if left else kueue.problems(job.spec, job.labels, job.annotations)
     return (
         *(Problem(Reason.INVALID_SPEC, problem, of_queue=True) for problem in queued),
         *_prebuilt_workload(job),
         *_spares(job, job.spec),
-        *dict.fromkeys(problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)),
+        *dict.fromkeys(_accelerators(job.spec, platform)),
         *_variables(job, job.spec, platform),
     )
 
@@ -97,76 +97,49 @@ _SURELY_FIT: Final = 300
 """This many addresses are below the limit, however long their names: a DNS name has 253 characters at most."""
 
 
-def _accelerator(spec: JobSpec, role: Role, platform: Platform) -> list[Problem]:
-    accelerator = accelerator_of(spec, role)
-    if accelerator is None:
-        return []
-    field = accelerator_field(spec, role)
-    profile = platform.profiles.get(accelerator.profile)
-    if profile is None:
-        known = ", ".join(sorted(platform.profiles)) or "none"
-        return [
-            Problem(
-                Reason.UNKNOWN_ACCELERATOR_PROFILE,
-                f'{field}.profile: there is no accelerator profile "{accelerator.profile}"; known are {known}',
-            )
-        ]
-    if profile.tpu is None:
-        return _gpu(spec, role, profile, accelerator)
-    return _tpu(spec, role, profile, accelerator)
+def _accelerators(spec: JobSpec, platform: Platform) -> Iterator[Problem]:
+    for role in spec.roles():
+        accelerator, field = accelerator_of(spec, role), accelerator_field(spec, role)
+        if accelerator is None:
+            continue
+        profile = platform.profiles.get(accelerator.profile)
+        if profile is None:
+            known = ", ".join(sorted(platform.profiles)) or "none"
+            message = f'{field}.profile: there is no accelerator profile "{accelerator.profile}"; known are {known}'
+            yield Problem(Reason.UNKNOWN_ACCELERATOR_PROFILE, message)
+            continue
+        message = (_of_gpus if profile.tpu is None else _of_tpus)(spec, role, profile, accelerator)
+        if message:
+            yield Problem(Reason.TOPOLOGY_MISMATCH, f"{field}.{message}")
 
 
-def _gpu(spec: JobSpec, role: Role, profile: Profile, accelerator: Accelerator) -> list[Problem]:
-    field = accelerator_field(spec, role)
+def _of_gpus(spec: JobSpec, role: Role, profile: Profile, accelerator: Accelerator) -> str:
     if spec.strategy is Strategy.TPU and role in TRAINING_ROLES:
-        return [
-            Problem(
-                Reason.TOPOLOGY_MISMATCH,
-                f'{field}.profile: strategy TPU needs a TPU profile; "{profile.name}" is none',
-            )
-        ]
+        return f'profile: strategy TPU needs a TPU profile; "{profile.name}" is none'
     if accelerator.topology is not None:
-        return [
-            Problem(
-                Reason.TOPOLOGY_MISMATCH,
-                f"{field}.topology: only TPU profiles have a topology; remove it, or name a TPU profile "
-                f'instead of "{profile.name}"',
-            )
-        ]
-    return []
+        return (
+            f'topology: only TPU profiles have a topology; remove it, or name a TPU profile instead of "{profile.name}"'
+        )
+    return ""
 
 
-def _tpu(spec: JobSpec, role: Role, profile: Profile, accelerator: Accelerator) -> list[Problem]:
+def _of_tpus(spec: JobSpec, role: Role, profile: Profile, accelerator: Accelerator) -> str:
     assert profile.tpu is not None
-    field, topology = accelerator_field(spec, role), accelerator.topology
+    topology = accelerator.topology
     if topology is None:
-        return [
-            Problem(
-                Reason.TOPOLOGY_MISMATCH,
-                f'{field}.topology: TPU profile "{profile.name}" needs the shape of the slice, such as 2x4',
-            )
-        ]
-    hosts = len(slice_hosts(spec, role))
-    total = chips(topology)
+        return f'topology: TPU profile "{profile.name}" needs the shape of the slice, such as 2x4'
+    hosts, total = len(slice_hosts(spec, role)), chips(topology)
     per_host = chips_per_host(profile.tpu, total=total, replicas=hosts, count=accelerator.count)
     if total % per_host:
-        return [
-            Problem(
-                Reason.TOPOLOGY_MISMATCH,
-                f"{field}.topology: {topology} has {total} chips, which {per_host} chips per host do not divide; "
-                "choose another topology or count",
-            )
-        ]
+        return (
+            f"topology: {topology} has {total} chips, which {per_host} chips per host do not divide; "
+            "choose another topology or count"
+        )
     wanted = total // per_host
     if wanted == hosts:
-        return []
-    return [
-        Problem(
-            Reason.TOPOLOGY_MISMATCH,
-            f"{field}.topology: {topology} has {total} chips, {per_host} per host: "
-            f"it needs {_hosts_needed(spec, role, wanted)}",
-        )
-    ]
+        return ""
+    needed = _hosts_needed(spec, role, wanted)
+    return f"topology: {topology} has {total} chips, {per_host} per host: it needs {needed}"
 
 
 def _hosts_needed(spec: JobSpec, role: Role, wanted: int) -> str:

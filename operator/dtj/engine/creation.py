@@ -68,10 +68,6 @@ class Creator:
         self._state = state
         self._now = now
 
-    def held(self, job: Job) -> float:
-        """Seconds for which nothing may be created for this job, after a refusal."""
-        return max(0.0, self._state.caches.of(job.uid).hold_until - loop_time())
-
     async def create(self, job: Job, wanted: Sequence[Creation]) -> None:
         """Create all, which are of one kind, in parallel with a slow start; the first refusal stops the batch.
 
@@ -169,7 +165,6 @@ class Creator:
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
         """The API server refuses this: the status reports it, and it is tried again after a while."""
         cache = self._state.caches.of(job.uid)
-        cache.refusals += 1
         cache.refusal = CreationRefusal(
             name=name,
             reason=error.reason,
@@ -178,8 +173,7 @@ class Creator:
         )
         if isinstance(error, Forbidden) and error.wants_restricted:
             cache.verdict = None  # the namespace enforces it since the check: the next one will find out
-        delay = max(REFUSAL_BACKOFF.delay(cache.refusals), error.retry_after or 0.0)
-        cache.hold_until = loop_time() + delay
+        delay = cache.creating.failed(REFUSAL_BACKOFF, at_least=error.retry_after)
         log.warning(
             "%s was refused: %s; next attempt in %.0f s",
             name,

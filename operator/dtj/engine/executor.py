@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import NoReturn
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, merge_patch_between
@@ -33,6 +32,7 @@ from dtj.core.actions import (
     LookForGangs,
     PatchStatus,
     Plan,
+    Query,
     ReadClusterQueue,
     ReadDefaultQueue,
     ReadFlavors,
@@ -58,7 +58,6 @@ from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import PODS, Gateway, Resource, jobs_of
 from dtj.kube.observed import resource_of
-from dtj.kube.waiting import loop_time
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +115,8 @@ class Executor:
         Raises ApiError if a call failed that may succeed later; what was done until then stays done.
         """
         running = _Pass(job)
-        held = self._creator.held(job)
         cache = self._state.caches.of(job.uid)
+        held = cache.creating.wait
         try:
             for _, actions in groupby(plan, key=_kind):
                 await self._step(running, tuple(actions), held=held)
@@ -167,20 +166,9 @@ class Executor:
         match action:
             case ReadFlavors() | ReadPriorityClass() | Update(Kind.SERVICE) if held > 0.0:
                 running.come_back(held)
-            case CheckPods():
-                self._state.caches.of(job.uid).verdict = await self._creator.check(action, job)
+            case _ if isinstance(action, Query):
+                await self._ask(job, action)
                 raise Replan
-            case LookForGangs():
-                await self._gangs.look()
-                raise Replan
-            case ReadFlavors():
-                await self._read_flavors(job, action)
-            case ReadPriorityClass():
-                await self._read_priority_class(job, action)
-            case ReadDefaultQueue():
-                await self._read_default_queue(job, action)
-            case ReadClusterQueue():
-                await self._read_cluster_queue(action)
             case Update():
                 await self._update(job, action)
             case UpdateWorkloadStatus():
@@ -208,9 +196,8 @@ class Executor:
     ) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
         job, cache = running.job, self._state.caches.of(running.job.uid)
-        held = cache.best_effort_hold_until - loop_time()
-        if held > 0.0:
-            running.come_back(held)
+        if cache.best_effort.wait > 0.0:
+            running.come_back(cache.best_effort.wait)
             return
         try:
             match action:
@@ -220,17 +207,15 @@ class Executor:
                     await self._delete(job, resource_of(action.kind), action.name, uid=action.uid)
                 case Create() | CreatePod():
                     await self._creator.create_best_effort(job, action)
-                case ReadPriorityClass():
-                    await self._learn_priority(job, action)
+                case ReadPriorityClass(name):
+                    cache.workload_priorities[name] = await self._gangs.workload_priority(name)
         except ApiError as error:
-            cache.best_effort_failures += 1
-            delay = max(REFUSAL_BACKOFF.delay(cache.best_effort_failures), error.retry_after or 0.0)
-            cache.best_effort_hold_until = loop_time() + delay
-            running.come_back(delay)
-            if worth_reporting(cache.best_effort_failures, permanent=isinstance(error, Forbidden | Invalid | NotFound)):
+            running.come_back(cache.best_effort.failed(REFUSAL_BACKOFF, at_least=error.retry_after))
+            permanent = isinstance(error, Forbidden | Invalid | NotFound)
+            if worth_reporting(cache.best_effort.failures, permanent=permanent):
                 self._emit(job, _failed(action, error))
         else:
-            cache.best_effort_failures = 0
+            cache.best_effort.succeeded()
             if isinstance(action, ReadPriorityClass):
                 running.come_back(0.0)
 
@@ -273,42 +258,38 @@ class Executor:
             return  # the informer is about to show it
         log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))
 
-    async def _read_flavors(self, job: Job, action: ReadFlavors) -> NoReturn:
-        flavors = self._state.caches.of(job.uid).flavors
-        for name in action.names:
-            try:
-                flavors[name] = await self._gangs.flavor(action.api, name)
-            except (Forbidden, NotFound) as error:
-                self._creator.refuse(job, f"resourceflavor {name}", error)
-                break
-        raise Replan
-
-    async def _read_priority_class(self, job: Job, action: ReadPriorityClass) -> NoReturn:
-        try:
-            await self._learn_priority(job, action)
-        except (Forbidden, NotFound) as error:
-            self._creator.refuse(job, priorities.priority_class_object(action.name), error)
-        raise Replan
-
-    async def _learn_priority(self, job: Job, action: ReadPriorityClass) -> None:
-        value = await self._gangs.workload_priority(action.api, action.name)
-        self._state.caches.of(job.uid).workload_priorities[action.name] = value
-
-    async def _read_default_queue(self, job: Job, action: ReadDefaultQueue) -> NoReturn:
-        try:
-            found, denied = await self._gangs.has_default_queue(action.api, job.namespace), ""
-        except Forbidden as error:
-            found, denied = False, error.message
-        self._state.caches.of(job.uid).default_queue = DefaultQueue(found, self._now(), denied)
-        raise Replan
-
-    async def _read_cluster_queue(self, action: ReadClusterQueue) -> NoReturn:
-        try:
-            words = await self._gangs.why_inactive(action.api, action.name)
-        except (Forbidden, NotFound):
-            words = ""
-        self._state.learn_cluster_queue(action.name, ClusterQueue(words, self._now()))
-        raise Replan
+    async def _ask(self, job: Job, query: Query) -> None:
+        """Ask, and remember the answer. What keeps pods from being made is reported like a creation that is refused."""
+        cache = self._state.caches.of(job.uid)
+        match query:
+            case CheckPods():
+                cache.verdict = await self._creator.check(query, job)
+            case LookForGangs():
+                await self._gangs.look()
+            case ReadFlavors(names):
+                for name in names:
+                    try:
+                        cache.flavors[name] = await self._gangs.flavor(name)
+                    except (Forbidden, NotFound) as error:
+                        self._creator.refuse(job, f"resourceflavor {name}", error)
+                        break
+            case ReadPriorityClass(name):
+                try:
+                    cache.workload_priorities[name] = await self._gangs.workload_priority(name)
+                except (Forbidden, NotFound) as error:
+                    self._creator.refuse(job, priorities.priority_class_object(name), error)
+            case ReadDefaultQueue():
+                try:
+                    found, denied = await self._gangs.has_default_queue(job.namespace), ""
+                except Forbidden as error:
+                    found, denied = False, error.message
+                cache.default_queue = DefaultQueue(found, self._now(), denied)
+            case ReadClusterQueue(name):
+                try:
+                    words = await self._gangs.why_inactive(name)
+                except (Forbidden, NotFound):
+                    words = ""
+                self._state.learn_cluster_queue(name, ClusterQueue(words, self._now()))
 
     async def _patched(self, resource: Resource, job: Job, name: str, patch: JsonObject) -> bool:
         """Change an object. Returns False if it is gone, which the informer is about to show."""

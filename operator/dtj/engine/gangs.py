@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from dtj.api.form import Form
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, condition_of, dig, fields_of, objects, text
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.kube.errors import Forbidden, NotFound
-from dtj.kube.gateway import Gateway, Keep, Resource
+from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOAD_PRIORITIES, Gateway, Keep, Resource
 from dtj.kube.informer import Change, Informer
 from dtj.kube.observed import gang_from, resource_of
 from dtj.kube.records import decode_gang, gang_from_object
@@ -95,39 +95,33 @@ class Gangs:
             self._state.gangs_found = GangsFound(apis, self._now(), denied, unknown_versions(found.versions))
             self._fresh_until = loop_time() + FRESH_SECONDS
 
-    async def flavor(self, api: GangApi, name: str) -> Flavor:
+    async def flavor(self, name: str) -> Flavor:
         """A ResourceFlavor of Kueue. Raises ApiError."""
-        flavors = Resource(api.api_version, "ResourceFlavor", "resourceflavors")
-        body = await self._gateway.get(flavors, namespace=None, name=name)
-        labels = dig(body, "spec", "nodeLabels")
+        body = await self._gateway.get(FLAVORS, namespace=None, name=name)
         return Flavor(
-            node_labels={key: text(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+            node_labels={key: text(value) for key, value in fields_of(dig(body, "spec", "nodeLabels")).items()},
             tolerations=tuple(objects(dig(body, "spec", "tolerations"))),
             read_at=self._now(),
         )
 
-    async def workload_priority(self, api: GangApi, name: str) -> int:
+    async def workload_priority(self, name: str) -> int:
         """The value of a WorkloadPriorityClass of Kueue. Raises ApiError."""
-        classes = Resource(api.api_version, "WorkloadPriorityClass", "workloadpriorityclasses")
-        value = (await self._gateway.get(classes, namespace=None, name=name)).get("value")
+        value = (await self._gateway.get(WORKLOAD_PRIORITIES, namespace=None, name=name)).get("value")
         return value if isinstance(value, int) else 0
 
-    async def has_default_queue(self, api: GangApi, namespace: str) -> bool:
+    async def has_default_queue(self, namespace: str) -> bool:
         """Whether Kueue has a default LocalQueue for the jobs of a namespace. Raises ApiError."""
-        queues = Resource(api.api_version, "LocalQueue", "localqueues")
         try:
-            await self._gateway.get(queues, namespace=namespace, name=DEFAULT_QUEUE)
+            await self._gateway.get(LOCAL_QUEUES, namespace=namespace, name=DEFAULT_QUEUE)
         except NotFound:
             return False
         return True
 
-    async def why_inactive(self, api: GangApi, name: str) -> str:
+    async def why_inactive(self, name: str) -> str:
         """Why a ClusterQueue admits no job, in Kueue's words; empty if it does. Raises ApiError."""
-        queues = Resource(api.api_version, "ClusterQueue", "clusterqueues")
-        body = await self._gateway.get(queues, namespace=None, name=name)
-        conditions = objects(dig(body, "status", "conditions"))
-        inactive = (each for each in conditions if each.get("type") == "Active" and each.get("status") == "False")
-        return text(next(inactive, {}).get("message"))
+        body = await self._gateway.get(CLUSTER_QUEUES, namespace=None, name=name)
+        active = condition_of(dig(body, "status"), "Active")
+        return text(active.get("message")) if active.get("status") == "False" else ""
 
     async def _may_watch(self, api: GangApi) -> bool:
         """An informer without the right to list would wait for it forever, and the job with it."""

@@ -271,8 +271,8 @@ class Metrics(QueueObserver):
         for kind, number in more.items():
             if number > 0:
                 self._restarts.labels(kind).inc(number)
-        restarting = after.condition(Condition.RESTARTING)
-        waits = restarting is not None and restarting.status == "True" and restarting.reason == Reason.BACKOFF
+        restarting = after.when_true(Condition.RESTARTING)
+        waits = restarting is not None and restarting.reason == Reason.BACKOFF
         if cache.lost_at is None and (waits or any(number > 0 for number in more.values())):
             cache.lost_at = now
         if after.is_true(Condition.PODS_READY) and cache.lost_at is not None:

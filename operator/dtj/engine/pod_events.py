@@ -14,14 +14,14 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import dig, text
 from dtj.core.blockers import START_TROUBLES, start_trouble, waits_without_a_word
 from dtj.core.observed import Blocker, Pod
 from dtj.engine.job_store import JobRecord
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.kube.errors import ApiError
+from dtj.kube.events import reported_at
 from dtj.kube.gateway import EVENTS, Gateway
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff, loop_time
@@ -129,7 +129,7 @@ class _Troubles:
         """Look through some more events."""
         for item in events:
             event = msgspec.json.decode(item, type=dict)
-            uid, reason, at = text(dig(event, "regarding", "uid")), text(event.get("reason")), _time_of(event)
+            uid, reason, at = text(dig(event, "regarding", "uid")), text(event.get("reason")), reported_at(event)
             if uid not in self._pods or reason not in START_TROUBLES or at is None or at < self._since:
                 continue
             if uid not in self._latest or self._latest[uid][0] < at:
@@ -139,14 +139,3 @@ class _Troubles:
     def found(self) -> dict[str, Blocker]:
         """By the pod's UID."""
         return {uid: trouble for uid, (_, trouble) in self._latest.items()}
-
-
-def _time_of(event: JsonObject) -> datetime | None:
-    """When it was reported last; kubelets write the deprecated fields."""
-    given = (
-        dig(event, "series", "lastObservedTime"),
-        event.get("deprecatedLastTimestamp"),
-        event.get("eventTime"),
-        dig(event, "metadata", "creationTimestamp"),
-    )
-    return next((at for at in map(parse_time, map(text, given)) if at is not None), None)

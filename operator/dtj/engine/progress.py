@@ -9,6 +9,7 @@ answer has a time limit and a size limit, and what makes no sense in it is left 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -93,7 +94,8 @@ WAITING: Final = "Waiting"
 """The phase of a replica that has imported all and is no member yet."""
 
 SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
-"""After how long a pod that did not answer is asked again: an image of a user's own may serve nothing."""
+"""After how long a pod that did not answer is asked again: an image of a user's own may serve nothing. After a
+quarter of the time at most in which it may stall."""
 
 
 def pod_of(state: ClusterState, job: Job, replica: Replica) -> Pod | None:
@@ -125,7 +127,7 @@ class ProgressReader:
 
     def _add_questions(self) -> None:
         for record in self._state.jobs:
-            if record.running and loop_time() >= self._state.caches.of(record.uid).ask_progress_after:
+            if record.running and not self._state.caches.of(record.uid).asking.wait:
                 self._questions.add(record.namespace, record.key)
 
     async def _ask_now(self, key: Key) -> None:
@@ -182,7 +184,8 @@ class ProgressReader:
         known = before is not None and (before.pod_uid, before.progress) == (pod.uid, progress)
         at = before.at if before is not None and known else self._now()
         cache.progress = SeenProgress(pod.uid, progress, at, still_for)
-        cache.silences, cache.silence = 0, None
+        cache.asking.succeeded()
+        cache.silence = None
         if not known or was_silent or _is_news(job, "True", still_for):
             self._queue.add(job.key)
 
@@ -192,16 +195,10 @@ class ProgressReader:
         if cache.silence is None or cache.silence.pod.uid != pod.uid:
             cache.silent_since = now
         cache.silence = Silence(pod, timedelta(seconds=now - cache.silent_since))
-        cache.silences += 1
-        cache.ask_progress_after = now + _patience(job, cache.silences)
+        timeout = _stall_timeout(job)
+        cache.asking.failed(SILENCE, at_most=timeout.total_seconds() / 4 if timeout is not None else math.inf)
         if _is_news(job, "Unknown", cache.silence.lasted):
             self._queue.add(job.key)
-
-
-def _patience(job: Job, silences: int) -> float:
-    """Seconds until a pod that did not answer is asked again: a quarter of the time at most in which it may stall."""
-    wait, timeout = SILENCE.delay(silences), _stall_timeout(job)
-    return wait if timeout is None else min(wait, timeout.total_seconds() / 4)
 
 
 def _is_news(job: Job, status: str, lasted: timedelta) -> bool:

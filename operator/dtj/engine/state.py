@@ -38,6 +38,7 @@ from dtj.engine.job_store import JobRecord, JobStore
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Resource
 from dtj.kube.records import Key
+from dtj.kube.waiting import Retry
 
 MIN_FAILURES: Final = 3
 """How many passes in a row may fail by an error of the API server before it is reported: two seconds or so."""
@@ -81,11 +82,8 @@ class StepTimings:
     """Readings in which a replica was slow, up to the latest."""
 
     stragglers: tuple[Straggler, ...] = ()
-    silences: int = 0
-    """Rounds in a row that brought nothing to compare."""
-
-    ask_after: float = 0.0
-    """Event loop's time."""
+    asking: Retry = field(default_factory=Retry)
+    """A round fails that brings nothing to compare."""
 
 
 @dataclass(slots=True)
@@ -94,20 +92,14 @@ class JobCache:
 
     verdict: TemplateVerdict | None = None
     refusal: CreationRefusal | None = None
-    refusals: int = 0
-    """Refusals in a row, for the back-off."""
-
-    hold_until: float = 0.0
-    """Event loop's time before which nothing is created for this job, after a refusal."""
+    creating: Retry = field(default_factory=Retry)
+    """After a refusal, nothing is created for this job for a while."""
 
     failures: int = 0
     """Passes in a row that the API server's answer to some call has ended."""
 
-    best_effort_failures: int = 0
-    """Failures in a row of what the job can do without."""
-
-    best_effort_hold_until: float = 0.0
-    """Event loop's time before which none of it is tried."""
+    best_effort: Retry = field(default_factory=Retry)
+    """What the job can do without."""
 
     obstacle: str = ""
     """That answer, where it is none that passes by itself within moments."""
@@ -124,11 +116,8 @@ class JobCache:
     silent_since: float = 0.0
     """Event loop's time of the first of these questions."""
 
-    silences: int = 0
-    """Times in a row that the pod did not say how far it is."""
-
-    ask_progress_after: float = 0.0
-    """Event loop's time."""
+    asking: Retry = field(default_factory=Retry)
+    """It fails if the pod does not say how far it is."""
 
     waiting: frozenset[str] = frozenset()
     """The UIDs of the pods that said that they are ready to join the others."""
@@ -152,13 +141,12 @@ class JobCache:
     @property
     def obstructed(self) -> bool:
         """Whether a call for this job failed and is tried again."""
-        return bool(self.failures or self.refusals or self.best_effort_failures or self.obstacle)
+        return bool(self.failures or self.creating.failures or self.best_effort.failures or self.obstacle)
 
     def clear_refusal(self) -> None:
         """What was to be created is there."""
         self.refusal = None
-        self.refusals = 0
-        self.hold_until = 0.0
+        self.creating.succeeded()
 
     def failed(self, error: ApiError) -> None:
         """A call ended a pass. No answer is none to tell of, and a conflict means that we were too slow."""

@@ -78,7 +78,7 @@ class StragglerFinder:
 
     def _is_due(self, record: JobRecord) -> bool:
         cache = self._state.caches.of(record.uid)
-        return record.running and cache.progress is not None and loop_time() >= cache.step_timings.ask_after
+        return record.running and cache.progress is not None and not cache.step_timings.asking.wait
 
     def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
         found = {}
@@ -103,8 +103,10 @@ class StragglerFinder:
         self._note(job, timings, slow(before, readings, in_step=in_step))
         timings.readings, timings.uids = readings, uids
         speaks = sum(1 for reading in readings.values() if reading.step_seconds is not None or not in_step)
-        timings.silences = 0 if speaks >= MIN_REPLICAS else timings.silences + 1
-        timings.ask_after = loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
+        if speaks >= MIN_REPLICAS:
+            timings.asking.succeeded()
+        else:
+            timings.asking.failed(SILENCE)
 
     async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading], slots: asyncio.Semaphore) -> None:
         async with slots:

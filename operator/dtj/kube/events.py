@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from typing import Final, Literal, NoReturn
 
 from dtj.api import names
-from dtj.api.json import JsonObject
+from dtj.api.job import micro_time, parse_time
+from dtj.api.json import JsonObject, dig
 from dtj.api.printable import printable
 from dtj.kube.errors import ApiError, NotFound, TooManyRequests, Unavailable
 from dtj.kube.gateway import EVENTS, Gateway
@@ -162,8 +163,7 @@ class EventRecorder:
         except (Unavailable, TooManyRequests) as error:
             await self._offer_again(words, series, error)
         except ApiError as error:
-            log.warning("event %s about %s is lost: %s", words.reason, words.subject.name, error.message)
-            self._series.pop(words, None)
+            self._lose(words, error)
         else:
             series.attempts = 0
 
@@ -185,11 +185,14 @@ class EventRecorder:
     async def _offer_again(self, words: _Words, series: _Series, error: ApiError) -> None:
         series.attempts += 1
         if series.attempts >= MAX_ATTEMPTS:
-            log.warning("event %s about %s is lost: %s", words.reason, words.subject.name, error.message)
-            self._series.pop(words, None)
+            self._lose(words, error)
             return
-        await asyncio.sleep(max(self._backoff.delay(series.attempts), error.retry_after or 0.0))
+        await asyncio.sleep(self._backoff.delay(series.attempts, at_least=error.retry_after))
         self._unwritten[words] = None
+
+    def _lose(self, words: _Words, error: ApiError) -> None:
+        log.warning("event %s about %s is lost: %s", words.reason, words.subject.name, error.message)
+        self._series.pop(words, None)
 
     def _event(self, words: _Words, series: _Series, *, name: str) -> JsonObject:
         subject = words.subject
@@ -197,7 +200,7 @@ class EventRecorder:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": name, "namespace": subject.namespace},
-            "eventTime": _micro_time(series.first),
+            "eventTime": micro_time(series.first),
             "reportingController": names.MANAGER,
             "reportingInstance": self._instance,
             "action": "Reconcile",
@@ -218,12 +221,18 @@ class EventRecorder:
 
 
 def _counted(series: _Series) -> JsonObject:
-    return {"count": series.count, "lastObservedTime": _micro_time(series.last)}
+    return {"count": series.count, "lastObservedTime": micro_time(series.last)}
 
 
-def _micro_time(moment: datetime) -> str:
-    """metav1.MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def reported_at(event: JsonObject) -> datetime | None:
+    """When an event was reported last; kubelets write the deprecated fields."""
+    given = (
+        dig(event, "series", "lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        dig(event, "metadata", "creationTimestamp"),
+    )
+    return next((at for at in map(parse_time, given) if at is not None), None)
 
 
 def _shortened(note: str) -> str:

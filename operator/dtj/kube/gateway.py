@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
 from dtj.api import names
@@ -58,6 +58,12 @@ NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpol
 CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 EVENTS = Resource("events.k8s.io/v1", "Event", "events")
 NODES = Resource("v1", "Node", "nodes")
+_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
+WORKLOADS = Resource(_KUEUE, "Workload", "workloads")
+LOCAL_QUEUES = Resource(_KUEUE, "LocalQueue", "localqueues")
+CLUSTER_QUEUES = Resource(_KUEUE, "ClusterQueue", "clusterqueues")
+FLAVORS = Resource(_KUEUE, "ResourceFlavor", "resourceflavors")
+WORKLOAD_PRIORITIES = Resource(_KUEUE, "WorkloadPriorityClass", "workloadpriorityclasses")
 
 
 def jobs_of(form: Form) -> Resource:

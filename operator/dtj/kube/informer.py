@@ -210,14 +210,14 @@ class Informer(Generic[R, T]):
         if self._places_lost == 1 and not isinstance(error, Gone):
             log.warning("%s: the watch ended: %s; listing again", self._title(), error.message)
         # A server that forgot our place forgot everybody's: not all should list at the same moment.
-        await asyncio.sleep(max(self._backoff.delay(self._places_lost), error.retry_after or 0.0))
+        await asyncio.sleep(self._backoff.delay(self._places_lost, at_least=error.retry_after))
 
     async def _wait_out(self, error: ApiError) -> None:
         """Wait before the next attempt; say so at the first of an outage."""
         self._failures += 1
         if self._failures == 1:
             log.warning("%s: %s; trying again until it answers", self._title(), error.message)
-        await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
+        await asyncio.sleep(self._backoff.delay(self._failures, at_least=error.retry_after))
 
     def _recovered(self) -> None:
         if self._failures:

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeVar
 
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.job import micro_time
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from dtj.kube.gateway import Gateway, Resource
 from dtj.kube.waiting import Backoff, loop_time
@@ -208,7 +209,7 @@ class Lease:
         holder = _holder(lease)
         spec = dig(lease, "spec")
         if self._observed is None or self._observed.spec != spec:
-            self._observed = _ObservedLease(spec if isinstance(spec, dict) else {}, loop_time())
+            self._observed = _ObservedLease(fields_of(spec), loop_time())
         if holder in ("", self._identity) or loop_time() >= self._runs_out_at(self._observed):
             return True
         if holder != self.holder and not self.leading:
@@ -288,7 +289,7 @@ class Lease:
         return {"annotations": changes} if changes else {}
 
     def _spec(self, lease: JsonObject, *, holder: str) -> JsonObject:
-        moment = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        moment = micro_time(self._now())
         spec: JsonObject = {
             "holderIdentity": holder or None,
             "leaseDurationSeconds": int(self._settings.duration),

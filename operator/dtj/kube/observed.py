@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from dtj.api.form import DTJ, Form
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, objects, picked, text
 from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import Kind
@@ -87,30 +87,26 @@ _STATUS: Final = ("conditions", "reclaimablePods", "accumulatedPastExecutionTime
 
 def _status(status: JsonObject) -> JsonObject:
     """What is read of the status of a PodGroup or Workload. The nodes of each pod, which Kueue notes, may be many."""
-    kept = _picked(status, _STATUS)
+    kept = picked(status, _STATUS)
     admission = status.get("admission")
     if isinstance(admission, dict):
         assignments = [_assignment(each) for each in objects(admission.get("podSetAssignments"))]
-        kept["admission"] = {**_picked(admission, ("clusterQueue",)), "podSetAssignments": [*assignments]}
+        kept["admission"] = {**picked(admission, ("clusterQueue",)), "podSetAssignments": [*assignments]}
     checks = [_check(check) for check in objects(status.get("admissionChecks"))]
     return {**kept, "admissionChecks": [*checks]} if any(checks) else kept
 
 
 def _assignment(assignment: JsonObject) -> JsonObject:
     given: JsonValue = dig(assignment, "topologyAssignment")
-    kept = _picked(assignment, ("name", "flavors", "count"))
+    kept = picked(assignment, ("name", "flavors", "count"))
     return kept if given is None else {**kept, "topologyAssignment": {}}
 
 
 def _check(check: JsonObject) -> JsonObject:
-    updates = _picked(check, ("podSetUpdates",))
+    updates = picked(check, ("podSetUpdates",))
     if check.get("state") == "Ready":
         return updates
-    return {**updates, **_picked(check, ("name", "state")), "message": cut(text(check.get("message")), MAX_NOTE)}
-
-
-def _picked(fields: JsonObject, wanted: tuple[str, ...]) -> JsonObject:
-    return {name: fields[name] for name in wanted if name in fields}
+    return {**updates, **picked(check, ("name", "state")), "message": cut(text(check.get("message")), MAX_NOTE)}
 
 
 def network_policy_from(record: PlainRecord) -> Child:

@@ -28,14 +28,8 @@ class LogQuery:
     follow: bool = False
     """Whether to wait for more until the container ends."""
 
-    previous: bool = False
-    """Whether the log of the container before the latest restart in the same pod is meant."""
-
     tail: int | None = None
     """The number of last lines; None means all."""
-
-    limit_bytes: int | None = None
-    """How much is read, from the beginning; None means all."""
 
     since_seconds: int | None = None
     """Leave out lines that are older than this number of seconds."""
@@ -49,9 +43,7 @@ class LogQuery:
             "container": self.container,
             "timestamps": "true",
             "follow": "true" if self.follow else None,
-            "previous": "true" if self.previous else None,
             "tailLines": None if self.tail is None else str(self.tail),
-            "limitBytes": None if self.limit_bytes is None else str(self.limit_bytes),
             "sinceTime": self.since_time or None,
             "sinceSeconds": str(self.since_seconds) if self.since_seconds and not self.since_time else None,
         }

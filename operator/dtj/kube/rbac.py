@@ -7,7 +7,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.spec import Gang
-from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, TFJOBS, Resource
+from dtj.kube.gateway import (
+    CLAIMS,
+    CLUSTER_QUEUES,
+    CONFIG_MAPS,
+    EVENTS,
+    FLAVORS,
+    JOBS,
+    LOCAL_QUEUES,
+    NETWORK_POLICIES,
+    PODS,
+    SERVICES,
+    TFJOBS,
+    WORKLOAD_PRIORITIES,
+    WORKLOADS,
+    Resource,
+)
 from dtj.kube.lease import LEASES
 
 CRDS: Final = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
@@ -70,27 +85,25 @@ FOR_TFJOBS: Final = (
 )
 """Needed besides in each namespace whose jobs are run, if TFJobs are run."""
 
-_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
-_WORKLOADS: Final = Resource(_KUEUE, "Workload", "workloads")
 _NATIVE: Final = Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups")
 _TO_GANG: Final = ("get", "list", "watch", "create", "delete")
 _WHY: Final = "to tell the scheduler, or the queue, which pods belong together"
 
 FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
     Gang.KUEUE: (
-        PolicyRule(_WORKLOADS, _TO_GANG, _WHY),
+        PolicyRule(WORKLOADS, _TO_GANG, _WHY),
         PolicyRule(
-            _WORKLOADS,
+            WORKLOADS,
             ("patch",),
             "to become the owner of a Workload that MultiKueue has made for a job, and to change its priority",
         ),
         PolicyRule(
-            _WORKLOADS,
+            WORKLOADS,
             ("patch",),
             "to report whether the pods are ready and how the job ended, and to give back quota",
             subresource="status",
         ),
-        PolicyRule(Resource(_KUEUE, "LocalQueue", "localqueues"), ("get",), "to find the default queue of a namespace"),
+        PolicyRule(LOCAL_QUEUES, ("get",), "to find the default queue of a namespace"),
     ),
     Gang.VOLCANO: (PolicyRule(Resource("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.COSCHEDULING: (PolicyRule(Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
@@ -103,17 +116,17 @@ FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
 
 FOR_KUEUE: Final = (
     PolicyRule(
-        Resource(_KUEUE, "ResourceFlavor", "resourceflavors"),
+        FLAVORS,
         ("get",),
         "to send pods where Kueue admitted them to; without it none starts",
     ),
     PolicyRule(
-        Resource(_KUEUE, "WorkloadPriorityClass", "workloadpriorityclasses"),
+        WORKLOAD_PRIORITIES,
         ("get",),
         "to queue a job with the priority that its label names; without it such a job does not start",
     ),
     PolicyRule(
-        Resource(_KUEUE, "ClusterQueue", "clusterqueues"),
+        CLUSTER_QUEUES,
         ("get",),
         "to say in the status of a job why its queue admits none",
     ),

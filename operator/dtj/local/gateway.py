@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, name_of
 from dtj.kube.errors import Conflict, Invalid
 from dtj.kube.gateway import PODS, Discovery, Listing, Resource, WatchEvent, one_page
 from dtj.local.kubelet import Kubelet
@@ -49,7 +49,7 @@ class LocalGateway:
                 raise Invalid("; ".join(problems), status=422, reason="Invalid", causes=problems)
         if dry_run:
             return body
-        created = self._objects.create((resource, namespace, text(dig(body, "metadata", "name"))), body)
+        created = self._objects.create((resource, namespace, name_of(body)), body)
         if resource == PODS:
             self._kubelet.start(created)
         return created

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, name_of, objects, text
 from dtj.api.names import Annotation, Env
 from dtj.core.observed import Phase
 from dtj.core.pod_state import main_container_of
@@ -192,7 +192,7 @@ def _kill(running: _Running) -> None:
 
 
 def _key(pod: JsonObject) -> Key:
-    return PODS, text(dig(pod, "metadata", "namespace")), text(dig(pod, "metadata", "name"))
+    return PODS, text(dig(pod, "metadata", "namespace")), name_of(pod)
 
 
 def _grace_seconds(pod: JsonObject) -> int:

@@ -49,6 +49,11 @@ def _only_serves(spec: JobSpec, replica: Replica) -> bool:
     return spec.strategy is Strategy.PARAMETER_SERVER and replica.role in (Role.PS, Role.WORKER)
 
 
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def thread_defaults(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that share the cores among the replicas that compute.
 
@@ -57,8 +62,7 @@ def thread_defaults(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]
     """
     if any(name in environ for name in _THREADS):
         return {}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, cores // max(1, len(training_replicas(spec))))
+    threads = max(1, cores() // max(1, len(training_replicas(spec))))
     return dict.fromkeys(_THREADS, str(threads))
 
 

@@ -15,7 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from dtj.api.json import JsonObject, apply_merge_patch, dig, text
+from dtj.api.job import micro_time
+from dtj.api.json import JsonObject, apply_merge_patch, dig, fields_of, text
 from dtj.kube.errors import AlreadyExists, Conflict, NotFound
 from dtj.kube.gateway import Listing, Resource, WatchEvent
 
@@ -115,7 +116,7 @@ class Objects:
 
 def timestamp(in_seconds: float = 0) -> str:
     """Now, or a moment to come, finer than an API server writes it, so that the first of two failures can be found."""
-    return (datetime.now(UTC) + timedelta(seconds=in_seconds)).isoformat().replace("+00:00", "Z")
+    return micro_time(datetime.now(UTC) + timedelta(seconds=in_seconds))
 
 
 def _metadata(body: JsonObject) -> JsonObject:
@@ -128,8 +129,8 @@ def _selected(body: JsonObject, namespace: str | None, selector: str) -> bool:
     """Whether the object is in the namespace and has the labels: ``key=value`` or ``key``, joined by commas."""
     if namespace is not None and dig(body, "metadata", "namespace") != namespace:
         return False
-    labels = dig(body, "metadata", "labels")
-    return all(_has(labels if isinstance(labels, dict) else {}, term) for term in selector.split(",") if term)
+    labels = fields_of(dig(body, "metadata", "labels"))
+    return all(_has(labels, term) for term in selector.split(",") if term)
 
 
 def _has(labels: Mapping[str, object], term: str) -> bool:

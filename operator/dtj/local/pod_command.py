@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, items_of, objects, text
 from dtj.api.names import CHECKPOINT_VOLUME, MEMORY_VOLUME, WORLD_VOLUME, Env
 from dtj.core.pod_state import main_container_of
 from dtj.local.trainer import Trainer
@@ -52,9 +52,8 @@ def command_of(
     for name in _NO_PROXY:
         # By default, gRPC uses a proxy for 127.0.0.1 too.
         environment[name] = ",".join(part for part in (environment.get(name), _LOOPBACK) if part)
-    words = _words(container, "command") or list(trainer.command)
-    words += _words(container, "args")
-    return Command(tuple(_expand(word, variables) for word in words), environment)
+    words = [*(items_of(container.get("command")) or trainer.command), *items_of(container.get("args"))]
+    return Command(tuple(_expand(str(word), variables) for word in words), environment)
 
 
 def problems_of(pod: JsonObject, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -91,11 +90,6 @@ def omissions_of(pod: JsonObject) -> tuple[str, ...]:
 def image_of(pod: JsonObject) -> str:
     """The main container's image."""
     return text(main_container_of(pod).get("image"))
-
-
-def _words(container: JsonObject, field: str) -> list[str]:
-    words = container.get(field)
-    return [str(word) for word in words] if isinstance(words, list) else []
 
 
 def _variables(container: JsonObject, environ: Mapping[str, str]) -> dict[str, str]:

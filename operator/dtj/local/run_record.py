@@ -7,7 +7,6 @@ is there also while the run goes on, and after ``kill -9``.
 from __future__ import annotations
 
 import logging
-import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import yaml
 import dtj
 from dtj.api.json import JsonObject, objects
 from dtj.api.names import KIND
+from dtj.local.machine import cores
 from dtj.local.objects import timestamp
 from dtj.local.run_directory import RunDirectory, RunError, write_privately
 from dtj.local.trainer import Trainer
@@ -138,13 +138,16 @@ class Recorder:
         self._write()
 
     def _write(self) -> None:
-        record = RunRecord((*self._earlier, self._start))
-        try:
-            write_privately(self._file, msgspec.json.format(msgspec.json.encode(record)))
-        except OSError as error:
-            log.warning("%s: cannot be written: %s", self._file, error.strerror)
+        keep(self._file, RunRecord((*self._earlier, self._start)))
+
+
+def keep(file: Path, value: object) -> None:
+    """Write JSON. If the disk takes no more, the run matters more."""
+    try:
+        write_privately(file, msgspec.json.format(msgspec.json.encode(value)))
+    except OSError as error:
+        log.warning("%s: cannot be written: %s", file, error.strerror)
 
 
 def _host() -> dict[str, str]:
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"name": platform.node(), "system": platform.platform(), "CPUs": str(cpus)}
+    return {"name": platform.node(), "system": platform.platform(), "CPUs": str(cores())}

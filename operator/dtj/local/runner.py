@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.api.json import objects as json_objects
 from dtj.api.names import KIND, Condition, Label
 from dtj.api.spec import JobSpec, RestartPolicy, Role
@@ -39,8 +39,8 @@ from dtj.local.objects import Objects, timestamp
 from dtj.local.platform import HOST, LocalNetwork, local_platform
 from dtj.local.pod_command import Command, command_of
 from dtj.local.replica_logs import LogTimes
-from dtj.local.run_directory import STOPPED, RunDirectory, write_privately
-from dtj.local.run_record import Recorder
+from dtj.local.run_directory import STOPPED, RunDirectory
+from dtj.local.run_record import Recorder, keep
 from dtj.local.scaling import asked
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView, newest_pods, run_view
@@ -314,38 +314,31 @@ def with_interactive_defaults(body: JsonObject) -> JsonObject:
     The replicas are then never restarted after an error. A limit of 0 restarts would end the run in the same way, but
     the reason would be that a limit is exceeded that nobody has set.
     """
-    spec = dig(body, "spec")
-    given = dig(spec, "runPolicy")
-    policy = dict(given) if isinstance(given, dict) else {}
+    spec = fields_of(dig(body, "spec"))
+    policy = dict(fields_of(spec.get("runPolicy")))
     for field in ("suspend", "ttlSecondsAfterFinished", "scheduling"):
         policy.pop(field, None)
-    others = {key: value for key, value in spec.items() if key != "managedBy"} if isinstance(spec, dict) else {}
-    roles = dig(spec, "replicaSpecs")
+    others = {key: value for key, value in spec.items() if key != "managedBy"}
+    roles = spec.get("replicaSpecs")
     if "backoffLimit" not in policy and isinstance(roles, dict):
         others["replicaSpecs"] = {
-            name: {**(role if isinstance(role, dict) else {}), "restartPolicy": str(RestartPolicy.NEVER)}
-            for name, role in roles.items()
+            name: {**fields_of(role), "restartPolicy": str(RestartPolicy.NEVER)} for name, role in roles.items()
         }
     return {**body, "spec": {**others, "runPolicy": policy}}
 
 
 def keep_objects(objects: Objects, file: Path, *, stopped_at: str | None = None) -> None:
-    """Write down what there was, for ``dtj report``. If the disk takes no more, the run's end matters more.
+    """Write down what there was, for ``dtj report``.
 
     ``stopped_at`` is when the run was stopped before the job had an end of its own.
     """
     items = [_stopped(item, stopped_at) if stopped_at and item.get("kind") == KIND else item for item in objects.ever()]
-    found: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*items]}
-    try:
-        write_privately(file, msgspec.json.format(msgspec.json.encode(found)))
-    except OSError as error:
-        log.warning("%s: cannot be written: %s", file, error.strerror)
+    keep(file, {"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def _stopped(job: JsonObject, at: str) -> JsonObject:
     """The job with a status that says that its run was stopped, and when."""
-    status = dig(job, "status")
-    status = status if isinstance(status, dict) else {}
+    status = fields_of(dig(job, "status"))
     conditions = [
         {**condition, "status": "False", "reason": End.STOPPED.value, "message": "the run was stopped"}
         if condition.get("type") == Condition.PODS_READY

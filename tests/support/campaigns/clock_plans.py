@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from support.campaigns.model_cluster import ModelCluster
-from support.campaigns.stale_plans import PARTS, STREAMS, Outcome, in_virtual_time, outcome_of, plurals_of
-from support.campaigns.tfjob_stories import EVERY_STORY, cluster_of
-from support.defects import Defects
+from support.campaigns.stale_plans import PARTS, STREAMS, Outcome, play, plurals_of
 from support.fake_gateway import Line
-from support.virtual_time import loop_time
 
 HOURS: Final = (-7200.0, 7200.0)
 PUNCTUAL_SECONDS: Final = 15.0
@@ -109,7 +107,7 @@ def plans(story: str, alive: Outcome) -> list[Plan]:
 
 def run(story: str, plan: Plan | None = None) -> Outcome:
     """One run of a story, disturbed as planned. Raises Stuck where it does not come to an end."""
-    return in_virtual_time(_run(story, plan), seed=str(plan))
+    return play(story, partial(_disturb, plan=plan), seed=str(plan))
 
 
 def differences(plan: Plan, alive: Outcome) -> list[str]:
@@ -125,20 +123,9 @@ def differences(plan: Plan, alive: Outcome) -> list[str]:
     return wrong
 
 
-async def _run(story: str, plan: Plan | None) -> Outcome:
-    with Defects() as defects:
-        cluster = cluster_of(story)
-        if plan is not None:
-            _disturb(cluster, plan)
-        cluster.start_operator()
-        await EVERY_STORY[story](cluster)
-        seconds = loop_time()
-        await cluster.quiet()
-        await cluster.close()
-    return outcome_of(cluster, seconds=seconds, defects=defects.lines)
-
-
-def _disturb(cluster: ModelCluster, plan: Plan) -> None:
+def _disturb(cluster: ModelCluster, plan: Plan | None) -> None:
+    if plan is None:
+        return
     match plan.kind:
         case Kind.OPERATOR:
             cluster.operator_clock = plan.seconds

@@ -324,6 +324,8 @@ class ModelCluster:
             f"{CONFIG_MAPS.plural} {name.rpartition('-')[0]}": self._shape(self.api.body(CONFIG_MAPS, name))
             for name in self.api.names(CONFIG_MAPS)
         }
+        made = [effect for effect in self.api.effects if effect.verb == "create" and effect.plural in self._kinds]
+        stopped = [effect for effect in self.api.effects if _stops(effect)]
         return End(
             status=_lasting(status),
             conditions={
@@ -333,20 +335,12 @@ class ModelCluster:
             objects=found,
             created=Counter(
                 (self._name_of(_owner(effect.body)), f"{effect.plural} {effect.name}")
-                for effect in self.api.effects
-                if effect.verb == "create" and effect.plural in self._kinds and effect.job is not None
+                for effect in made
+                if effect.job is not None
             ),
-            orphans=len(
-                [
-                    effect
-                    for effect in self.api.effects
-                    if effect.verb == "create" and effect.plural in self._kinds and effect.job is None
-                ]
-            ),
-            deleted=Counter(
-                (self._name_of(_owner(effect.body)), effect.name) for effect in self.api.effects if _stops(effect)
-            ),
-            torn_out=tuple(effect.name for effect in self.api.effects if _stops(effect) and _is_needed(effect)),
+            orphans=sum(effect.job is None for effect in made),
+            deleted=Counter((self._name_of(_owner(effect.body)), effect.name) for effect in stopped),
+            torn_out=tuple(effect.name for effect in stopped if _is_needed(effect)),
         )
 
     def _shown_conditions(self, name: str) -> dict[str, tuple[str, str]]:

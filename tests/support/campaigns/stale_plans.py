@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from dtj.api.json import dig
 from dtj.engine.expectations import TIME_LIMIT
@@ -119,14 +118,21 @@ def plans(story: str, alive: Outcome) -> list[Plan]:
 
 def run(story: str, plan: Plan | None = None) -> Outcome:
     """One run of a story, disturbed as planned. Raises Stuck where it does not come to an end."""
-    return in_virtual_time(_run(story, plan), seed=str(plan))
+    disturbances: list[Disturbance] = []
+
+    def disturb(cluster: ModelCluster) -> None:
+        if plan is not None:
+            disturbances.append(Disturbance(cluster, plan))
+
+    outcome = play(story, disturb, seed=str(plan))
+    return replace(outcome, unseen=any(disturbance.hid_a_whole_life for disturbance in disturbances))
 
 
-def in_virtual_time(work: Coroutine[Any, Any, Outcome], *, seed: str) -> Outcome:
-    """What ``work`` returns; it is the same whenever the seed is."""
+def play(story: str, disturb: Callable[[ModelCluster], None], *, seed: str) -> Outcome:
+    """What becomes of a story in a cluster that is disturbed; it is the same whenever the seed is."""
     random.seed(seed)
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(work)
+        return runner.run(_play(story, disturb))
 
 
 def differences(plan: Plan, alive: Outcome) -> list[str]:
@@ -166,27 +172,21 @@ _PARTS_TRAVELLED = ("status", "conditions", "objects", "torn_out")
 also delete one that has ended meanwhile, whose log alone is lost."""
 
 
-async def _run(story: str, plan: Plan | None) -> Outcome:
+async def _play(story: str, disturb: Callable[[ModelCluster], None]) -> Outcome:
     with Defects() as defects:
         cluster = cluster_of(story)
+        disturb(cluster)
         cluster.start_operator()
-        disturbance = Disturbance(cluster, plan) if plan is not None else None
         await EVERY_STORY[story](cluster)
         seconds = loop_time()
         await cluster.quiet()
         await cluster.close()
-    outcome = outcome_of(cluster, seconds=seconds, defects=defects.lines)
-    return replace(outcome, unseen=disturbance is not None and disturbance.hid_a_whole_life)
-
-
-def outcome_of(cluster: ModelCluster, *, seconds: float, defects: Sequence[str]) -> Outcome:
-    """What became of a story that came to its end after this many seconds."""
     return Outcome(
         end=cluster.end(),
         events={stream: len(cluster.api.lines(plurals_of(cluster, stream))) for stream in STREAMS},
         writes=len([call for call in cluster.api.writes() if EVENTS.plural not in call]),
         seconds=seconds,
-        faults=(*defects, *_fallen(cluster)),
+        faults=(*defects.lines, *_fallen(cluster)),
     )
 
 

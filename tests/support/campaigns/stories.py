@@ -16,7 +16,7 @@ from dtj.api.status import Progress
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import SeenProgress, Straggler
 from dtj.core.replicas import parse_indexes
-from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
+from dtj.kube.gateway import JOBS, LOCAL_QUEUES, PODS, SERVICES
 from dtj.kube.observed import resource_of
 from support.campaigns.model_api import EPOCH, time_text
 from support.campaigns.model_cluster import ModelCluster
@@ -313,8 +313,7 @@ async def kueue(cluster: ModelCluster) -> None:
 async def default_queue(cluster: ModelCluster) -> None:
     """The same in the default queue, for a job that names none."""
     workloads = resource_of(API_OF[Gang.KUEUE])
-    queues = Resource(workloads.api_version, "LocalQueue", "localqueues")
-    cluster.api.put(queues, {"metadata": {"name": "default"}})
+    cluster.api.put(LOCAL_QUEUES, {"metadata": {"name": "default"}})
     cluster.knows(workloads)
     cluster.submit(runPolicy={})
     await is_admitted_twice(cluster)

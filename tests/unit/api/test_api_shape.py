@@ -51,6 +51,7 @@ def test_every_list_says_how_it_merges() -> None:
     }
     assert len(lists) > 40
     assert [path for path, kind in lists.items() if kind not in ("atomic", "map", "set")] == []
+    assert ALL[".status.conditions"]["x-kubernetes-list-map-keys"] == ["type"]
     ours = {path: kind for path, kind in lists.items() if path.startswith(".status")}
     assert ours == {
         ".status.conditions": "map",

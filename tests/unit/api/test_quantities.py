@@ -20,7 +20,10 @@ from dtj.api.names import matches
         ("1e3", Fraction(1000)),
         ("12E", Fraction(12 * 10**18)),
         ("1Ki", Fraction(1024)),
+        ("0", Fraction(0)),
         (".5", Fraction(1, 2)),
+        (".5Gi", Fraction(2**29)),
+        ("7n", Fraction(7, 10**9)),
         ("5.", Fraction(5)),
         ("+1E-3", Fraction(1, 1000)),
         (" 2 ", Fraction(2)),
@@ -28,8 +31,9 @@ from dtj.api.names import matches
         (3, Fraction(3)),
     ],
 )
-def test_a_quantity_is_read(text: object, number: Fraction) -> None:
+def test_a_quantity_is_read_and_matches_the_schemas_pattern(text: object, number: Fraction) -> None:
     assert quantities.parse(text) == number
+    assert matches(quantities.FIELD_PATTERN, str(text))
 
 
 @pytest.mark.parametrize("text", ["", "much", "1 Gi", "-1", "1GB", "1e999999", "9" * 5000, None])
@@ -37,34 +41,9 @@ def test_what_is_none_is_none(text: object) -> None:
     assert quantities.parse(text) is None
 
 
-@pytest.mark.parametrize("text", ["8", "500m", "1.5Gi", ".5Gi", "5.", "+5", "1e3", "1E-3", "12E", "0", " 8Gi ", "7n"])
-def test_what_kubernetes_reads_as_a_quantity_matches_the_schemas_pattern(text: str) -> None:
-    assert matches(quantities.FIELD_PATTERN, text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "8 gigs",
-        "8 Gi",
-        "8GB",
-        "1K",
-        "1e",
-        "1e3.5",
-        "0x8",
-        "8,5",
-        "--8",
-        "1.5.5",
-        "Gi",
-        ".",
-        "8Gi\n",
-        "8ki",
-        "-5",
-        "1e100",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "8 Gi", "8,5", "1.5.5", "Gi", ".", "8Gi\n", "-5", "1e100"])
 def test_what_is_no_quantity_does_not_match(text: str) -> None:
+    """More of them are in tests/api, where a server refuses them too."""
     assert not matches(quantities.FIELD_PATTERN, text)
 
 

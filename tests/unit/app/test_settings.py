@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import logging
-import re
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from dtj.app import main as command
-from dtj.app import settings as settings_module
 from dtj.app.settings import OperatorSettings, SettingsError
 from dtj.app.watch import QuietRetries, connection_info, make_settings
 from dtj.engine.logs import LogFormat
@@ -34,13 +31,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[OperatorSettings]:
     return seen
 
 
-def test_every_setting_is_documented_in_code_and_is_an_option_with_its_default(
-    started: list[OperatorSettings],
-) -> None:
-    source = inspect.getsource(settings_module)
+def test_every_setting_is_an_option_with_its_default(started: list[OperatorSettings]) -> None:
     help_text = CliRunner().invoke(command.main, ["--help"]).output
     for field in dataclasses.fields(OperatorSettings):
-        assert re.search(rf'^    {field.name}: .*\n    """', source, re.MULTILINE), f"{field.name} has no docstring"
         if field.name not in ("instance", "namespaces"):
             assert f"--{field.name.replace('_', '-')}" in help_text
     assert CliRunner().invoke(command.main, []).exit_code == 0
@@ -60,16 +53,12 @@ def test_options_and_environment_variables_become_settings(started: list[Operato
 
 
 @pytest.mark.parametrize(
-    "arguments", [["-n", "a", "-A"], ["--workers", "0"], ["--log-format", "xml"], ["--no-such-option"]]
-)
-def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], started: list[OperatorSettings]) -> None:
-    assert CliRunner().invoke(command.main, arguments).exit_code == 2
-    assert started == []
-
-
-@pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (["-n", "a", "-A"], "--all-namespaces"),
+        (["--workers", "0"], "0 is not in the range"),
+        (["--log-format", "xml"], "'xml' is not one of"),
+        (["--no-such-option"], "No such option"),
         (["--shards", "0"], "0 is not in the range 1<=x<=100"),
         (["--shards", "101"], "101 is not in the range 1<=x<=100"),
         (["--shards", "many"], "'many' is not a valid integer"),
@@ -80,7 +69,7 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], started: li
         ),
     ],
 )
-def test_a_number_of_shards_that_cannot_be_used_is_a_usage_error_that_names_it(
+def test_a_wrong_command_line_is_a_usage_error_that_names_it(
     arguments: list[str], named: str, started: list[OperatorSettings]
 ) -> None:
     result = CliRunner().invoke(command.main, arguments)

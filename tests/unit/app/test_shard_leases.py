@@ -4,19 +4,71 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from dtj.api.json import dig
-from dtj.app.settings import SettingsError
-from dtj.app.shard_leases import PATIENCE_SECONDS, TIMES
-from dtj.kube.lease import LEASES, SHARDS, LeaseLost
+from dtj.app import run
+from dtj.app.settings import OperatorSettings, SettingsError
+from dtj.app.shard_leases import PATIENCE_SECONDS, TIMES, shard_leases, shard_of, shard_to_ask_for, turns_to_wait
+from dtj.kube.lease import LEASES, SHARDS, Lease, LeaseLost
 from support.fake_gateway import NO_ANSWER, FakeGateway
-from support.sharing_operators import SharingOperators
 from support.virtual_time import loop_time, virtual_time
 
 TAKE_OVER_SECONDS = 15.0
 """The promise; what the times of the leases add up to is below it."""
+
+
+class SharingOperators:
+    """Operators over one API server. ``running`` are the shards that are run now, each with its operator."""
+
+    def __init__(self, gateway: FakeGateway, shards: int = 3) -> None:
+        self.gateway = gateway
+        self.shards = shards
+        self.running: dict[int, str] = {}
+        self.taken: list[tuple[int, str]] = []
+        self.stops: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.leases: dict[str, list[Lease]] = {}
+
+    def start(self, name: str, *, shards: int | None = None) -> None:
+        self.stops[name] = asyncio.Event()
+        self.tasks[name] = asyncio.create_task(self._run(name, shards or self.shards))
+
+    async def _run(self, name: str, shards: int) -> None:
+        settings = OperatorSettings(leader_elect=True, lease_namespace="here", shards=shards)
+        leases = self.leases[name] = shard_leases(self.gateway, settings, identity=name)
+
+        async def operate(shard: int, leave: asyncio.Event) -> None:
+            assert shard not in self.running, f"{name} runs shard {shard}, which {self.running[shard]} runs"
+            self.running[shard] = name
+            self.taken.append((shard, name))
+            try:
+                await leave.wait()
+            finally:
+                del self.running[shard]
+
+        await run._keep_shards(leases, operate, self.stops[name])
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL: the leases stay as they are."""
+        task = self.tasks.pop(name)
+        if task.done():
+            task.result()  # what ended it is a failure
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.001)
+        assert name not in self.running.values()
+
+    def share(self) -> Counter[str]:
+        return Counter(self.running.values())
+
+    async def end(self) -> None:
+        for name in list(self.tasks):
+            await self.kill(name)
 
 
 @pytest.mark.parametrize(
@@ -141,3 +193,59 @@ async def test_after_an_update_to_one_shard_the_new_operator_waits_for_the_old_o
     lease = operators.gateway.body(LEASES, "dtj-operator", namespace="here")
     assert dig(lease, "metadata", "annotations", SHARDS) is None
     await operators.end()
+
+
+def test_the_shard_of_a_namespace_is_the_same_in_every_process_and_version() -> None:
+    """Other numbers would have two operators of different versions run the same jobs."""
+    assert [shard_of(name, 3) for name in ("default", "vision", "team-a", "team-b", "")] == [1, 1, 0, 2, 1]
+
+
+def test_one_shard_has_all_namespaces() -> None:
+    assert {shard_of(f"team-{number}", 1) for number in range(100)} == {0}
+
+
+@pytest.mark.parametrize("shards", [2, 3, 7])
+def test_shards_have_about_as_many_namespaces_each(shards: int) -> None:
+    numbers = Counter(shard_of(f"team-{number}", shards) for number in range(10_000))
+    assert sorted(numbers) == list(range(shards))
+    assert max(numbers.values()) < 1.1 * min(numbers.values())
+
+
+@pytest.mark.parametrize(
+    ("holders", "asked"),
+    [
+        (["a", "a"], 0),
+        (["b", "a", "a"], 1),
+        (["a", "b", "me", "b", "b"], 1),
+        (["a", "me"], None),
+        (["a", "a", "me"], None),
+        (["a"], None),
+        (["me", "me", "a"], None),
+        (["a", "a", ""], None),
+        (["a", "a", None], None),
+        ([], None),
+    ],
+)
+def test_the_operator_with_the_most_shards_is_asked_if_it_has_two_more(
+    holders: list[str | None], asked: int | None
+) -> None:
+    assert shard_to_ask_for(holders, "me") == asked
+
+
+@pytest.mark.parametrize(
+    ("holders", "turns"),
+    [
+        (["", "", ""], 0),
+        ([None, "a", ""], 0),
+        (["me", "", ""], 1),
+        (["me", "a", ""], 1),
+        (["me", "a", "a", ""], 1),
+        (["me", "me", "a", ""], 2),
+        (["me", "me", "me", "a", "b", "b", ""], 3),
+        (["me", "me", "me", ""], 1),
+    ],
+)
+def test_an_operator_leaves_a_free_shard_the_longer_to_others_the_more_it_holds_itself(
+    holders: list[str | None], turns: int
+) -> None:
+    assert turns_to_wait(holders, "me") == turns

@@ -1,10 +1,8 @@
-"""Values of options and arguments that mean nothing, that are empty, too long or no text: each is one line, and code 2.
-
-It names the option and what to write.
-"""
+"""Command lines that mean nothing: each is one line that names the option and what to write, and code 2."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -13,6 +11,7 @@ import pytest
 from dtj.cli.common.options import Duration, NamespaceName, WholeNumber
 from dtj.cli.common.terminal import show_error
 from dtj.cli.main import cli
+from support.kubeconfigs import kubeconfig
 
 
 def _options() -> list[tuple[str, click.Option]]:
@@ -30,11 +29,24 @@ def _options() -> list[tuple[str, click.Option]]:
 OPTIONS = _options()
 
 
-def _refuse(command: str, option: str, value: str) -> None:
-    with pytest.raises(click.UsageError) as refused:
-        cli.main([command, option, value], prog_name="dtj", standalone_mode=False)
-    assert refused.value.exit_code == 2
-    show_error(refused.value)
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one, in which the commands run; no cluster answers."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
+    return folder
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which a command line is refused."""
+    with pytest.raises(click.UsageError) as raised:
+        cli.main(arguments, prog_name="dtj", standalone_mode=False)
+    assert raised.value.exit_code == 2
+    show_error(raised.value)
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
 
 
 @pytest.mark.parametrize("value", ["Bad NS", "-5", "a/b", "a.b", "=", "\u00e9", "x" * 64])
@@ -49,8 +61,7 @@ def _refuse(command: str, option: str, value: str) -> None:
 def test_what_is_no_namespace_is_one_line(
     capsys: pytest.CaptureFixture[str], command: str, option: str, value: str
 ) -> None:
-    _refuse(command, option, value)
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused([command, option, value], capsys)
     assert line.startswith(f"dtj {command}: Invalid value for ")
     assert option in line
     assert f'"{value}" is not the name of a namespace: write up to 63 lower-case letters' in line
@@ -65,9 +76,7 @@ def test_what_is_no_namespace_is_one_line(
 def test_what_is_no_whole_number_is_one_line(
     capsys: pytest.CaptureFixture[str], command: str, option: str, value: str
 ) -> None:
-    _refuse(command, option, value)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f'"{value}" is not a whole number ' in line
+    assert f'"{value}" is not a whole number ' in refused([command, option, value], capsys)
 
 
 def test_every_option_of_a_kind_is_checked_in_the_same_way() -> None:
@@ -82,86 +91,91 @@ def test_every_option_of_a_kind_is_checked_in_the_same_way() -> None:
 NAMES = {"name", "context", "container"}
 """Options for other names than that of a namespace."""
 
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["rn"], "dtj: No such command 'rn'. Did you mean 'run'? (dtj -h lists the commands)"),
-        (
-            ["run", "--resum"],
-            "dtj run: No such option '--resum'. Did you mean '--resume'? (dtj run -h shows the options)",
-        ),
-        (["wait"], "dtj wait: Missing argument 'NAME' (dtj wait -h shows the options)"),
-        (["scale", "x"], "dtj scale: Missing option '--replicas' (dtj scale -h shows the options)"),
-        (
-            ["wait", "x", "--timeout=soon"],
-            "dtj wait: Invalid value for '--timeout': \"soon\" is not a duration: write 30s, 5m or 1h30m "
-            "(dtj wait -h shows the options)",
-        ),
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
-    with pytest.raises(click.UsageError) as refused:
-        cli.main(arguments, prog_name="dtj", standalone_mode=False)
-    show_error(refused.value)
-    assert capsys.readouterr().err.splitlines() == [line]
+ONE_OF_BOTH = "give the name of a job on the cluster, or a run on this machine with --run"
+NO_CLUSTER = "--run means a run on this machine: leave out --namespace"
+CODE_GONE = "is gone: put code that a ConfigMap cannot hold into an image, or onto a volume"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("command", "words"),
     [
-        (["init", ""], "an argument"),
-        (["run", "job.yaml", "--output-dir="], "--output-dir="),
-        (["run", "job.yaml", "--trainer-python", ""], "--trainer-python"),
-        (["submit", "job.yaml", "--code="], "--code="),
-        (["report", "-o", "", "--run=first"], "-o"),
-        (["report", "--output-dir=", "--run=first"], "--output-dir="),
-        (["explain", "job.yaml", "--profiles="], "--profiles="),
-        (["list", "--kubeconfig="], "--kubeconfig="),
-        (["list", "-n", ""], "-n"),
-        (["validate", "job.yaml", ""], "an argument"),
+        ("run --resum", "No such option '--resum'. Did you mean '--resume'?"),
+        ("run", "there is no job.yaml here: give a FILE, or type `dtj init` to write one"),
+        ("run x.yaml -n team", "--namespace needs --cluster"),
+        ("run --code . x.yaml", "--code needs --cluster"),
+        ("run x.yaml --cluster --resume", "--resume is for runs on this machine"),
+        ("wait", "Missing argument 'NAME'"),
+        ("wait x --timeout=soon", "Invalid value for '--timeout': \"soon\" is not a duration: write 30s, 5m or 1h30m"),
+        ("scale x", "Missing option '--replicas'"),
+        ("scale digits --replicas 0", "Invalid value for '--replicas': \"0\" is not a whole number of at least 1"),
+        ("delete digits --timeout 5s", "--timeout limits --wait: give both"),
+        ("status digits -o json", "--output is gone: use kubectl get dtj NAME -o json, or dtj report NAME"),
+        ("list --watch", "--watch is gone: use kubectl get dtj --watch"),
+        ("list -o json", "-o json: -o wide is all there is here: use kubectl get dtj -o json"),
+        ("validate x.yaml -n a", "--namespace, --context and --kubeconfig need --server"),
+        ("explain x.yaml --context a", "--context and --kubeconfig are for a job on the cluster"),
+        ("explain --field spec.port", "--field is gone: docs/reference.md has all fields"),
+        ("logs --run x --previous", "--previous is for a job on a cluster"),
+        ("logs --run x --container proxy", "--container is for a job on a cluster"),
+        ("logs --run x -n default", NO_CLUSTER),
+        ("logs digits --run x", ONE_OF_BOTH),
+        ("logs", ONE_OF_BOTH),
+        ("report --run a --run b", "--run: a report is about one run; dtj tensorboard --run a --run b compares the"),
+        ("report --run a -n x", NO_CLUSTER),
+        ("report --run a --kubeconfig x", NO_CLUSTER),
+        ("submit x.yaml --code . --code-claim shared", f"--code-claim {CODE_GONE}"),
+        ("submit x.yaml --code . --copy-only", f"--copy-only {CODE_GONE}"),
+        ("tensorboard", ONE_OF_BOTH),
+        ("tensorboard a --run b", ONE_OF_BOTH),
+        ("tensorboard --run b -n c", NO_CLUSTER),
+        ("tensorboard a --port 70000", "Invalid value for '--port': \"70000\" is not a whole number from 0 to 65535"),
     ],
-    ids=" ".join,
 )
-def test_an_empty_argument_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], named: str
+def test_a_wrong_command_line_is_one_line(
+    capsys: pytest.CaptureFixture[str], folder: Path, command: str, words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(click.UsageError) as refused:
-        cli.main(arguments, standalone_mode=False)
-    assert refused.value.format_message() == f"{named}: empty; give a value, or leave it out"
-    assert list(tmp_path.iterdir()) == []
+    line, (name, *_) = refused(command.split(), capsys), command.split()
+    assert line.startswith(f"dtj {name}: {words}")
+    assert line.endswith(f" (dtj {name} -h shows the options)")
+    assert list(folder.iterdir()) == []
 
 
 LONG = "é" * 128
+EMPTY = "empty; give a value, or leave it out"
+TOO_LONG = "has a name of 256 bytes; names of files and objects have 255 at most"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("command", "line"),
     [
-        (["run", "job.yaml", "--trainer-python", LONG], "--trainer-python"),
-        (["run", "job.yaml", f"--output-dir=here/{LONG}/x"], "--output-dir="),
-        (["run", "--cluster", "job.yaml", "--code", LONG], "--code"),
-        (["status", "digits", f"--kubeconfig={LONG}"], "--kubeconfig="),
-        (["logs", "--run", LONG], "--run"),
-        (["resume", "digits", LONG], "an argument"),
+        ("init ''", f"an argument: {EMPTY}"),
+        ("run job.yaml --output-dir=", f"--output-dir=: {EMPTY}"),
+        ("run job.yaml --trainer-python ''", f"--trainer-python: {EMPTY}"),
+        ("submit job.yaml --code=", f"--code=: {EMPTY}"),
+        ("report -o '' --run=first", f"-o: {EMPTY}"),
+        ("report --output-dir= --run=first", f"--output-dir=: {EMPTY}"),
+        ("explain job.yaml --profiles=", f"--profiles=: {EMPTY}"),
+        ("list --kubeconfig=", f"--kubeconfig=: {EMPTY}"),
+        ("list -n ''", f"-n: {EMPTY}"),
+        ("validate job.yaml ''", f"an argument: {EMPTY}"),
+        (f"run job.yaml --trainer-python {LONG}", f"--trainer-python: {TOO_LONG}"),
+        (f"run job.yaml --output-dir=here/{LONG}/x", f"--output-dir=: {TOO_LONG}"),
+        (f"run --cluster job.yaml --code {LONG}", f"--code: {TOO_LONG}"),
+        (f"status digits --kubeconfig={LONG}", f"--kubeconfig=: {TOO_LONG}"),
+        (f"logs --run {LONG}", f"--run: {TOO_LONG}"),
+        (f"resume digits {LONG}", f"an argument: {TOO_LONG}"),
     ],
-    ids=lambda value: value if isinstance(value, str) else value[0],
 )
-def test_a_name_that_no_file_system_takes_is_refused(arguments: list[str], named: str) -> None:
-    with pytest.raises(click.UsageError) as refused:
-        cli.main(arguments, standalone_mode=False)
-    assert refused.value.format_message() == (
-        f"{named}: has a name of 256 bytes; names of files and objects have 255 at most"
-    )
+def test_an_argument_that_is_empty_or_that_no_file_system_takes_is_refused(
+    capsys: pytest.CaptureFixture[str], folder: Path, command: str, line: str
+) -> None:
+    assert refused(shlex.split(command), capsys) == line
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "resume", "suspend", "delete", "wait", "tensorboard", "report"])
 @pytest.mark.parametrize("name", ["\udcff", "a\nb", "dtj/\x1b[2J"])
-def test_what_no_terminal_shows_is_no_name_of_a_job(command: str, name: str) -> None:
-    with pytest.raises(click.UsageError) as refused:
-        cli.main([command, name], standalone_mode=False)
-    assert refused.value.format_message().endswith(
-        "cannot be the name of a job: use lower-case letters, digits and '-'"
-    )
+def test_what_no_terminal_shows_is_no_name_of_a_job(
+    capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    assert "cannot be the name of a job: use lower-case letters, digits and '-'" in refused([command, name], capsys)

@@ -1,10 +1,7 @@
-"""Commands for a cluster that cannot be: one line, the right exit code, never a traceback."""
+"""Commands for a cluster that cannot be: one line, the right exit code, no traceback; and commands to type next."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
@@ -12,8 +9,10 @@ import pytest
 import yaml
 
 from builders import manifest
+from dtj.cli.common.connection import commands_in, next_kubectl
 from dtj.cli.main import cli, main
 from support.commands import Done, Dtj
+from support.hostile_server import hostile_server
 from support.kubeconfigs import kubeconfig
 from support.local_runs import write
 
@@ -28,38 +27,10 @@ ANY = (
     "scale digits --replicas 2",
     "delete digits",
     "explain digits",
+    "logs digits",
+    "tensorboard digits",
 )
 WITH_FILE = ("submit FILE", "run --cluster FILE", "validate --server FILE")
-
-
-class _Refusal(BaseHTTPRequestHandler):
-    """An API server without our resource, as it speaks of paths that it does not know."""
-
-    def do_GET(self) -> None:
-        body = b"404 page not found\n"
-        self.send_response(404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.do_GET()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
-        """Say nothing."""
-
-
-@pytest.fixture
-def without_crd(tmp_path: Path) -> Iterator[Path]:
-    """A kubeconfig for a server that does not know our jobs."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusal)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def words_of(command: str, folder: Path) -> list[str]:
@@ -75,19 +46,13 @@ def test_a_cluster_that_does_not_answer_is_one_line(dtj: Dtj, command: str, tmp_
 
 
 @pytest.mark.parametrize("command", [*ANY, *WITH_FILE])
-def test_a_cluster_without_the_crd_is_reported_with_what_to_install(
-    dtj: Dtj, command: str, without_crd: Path, tmp_path: Path
-) -> None:
+def test_a_cluster_without_the_crd_is_reported_with_what_to_install(dtj: Dtj, command: str, tmp_path: Path) -> None:
     words = "404 page not found: is the CRD installed? (kubectl get crd; helm install dtj charts/dtj)\n"
-    assert dtj(*words_of(command, tmp_path), "--kubeconfig", without_crd) == Done(4, "", words)
+    with hostile_server("lacks") as server:
+        assert dtj(*words_of(command, tmp_path), "--kubeconfig", kubeconfig(tmp_path, server)) == Done(4, "", words)
 
 
-def test_a_kubeconfig_that_is_not_there_is_one_line(dtj: Dtj, tmp_path: Path) -> None:
-    complaint = dtj("list", "--kubeconfig", tmp_path / "none").complaint
-    assert complaint == f"kubeconfig {tmp_path}/none does not exist: give one with --kubeconfig or $KUBECONFIG\n"
-
-
-def test_without_a_cluster_the_runs_on_this_machine_are_named(
+def test_a_kubeconfig_that_is_not_there_is_one_line_which_names_the_runs_on_this_machine(
     dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dtj-runs" / "digits" / "latest").mkdir(parents=True)
@@ -98,33 +63,12 @@ def test_without_a_cluster_the_runs_on_this_machine_are_named(
         "report --run digits or dtj logs --run digits\n"
     )
     complaint = dtj("status", "digits", "--kubeconfig", "other").complaint
-    assert "--run" not in complaint, "whoever names a cluster means it"
+    assert complaint == "kubeconfig other does not exist: give one with --kubeconfig or $KUBECONFIG\n", "it is meant"
 
 
 def test_an_unknown_condition_is_refused_before_anything_is_asked(dtj: Dtj, tmp_path: Path) -> None:
     done = dtj("wait", "digits", "--for", "done", "--kubeconfig", kubeconfig(tmp_path, NOBODY))
     assert done.complaint.startswith('"done" is not a condition of a job: wait for one of complete, ')
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["scale", "digits", "--replicas", "0"], '"0" is not a whole number of at least 1'),
-        (["delete", "digits", "--timeout", "5s"], "--timeout limits --wait: give both"),
-        (["status", "digits", "-o", "json"], "--output is gone: use kubectl get dtj NAME -o json, or dtj report NAME"),
-        (["list", "--watch"], "--watch is gone: use kubectl get dtj --watch"),
-        (["list", "-o", "json"], "-o json: -o wide is all there is here: use kubectl get dtj -o json"),
-        (["run", "x.yaml", "-n", "team"], "--namespace needs --cluster"),
-        (["run", "x.yaml", "--cluster", "--resume"], "--resume is for runs on this machine"),
-        (["validate", "x.yaml", "-n", "a"], "--namespace, --context and --kubeconfig need --server"),
-        (["explain", "x.yaml", "--context", "a"], "--context and --kubeconfig are for a job on the cluster"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_by_its_name(dtj: Dtj, tmp_path: Path, arguments: list[str], words: str) -> None:
-    where = [] if arguments[0] in ("run", "validate") else ["--kubeconfig", kubeconfig(tmp_path, NOBODY)]
-    with pytest.raises(click.UsageError) as refused:
-        dtj(*arguments, *where)
-    assert words in refused.value.format_message()
 
 
 @pytest.mark.parametrize("command", ANY)
@@ -148,3 +92,25 @@ def test_an_error_of_dtj_itself_does_not_say_that_the_job_failed(
         main()
     assert left.value.code == 70
     assert "LookupError: nobody expected this" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "namespace", "printed"),
+    [
+        (None, "default", "dtj delete digits"),
+        (None, "team-a", "dtj delete digits -n team-a"),
+        ("team-a", "team-a", "dtj delete digits -n team-a"),
+    ],
+)
+def test_the_namespace_of_a_job_is_named_where_it_is_not_the_usual_one(
+    given: str | None, namespace: str, printed: str
+) -> None:
+    with click.Context(click.Command("submit"), info_name="dtj") as context:
+        context.params = {"namespace": given}
+        assert commands_in(namespace, usual="default")("delete", "digits") == printed
+
+
+def test_a_command_of_kubectl_has_the_options_that_were_given() -> None:
+    with click.Context(click.Command("tensorboard"), info_name="dtj") as context:
+        context.params = {"namespace": "default", "context": "far", "kubeconfig": None}
+        assert next_kubectl("logs", "a") == "kubectl logs a -n default --context far"

@@ -16,6 +16,7 @@ from dtj.cli.common.options import JobName, Place
 from dtj.cli.completion import kubectl_lines
 from dtj.cli.main import Section, cli
 from dtj.client import ConfigError
+from support.command_line import install
 
 Caught = pytest.CaptureFixture[str]
 
@@ -68,20 +69,6 @@ def test_where_nobody_answers_nothing_is_offered_and_nothing_reported(
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        ("digits", "digits"),
-        ("dtj/digits", "digits"),
-        ("distributedtrainingjobs.training.dtj.dev/digits", "digits"),
-        ("distributedtrainingjob.training.dtj.dev/digits", "digits"),
-    ],
-)
-def test_a_job_may_be_named_with_its_kind(capsys: Caught, given: str, name: str) -> None:
-    follow.main([given], standalone_mode=False)
-    assert capsys.readouterr().out == f"{name}\n"
-
-
-@pytest.mark.parametrize(
     ("given", "words"), [("pod/digits", "is of another kind: write NAME or dtj/NAME"), ("dtj/", "must not be empty")]
 )
 def test_another_kind_is_refused(given: str, words: str) -> None:
@@ -105,9 +92,7 @@ def test_the_script_for_each_shell_asks_dtj(capsys: Caught, shell: str) -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_a_command_by_the_script(tmp_path: Path) -> None:
-    program = tmp_path / "dtj"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m dtj.cli.main "$@"\n')
-    program.chmod(0o755)
+    install(tmp_path)
     ask = (
         'source <(dtj completion bash); COMP_WORDS=(dtj va); COMP_CWORD=1; _dtj_completion dtj; echo "${COMPREPLY[@]}"'
     )

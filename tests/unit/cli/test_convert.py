@@ -63,18 +63,13 @@ STRATEGIES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_becomes_a_valid_job_of_the_strategy_that_fits(tmp_path: Path, dtj: Dtj, shape: str) -> None:
+def test_every_shape_becomes_a_valid_job_of_the_strategy_that_fits_below_what_is_to_be_checked(
+    tmp_path: Path, dtj: Dtj, shape: str
+) -> None:
     made = Converted(tmp_path, dtj, SHAPES[shape])
     assert made.spec["strategy"] == STRATEGIES[shape]
     assert made.body["kind"] == "DistributedTrainingJob"
     assert "tensorflow" not in [c["name"] for c in made.spec["template"]["spec"]["containers"]]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_to_be_checked_stands_above_the_job_and_is_reported_line_by_line(
-    tmp_path: Path, dtj: Dtj, shape: str
-) -> None:
-    made = Converted(tmp_path, dtj, SHAPES[shape])
     comments = [line.removeprefix("# - ") for line in made.text.splitlines() if line.startswith("# - ")]
     assert comments
     assert made.text.startswith("# From a TFJob of kubeflow.org/")

@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,103 +14,315 @@ import yaml
 from builders import NOW
 from dtj import __version__
 from dtj.api.crd import custom_resource_definition
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.cli.doctor.checks import OLDEST_KUBERNETES, TESTED, findings
 from dtj.cli.doctor.findings import Finding, Verdict, report
-from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Queues, Size
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator, Queues, Size
+from dtj.client.kubeflow import Kubeflow
 from dtj.client.overview import Part
 from dtj.core.gang.discovery import APIS
 from dtj.kube.gateway import PODS, SERVICES
-from support.installations import installation, node, operator
+from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
+from support.kubeflow import training_operator
 from support.screens import seen
 
 CHART = Path(__file__).resolve().parents[3] / "charts" / "dtj" / "Chart.yaml"
+KUEUE = Part(tuple(api for api in APIS if api.gang == "Kueue"))
 
 
-def bad(found: Installation) -> list[Finding]:
-    return [finding for finding in findings(found) if finding.verdict is not Verdict.OK]
+def operator(
+    *args: str, name: str = "dtj", ready: int = 2, renewed: float = 1, profiles: str = "", denied: str = ""
+) -> Operator:
+    """One with two pods, whose lease was renewed so many seconds ago, and which is denied what has this path."""
+    labels: JsonObject = {"app.kubernetes.io/version": __version__}
+    container: JsonObject = {"name": "operator", "args": ["--lease-namespace=dtj-system", "--lease-name=dtj", *args]}
+    deployment: JsonObject = {
+        "metadata": {"name": name, "namespace": "dtj-system", "labels": labels},
+        "spec": {"replicas": 2, "template": {"spec": {"serviceAccountName": "dtj", "containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
+    rights = (*NAMESPACE_RULES, *FOR_KUEUE, *(right for rights in FOR_GANGS.values() for right in rights))
+    answers = (Answered(right, right.path != denied, right.verbs[0]) for right in rights)
+    lease = LeaseSeen("dtj-0", NOW - timedelta(seconds=renewed), moved=False)
+    return Operator(deployment, Part((lease,)), Part(tuple(answers)), Part((profiles,) if profiles else ()))
 
 
-def test_a_healthy_installation_has_nothing_to_fix() -> None:
-    assert bad(installation()) == []
+def node(resource: str = "", labels: JsonObject | None = None) -> JsonObject:
+    return {
+        "metadata": {"name": "a", "labels": labels or {}},
+        "status": {"allocatable": {resource: "4"} if resource else {}},
+    }
 
 
-def test_every_finding_that_is_not_well_says_what_to_do() -> None:
-    quota: JsonObject = {"metadata": {"name": "gpus"}, "status": {"hard": {"pods": "10"}, "used": {"pods": "9"}}}
-    worst = installation(
-        operator(ready=0, renewed=600, denied="pods", profiles="- {name: x, resource: x/y}"),
-        version="v1.29.0",
-        rights=Part(tuple(Answered(right, allowed=False, verb="get") for right in OF_A_PERSON)),
-        quotas=Part((quota,)),
-        limit_ranges=Part(({"metadata": {"name": "l"}, "spec": {"limits": [{"max": {"memory": "1M"}}]}},)),
-        refusal=Part(("no",)),
+def installation(*operators: Operator, **changes: object) -> Installation:
+    """One in which nothing is wrong."""
+    healthy = Installation(
+        server="https://api:6443",
+        namespace="team-a",
+        at=NOW,
+        version="v1.33.1",
+        served=True,
+        crd=Part((custom_resource_definition(),)),
+        operators=Part(operators or (operator(),)),
+        rights=Part(tuple(Answered(right, allowed=True) for right in OF_A_PERSON)),
+        nodes=Part((node(),)),
+        quotas=Part(),
+        limit_ranges=Part(),
+        gangs=Part(),
+        unknown_gangs=(),
+        queues=Queues(),
+        sizes=(),
+        refusal=Part(),
     )
-    assert len(bad(worst)) >= 9
-    assert [finding for finding in bad(worst) if not finding.remedy] == []
+    return replace(healthy, **changes)  # type: ignore[arg-type]
+
+
+def wrong(found: Installation) -> list[str]:
+    """What the doctor says of all that is not well: verdict, title, words and remedy."""
+    return [
+        f"{finding.verdict} {finding.title}: {finding.words}" + (f"; do: {finding.remedy}" if finding.remedy else "")
+        for finding in findings(found)
+        if finding.verdict is not Verdict.OK
+    ]
+
+
+def leased(**lease: object) -> Operator:
+    """An operator whose lease was seen so."""
+    seen_so = LeaseSeen("dtj-0", **{"renewed_at": NOW, "moved": False, **lease})  # type: ignore[arg-type]
+    return replace(operator(), lease=Part((seen_so,)))
+
+
+def profiled(profiles: str, **changes: object) -> Installation:
+    """An operator with accelerator profiles of its own."""
+    return installation(operator(profiles=profiles), **changes)
+
+
+def refused(*verbs: str) -> Installation:
+    """A person who may not do this to jobs and what belongs to them."""
+    rights = (Answered(right, right.verbs[0] not in verbs, right.verbs[0]) for right in OF_A_PERSON)
+    return installation(rights=Part(tuple(rights)))
+
+
+def crd_with(**spec: JsonObject) -> JsonObject:
+    """Our CRD, in whose schema of the spec these fields are changed."""
+    crd = copy.deepcopy(custom_resource_definition())
+    fields = dig(crd, "spec", "versions", 0, "schema", "openAPIV3Schema", "properties", "spec", "properties")
+    assert isinstance(fields, dict)
+    for name, change in spec.items():
+        fields[name] = {**object_at(fields, name), **change}
+    return crd
+
+
+def queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
+    """A queue of Kueue that admits jobs, or has this condition Active."""
+    known: JsonObject = {"type": "Active", "status": "True", "reason": "Ready"}
+    return {"metadata": {"name": "gpus"}, "spec": spec, "status": {"conditions": [{**known, **(active or {})}]}}  # type: ignore[dict-item]
+
+
+def cluster_queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "l4"}]}]
+    return queue(active=active, **{"resourceGroups": groups, "namespaceSelector": {}, **spec})
+
+
+LOCAL = queue(clusterQueue="training")
+
+
+def queues(behind: Part[JsonObject] | None = None, **changes: object) -> Installation:
+    """Kueue with a queue that admits jobs, or with another ClusterQueue behind it, or in which this is otherwise."""
+    cluster = {"training": behind or Part((cluster_queue(),))}
+    known: dict[str, object] = {"local": Part((LOCAL,)), "cluster": cluster, **changes}
+    return installation(gangs=KUEUE, queues=Queues(**known))  # type: ignore[arg-type]
+
+
+def inactive(reason: str, behind: Part[JsonObject] | None = None) -> Installation:
+    """A LocalQueue that Kueue holds back for this reason."""
+    local = queue(active={"status": "False", "reason": reason}, clusterQueue="training", stopPolicy="Hold")
+    return queues(behind, local=Part((local,)))
+
+
+def held(reason: str, message: str) -> Part[JsonObject]:
+    """A ClusterQueue that admits nothing for this reason."""
+    return Part((cluster_queue(active={"status": "False", "reason": reason, "message": message}),))
+
+
+def selecting(selector: object) -> Installation:
+    """A ClusterQueue with this selector, in a namespace that is labelled team=a."""
+    namespace: JsonObject = {"metadata": {"name": "team-a", "labels": {"team": "a"}}}
+    return queues(Part((cluster_queue(namespaceSelector=selector),)), namespace=Part((namespace,)))
+
+
+QUOTA: JsonObject = {
+    "metadata": {"name": "gpus"},
+    "status": {
+        "hard": {"requests.nvidia.com/gpu": "10", "memory": "100Gi", "pods": "0"},
+        "used": {"requests.nvidia.com/gpu": "9", "memory": "80Gi", "pods": "0"},
+    },
+}
+LIMITS: JsonObject = {
+    "metadata": {"name": "small"},
+    "spec": {"limits": [{"type": "Container", "default": {"memory": "512Mi"}, "max": {"memory": "64Gi"}}]},
+}
+H200 = "- {name: h200, resource: nvidia.com/gpu, nodeSelector: {gpu: h200}}"
+UNLIKE_OURS = f"warn CRD: its schema of v1alpha1 differs from that of dtj {__version__}"
+NOT_SELECTED = "fail queues: ClusterQueue training admits no job of namespace team-a: its namespaceSelector differs"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (
+            "fail cluster: https://api:6443 answers: Kubernetes v1.29.4-gke.1; 1.30",
+            installation(version="v1.29.4-gke.1"),
+        ),
+        (
+            "fail CRD: DistributedTrainingJob is unknown to the cluster; do: helm upgrade --install dtj charts/dtj, or",
+            installation(served=False, crd=Part(unread="not found"), refusal=Part()),
+        ),
+        (UNLIKE_OURS, installation(crd=Part((crd_with(description={"type": "string"}),)))),
+        (UNLIKE_OURS, installation(crd=Part(({"spec": {"versions": [{"name": "v2"}]}},)))),
+        ("fail operator: dtj-system/dtj: 0 of 2 pods are ready", installation(operator(ready=0))),
+        ("warn operator: dtj-system/dtj: 1 of 2 pods are ready", installation(operator(ready=1))),
+        ("fail operator: this cluster has no Deployment of an operator", installation(operators=Part())),
+        (
+            "fail operator: no operator runs the jobs of team-a: dtj-system/dtj runs the jobs of team-b, team-c",
+            installation(operator("--namespace=team-b", "--namespace=team-c")),
+        ),
+        (
+            "fail operator: dtj-system/dtj and dtj-system/other all run the jobs of namespace team-a",
+            installation(operator(), operator(name="other")),
+        ),
+        (
+            "fail leader: dtj-0 holds the lease of dtj-system/dtj, renewed 5m00s ago: no operator is working",
+            installation(operator(renewed=300)),
+        ),
+        (
+            "warn leader: the API server answers calls of dtj-0 with 429 (Too Many Requests): it makes fewer of them; "
+            "do: give its service account a FlowSchema",
+            installation(leased(throttled=True)),
+        ),
+        (
+            "fail operator's rights: dtj-system/dtj may not list persistentvolumeclaims (for checkpoint.claimTemplate)",
+            installation(operator(denied="persistentvolumeclaims")),
+        ),
+        (
+            "warn your rights: in namespace team-a you may not create distributedtrainingjobs (to submit them)",
+            refused("create"),
+        ),
+        (
+            "fail your rights: in namespace team-a you may not get distributedtrainingjobs (to see jobs), create",
+            refused("get", "create"),
+        ),
+        (
+            "warn gang schedulers: the cluster has Kueue (kueue.x-k8s.io/v1beta2), but dtj-system/dtj lacks the "
+            "permission to use it; do: add Kueue to gangSchedulers of its chart",
+            installation(operator(denied="workloads"), gangs=KUEUE),
+        ),
+        (
+            f"warn gang schedulers: the cluster serves kueue.x-k8s.io/v2, which dtj {__version__} does not know; do: "
+            "upgrade what is older",
+            installation(unknown_gangs=("kueue.x-k8s.io/v2",)),
+        ),
+        ("warn accelerators: profile h200 matches no node", profiled(H200)),
+        ("fail accelerators: accelerator profiles of dtj-system/dtj: profiles[0].name: ", profiled("- {nme: h200}")),
+        (
+            "warn accelerators: profile gke-nvidia-l4: 1 node with its labels, but no nvidia.com/gpu on any; do: ",
+            installation(nodes=Part((node(labels={"cloud.google.com/gke-accelerator": "nvidia-l4"}),))),
+        ),
+        (
+            "warn quotas: close to or at their limit: gpus requests.nvidia.com/gpu 9 of 10, gpus pods 0 of 0; do: ",
+            installation(quotas=Part((QUOTA,))),
+        ),
+        (
+            "warn limits: LimitRange small limits the memory of a container without a limit to 512Mi; do: ",
+            installation(limit_ranges=Part((LIMITS,))),
+        ),
+        (
+            "fail submitting: a small job is refused: a webhook denied it",
+            installation(refusal=Part(("a webhook denied it",))),
+        ),
+        (
+            "warn size: Kubernetes is not tested with many more: 2,400 of 3,000 pods in namespace team-a; do: ",
+            installation(sizes=(Part((Size(PODS, "team-a", 2_400),)), Part((Size(SERVICES, "team-a", 3),)))),
+        ),
+        (
+            "not checked size: forbidden",
+            installation(sizes=(Part((Size(PODS, "team-a", 3),)), Part(unread="forbidden"))),
+        ),
+        (
+            "warn queues: dtj-system/dtj may not get resourceflavors (to send pods where Kueue admitted them to; "
+            "without it none starts); do: bind a ClusterRole with get on resourceflavors",
+            installation(operator(denied="resourceflavors"), gangs=KUEUE),
+        ),
+        (
+            "fail queues: LocalQueue gpus admits no job: its ClusterQueue training does not exist; do: create it",
+            inactive("ClusterQueueDoesNotExist", Part()),
+        ),
+        (
+            "fail queues: LocalQueue gpus admits no job: its spec.stopPolicy is Hold; do: set it to None",
+            inactive("Stopped"),
+        ),
+        (
+            "fail queues: LocalQueue gpus admits no job: ClusterQueue training: missing ResourceFlavor(s): l4.; do: "
+            "create or correct what the message names",
+            inactive("ClusterQueueIsInactive", held("FlavorNotFound", "missing ResourceFlavor(s): l4.")),
+        ),
+        (
+            "fail queues: LocalQueue gpus admits no job: ClusterQueue training: is stopped; do: set its spec.stop",
+            inactive("ClusterQueueIsInactive", held("Stopped", "is stopped")),
+        ),
+        (
+            "warn queues: LocalQueue gpus has no condition Active: Kueue's manager has not looked at it",
+            queues(local=Part(({"metadata": {"name": "gpus"}, "spec": {"clusterQueue": "training"}},))),
+        ),
+        ("fail queues: ClusterQueue training admits jobs of no namespace", selecting(None)),
+        (NOT_SELECTED, selecting({"matchLabels": {"team": "b"}})),
+        (NOT_SELECTED, selecting({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]})),
+        (NOT_SELECTED, selecting({"matchExpressions": [{"key": "owner", "operator": "Exists"}]})),
+        (
+            "warn queues: no node has the labels of ResourceFlavor l4 of ClusterQueue training (gpu=l4); do: ",
+            queues(flavors={"l4": Part(({"spec": {"nodeLabels": {"gpu": "l4"}}},))}),
+        ),
+    ],
+)
+def test_what_is_not_well_is_one_line_with_what_to_do(line: str, found: Installation) -> None:
+    (said,) = wrong(found)
+    assert said.startswith(line)
+    assert "; do: " in said or said.startswith("not checked ")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        installation(),
+        installation(crd=Part((crd_with(strategy={"description": "other words"}),))),
+        installation(leased(renewed_at=NOW - timedelta(days=1), moved=True)),
+        installation(gangs=KUEUE),
+        profiled(H200, nodes=Part((node("nvidia.com/gpu", {"gpu": "h200"}),))),
+    ],
+    ids=[
+        "healthy",
+        "a CRD described otherwise",
+        "a lease that changes",
+        "Kueue that may be used",
+        "nodes of a profile",
+    ],
+)
+def test_what_is_well_has_nothing_to_fix(found: Installation) -> None:
+    assert wrong(found) == []
 
 
 def test_what_cannot_be_asked_is_not_checked_and_not_a_failure() -> None:
     blind = {"crd", "operators", "nodes", "quotas", "limit_ranges", "gangs", "refusal"}
-    found = installation(**{part: Part(unread=f"{part} is forbidden") for part in blind})
-    assert {finding.verdict for finding in bad(found)} == {Verdict.UNKNOWN}
-    assert len(bad(found)) == len(blind)
+    lines = wrong(installation(**{part: Part(unread=f"{part} is forbidden") for part in blind}))
+    assert len(lines) == len(blind)
+    assert all(line.startswith("not checked ") for line in lines)
+    unseen = replace(operator(), rights=Part(unread="rights are forbidden"))
+    assert wrong(installation(unseen, gangs=KUEUE))[1].startswith("not checked gang schedulers: the cluster has Kueue ")
 
 
 def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
     wanted = yaml.safe_load(CHART.read_text())["kubeVersion"]
     assert wanted == ">=" + ".".join(map(str, OLDEST_KUBERNETES)) + ".0-0"
-    (finding,) = bad(installation(version="v1.29.4-gke.1"))
-    assert finding.verdict is Verdict.FAIL
-    assert "1.30 or newer" in finding.words
-
-
-def test_a_crd_that_is_missing_is_reported_before_all_else() -> None:
-    found = bad(installation(served=False, crd=Part(unread="not found"), refusal=Part(unread="not known")))
-    assert (found[0].title, found[0].verdict) == ("CRD", Verdict.FAIL)
-    assert "kubectl apply -f crds/" in found[0].remedy
-
-
-def test_a_crd_of_another_version_is_recognized_and_other_descriptions_make_none() -> None:
-    ours = custom_resource_definition()
-    other = copy.deepcopy(ours)
-    spec = dig(other, "spec", "versions", 0, "schema", "openAPIV3Schema", "properties", "spec", "properties")
-    assert isinstance(spec, dict)
-    spec["strategy"]["description"] = "other words"  # type: ignore[index,call-overload]
-    assert bad(installation(crd=Part((other,)))) == []
-    spec["description"] = {"type": "string"}  # a field of that name
-    for crd in (other, {"spec": {"versions": [{"name": "v2"}]}}):
-        (finding,) = bad(installation(crd=Part((crd,))))
-        assert finding.verdict is Verdict.WARN
-        assert finding.words == f"its schema of v1alpha1 differs from that of dtj {__version__}"
-
-
-def test_an_operator_without_a_ready_pod_fails_and_one_of_two_warns() -> None:
-    assert bad(installation(operator(ready=0)))[0].verdict is Verdict.FAIL
-    assert bad(installation(operator(ready=1)))[0].verdict is Verdict.WARN
-
-
-def test_a_lease_that_nobody_renews_fails() -> None:
-    (finding,) = bad(installation(operator(renewed=300)))
-    assert finding.words == "dtj-0 holds the lease of dtj-system/dtj, renewed 5m00s ago: no operator is working"
-    assert finding.verdict is Verdict.FAIL
-
-
-def test_a_lease_that_changes_is_alive_whatever_its_clock_says() -> None:
-    old = LeaseSeen("dtj-0", NOW - timedelta(days=1), moved=True)
-    assert bad(installation(replace(operator(), lease=Part((old,))))) == []
-
-
-def test_no_operator_for_this_namespace_fails_and_names_those_that_are() -> None:
-    assert "no Deployment" in bad(installation(operators=Part()))[0].words
-    (finding,) = bad(installation(operator("--namespace=team-b", "--namespace=team-c")))
-    assert finding.words == "no operator runs the jobs of team-a: dtj-system/dtj runs the jobs of team-b, team-c"
-
-
-def test_an_operator_whose_calls_the_api_server_limits_is_shown_with_the_way_out() -> None:
-    held = LeaseSeen("dtj-0", NOW, moved=False, throttled=True)
-    (finding,) = bad(installation(replace(operator(), lease=Part((held,)))))
-    assert "429 (Too Many Requests)" in finding.words
-    assert "FlowSchema" in finding.remedy
 
 
 def test_each_shard_of_an_operator_has_a_lease() -> None:
@@ -117,80 +330,48 @@ def test_each_shard_of_an_operator_has_a_lease() -> None:
     assert operator("--shards=3").leases == (("dtj-system", "dtj"), ("dtj-system", "dtj-1"), ("dtj-system", "dtj-2"))
 
 
-def test_two_operators_for_one_namespace_fail() -> None:
-    (finding,) = bad(installation(operator(), operator(name="other")))
-    assert finding.words.startswith("dtj-system/dtj and dtj-system/other all run the jobs of namespace team-a")
+def words_of(title: str, found: Installation) -> list[tuple[Verdict, str]]:
+    return [(finding.verdict, finding.words) for finding in findings(found) if finding.title == title]
 
 
-def test_a_right_that_the_operator_lacks_is_named() -> None:
-    (finding,) = bad(installation(operator(denied="persistentvolumeclaims")))
-    assert finding.verdict is Verdict.FAIL
-    assert "may not list persistentvolumeclaims (for checkpoint.claimTemplate)" in finding.words
+def test_what_there_is_is_shown_beside_what_kubernetes_is_tested_with() -> None:
+    few = Part((Size(PODS, None, 120_000 - 1),)), Part((Size(SERVICES, "team-a", 3),))
+    words = "119,999 of 150,000 pods in the cluster; 3 of 5,000 Services in namespace team-a"
+    assert words_of("size", installation(sizes=few)) == [(Verdict.OK, words)]
 
 
-def test_rights_that_the_person_lacks_are_named_and_fatal_only_where_jobs_cannot_be_seen() -> None:
-    answers = [Answered(right, allowed=right.verbs != ("create",), verb="create") for right in OF_A_PERSON]
-    (finding,) = bad(installation(rights=Part(tuple(answers))))
-    assert finding.verdict is Verdict.WARN
-    assert "may not create distributedtrainingjobs (to submit them)" in finding.words
-    answers[0] = Answered(OF_A_PERSON[0], allowed=False, verb="get")
-    assert bad(installation(rights=Part(tuple(answers))))[0].verdict is Verdict.FAIL
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (queues(), "LocalQueue gpus admits jobs (ClusterQueue training)"),
+        (
+            queues(local=Part(({**LOCAL, "status": {**object_at(LOCAL, "status"), "pendingWorkloads": 2}},))),
+            "LocalQueue gpus admits jobs (ClusterQueue training); 2 jobs waiting",
+        ),
+        (
+            queues(local=Part()),
+            "namespace team-a has no LocalQueue: jobs that name no queue start outside of Kueue",
+        ),
+        (
+            queues(Part(unread="clusterqueues is forbidden")),
+            "LocalQueue gpus admits jobs (ClusterQueue training; its selector and flavors cannot be read: "
+            "clusterqueues is forbidden)",
+        ),
+    ],
+    ids=["that admits jobs", "in which jobs wait", "that is not there", "of which not all may be read"],
+)
+def test_a_queue_that_keeps_no_job_from_running_is_well(found: Installation, words: str) -> None:
+    assert words_of("queues", found) == [(Verdict.OK, words)]
 
 
-def test_a_gang_scheduler_that_the_operator_may_not_use_warns() -> None:
-    kueue = next(api for api in APIS if api.gang == "Kueue")
-    assert bad(installation(gangs=Part((kueue,)))) == []
-    (finding,) = bad(installation(operator(denied="workloads"), gangs=Part((kueue,))))
-    assert finding.remedy == "add Kueue to gangSchedulers of its chart"
+def test_a_cluster_without_kueue_has_no_line_about_queues() -> None:
+    assert words_of("queues", installation()) == []
 
 
-def test_a_gang_scheduler_of_an_unknown_version_is_named_with_it() -> None:
-    (finding,) = bad(installation(unknown_gangs=("kueue.x-k8s.io/v2",)))
-    assert finding.title == "gang schedulers"
-    assert "serves kueue.x-k8s.io/v2, which dtj" in finding.words
-    assert "upgrade what is older" in finding.remedy
-
-
-def test_a_configured_profile_that_matches_no_node_warns_and_shipped_ones_do_not() -> None:
-    profiles = "- {name: h200, resource: nvidia.com/gpu, nodeSelector: {gpu: h200}}"
-    (finding,) = bad(installation(operator(profiles=profiles)))
-    assert finding.words.startswith("profile h200 matches no node")
-    there = node("nvidia.com/gpu", {"gpu": "h200"})
-    assert bad(installation(operator(profiles=profiles), nodes=Part((there,)))) == []
-    (broken,) = bad(installation(operator(profiles="- {nme: h200}")))
-    assert (broken.verdict, "\n" in broken.words) == (Verdict.FAIL, False)
-
-
-def test_nodes_with_a_profiles_labels_and_no_device_point_at_the_device_plugin() -> None:
-    labelled = node(labels={"cloud.google.com/gke-accelerator": "nvidia-l4"})
-    (finding,) = bad(installation(nodes=Part((labelled,))))
-    assert finding.words == "profile gke-nvidia-l4: 1 node with its labels, but no nvidia.com/gpu on any"
-
-
-def test_a_quota_near_its_limit_warns() -> None:
-    quota: JsonObject = {
-        "metadata": {"name": "gpus"},
-        "status": {
-            "hard": {"requests.nvidia.com/gpu": "10", "memory": "100Gi", "pods": "0"},
-            "used": {"requests.nvidia.com/gpu": "9", "memory": "80Gi", "pods": "0"},
-        },
-    }
-    (finding,) = bad(installation(quotas=Part((quota,))))
-    assert finding.words == "close to or at their limit: gpus requests.nvidia.com/gpu 9 of 10, gpus pods 0 of 0"
-
-
-def test_a_limit_range_that_starves_a_trainer_warns() -> None:
-    limits: JsonObject = {
-        "metadata": {"name": "small"},
-        "spec": {"limits": [{"type": "Container", "default": {"memory": "512Mi"}, "max": {"memory": "64Gi"}}]},
-    }
-    (finding,) = bad(installation(limit_ranges=Part((limits,))))
-    assert finding.words == "LimitRange small limits the memory of a container without a limit to 512Mi"
-
-
-def test_what_admission_says_against_a_job_fails() -> None:
-    (finding,) = bad(installation(refusal=Part(("admission webhook denied the request",))))
-    assert finding.verdict is Verdict.FAIL
+def test_the_page_about_sizing_has_the_numbers_that_the_doctor_compares_with() -> None:
+    page = (CHART.parents[2] / "docs" / "sizing.md").read_text()
+    for resource, (namespace, cluster) in TESTED.items():
+        assert f"| {resource.plural} | {namespace:,} | {cluster:,} |" in page
 
 
 @pytest.mark.parametrize("width", [50, 80])
@@ -210,141 +391,101 @@ def test_without_a_terminal_no_line_is_broken() -> None:
     assert last == "1 fail"
 
 
-def of_size(*sizes: Part[Size]) -> list[tuple[Verdict, str]]:
-    found = findings(installation(sizes=sizes))
-    return [(finding.verdict, finding.words) for finding in found if finding.title == "size"]
+OTHER_KINDS = training_operator(args=["--enable-scheme=pytorchjob", "--enable-scheme=mpijob"])
 
 
-def test_what_there_is_is_shown_beside_what_kubernetes_is_tested_with() -> None:
-    few = Part((Size(PODS, None, 120_000 - 1),)), Part((Size(SERVICES, "team-a", 3),))
-    words = "119,999 of 150,000 pods in the cluster; 3 of 5,000 Services in namespace team-a"
-    assert of_size(*few) == [(Verdict.OK, words)]
+def webhook(name: str = "validator.tfjob.training-operator.kubeflow.org", **changes: object) -> JsonObject:
+    service: JsonObject = {"name": "training-operator", "namespace": "kubeflow", "path": "/validate"}
+    entry: JsonObject = {"name": name, "failurePolicy": "Fail", "clientConfig": {"service": service}, **changes}  # type: ignore[dict-item]
+    return {"metadata": {"name": "validator.training-operator.kubeflow.org"}, "webhooks": [entry]}
 
 
-def test_from_four_fifths_on_what_is_near_is_named_and_what_may_not_be_counted_hides_nothing() -> None:
-    unread: Part[Size] = Part(unread="forbidden")
-    (verdict, words), last = of_size(Part((Size(PODS, "team-a", 2_400),)), Part((Size(SERVICES, "team-a", 3),)), unread)
-    assert verdict is Verdict.WARN
-    assert words == "Kubernetes is not tested with many more: 2,400 of 3,000 pods in namespace team-a"
-    assert last == (Verdict.UNKNOWN, "forbidden")
+def with_tfjobs(**changes: Any) -> Installation:
+    """One with an operator that runs TFJobs, that is well but for ``changes``."""
+    well: dict[str, Any] = {
+        "keeps_record": Part((True,)),
+        "deployments": Part((OTHER_KINDS,)),
+        "webhooks": Part((webhook("validator.pytorchjob.training-operator.kubeflow.org"),)),
+    }
+    return installation(operator("--tfjobs"), kubeflow=Kubeflow(**{**well, **changes}))
 
 
-def test_the_page_about_sizing_has_the_numbers_that_the_doctor_compares_with() -> None:
-    page = (CHART.parents[2] / "docs" / "sizing.md").read_text()
-    for resource, (namespace, cluster) in TESTED.items():
-        assert f"| {resource.plural} | {namespace:,} | {cluster:,} |" in page
+def test_nothing_is_said_of_tfjobs_where_no_operator_runs_them() -> None:
+    assert [finding for finding in findings(installation()) if finding.title == "TFJobs"] == []
+    assert not operator().runs_tfjobs
+    assert operator("--tfjobs").runs_tfjobs
 
 
-def queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
-    """A queue of Kueue that admits jobs, or has this condition Active."""
-    known: JsonObject = {"type": "Active", "status": "True", "reason": "Ready"}
-    return {"metadata": {"name": "gpus"}, "spec": spec, "status": {"conditions": [{**known, **(active or {})}]}}  # type: ignore[dict-item]
+def test_tfjobs_that_can_run_have_nothing_to_fix() -> None:
+    assert [finding.words for finding in findings(with_tfjobs()) if finding.title == "TFJobs"] == [
+        "the CRD tfjobs.kubeflow.org has a place for the operator's record",
+        "no training-operator serves TFJobs",
+    ]
 
 
-def cluster_queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
-    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "l4"}]}]
-    return queue(active=active, **{"resourceGroups": groups, "namespaceSelector": {}, **spec})
+REPLACED = "; do: helm upgrade with tfjob.crd.enabled=true and --take-ownership"
+UNREAD: Any = Part(unread="it is forbidden")
 
 
-class TestQueues:
-    LOCAL = queue(clusterQueue="training")
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"keeps_record": Part()}, f"fail TFJobs: there is no CRD tfjobs.kubeflow.org{REPLACED}"),
+        (
+            {"keeps_record": Part((False,))},
+            f"fail TFJobs: the CRD tfjobs.kubeflow.org drops status.dtj: the operator runs no TFJob{REPLACED}",
+        ),
+        ({"keeps_record": UNREAD}, "not checked TFJobs: it is forbidden"),
+        ({"deployments": UNREAD}, "not checked TFJobs: whether a training-operator serves TFJobs: it is forbidden"),
+        ({"webhooks": UNREAD}, "not checked TFJobs: whether a webhook refuses TFJobs: it is forbidden"),
+    ],
+    ids=["no CRD", "a CRD that drops the record", "a CRD unread", "Deployments unread", "webhooks unread"],
+)
+def test_what_keeps_tfjobs_from_running_or_may_not_be_read_is_named(changes: dict[str, Any], line: str) -> None:
+    assert wrong(with_tfjobs(**changes)) == [line]
 
-    def found(self, **queues: object) -> list[Finding]:
-        kueue = next(api for api in APIS if api.gang == "Kueue")
-        given = Queues(**{"local": Part((self.LOCAL,)), "cluster": {"training": Part((cluster_queue(),))}, **queues})  # type: ignore[arg-type]
-        found = installation(gangs=Part((kueue,)), queues=given)
-        return [finding for finding in findings(found) if finding.title == "queues"]
 
-    def wrong(self, **queues: object) -> Finding:
-        (finding,) = [finding for finding in self.found(**queues) if finding.verdict is not Verdict.OK]
-        return finding
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"args": ["--enable-scheme=pytorchjob", "--enable-scheme=TFJob"]},
+        {"command": ["/manager", "-enable-scheme", "tfjob"]},
+        {"image": "registry.example/mirror:1", "labels": {"control-plane": "kubeflow-training-operator"}},
+    ],
+    ids=str,
+)
+def test_a_training_operator_that_serves_tfjobs_too_is_found(changes: dict[str, Any]) -> None:
+    assert wrong(with_tfjobs(deployments=Part((training_operator(**changes),)), webhooks=Part((webhook(),)))) == [
+        "fail TFJobs: training-operator in namespace kubeflow still serves TFJobs: both make the pods of each; do: "
+        "start it with --enable-scheme for its other kinds, or scale it to 0"
+    ]
 
-    def test_a_queue_that_admits_jobs_is_shown_with_how_many_wait(self) -> None:
-        (finding,) = self.found()
-        assert finding.verdict is Verdict.OK
-        assert finding.words == "LocalQueue gpus admits jobs (ClusterQueue training)"
-        waited_for = {**self.LOCAL, "status": {**self.LOCAL["status"], "pendingWorkloads": 2}}  # type: ignore[dict-item]
-        (finding,) = self.found(local=Part((waited_for,)))
-        assert finding.words == "LocalQueue gpus admits jobs (ClusterQueue training); 2 jobs waiting"
 
-    def test_an_operator_that_may_not_read_flavors_is_named_with_the_remedy(self) -> None:
-        kueue = next(api for api in APIS if api.gang == "Kueue")
-        (finding,) = bad(installation(operator(denied="resourceflavors"), gangs=Part((kueue,))))
-        assert finding.words == (
-            "dtj-system/dtj may not get resourceflavors (to send pods where Kueue admitted them to; without it none "
-            "starts)"
-        )
-        assert "bind a ClusterRole with get on resourceflavors" in finding.remedy
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"args": ["--enable-scheme=pytorchjob"]},
+        {"args": ["-enable-scheme", "xgboostjob"]},
+        {"replicas": 0},
+        {"image": "kubeflow/trainer-controller-manager:v2"},
+    ],
+    ids=str,
+)
+def test_a_training_operator_that_does_not_is_no_matter(changes: dict[str, Any]) -> None:
+    assert wrong(with_tfjobs(deployments=Part((training_operator(**changes),)))) == []
 
-    def test_a_cluster_without_kueue_has_no_line(self) -> None:
-        assert "queues" not in {finding.title for finding in findings(installation())}
 
-    def test_a_namespace_without_a_queue_is_well(self) -> None:
-        (finding,) = self.found(local=Part())
-        assert finding.verdict is Verdict.OK
-        assert "has no LocalQueue" in finding.words
-
-    def test_what_may_not_be_read_of_a_cluster_queue_is_no_failure(self) -> None:
-        (finding,) = self.found(cluster={"training": Part(unread="clusterqueues is forbidden")})
-        assert finding.verdict is Verdict.OK
-        assert "its selector and flavors cannot be read: clusterqueues is forbidden" in finding.words
-
-    @pytest.mark.parametrize(
-        ("reason", "behind", "words", "remedy"),
-        [
-            ("ClusterQueueDoesNotExist", None, "its ClusterQueue training does not exist", "create it"),
-            ("Stopped", cluster_queue(), "its spec.stopPolicy is Hold", "set it to None"),
-            (
-                "ClusterQueueIsInactive",
-                cluster_queue(
-                    active={
-                        "status": "False",
-                        "reason": "FlavorNotFound",
-                        "message": "Can't admit new workloads: references missing ResourceFlavor(s): l4.",
-                    }
-                ),
-                "ClusterQueue training: Can't admit new workloads: references missing ResourceFlavor(s): l4",
-                "create or correct what the message names",
-            ),
-            (
-                "ClusterQueueIsInactive",
-                cluster_queue(active={"status": "False", "reason": "Stopped", "message": "is stopped"}),
-                "ClusterQueue training: is stopped",
-                "set its spec.stopPolicy to None",
-            ),
-        ],
+@pytest.mark.parametrize(
+    "deployments", [(), (OTHER_KINDS,), (training_operator("elsewhere"),)], ids=["none", "other kinds", "elsewhere"]
+)
+def test_a_webhook_that_nobody_answers_is_to_be_removed(deployments: tuple[JsonObject, ...]) -> None:
+    assert wrong(with_tfjobs(deployments=Part(deployments), webhooks=Part((webhook(),))))[-1] == (
+        "fail TFJobs: the webhook validator.tfjob.training-operator.kubeflow.org refuses each TFJob: no "
+        "training-operator answers it; do: remove its entry: kubectl edit validatingwebhookconfiguration "
+        "validator.training-operator.kubeflow.org"
     )
-    def test_a_queue_that_admits_no_job_fails_with_the_reason(
-        self, reason: str, behind: JsonObject | None, words: str, remedy: str
-    ) -> None:
-        inactive = queue(active={"status": "False", "reason": reason}, clusterQueue="training", stopPolicy="Hold")
-        cluster = {"training": Part((behind,) if behind is not None else ())}
-        finding = self.wrong(local=Part((inactive,)), cluster=cluster)
-        assert finding.verdict is Verdict.FAIL
-        assert words in finding.words
-        assert remedy in finding.remedy
 
-    def test_a_queue_that_kueue_has_not_seen_points_at_its_manager(self) -> None:
-        new: JsonObject = {"metadata": {"name": "gpus"}, "spec": {"clusterQueue": "training"}}
-        assert "Kueue's manager" in self.wrong(local=Part((new,))).words
 
-    @pytest.mark.parametrize(
-        ("selector", "words"),
-        [
-            (None, "ClusterQueue training admits jobs of no namespace"),
-            ({"matchLabels": {"team": "b"}}, "admits no job of namespace team-a"),
-            ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, "admits no job"),
-            ({"matchExpressions": [{"key": "owner", "operator": "Exists"}]}, "admits no job"),
-        ],
-    )
-    def test_a_cluster_queue_that_does_not_select_the_namespace_fails(self, selector: object, words: str) -> None:
-        cluster = {"training": Part((cluster_queue(namespaceSelector=selector),))}
-        namespace = Part(({"metadata": {"name": "team-a", "labels": {"team": "a"}}},))
-        finding = self.wrong(cluster=cluster, namespace=namespace)
-        assert finding.verdict is Verdict.FAIL
-        assert words in finding.words
-
-    def test_a_flavor_whose_labels_no_node_has_warns(self) -> None:
-        flavor: JsonObject = {"spec": {"nodeLabels": {"gpu": "l4"}}}
-        finding = self.wrong(flavors={"l4": Part((flavor,))})
-        assert finding.words == "no node has the labels of ResourceFlavor l4 of ClusterQueue training (gpu=l4)"
+def test_a_webhook_that_is_asked_in_vain_without_harm_is_no_matter() -> None:
+    assert wrong(with_tfjobs(webhooks=Part((webhook(failurePolicy="Ignore"),)))) == []

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
 import yaml
 
@@ -149,30 +148,24 @@ def test_each_role_says_what_its_pods_need(tmp_path: Path, dtj: Dtj) -> None:
         "command": ["python", "-m", "my train"],
         "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "1Gi"}},
     }
-    body = manifest(
-        template={"spec": {"containers": [container, {"name": "logger", "image": "x"}]}},
-        accelerator={"profile": "gke-nvidia-l4", "count": 2},
-    )
+    account = {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
+    template = {
+        "metadata": {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}},
+        "spec": {"containers": [container, {"name": "logger", "image": "x"}], **account},
+    }
+    body = manifest(template=template, accelerator={"profile": "gke-nvidia-l4", "count": 2})
     assert section(explained(dtj, write(tmp_path, body)), "Each worker") == [
         "image        example/trainer:1",
         "command      python -m 'my train'",
         "resources    cpu 2, memory 1Gi, nvidia.com/gpu 2, at most cpu 4",
         "node labels  cloud.google.com/gke-accelerator=nvidia-l4",
         "tolerates    nvidia.com/gpu",
+        "affinity     nodeAffinity",
+        "account      trains",
+        "labels       team=vision",
+        "annotations  sidecar.istio.io/inject=false",
         "next to it   logger",
     ]
-
-
-def test_the_labels_and_annotations_of_the_template_its_account_and_affinity_are_shown(
-    tmp_path: Path, dtj: Dtj
-) -> None:
-    body: Any = manifest()
-    template = body["spec"]["template"]
-    template["metadata"] = {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}}
-    template["spec"] |= {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
-    lines = section(explained(dtj, write(tmp_path, body)), "Each worker")
-    assert {"labels       team=vision", "annotations  sidecar.istio.io/inject=false"} <= set(lines)
-    assert {"account      trains", "affinity     nodeAffinity"} <= set(lines)
 
 
 def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: Path, dtj: Dtj) -> None:
@@ -260,9 +253,11 @@ def test_of_a_job_with_checkpoints_in_memory_it_says_how_much_and_when_they_are_
 
     alone = printed(inMemory={})
     assert "keeps 2 copies of its state in memory, of at most 1Gi in all." in alone
+    assert "so many steps between two that copies cost at most 1 % of the training; its log says how many" in alone
     assert "Only memory holds the state" in alone
-    both = printed(path="gs://bucket/digits", inMemory={"sizeLimit": "3Gi"})
+    both = printed(path="gs://bucket/digits", inMemory={"everySteps": 25, "sizeLimit": "3Gi"})
     assert "of at most 3Gi in all" in both
+    assert "It copies after every 25 steps." in both
     assert "Only memory holds the state" not in both
 
 
@@ -339,10 +334,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     return gateway
 
 
-@pytest.mark.parametrize("name", ["digits", "dtj/digits", "distributedtrainingjob.training.dtj.dev/digits"])
-def test_a_job_on_the_cluster_is_explained_by_its_name(dtj: Dtj, cluster: FakeGateway, name: str) -> None:
+KIND = "distributedtrainingjob"
+
+
+@pytest.mark.parametrize("kind", ["", "dtj/", f"{KIND}.training.dtj.dev/", f"{KIND}s.training.dtj.dev/"])
+def test_a_job_on_the_cluster_is_explained_by_its_name(dtj: Dtj, cluster: FakeGateway, kind: str) -> None:
     cluster.put(JOBS, {**stored(manifest(), namespace="team"), "status": {"attempt": 3, "startTime": "then"}})
-    text = explained(dtj, name)
+    text = explained(dtj, f"{kind}digits")
     assert text.startswith("digits: MultiWorkerMirrored with 2 workers, in namespace team\n")
     assert section(text, "Pods")[1].startswith("digits-worker-0  worker")
 
@@ -392,11 +390,6 @@ def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, dtj: Dtj) -> No
     file = write(tmp_path, manifest())
     complaint = dtj("explain", file, "--role", "ps").complaint
     assert complaint == f"{file}: digits: --role: the job has no ps; it has worker\n"
-
-
-def test_an_option_that_is_gone_names_what_remains(dtj: Dtj) -> None:
-    with pytest.raises(click.UsageError, match=r"docs/reference\.md has all fields"):
-        dtj("explain", "--field", "spec.port")
 
 
 def test_pods_in_the_network_of_their_nodes_are_said_to_need_a_node_each(tmp_path: Path, dtj: Dtj) -> None:

@@ -115,22 +115,6 @@ def test_a_replica_that_the_job_does_not_have_is_one_line_and_exit_code_2(
     assert dtj("logs", "--run", a_run(tmp_path).path, *words).complaint == f"{expected}\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("--run", "x", "--previous"), "--previous is for a job on a cluster"),
-        (("--run", "x", "--container", "proxy"), "--container is for a job on a cluster"),
-        (("--run", "x", "-n", "default"), "--run means a run on this machine: leave out --namespace"),
-        (("digits", "--run", "x"), "give the name of a job on the cluster, or a run on this machine with --run"),
-        ((), "give the name of a job on the cluster, or a run on this machine with --run"),
-    ],
-    ids=["previous", "container", "namespace", "both", "neither"],
-)
-def test_options_that_do_not_fit_a_run_are_refused(dtj: Dtj, words: tuple[str, ...], expected: str) -> None:
-    with pytest.raises(click.UsageError, match=f"^{expected}"):
-        dtj("logs", *words)
-
-
 def test_a_run_that_has_written_nothing_says_so(dtj: Dtj, tmp_path: Path) -> None:
     directory = a_run(tmp_path)
     for file in directory.replica_logs():

@@ -9,7 +9,6 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pytest
 import yaml
 
@@ -312,34 +311,25 @@ def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) ->
     assert gather(RunDirectory(folder)).unread[0].why.startswith("objects.json: ")
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (("--run", "b"), r"about one run; dtj tensorboard --run a --run b compares the curves$"),
-        *(((option, "x"), r"^--run means a run on this machine: leave out --na") for option in ("-n", "--kubeconfig")),
-    ],
+NOWHERE = (
+    "--run nowhere: neither the folder of a run nor the name of a job with a run here: in dtj-runs there are digits"
 )
-def test_what_does_not_go_with_a_run_is_refused_with_what_does(dtj: Dtj, more: tuple[str, ...], words: str) -> None:
-    with pytest.raises(click.UsageError, match=words):
-        dtj("report", "--run", "a", *more)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("command", "words"),
     [
-        (
-            "--run nowhere",
-            "--run nowhere: neither the folder of a run nor the name of a job with a run here: in dtj-runs",
-        ),
-        ("--run digits -o no/x.html", "--output: no/x.html: cannot be written: No such file"),
+        ("report --run nowhere", NOWHERE),
+        ("tensorboard --run nowhere", NOWHERE),
+        ("report --run digits -o no/x.html", "--output: no/x.html: cannot be written: No such file"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str
+    dtj: Dtj, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, words: str
 ) -> None:
     a_run(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert dtj("report", *arguments.split()).complaint.startswith(words)
+    assert dtj(*command.split()).complaint.startswith(words)
 
 
 @pytest.mark.parametrize(

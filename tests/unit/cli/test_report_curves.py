@@ -1,15 +1,19 @@
-"""``dtj report``: curves, their axes and their values."""
+"""``dtj report``: curves, their axes and their values, and the event files of TensorBoard that they are read from."""
 
 from __future__ import annotations
 
 import re
+import struct
+from datetime import UTC, datetime
 from math import log10
+from pathlib import Path
 
 import pytest
 
 from dtj.cli.report.drawing import MAX_POINTS, Curve, Points, curves, plot
 from dtj.cli.report.evidence import Evidence, Log, Scalar, scalars_of
 from dtj.cli.report.page import render_page
+from dtj.cli.report.run import read_scalars
 from support.job_evidence import job, moment
 
 
@@ -41,12 +45,7 @@ def test_held_out_values_are_in_the_plot_of_the_training_and_in_the_table() -> N
     )
 
 
-def test_the_evaluation_at_the_end_is_the_last_held_out_value() -> None:
-    (loss,) = curves((*scalars("loss", 3, 2, 1), *scalars("held_out/loss", 1.5, first=3)))
-    assert [(point.step, point.number) for point in loss.validation] == [(3, 1.5)]
-
-
-def test_held_out_values_of_a_log_are_read_once() -> None:
+def test_held_out_values_of_a_log_are_read_once_and_the_evaluation_at_the_end_is_the_last() -> None:
     text = (
         "step 1/9 (11%)  loss 3\nvalidation: step 2/9  val_loss 2.5  in 1s\n"
         "step 3/9 (33%)  loss 2  val_loss 2.5\nstep 9/9 (100%)  loss 1  val_loss 2.5\nheld-out: loss 1.5  (9)\n"
@@ -101,3 +100,59 @@ def test_an_axis_has_room_for_all_values_and_a_few_lines(low: float, ratio: floa
 def test_values_beyond_all_reason_are_left_out() -> None:
     found = curves((*scalars("loss", 1e308, -1e308, 2.0, 1.0), *scalars("tiny", 1e-320, 1.0, 2.0)))
     assert [steps(curve.points) for curve in found] == [[3, 4], [2, 3]]
+
+
+def message(*fields: tuple[int, int, bytes]) -> bytes:
+    """A protocol buffer of (field, wire type, value)."""
+    out = b""
+    for number, kind, value in fields:
+        out += bytes([number << 3 | kind]) + (bytes([len(value)]) if kind == 2 else b"") + value
+    return out
+
+
+def scalar(step: int, name: str, value: float, *, simple: bool = False) -> bytes:
+    """An event as tf.summary.scalar writes it, or as its older form did."""
+    number = struct.pack("<f", value)
+    tensor = message((1, 0, b"\x01"), (2, 2, b""), (5 if step % 2 else 4, 2, number))
+    held = (2, 5, number) if simple else (8, 2, tensor)
+    summary = message((1, 2, message((1, 2, name.encode()), held)))
+    return record(message((1, 1, struct.pack("<d", 1.7e9)), (2, 0, bytes([step])), (5, 2, summary)))
+
+
+def record(data: bytes) -> bytes:
+    return struct.pack("<Q", len(data)) + b"crc." + data + b"crc."
+
+
+def write(folder: Path, content: bytes, name: str = "events.out.tfevents.1") -> Path:
+    (folder / name).write_bytes(content)
+    return folder
+
+
+def test_points_have_names_steps_values_and_times(tmp_path: Path) -> None:
+    content = record(message((3, 2, b"brain.Event:2"))) + scalar(1, "loss", 0.5) + scalar(2, "loss", 0.25)
+    found = read_scalars(write(tmp_path, content + scalar(3, "accuracy", 0.75, simple=True)))
+    assert [(each.name, each.step, each.number) for each in found] == [
+        ("loss", 1, 0.5),
+        ("loss", 2, 0.25),
+        ("accuracy", 3, 0.75),
+    ]
+    assert found[0].at == datetime.fromtimestamp(1.7e9, UTC)
+
+
+def test_a_file_that_is_still_written_is_read_up_to_its_last_whole_record(tmp_path: Path) -> None:
+    content = scalar(1, "loss", 0.5) + scalar(2, "loss", 0.25)
+    for cut in (1, 10, 20, 40):
+        assert [point.step for point in read_scalars(write(tmp_path, content[:-cut]))] == [1]
+
+
+def test_files_follow_each_other(tmp_path: Path) -> None:
+    write(tmp_path, scalar(5, "loss", 0.1), "events.out.tfevents.2")
+    write(tmp_path, scalar(4, "loss", 0.2), "events.out.tfevents.1")
+    write(tmp_path, b"?", "result.json")
+    assert [point.step for point in read_scalars(tmp_path)] == [4, 5]
+
+
+def test_what_is_no_event_file_gives_no_points(tmp_path: Path) -> None:
+    assert read_scalars(tmp_path / "no") == ()
+    for garbage in (b"", b"\xff" * 64, record(b"\xff" * 30), record(message((1, 1, b"12345678"))), b"\x00" * 64):
+        assert read_scalars(write(tmp_path, garbage)) == ()

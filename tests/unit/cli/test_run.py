@@ -110,14 +110,6 @@ def test_without_a_file_the_manifest_of_this_folder_runs(dtj: CommandLine) -> No
     assert "tiny succeeded" in done.stdout
 
 
-def test_without_a_file_and_a_manifest_here_the_remedy_is_named(dtj: CommandLine) -> None:
-    done = dtj.run()
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert " run: there is no job.yaml here: give a FILE, or type `dtj init` to write one (" in line
-    assert line.endswith(" run -h shows the options)")
-
-
 def test_a_run_that_fails_names_the_replica_its_code_and_its_last_line(dtj: CommandLine) -> None:
     code = "import os, sys, time; os.environ['DTJ_INDEX'] == '1' and (print('boom'), sys.exit(3)); time.sleep(600)"
     done = dtj.run(write(dtj.folder, dtj.job(code)))

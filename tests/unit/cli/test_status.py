@@ -253,15 +253,10 @@ def test_tensorboard_is_shown_and_is_no_reason_not_to_run() -> None:
     assert not any("tensorboard" in why.words for why in reasons(found))
 
 
-def test_replicas_that_are_slow_are_named() -> None:
-    slow = {**PROGRESS, "stragglers": ["worker-3", "worker-5"]}
-    text = shown(overview(body(READY, state="Running", progress=slow)), 80)
-    assert "slower than the others: worker-3, worker-5" in text
-
-
-def test_a_warning_of_the_trainer_is_shown() -> None:
-    alone = {**PROGRESS, "warning": "train.py trains alone: the job has 2 workers"}
-    text = shown(overview(body(READY, state="Running", progress=alone)), 80)
+def test_replicas_that_are_slow_and_a_warning_of_the_trainer_are_shown_with_the_progress() -> None:
+    told = {"stragglers": ["worker-3", "worker-5"], "warning": "train.py trains alone: the job has 2 workers"}
+    text = shown(overview(body(READY, state="Running", progress={**PROGRESS, **told})), 80)
+    assert "  slower than the others: worker-3, worker-5" in text
     assert "  warning: train.py trains alone: the job has 2 workers" in text
 
 

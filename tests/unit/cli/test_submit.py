@@ -1,4 +1,4 @@
-"""``dtj submit`` without a cluster: what it prints for kubectl, and what it refuses."""
+"""``dtj submit`` without a cluster: what it prints for kubectl, what it refuses, and which files a command names."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import base64
 import json
 from pathlib import Path
 
-import click
 import pytest
 import yaml
 
 from builders import manifest
 from dtj.api.json import JsonObject, object_at
+from dtj.cli.common.submission import files_named
 from support.commands import Dtj
 from support.kubeconfigs import kubeconfig
 from support.local_runs import write
@@ -89,12 +89,46 @@ def test_a_command_that_names_files_of_the_directory_is_noted_without_code(
     assert "the command names" not in dtj("submit", "--code", ".", "-o", "yaml", file).err
 
 
-@pytest.mark.parametrize("given", [["--code-claim", "shared"], ["--copy-only"]], ids=" ".join)
-def test_an_option_that_is_gone_names_what_remains(dtj: Dtj, given: list[str], tmp_path: Path) -> None:
-    with pytest.raises(click.UsageError, match=r"is gone: .* into an image, or onto a volume"):
-        dtj("submit", "--code", ".", *given, write(tmp_path, manifest("a")))
+def pod(*args: str, **container: object) -> JsonObject:
+    return {"spec": {"containers": [{"name": "trainer", "args": list(args), **container}]}}  # type: ignore[dict-item]
 
 
-def test_code_for_a_run_on_this_machine_is_refused(dtj: Dtj, tmp_path: Path, code: Path) -> None:
-    with pytest.raises(click.UsageError, match="--code needs --cluster"):
-        dtj("run", "--code", code, write(tmp_path, manifest("a")))
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        ([], ()),
+        (["--task=image-classification", "--dataset=digits"], ()),
+        (["--script=train.py"], ("train.py",)),
+        (["--script", "train.py", "--", "--epochs=5"], ("train.py",)),
+        (["--script=/code/train.py"], ()),
+        (["--script=other.py"], ()),
+        (["--script=package.deep"], ("package/deep.py",)),
+        (["--script", "package.deep"], ("package/deep.py",)),
+        (["-m", "package.deep"], ("package/deep.py",)),
+        (["-m", "package"], ("package/__init__.py",)),
+        (["-m", "dtj_trainer"], ()),
+        (["--model=train:build", "--data=train:data"], ("train.py",)),
+        (["--model=package.deep:build"], ("package/deep.py",)),
+        (["--model=elsewhere:build"], ()),
+        (["train.py"], ("train.py",)),
+        (["--csv=data.csv"], ("data.csv",)),
+        (["train"], ()),
+        (["--csv=package"], ()),
+        (["-c", "print('train.py')" * 1000], ()),
+        (["\0"], ()),
+    ],
+)
+def test_a_command_that_names_files_of_the_directory_needs_them(
+    tmp_path: Path, words: list[str], files: tuple[str, ...]
+) -> None:
+    for file in ("train.py", "data.csv", "package/__init__.py", "package/deep.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    assert files_named([pod(*words)], tmp_path) == files
+    assert files_named([pod(command=words)], tmp_path) == files
+
+
+def test_a_volume_at_the_working_directory_holds_the_files(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    mounted = pod("train.py", workingDir="/code", volumeMounts=[{"name": "code", "mountPath": "/code/"}])
+    assert files_named([mounted], tmp_path) == ()

@@ -11,15 +11,12 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
 from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.status import JobStatus
-from dtj.cli.main import cli
 from dtj.cli.tensorboard.show import problem_of, reason_to_wait, trouble_of
 from dtj.kube.observed import pod_from
 from dtj.kube.records import PodRecord, pod_from_object
@@ -133,10 +130,6 @@ class TestOnThisMachine:
         older = runs / "digits" / "20260101-000000"
         assert logs_of(str(older), runs) == older / "tensorboard"
 
-    def test_a_run_that_is_none_is_reported_with_those_that_are(self, runs: Path) -> None:
-        with pytest.raises(RunError, match=f"--run flowers: .* in {runs} there are digits"):
-            logs_of("flowers", runs)
-
     def test_several_runs_have_their_names(self, runs: Path) -> None:
         older = str(runs / "digits" / "20260101-000000")
         folders = [logs_of(run, runs) for run in ("digits", older, "digits")]
@@ -208,25 +201,6 @@ class TestOnThisMachine:
         monkeypatch.setattr(curves, "find_trainer", _no_trainer)
         with pytest.raises(RunError, match="nor on the PATH: type `make trainer` in the checkout"):
             curves.find_tensorboard({"PATH": "/nowhere"})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ([], "give the name of a job on the cluster, or a run on this machine with --run"),
-        (["a", "--run", "b"], "give the name of a job on the cluster, or a run on this machine with --run"),
-        (["--run", "b", "-n", "c"], "--run means a run on this machine: leave out --namespace"),
-        (["--run", "/no/such/run"], "neither the folder of a run nor the name of a job"),
-        (["a", "--port", "70000"], "70000"),
-        (["a", "--kubeconfig", "/no/such/file"], "kubeconfig /no/such/file does not exist"),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["tensorboard", f"--output-dir={tmp_path}", *arguments], standalone_mode=False)
-    answer = done.output or str(done.exception)
-    assert complaint in answer
-    assert len(answer.strip().splitlines()) == 1
-    assert done.return_value == 2 or isinstance(done.exception, click.UsageError)
 
 
 def _no_trainer(explicit: str | None, environ: object) -> None:

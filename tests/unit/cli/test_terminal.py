@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import logging
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +17,10 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from rich.table import Table
 
-import dtj
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.api.printable import printable
-from dtj.cli.common import console, options
+from dtj.cli.common import options
 from dtj.cli.common.console import Console, Text, coloured
 from dtj.cli.common.formatting import as_json, as_yaml
 from dtj.cli.common.terminal import MAX_LINE, SafeHandler, say
@@ -31,8 +28,6 @@ from dtj.cli.completion import answer_kubectl
 from dtj.cli.main import cli, main
 from support.hostile_server import PAYLOAD, hostile_server, poisoned
 from support.kubeconfigs import kubeconfig
-
-SOURCES = Path(dtj.__file__).parent
 
 LAYOUT = re.compile(r"\x1b\[(?:[0-9;]{0,12}m|2K|1A|\?25[lh])|\r(?=\x1b\[2K)")
 """What rich writes by itself: colours, and how a screen is drawn again. The payload has none of these."""
@@ -280,33 +275,3 @@ def test_a_warning_of_a_library_is_one_line(capfd: pytest.CaptureFixture[str]) -
     shown = capfd.readouterr().err
     assert acted(shown) == ""
     assert shown.count("\n") == 1
-
-
-def printing(file: Path) -> Iterator[str]:
-    """What a module prints or draws with that is not ours."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "click.echo", "click.secho"):
-            yield ast.unparse(node.func)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout.write", "sys.stderr.write"):
-            yield ast.unparse(node)
-        elif isinstance(node, ast.ImportFrom) and node.module in ("rich.text", "rich", "rich.markup"):
-            yield node.module
-        elif isinstance(node, ast.ImportFrom) and node.module == "rich.console":
-            yield from (alias.name for alias in node.names if alias.name == "Console")
-
-
-def test_no_module_prints_by_itself() -> None:
-    """Else a name or a message would reach the terminal as somebody else wrote it. The shim is a program of its own,
-    whose output goes to a log; what ``dtj init`` writes is the user's."""
-    common = SOURCES / "cli" / "common"
-    allowed = {common / "terminal.py", common / "console.py", SOURCES / "local" / "shim.py"}
-    modules = [file for room in ("cli", "client", "local") for file in (SOURCES / room).rglob("*.py")]
-    assert len(modules) > 80
-    found = {
-        str(file.relative_to(SOURCES)): [*printing(file)]
-        for file in modules
-        if file not in allowed and file.parent.name != "starters" and [*printing(file)]
-    }
-    assert found == {}
-    assert [*printing(common / "terminal.py")] != []
-    assert console.Console is Console

@@ -1,20 +1,39 @@
-"""A job with its code: what is added to its pods, what has no place in them, and that pods really unpack it."""
+"""A job with its code: what is added to its pods and has no place there, its ConfigMap, and how a pod unpacks it."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import gzip
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from builders import manifest
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.client import InvalidManifest
+from dtj.client.aio import AsyncClient
 from dtj.client.checks import Manifest, manifests_of
-from dtj.client.code_manifest import ARCHIVE, with_code
-from dtj.client.code_pack import CodePack
+from dtj.client.code_manifest import ARCHIVE, UNPACK_CODE, with_code
+from dtj.client.code_pack import CodePack, pack
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
+from dtj.kube.client import KubeGateway
+from dtj.kube.errors import AlreadyExists, ApiError, Forbidden
+from dtj.kube.gateway import CONFIG_MAPS, JOBS, Resource
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> CodePack:
+    """A directory with one program, packed."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print('trained')")
+    return pack(tmp_path / "code")
 
 
 def coded(packed: CodePack, **spec: object) -> Manifest:
@@ -184,3 +203,104 @@ def test_a_manifest_that_was_printed_with_its_code_is_not_given_other_code(packe
     (printed,) = manifests_of(coded(packed).body)
     with pytest.raises(InvalidManifest, match="the manifest has its code already"):
         with_code(printed, packed)
+
+
+class Server:
+    """An API server that keeps jobs and ConfigMaps by name, and refuses some verbs on ConfigMaps."""
+
+    def __init__(self, *refused: str) -> None:
+        self.kept: dict[tuple[Resource, str], JsonObject] = {}
+        self._refused = refused
+
+    async def create(self, resource: Resource, *, body: JsonObject, dry_run: bool = False, **_: object) -> JsonObject:
+        key = resource, text(dig(body, "metadata", "name"))
+        self._check(resource, "dry run" if dry_run else "create")
+        if key in self.kept:
+            raise AlreadyExists(f"{key[1]} is there", status=409, reason="AlreadyExists")
+        if dry_run:
+            return body
+        metadata = body["metadata"]
+        assert isinstance(metadata, dict)
+        self.kept[key] = {**body, "metadata": {**metadata, "uid": f"uid of {key[1]}"}}
+        return self.kept[key]
+
+    async def delete(self, resource: Resource, *, name: str, **_: object) -> None:
+        self._check(resource, "delete")
+        del self.kept[resource, name]
+
+    def _check(self, resource: Resource, verb: str) -> None:
+        if resource == CONFIG_MAPS and verb in self._refused:
+            raise Forbidden(f"no {verb}", status=403, reason="Forbidden")
+
+
+def created(server: Server, packed: CodePack, *, left: bool = False) -> JsonObject:
+    """What the server has of the ConfigMap after its job was created; ``left`` says that an earlier job had it."""
+    (found,) = manifests_of(manifest("a"))
+    job = with_code(found, packed)
+    assert job.config_map is not None
+    key = CONFIG_MAPS, text(dig(job.config_map, "metadata", "name"))
+    if left:
+        server.kept[key] = {**job.config_map, "data": "left"}
+    client = AsyncClient(cast("KubeGateway", cast("Any", server)), namespace="here")
+    asyncio.run(client.create(job, namespace="here"))
+    return server.kept[key]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_the_config_map_is_owned_by_its_job_also_if_an_earlier_one_left_one(packed: CodePack, left: bool) -> None:
+    config_map = created(Server(), packed, left=left)
+    (owner,) = objects(dig(config_map, "metadata", "ownerReferences"))
+    assert (owner["kind"], owner["uid"], "controller" in owner) == ("DistributedTrainingJob", "uid of a", False)
+    assert "data" not in config_map
+
+
+@pytest.mark.parametrize(("refused", "left"), [("dry run", False), ("create", False), ("delete", True)])
+def test_a_job_whose_code_is_refused_does_not_stay(packed: CodePack, refused: str, left: bool) -> None:
+    server = Server(refused)
+    with pytest.raises(ApiError, match=f"no {refused}"):
+        created(server, packed, left=left)
+    assert (JOBS, "a") not in server.kept
+
+
+def unpack(archive: Path, target: Path, digest: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-W", "error", "-c", UNPACK_CODE, str(archive), str(target), digest, "copy it"]
+    return subprocess.run(program, capture_output=True, text=True, check=False)
+
+
+def test_the_code_is_unpacked(packed: CodePack, tmp_path: Path) -> None:
+    archive, target = tmp_path / "archive", tmp_path / "target"
+    archive.write_bytes(packed.archive)
+    target.mkdir()
+    done = unpack(archive, target, packed.digest)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (target / "train.py").read_text() == "print('trained')"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lambda archive: None, "the code sha256:{digest} is not there: copy it"),
+        (
+            lambda archive: b"no archive",
+            "the code sha256:{digest} cannot be read (Not a gzipped file (b'no')): copy it",
+        ),
+        (lambda archive: archive[:-20], "the code sha256:{digest} cannot be read ("),
+        (
+            lambda archive: gzip.compress(b"other", mtime=0),
+            "the code sha256:{digest} is damaged, its digest is sha256:",
+        ),
+    ],
+    ids=["absent", "no archive", "half of it", "other content"],
+)
+def test_code_that_is_not_the_one_of_the_digest_is_one_line_and_nothing_is_unpacked(
+    packed: CodePack, tmp_path: Path, content: Callable[[bytes], bytes | None], words: str
+) -> None:
+    archive, target = tmp_path / "archive", tmp_path / "target"
+    target.mkdir()
+    if (given := content(packed.archive)) is not None:
+        archive.write_bytes(given)
+    done = unpack(archive, target, packed.digest)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(words.format(digest=packed.digest))
+    assert list(target.iterdir()) == []

@@ -190,10 +190,11 @@ def test_why_there_is_nothing_to_read() -> None:
 
 
 def found(*lines: str, message: str = "") -> tuple[tuple[str, ...], int, int]:
-    finder = ErrorFinder(message)
+    finder = ErrorFinder(RootCause(role="worker", index=0, message=message))
     for line in lines:
         finder.take(line)
-    return finder.result()
+    first = finder.result()
+    return first.lines, first.at, first.left
 
 
 def test_the_first_traceback_is_found_with_the_lines_before_it() -> None:

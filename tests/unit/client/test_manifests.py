@@ -39,11 +39,6 @@ def test_what_the_caller_does_to_the_mapping_later_is_not_our_business() -> None
     assert found.body == manifest("a")
 
 
-def test_all_documents_are_found_in_order() -> None:
-    text = yaml.safe_dump_all([manifest("b"), manifest("a")])
-    assert [found.job.name for found in manifests_of(text)] == ["b", "a"]
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [

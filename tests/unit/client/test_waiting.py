@@ -1,9 +1,8 @@
-"""What can be waited for."""
+"""What can be waited for, which condition explains the state of a job, and how a job has ended, in one line."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,10 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
-from dtj.client import AsyncClient, ConditionUnreachable, WaitTimeout
+from dtj.client import AsyncClient, WaitTimeout
+from dtj.client.diagnosis import explaining_condition, how_job_ended
 from dtj.client.watching import WaitCondition, where_it_is
+from support.kubeconfigs import kubeconfig
 
 
 def with_conditions(*kinds: Condition, generation: int = 1, observed: int = 1) -> Job:
@@ -48,11 +49,6 @@ def test_an_end_is_for_good_whatever_is_changed_after_it() -> None:
     assert WaitCondition(Condition.COMPLETE).met(with_conditions(Condition.COMPLETE, generation=2))
 
 
-def test_what_an_ended_job_is_not_it_will_never_be() -> None:
-    with pytest.raises(ConditionUnreachable, match=r"^digits: has ended \(Running\), and will never be Complete$"):
-        WaitCondition(Condition.COMPLETE).met(with_conditions(Condition.FAILED))
-
-
 def test_where_a_job_is_is_reported_in_a_few_words() -> None:
     status = JobStatus(state="Starting", ready="1/2", reason="Unschedulable")
     assert where_it_is(replace(job(), status=status)) == "Starting (1/2 ready): Unschedulable"
@@ -72,12 +68,41 @@ async def test_a_limit_holds_also_where_the_cluster_never_answers(
     tmp_path: Path, call: Callable[[AsyncClient], Awaitable[object]]
 ) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    clusters = [{"name": "c", "cluster": {"server": address}}]
-    contexts = [{"name": "c", "context": {"cluster": "c"}}]
-    config = tmp_path / "config"
-    config.write_text(json.dumps({"clusters": clusters, "contexts": contexts, "current-context": "c"}))
+    config = kubeconfig(tmp_path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     async with await AsyncClient.connect(kubeconfig=str(config)) as client:
         with pytest.raises(WaitTimeout, match=r"^digits: .*the cluster has not answered"):
             await call(client)
     server.close()
+
+
+def told(**statuses: str) -> Job:
+    """A job with these conditions; the message of each is its name."""
+    conditions = tuple(
+        ConditionStatus.model_validate({"type": kind, "status": status, "reason": "Some", "message": f"about {kind}"})
+        for kind, status in statuses.items()
+    )
+    return replace(job(), status=JobStatus(conditions=conditions))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "explains"),
+    [
+        ({"Failed": "True", "PodsReady": "False"}, Condition.FAILED),
+        ({"Complete": "True", "PodsReady": "False"}, Condition.COMPLETE),
+        ({"Invalid": "True"}, Condition.INVALID),
+        ({"Suspended": "True", "PodsReady": "False"}, Condition.SUSPENDED),
+        ({"ProgressStalled": "True", "PodsReady": "True"}, Condition.PROGRESS_STALLED),
+        ({"PodsReady": "False"}, Condition.PODS_READY),
+        ({"Suspended": "False", "PodsReady": "False"}, Condition.PODS_READY),
+        ({"Suspended": "False", "ProgressStalled": "Unknown", "PodsReady": "True"}, None),
+        ({}, None),
+    ],
+)
+def test_a_condition_that_holds_explains_the_state(conditions: dict[str, str], explains: Condition | None) -> None:
+    found = explaining_condition(told(**conditions))
+    assert (found.type if found is not None else None) == explains
+
+
+def test_a_job_has_failed_or_succeeded_with_the_message_of_its_condition() -> None:
+    assert how_job_ended(told(Failed="True")) == "digits has failed: about Failed"
+    assert how_job_ended(told(Complete="True")) == "digits has succeeded: about Complete"

@@ -1,10 +1,13 @@
-"""What is checked before a pod is created: the template by the API server, the accelerators by their profiles."""
+"""What is checked before a pod is created: whether the API server takes it, as it is or restricted."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from builders import job
+from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CheckPods, PatchStatus, RequeueAfter
+from dtj.core.actions import CheckPods, Emit, PatchStatus, RequeueAfter
 from world import World
 
 
@@ -12,7 +15,7 @@ def test_templates_are_checked_before_anything_is_created() -> None:
     world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 4, "ps": 2}))
     (check,) = world.step()
     assert isinstance(check, CheckPods)
-    assert [m["metadata"]["name"] for m in check.manifests] == [  # type: ignore[index,call-overload]
+    assert [dig(made, "metadata", "name") for made in check.manifests] == [
         "digits-chief-0",
         "digits-worker-0",
         "digits-ps-0",
@@ -48,3 +51,35 @@ def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid(
     world.settle()
     assert not world.is_true(Condition.INVALID)
     assert "digits-worker-1" in world.pods, "its creation says what is wrong, where something is"
+
+
+def is_restricted(manifest: JsonObject) -> bool:
+    return dig(manifest, "spec", "securityContext", "runAsNonRoot") is True
+
+
+class TestRestrictedNamespaces:
+    def test_what_does_not_fit_even_so_is_invalid_in_the_servers_own_words(self) -> None:
+        words = 'worker: violates PodSecurity "restricted:latest": restricted volume types'
+        world = World(job(), enforces_restricted=True, template_errors=(words,)).settle()
+        assert world.is_true(Condition.INVALID)
+        assert world.events[-1] == Emit("Warning", Reason.TEMPLATE_REJECTED, words)
+        assert not world.pods
+
+    def test_a_pod_that_replaces_another_after_a_restart_of_the_operator_is_restricted_too(self) -> None:
+        world = World(job(roles={"worker": 2}), enforces_restricted=True).settle()
+        assert all(map(is_restricted, world.manifests.values()))
+        assert len(world.taken(CheckPods)) == 2, "as they are, and restricted"
+        world.verdict = None
+        assert world.step() == (), "nothing is to be created: nothing is asked"
+        world.remove("worker-1")
+        world.settle()
+        assert is_restricted(world.manifests["digits-worker-1"])
+        assert len(world.taken(CheckPods)) == 4
+
+    def test_a_verdict_of_another_generation_counts_for_nothing(self) -> None:
+        world = World(job(roles={"worker": 2})).settle()
+        world.job = replace(world.job, generation=2)
+        world.settle()
+        assert len(world.taken(CheckPods)) == 1, "nothing is to be created"
+        world.remove("worker-1")
+        assert [type(action) for action in world.step()] == [CheckPods]

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from builders import job
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from builders import NOW, job, pod, seen
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import Emit, PatchStatus, RequeueAfter
-from dtj.core.observed import Phase
+from dtj.core.blockers import WaitingContainer, blocker_of, start_trouble
+from dtj.core.conditions import blocked_pods
+from dtj.core.context import JobContext
+from dtj.core.observed import Blocker, Phase
 from world import World
 
 NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
@@ -76,3 +85,31 @@ class TestBlockers:
         assert world.job.status.state == "Running"
         assert len(world.taken(PatchStatus)) == writes + 1
         assert len(world.events) == 1
+
+    @pytest.mark.parametrize(("container", "where"), [("trainer", ""), ("proxy", "container proxy: ")])
+    def test_a_container_that_waits_is_named_if_it_is_not_the_one_that_trains(self, container: str, where: str) -> None:
+        waiting = (
+            WaitingContainer("init", "PodInitializing", ""),
+            WaitingContainer(container, "ErrImagePull", "not found"),
+        )
+        found = blocker_of(unschedulable=None, waiting=waiting, main_container="trainer")
+        assert found == Blocker(Reason.IMAGE_PULL_FAILED, f"{where}not found")
+
+    @pytest.mark.parametrize(
+        ("is_so", "words"),
+        [
+            ({}, "no such disk (FailedMount)"),
+            ({"blocker": Blocker(Reason.IMAGE_PULL_FAILED, "not found")}, "not found"),
+            ({"phase": Phase.RUNNING}, None),
+            ({"node": ""}, None),
+        ],
+        ids=["the status is silent", "the status says why", "it runs", "it has no node"],
+    )
+    def test_an_event_says_why_a_pod_does_not_start_where_its_status_does_not(
+        self, is_so: dict[str, Any], words: str | None
+    ) -> None:
+        waits = replace(pod(job(), "worker-0", phase=Phase.PENDING), **is_so)
+        told = {waits.uid: start_trouble("FailedMount", "no such disk")}
+        observed = seen(job(), pods=(waits, pod(job(), "worker-1")), start_troubles=told)
+        found = [each.blocker for each in blocked_pods(JobContext.of(observed, NOW + timedelta(minutes=1)))]
+        assert [each.message for each in found if each is not None] == ([words] if words is not None else [])

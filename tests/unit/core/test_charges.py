@@ -60,6 +60,7 @@ class TestFailedPodsThatSomebodyTidiesAway:
         world.settle()
         counts = world.job.status.restarts
         assert (world.job.status.attempt, counts.user, counts.disruption) == (2, 0, 1)
+        assert world.job.status.root_cause is None
 
 
 class TestPodsThatVanish:

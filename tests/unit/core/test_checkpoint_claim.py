@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders import CLAIM_TEMPLATE, job
+from builders import CLAIM_TEMPLATE, job, spec_of
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Label
 from dtj.core.actions import Create, Kind
@@ -13,8 +13,7 @@ from world import World
 
 def claim_of(template: JsonObject) -> JsonObject:
     of_job = job(checkpoint={"claimTemplate": template})
-    assert of_job.spec is not None
-    made = claim(of_job, of_job.spec)
+    made = claim(of_job, spec_of(of_job))
     assert made is not None
     return made
 

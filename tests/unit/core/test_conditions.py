@@ -1,4 +1,4 @@
-"""The one word for the state of a job: it never goes back within an attempt."""
+"""The conditions of a job and the one word for its state, which never goes back within an attempt."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
 from dtj.core.conditions import DesiredCondition as Wanted
 from dtj.core.conditions import DesiredConditions, state
 from dtj.core.observed import Phase
+from support.lives import EXPECTED, points
 from world import World, running
 
 NOT_READY = Wanted("False", Reason.WAITING_FOR_PODS)
@@ -57,8 +59,7 @@ def test_a_job_in_its_last_second_is_still_running() -> None:
     assert not world.is_true(Condition.PODS_READY)
     world.sees("worker-0", Phase.SUCCEEDED)
     assert world.job.status.state == "Running"
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert world.job.status.state == "Succeeded"
 
 
@@ -79,3 +80,35 @@ def test_a_reason_that_another_version_of_the_operator_recorded_stops_no_pass(
     world.job = replace(world.job, status=world.job.status.model_copy(update={"conditions": conditions}))
     world.start()
     assert world.is_true(Condition.PODS_READY)
+
+
+POINTS = points()
+BY_STATUS = {"Current": ("True", "False", "False"), "Failed": ("False", "False", "True")}
+NOBODY_WORKS_ON_IT = ("it is being suspended", "it is suspended", "it waits in a queue", "it is invalid")
+NOT_THE_CONDITIONS = ("nobody has seen it", "it was changed, and the operator has not seen it", "it is being deleted")
+"""Points that kstatus finds out by the metadata."""
+
+
+def condition(body: JsonObject, kind: str) -> JsonObject:
+    return next(each for each in objects(dig(body, "status", "conditions")) if each["type"] == kind)
+
+
+@pytest.mark.parametrize("point", [point for point in EXPECTED if point not in NOT_THE_CONDITIONS])
+def test_the_conditions_for_tools_follow_from_the_others(point: str) -> None:
+    waiting = ("False", "False" if point in NOBODY_WORKS_ON_IT else "True", "False")
+    kinds = (Condition.READY, Condition.RECONCILING, Condition.STALLED)
+    found = tuple(condition(POINTS[point], kind)["status"] for kind in kinds)
+    assert found == BY_STATUS.get(EXPECTED[point], waiting)
+
+
+def test_ready_has_the_reason_of_the_condition_that_explains_it() -> None:
+    reasons = {
+        point: condition(POINTS[point], Condition.READY)["reason"] for point in (*NOBODY_WORKS_ON_IT, "it has failed")
+    }
+    assert reasons == {
+        "it is being suspended": "Suspended",
+        "it is suspended": "Suspended",
+        "it waits in a queue": "Queued",
+        "it is invalid": "UnknownAcceleratorProfile",
+        "it has failed": "BackoffLimitExceeded",
+    }

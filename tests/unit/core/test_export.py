@@ -43,8 +43,7 @@ def test_a_later_attempt_that_reports_none_leaves_what_was_exported_before() -> 
     world.set_pod("worker-1", Phase.FAILED)
     world.wait(60)
     assert world.job.status.attempt == 2
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     world.run_all()
     for worker in ("worker-0-r1", "worker-1-r1"):
         world.set_pod(worker, Phase.SUCCEEDED)

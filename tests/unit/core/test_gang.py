@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from builders import NOW, edited, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import BestEffort, Create, Delete, LookForGangs
-from dtj.core.gang.discovery import APIS
+from dtj.core.actions import BestEffort, Create, Delete, LookForGangs, Update
+from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.gang.group import requests
-from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
+from dtj.core.observed import CreationRefusal, GangApi, GangsFound, Phase
+from dtj.core.status import format_time
 from support.gang_manifests import gang_of
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE, VOLCANO, admit, world
 from support.planned import called, does
@@ -28,55 +30,44 @@ def spec_of(world: World) -> JsonObject:
 
 class TestWhoIsTold:
     def test_nobody_where_the_job_does_not_ask_for_it(self) -> None:
-        world = World(job(), installed=APIS)
-        world.settle()
-        assert len(world.taken(LookForGangs)) == 1  # a job may have a default queue without asking for it
-        assert world.gang is None
+        story = World(job(), installed=APIS).settle()
+        assert len(story.taken(LookForGangs)) == 1  # a job may have a default queue without asking for it
+        assert story.gang is None
 
     def test_nobody_where_the_job_says_none(self) -> None:
-        alone = world(*APIS, gang="None")
-        alone.settle()
+        alone = world(*APIS, gang="None").settle()
         assert not alone.taken(LookForGangs)
         assert len(alone.pods) == 3
 
     @pytest.mark.parametrize(
-        ("installed", "chosen"),
+        ("installed", "queue", "chosen"),
         [
-            (APIS, VOLCANO),
-            ((NATIVE, COSCHEDULING), COSCHEDULING),
-            ((KUEUE, NATIVE), NATIVE),
+            (APIS, "", VOLCANO),
+            ((NATIVE, COSCHEDULING), "", COSCHEDULING),
+            ((KUEUE, NATIVE), "", NATIVE),
+            ((KUEUE, VOLCANO), "team-a", KUEUE),
+            ((VOLCANO,), "team-a", VOLCANO),
         ],
+        ids=["all", "two that place pods", "Kueue too", "a queue, and Kueue", "a queue without Kueue"],
     )
-    def test_auto_without_a_queue_takes_the_first_scheduler_that_is_there(
-        self, installed: tuple[GangApi, ...], chosen: GangApi
+    def test_auto_takes_kueue_for_a_queue_and_else_the_first_scheduler_that_is_there(
+        self, installed: tuple[GangApi, ...], queue: str, chosen: GangApi
     ) -> None:
-        automatic = world(*installed)
-        automatic.settle()
-        assert automatic.gang is not None
-        assert automatic.gang.api == chosen
-        assert automatic.job.status.gang == chosen.gang
-
-    def test_auto_with_a_queue_takes_kueue(self) -> None:
-        queued = world(KUEUE, VOLCANO, queue="team-a")
-        queued.settle()
-        assert queued.gang is not None
-        assert queued.gang.api == KUEUE
-
-    def test_auto_with_a_queue_takes_volcano_where_there_is_no_kueue(self) -> None:
-        queued = world(VOLCANO, queue="team-a")
-        queued.settle()
-        assert spec_of(queued)["queue"] == "team-a"
+        automatic = world(*installed, **({"queue": queue} if queue else {})).settle()  # type: ignore[arg-type]
+        assert automatic.the_gang.api == chosen
+        assert automatic.job.status.gang == ("" if chosen is KUEUE else chosen.gang), "Kueue has not admitted it yet"
+        said = spec_of(automatic)
+        assert (said.get("queueName") if chosen is KUEUE else said.get("queue", "")) == queue
 
     def test_auto_in_a_cluster_without_any_lets_pods_be_scheduled_one_by_one(self) -> None:
-        plain = world()
-        plain.settle()
-        assert len(plain.pods) == 3
-        assert plain.job.status.gang == "None"
+        plain = world().settle()
+        assert (len(plain.pods), plain.job.status.gang) == (3, "None")
 
     @pytest.mark.parametrize("version", ["kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1"])
     def test_a_version_of_a_scheduler_that_is_too_old_or_too_new_is_named(self, version: str) -> None:
         queued = world(queue="team-a")
-        queued.gangs = GangsFound((), NOW, unknown=(version,))
+        served = (version, "scheduling.k8s.io/v1", VOLCANO.api_version)  # of PriorityClasses, and one that is known
+        queued.gangs = GangsFound((), NOW, unknown=unknown_versions(served))
         queued.settle()
         message = queued.condition(Condition.INVALID).message
         assert "knows (kueue.x-k8s.io/v1beta2" in message
@@ -84,72 +75,72 @@ class TestWhoIsTold:
         assert f"found: {version})" in message
 
     def test_a_scheduler_that_is_installed_later_is_found(self) -> None:
-        waiting = world(gang="Volcano")
-        waiting.settle()
+        waiting = world(gang="Volcano").settle()
         waiting.installed = (VOLCANO,)
         waiting.wait(61)
         assert len(waiting.pods) == 3
         assert not waiting.is_true(Condition.INVALID)
 
     def test_pods_join_the_group_of_their_job_also_when_another_scheduler_is_installed(self) -> None:
-        running = world(COSCHEDULING)
-        running.settle()
+        running = world(COSCHEDULING).settle()
         running.installed, running.gangs = (VOLCANO, COSCHEDULING), None
-        running.take_away("worker-1")
+        running.loses("worker-1")
         running.settle_deletions()
         assert len({gang_of(running.manifests[name]) for name in running.pods}) == 1
         pod = running.manifests["digits-worker-1-r1"]
         assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
 
-    def test_a_group_of_that_name_that_is_somebody_elses_is_left_alone(self) -> None:
-        foreign = world(VOLCANO)
-        foreign.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
-        foreign.wait(60)
-        assert (
-            'podgroup "digits" already exists and is not owned by this job'
-            in foreign.condition(Condition.PODS_READY).message
-        )
-        assert not foreign.pods
-
-    def test_a_group_of_that_name_is_nobodys_business_where_the_job_wants_none(self) -> None:
-        alone = World(job())
-        alone.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
-        alone.wait(60)
-        assert len(alone.pods) == 2
-
 
 class TestInWhichWords:
-    def declared(self, api: GangApi, **scheduling: object) -> tuple[JsonObject, JsonObject]:
-        """The spec of the PodGroup or Workload, and the first pod."""
+    @pytest.mark.parametrize(
+        ("api", "scheduling", "spec", "pod"),
+        [
+            (
+                VOLCANO,
+                {"queue": "team-a", "minAvailable": 3, "priorityClassName": "high"},
+                {
+                    "minMember": 3,
+                    "queue": "team-a",
+                    "priorityClassName": "high",
+                    "minResources": {"cpu": "1500m", "memory": str(3 * 2**30), "nvidia.com/gpu": "3"},
+                },
+                {
+                    ("metadata", "annotations", "scheduling.k8s.io/group-name"): "digits",
+                    ("spec", "schedulerName"): "volcano",
+                    ("spec", "priorityClassName"): "high",
+                },
+            ),
+            (
+                COSCHEDULING,
+                {"timeoutSeconds": 120},
+                {
+                    "minMember": 4,
+                    "scheduleTimeoutSeconds": 120,
+                    "minResources": {"cpu": "2", "memory": str(4 * 2**30), "nvidia.com/gpu": "4"},
+                },
+                {
+                    ("metadata", "labels", "scheduling.x-k8s.io/pod-group"): "digits",
+                    ("spec", "schedulerName"): "scheduler-plugins-scheduler",
+                },
+            ),
+            (
+                NATIVE,
+                {},
+                {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": {"all": {}}},
+                {("spec", "schedulingGroup"): {"podGroupName": "digits"}, ("spec", "schedulerName"): None},
+            ),
+        ],
+        ids=["Volcano", "Coscheduling", "Kubernetes"],
+    )
+    def test_each_scheduler_reads_its_own(
+        self, api: GangApi, scheduling: JsonObject, spec: JsonObject, pod: dict[tuple[str, ...], object]
+    ) -> None:
         resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}
         template = {"spec": {"containers": [{"name": "trainer", "image": "x", "resources": resources}]}}
         body = job(roles={"chief": 1, "worker": 3}, template=template, runPolicy={"scheduling": scheduling})
-        declared = World(body, installed=(api,))
-        declared.settle()
-        return spec_of(declared), declared.manifests["digits-chief-0"]
-
-    def test_volcano(self) -> None:
-        spec, pod = self.declared(VOLCANO, queue="team-a", minAvailable=3, priorityClassName="high")
-        assert spec == {
-            "minMember": 3,
-            "queue": "team-a",
-            "priorityClassName": "high",
-            "minResources": {"cpu": "1500m", "memory": str(3 * 2**30), "nvidia.com/gpu": "3"},
-        }
-        assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "digits"
-        assert dig(pod, "spec", "schedulerName") == "volcano"
-        assert dig(pod, "spec", "priorityClassName") == "high"
-
-    def test_coscheduling(self) -> None:
-        spec, pod = self.declared(COSCHEDULING, timeoutSeconds=120)
-        assert (spec["minMember"], spec["scheduleTimeoutSeconds"]) == (4, 120)
-        assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
-        assert dig(pod, "spec", "schedulerName") == "scheduler-plugins-scheduler"
-
-    def test_kubernetes(self) -> None:
-        spec, pod = self.declared(NATIVE)
-        assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": {"all": {}}}
-        assert dig(pod, "spec", "schedulingGroup") == {"podGroupName": "digits"}
+        declared = World(body, installed=(api,)).settle()
+        assert spec_of(declared) == spec
+        assert {path: dig(declared.manifests["digits-chief-0"], *path) for path in pod} == pod
 
     def test_kueue(self) -> None:
         given = world(KUEUE, roles={"chief": 1, "worker": 3}, gang="Kueue", queue="team-a", priorityClassName="high")
@@ -164,8 +155,7 @@ class TestInWhichWords:
 
     def test_a_scheduler_that_the_user_names_in_the_template_is_kept(self) -> None:
         template = {"spec": {"schedulerName": "mine", "containers": [{"name": "trainer", "image": "x"}]}}
-        named = World(job(template=template, runPolicy={"scheduling": {}}), installed=(COSCHEDULING,))
-        named.settle()
+        named = World(job(template=template, runPolicy={"scheduling": {}}), installed=(COSCHEDULING,)).settle()
         assert dig(named.manifests["digits-worker-0"], "spec", "schedulerName") == "mine"
 
 
@@ -222,12 +212,10 @@ def deletions(story: World) -> list[BestEffort]:
 class TestThroughTheLifeOfAJob:
     @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE], ids=lambda api: api.api_version)
     def test_the_group_is_made_once_before_the_pods_and_deleted_once_at_the_end(self, api: GangApi) -> None:
-        story = world(api)
-        story.settle()
+        story = world(api).settle()
         kinds = [called(action) for action in story.history]
         assert kinds.index(f"Create {api.kind}") < kinds.index("CreatePod")
-        story.run_all()
-        story.settle()
+        story.all_run()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         story.settle_deletions()
         assert story.job.status.state == "Succeeded"
@@ -235,8 +223,7 @@ class TestThroughTheLifeOfAJob:
         assert (len(story.taken(Create, GangApi)), len(deletions(story))) == (1, 1)
 
     def test_the_end_does_not_wait_for_the_group_which_a_new_operator_deletes_too(self) -> None:
-        story = world(VOLCANO)
-        story.start()
+        story = world(VOLCANO).start()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         while not story.is_true(Condition.COMPLETE):
             story.step()
@@ -247,23 +234,19 @@ class TestThroughTheLifeOfAJob:
         assert len(deletions(story)) == 1
 
     def test_a_group_that_is_deleted_by_hand_is_created_again(self) -> None:
-        story = world(VOLCANO)
-        story.settle()
+        story = world(VOLCANO).settle()
         story.gang = None
         story.settle()
-        assert story.gang is not None
 
     def test_a_replica_that_comes_back_alone_joins_nobody_since_others_may_have_completed(self) -> None:
         body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
-        story = World(body, installed=(NATIVE,))
-        story.start()
+        story = World(body, installed=(NATIVE,)).start()
         story.set_pod("worker-1", Phase.FAILED, exit_code=3)
         story.wait(2)
         assert dig(story.manifests["digits-worker-1-r1"], "spec", "schedulingGroup") is None
 
     def test_a_suspended_job_holds_nothing(self) -> None:
-        story = world(VOLCANO)
-        story.settle()
+        story = world(VOLCANO).settle()
         story.job = edited(story.job, suspend=True)
         story.settle_deletions()
         assert story.gang is None
@@ -273,51 +256,34 @@ class TestThroughTheLifeOfAJob:
 class TestAnIncompleteGang:
     """Two jobs that each hold half of a quota would wait for each other forever (training-operator#1264)."""
 
-    def refused(self) -> World:
-        story = world(VOLCANO)
-        story.settle()
-        del story.pods["digits-worker-2"]
-        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+    def refused(self, story: World | None = None, pod: str = "digits-worker-2") -> World:
+        story = story or world(VOLCANO).settle()
+        story.pods.pop(pod, None)
+        story.refusal = CreationRefusal(pod, "Forbidden", "exceeded quota: pods=2", NOW)
         return story
 
-    def test_gives_back_what_it_holds_and_says_so(self) -> None:
+    @pytest.mark.parametrize("dies", [False, True], ids=["the same operator", "one that died in between"])
+    def test_gives_back_what_it_holds_and_says_so(self, *, dies: bool) -> None:
         story = self.refused()
         story.step()
+        if dies:
+            story.refusal = None  # what was refused is not remembered
         story.step()
         assert all(pod.terminating for pod in story.pods.values())
         condition = story.condition(Condition.PODS_READY)
         assert condition.reason == Reason.GANG_RELEASED
         assert "exceeded quota: pods=2" in condition.message
 
-    def test_is_created_again_and_nothing_is_charged(self) -> None:
-        story = self.refused()
-        story.settle()
-        story.finish_deletions()
-        story.refusal = None
-        story.settle()
-        assert sorted(story.pods) == ["digits-worker-0", "digits-worker-1", "digits-worker-2"]
-        assert story.job.status.restarts.total == 0
-        assert story.job.status.attempt == 1
-
-    def test_an_operator_that_dies_in_between_gives_back_the_rest(self) -> None:
-        story = self.refused()
-        story.step()
-        story.refusal = None  # what was refused is not remembered
-        story.settle()
-        assert all(pod.terminating for pod in story.pods.values())
-
     @pytest.mark.parametrize(("exit_code", "limit"), [(143, None), (1, None), (1, 0), (137, 0)])
     def test_the_ends_of_pods_that_it_gave_back_are_no_losses(self, exit_code: int, limit: int | None) -> None:
         """A container may have ended while its pod is still there."""
         budget = {"backoffLimit": 0, **({"disruptionLimit": limit} if limit is not None else {})}
         policy = {"scheduling": {"gang": "Kueue", "queue": "a"}, **budget}
-        story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,))
-        story.settle()
+        story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,)).settle()
         admit(story)
         story.settle()
         story.run_all()
-        del story.pods["digits-worker-2"]
-        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+        self.refused(story)
         story.step()
         story.step()
         for name in ("worker-0", "worker-1"):
@@ -331,26 +297,94 @@ class TestAnIncompleteGang:
         assert story.job.status.restarts.total == 0
         assert len(story.pods) == 3
 
-    def test_that_is_placed_already_goes_on_without_the_refused(self) -> None:
-        story = world(VOLCANO, minAvailable=2)
-        story.settle()
-        story.run_all()
-        del story.pods["digits-worker-2"]
-        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
-        story.settle()
+    @pytest.mark.parametrize("why", ["enough are placed", "the job has no gang", "all were ready"])
+    def test_releases_nobody_where_nobody_waits_for_the_refused(self, why: str) -> None:
+        pod = "digits-worker-2"
+        match why:
+            case "enough are placed":
+                story = world(VOLCANO, minAvailable=2).settle()
+                story.run_all()
+            case "the job has no gang":
+                story = World(job(roles={"worker": 3})).settle()
+            case _:
+                story, pod = world(VOLCANO).start(), "digits-worker-2-r1"
+        self.refused(story, pod).settle()
         assert not any(pod.terminating for pod in story.pods.values())
 
-    def test_pods_of_a_job_without_a_gang_wait_where_they_are(self) -> None:
-        story = World(job(roles={"worker": 3}))
-        story.settle()
-        del story.pods["digits-worker-2"]
-        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
-        story.settle()
-        assert not any(pod.terminating for pod in story.pods.values())
 
-    def test_once_all_were_ready_a_refusal_releases_nobody(self) -> None:
-        story = world(VOLCANO)
-        story.start()
-        story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
+def running(api: GangApi, **arguments: object) -> World:
+    """A job whose pods all run."""
+    story = World(job(runPolicy={"scheduling": {}}, **arguments), installed=(api,))  # type: ignore[arg-type]
+    story.start()
+    return story
+
+
+def scale(story: World, workers: int) -> None:
+    scaled = job(roles={"worker": workers}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": {}})
+    story.becomes(scaled)
+    story.settle_deletions()
+
+
+def test_replicas_of_parameter_servers_are_disrupted_alone() -> None:
+    """Those of a collective are together: TestInWhichWords has the whole PodGroup."""
+    servers = running(NATIVE, strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+    assert spec_of(servers)["disruptionMode"] == {"single": {}}
+
+
+class TestAJobThatGrows:
+    def test_raises_the_count_of_its_group(self) -> None:
+        story = running(NATIVE, roles={"worker": 3}, elastic={"maxReplicas": 5})
+        scale(story, 5)
+        assert dig(spec_of(story), "schedulingPolicy", "gang", "minCount") == 5
+        assert dig(spec_of(story), "disruptionMode") == {"all": {}}
+        assert (len(story.taken(Create, GangApi)), len(story.taken(Update, GangApi))) == (1, 1)
+        assert story.taken(Delete, GangApi) == []
+        assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 5
+
+    def test_gets_another_group_if_the_count_cannot_be_changed(self) -> None:
+        story = running(VOLCANO, roles={"worker": 3}, elastic={"maxReplicas": 5})
+        scale(story, 5)
+        assert (len(story.taken(Create, GangApi)), len(story.taken(Delete, GangApi))) == (2, 1)
+
+    def test_waits_for_the_end_of_a_group_that_is_being_deleted(self) -> None:
+        """Kubernetes keeps a PodGroup until its pods are gone."""
+        story = world(NATIVE).settle()
+        story.pods.clear()
+        story.gang = replace(story.the_gang, terminating=True)
+        story.wait(60)
+        assert not story.pods
+        story.gang = None
         story.settle()
-        assert not any(pod.terminating for pod in story.pods.values())
+        assert len(story.pods) == 3
+
+
+class TestADisruptedGroup:
+    def disrupt(self, story: World, status: str = "True") -> None:
+        condition: JsonObject = {
+            "type": "DisruptionTarget",
+            "status": status,
+            "reason": "PreemptionByScheduler",
+            "lastTransitionTime": format_time(story.now),
+        }
+        story.gang = replace(story.the_gang, status={"conditions": [condition]})
+
+    @pytest.mark.parametrize(("status", "charged"), [("True", "disruption"), ("False", "failure")])
+    def test_the_end_of_its_pods_is_a_disruption(self, status: str, charged: str) -> None:
+        story = running(NATIVE, roles={"worker": 3})
+        self.disrupt(story, status)
+        story.sees("worker-1", Phase.FAILED, exit_code=3)
+        story.wait(10)
+        restarts = story.job.status.restarts
+        assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
+
+
+class TestAnOlderCluster:
+    def test_is_told_what_to_use_there(self) -> None:
+        story = world(VOLCANO, gang="Native").settle()
+        condition = story.condition(Condition.INVALID)
+        assert condition.reason == Reason.GANG_UNAVAILABLE
+        assert condition.message == (
+            "runPolicy.scheduling: this cluster serves no API of Native that the operator knows "
+            "(scheduling.k8s.io/v1beta1): upgrade Kubernetes to 1.37 and enable it there, or set gang to Volcano, "
+            "Coscheduling or Kueue (found: Volcano)"
+        )

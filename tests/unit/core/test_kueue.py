@@ -7,56 +7,43 @@ from dataclasses import replace
 import pytest
 
 from builders import job
+from dtj.api import kueue
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import ReadClusterQueue, ReadFlavors, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Flavor, Phase
-from support.gang_worlds import KUEUE, admit, admitted, kueue_condition, workload_conditions, world
+from support.gang_worlds import QUEUED, admit, admitted, evict, kueue_condition, queued, workload_conditions
 from world import World
 
 
 class TestKueue:
-    def queued(self, *, elastic: object = None) -> World:
-        return world(KUEUE, gang="Kueue", queue="team-a", elastic=elastic).settle()
-
     def message(self, story: World) -> str:
         return story.condition(Condition.SUSPENDED).message
 
     def test_what_else_kueue_says_is_reported_once_a_minute(self) -> None:
-        story = self.queued()
+        story = queued()
         for words, after, reported in ("2 more needed", 0, "2"), ("1 more needed", 0, "2"), ("1 more needed", 60, "1"):
             story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=words)]})
             story.wait(after)
             assert self.message(story) == f"Kueue: {reported} more needed"
 
-    def test_an_admitted_job_runs_where_its_flavor_is(self) -> None:
-        story = self.queued()
+    def test_an_admitted_job_runs_where_its_flavor_is_each_time_it_is_admitted(self) -> None:
+        story = queued()
         toleration: JsonObject = {"key": "spot", "operator": "Exists"}
-        story.known_flavors = {"spot": Flavor({"pool": "spot"}, (toleration,))}
+        story.known_flavors = {"spot": Flavor({"pool": "old"}, (toleration,))}
         admit(story, cpu="spot", memory="spot")
-        story.settle()
-        assert len(story.taken(ReadFlavors)) == 1
+        story.start()
         pod = story.manifests["digits-worker-0"]
-        assert dig(pod, "spec", "nodeSelector") == {"pool": "spot"}
+        assert dig(pod, "spec", "nodeSelector") == {"pool": "old"}
         assert dig(pod, "spec", "tolerations") == [toleration]
         assert [emit.reason for emit in story.events][-2:] == ["Admitted", "PodsCreated"]
         assert not story.is_true(Condition.SUSPENDED)
-
-    def test_a_job_that_is_admitted_again_goes_where_its_flavor_is_by_then(self) -> None:
-        story = self.queued()
-        story.known_flavors = {"spot": Flavor({"pool": "old"})}
-        admit(story, cpu="spot")
-        story.start()
         story.known_flavors = {"spot": Flavor({"pool": "new"})}
         story.wait(3600)
         assert len(story.taken(ReadFlavors)) == 1, "no pod is to be made"
-        assert story.gang is not None
-        story.kueue_says(
-            {**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Evicted")]}
-        )
-        story.settle_deletions()
+        evict(story, "Preempted")
         admit(story, cpu="spot")
         story.settle()
         assert story.job.status.attempt == 2
@@ -65,15 +52,14 @@ class TestKueue:
         assert len(story.taken(ReadFlavors)) == 2
 
     def test_what_admission_checks_ask_for_is_done(self) -> None:
-        story = self.queued()
+        story = queued()
         admit(story)
         update: JsonObject = {
             "name": "worker",
             "nodeSelector": {"reservation": "r1"},
             "annotations": {"provisioned-by": "pr1"},
         }
-        assert story.gang is not None
-        story.kueue_says({**story.gang.status, "admissionChecks": [{"name": "prov", "podSetUpdates": [update]}]})
+        story.kueue_says({**story.the_gang.status, "admissionChecks": [{"name": "prov", "podSetUpdates": [update]}]})
         story.settle()
         pod = story.manifests["digits-worker-0"]
         assert dig(pod, "spec", "nodeSelector") == {"reservation": "r1"}
@@ -81,26 +67,15 @@ class TestKueue:
 
     def test_an_evicted_job_saves_gives_its_quota_back_and_waits_again(self) -> None:
         story = admitted()
-        assert story.gang is not None
-        evicted = kueue_condition(
-            "Evicted", reason="Preempted", message="preempted to accommodate a higher priority Workload"
-        )
-        story.kueue_says(
-            {
-                **story.gang.status,
-                "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Admitted"), evicted],
-            }
-        )
+        evicted = kueue_condition("Evicted", reason="Preempted")
+        held = [kueue_condition("QuotaReserved"), kueue_condition("Admitted")]
+        story.kueue_says({**story.the_gang.status, "conditions": [*held, evicted]})
         story.settle()
         assert all(pod.terminating for pod in story.pods.values())
-        assert story.gang.status.get("admission") is not None, "quota is given back when the pods are gone, not before"
-        story.finish_deletions()
-        story.settle()
-        assert story.gang.status.get("admission") is None
-        conditions = story.gang.status["conditions"]
-        assert isinstance(conditions, list)
-        found = {str(dig(one, "type")): dig(one, "status") for one in conditions}
-        assert found == {
+        assert story.the_gang.status.get("admission") is not None, "quota is given back when the pods are gone"
+        story.settle_deletions()
+        assert story.the_gang.status.get("admission") is None
+        assert {kind: found.partition("/")[0] for kind, found in workload_conditions(story).items()} == {
             "QuotaReserved": "False",
             "Admitted": "False",
             "Evicted": "True",
@@ -112,20 +87,18 @@ class TestKueue:
 
     def test_an_evicted_job_that_waits_says_what_kueue_says_by_now(self) -> None:
         story = admitted()
-        assert story.gang is not None
         evicted = kueue_condition("Evicted", reason="Preempted", message="preempted by another Workload")
-        story.kueue_says({**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), evicted]})
+        story.kueue_says({**story.the_gang.status, "conditions": [kueue_condition("QuotaReserved"), evicted]})
         story.settle_deletions()
         assert self.message(story) == "Kueue: preempted by another Workload"
         waiting = kueue_condition("QuotaReserved", "False", message="insufficient unused quota, 2 more needed")
-        story.kueue_says({**story.gang.status, "conditions": [waiting, evicted]})
+        story.kueue_says({**story.the_gang.status, "conditions": [waiting, evicted]})
         story.wait(60)
         assert self.message(story) == "Kueue: insufficient unused quota, 2 more needed"
 
     def test_a_deactivated_workload_stops_the_job_and_says_how_to_go_on(self) -> None:
         story = admitted()
-        assert story.gang is not None
-        story.gang = replace(story.gang, active=False)
+        story.gang = replace(story.the_gang, active=False)
         story.settle_deletions()
         assert "spec.active" in story.condition(Condition.SUSPENDED).message
 
@@ -133,8 +106,7 @@ class TestKueue:
         story = admitted()
         story.sees("worker-0", Phase.SUCCEEDED)
         assert "Finished" not in workload_conditions(story), "its other pods still hold quota"
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert workload_conditions(story)["Finished"] == "True/Succeeded"
         assert story.job.status.state == "Succeeded"
 
@@ -176,20 +148,23 @@ class TestKueue:
         ],
     )
     def test_a_queue_that_admits_no_job_is_named_with_what_to_do(self, message: str, remedy: str) -> None:
-        story = self.queued()
+        story = queued()
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
         story.wait(60)
         assert story.condition(Condition.SUSPENDED).message == f"Kueue: {message}: {remedy}"
 
     @pytest.mark.parametrize(
-        ("why", "remedy"),
+        ("why", "remedy", "manager"),
         [
-            ("references missing AdmissionCheck(s): none", "create or correct what this names"),
-            ("is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on"),
+            ("references missing AdmissionCheck(s): none", "create or correct what this names", None),
+            ("references missing AdmissionCheck(s): none", "create or correct what this names", kueue.MULTIKUEUE),
+            ("is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on", None),
         ],
     )
-    def test_why_a_cluster_queue_is_inactive_is_asked_once_a_minute(self, why: str, remedy: str) -> None:
-        story = self.queued()
+    def test_why_a_cluster_queue_is_inactive_is_asked_once_a_minute(
+        self, why: str, remedy: str, manager: str | None
+    ) -> None:
+        story = queued(managedBy=manager)
         story.queue_words = f"Can't admit new workloads: {why}."
         inactive = kueue_condition("QuotaReserved", "False", message="ClusterQueue all is inactive")
         story.kueue_says({"conditions": [inactive]})
@@ -203,7 +178,7 @@ class TestKueue:
         assert "ResourceFlavor(s): l4" in self.message(story)
 
     def test_an_admission_check_that_is_not_ready_is_named(self) -> None:
-        story = self.queued()
+        story = queued()
         check: JsonObject = {"name": "prov", "state": "Pending", "message": "creating nodes"}
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved")], "admissionChecks": [check]})
         story.wait(60)
@@ -212,7 +187,7 @@ class TestKueue:
     def test_what_a_pass_costs_while_a_job_waits_does_not_grow_with_its_replicas(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        story = self.queued()
+        story = queued()
 
         def fails(replica: object, *_: object) -> str:
             raise AssertionError(f"{replica} is one of thousands")
@@ -224,7 +199,7 @@ class TestKueue:
             story.settle()
 
     def test_a_job_that_waits_may_change_its_queue(self) -> None:
-        story = self.queued()
+        story = queued()
         message = "LocalQueue team-a doesn't exist"
         story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
         story.wait(60)
@@ -232,25 +207,17 @@ class TestKueue:
             "doesn't exist: create it, or name another in the label kueue.x-k8s.io/queue-name; a job that names its "
             "queue in runPolicy.scheduling must be created again"
         )
-        moved = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}})
-        story.job = replace(story.job, spec=moved.spec, raw_spec=moved.raw_spec, generation=2)
-        story.settle()
+        story.becomes(job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}}))
         assert [dig(body, "spec", "queueName") for body in story.gang_manifests] == ["team-a", "team-b"]
 
     def test_a_job_that_runs_stays_where_it_was_admitted(self) -> None:
         story = admitted()
-        moved = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}})
-        story.job = replace(story.job, spec=moved.spec, raw_spec=moved.raw_spec, generation=2)
-        story.settle()
+        story.becomes(job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}}))
         assert story.job.status.state == "Running"
         assert len(story.gang_manifests) == 1
 
     def test_the_start_deadline_counts_from_admission(self) -> None:
-        body = job(
-            roles={"worker": 3},
-            runPolicy={"startDeadlineSeconds": 60, "scheduling": {"gang": "Kueue", "queue": "team-a"}},
-        )
-        story = World(body, installed=(KUEUE,)).settle()
+        story = queued(runPolicy={**QUEUED, "startDeadlineSeconds": 60})
         story.wait(600)
         admit(story)
         story.settle()

@@ -8,11 +8,11 @@ import pytest
 
 from builders import job
 from dtj.api import kueue
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import dig, object_at
 from dtj.api.names import Condition
 from dtj.core.actions import Update, UpdateWorkloadStatus
 from dtj.core.observed import GangApi
-from support.gang_worlds import KUEUE, admit, evict
+from support.gang_worlds import KUEUE, QUEUED, admit, evict
 from world import World
 
 GATE = kueue.ADMISSION_GATE
@@ -21,22 +21,17 @@ RUN_SECONDS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 
 def queued(**annotations: str) -> World:
-    given = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    given = job(roles={"worker": 3}, runPolicy=QUEUED)
     return World(replace(given, annotations=annotations), installed=(KUEUE,)).settle()
 
 
-def test_the_workload_has_the_parameters_of_a_provisioning_request_and_the_gate() -> None:
+def test_the_workload_has_the_parameters_of_a_provisioning_request_the_gate_and_the_uid_that_kueuectl_reads() -> None:
     story = queued(**{RUN_SECONDS: "3600", GATE: "example.com/budget", "kueue.x-k8s.io/other": "x"})
-    metadata = story.gang_manifests[-1]["metadata"]
-    annotations = dig(metadata, "annotations")
-    assert isinstance(annotations, dict)
+    metadata = object_at(story.gang_manifests[-1], "metadata")
+    annotations = object_at(metadata, "annotations")
     assert (annotations[RUN_SECONDS], annotations[GATE]) == ("3600", "example.com/budget")
     assert "kueue.x-k8s.io/other" not in annotations
-
-
-def test_kueuectl_finds_the_workload_of_a_job() -> None:
-    story = queued()
-    assert dig(story.gang_manifests[-1], "metadata", "labels", "kueue.x-k8s.io/job-uid") == story.job.uid
+    assert dig(metadata, "labels", "kueue.x-k8s.io/job-uid") == story.job.uid
 
 
 @pytest.mark.parametrize(("before", "after"), [("", "a.b/c"), ("a.b/c", "a.b/c, d.e/f"), ("a.b/c", "d.e/f")])
@@ -85,26 +80,15 @@ def test_the_limit_of_a_job_that_was_admitted_is_changed_when_its_quota_is_given
     assert released, "the API server refuses the change before"
 
 
-def test_pods_have_the_names_of_the_queues_that_admitted_them() -> None:
+@pytest.mark.parametrize(("name", "shown"), [("all", "all"), ("a" * 64, None)], ids=["all", "too long for a label"])
+def test_pods_have_the_names_of_the_queues_that_admitted_them(name: str, shown: str | None) -> None:
     story = queued()
     admit(story)
+    story.kueue_says({**story.the_gang.status, "admission": {"clusterQueue": name, "podSetAssignments": []}})
     story.settle()
-    labels = dig(story.manifests["digits-worker-0"], "metadata", "labels")
-    assert isinstance(labels, dict)
+    labels = object_at(object_at(story.manifests["digits-worker-0"], "metadata"), "labels")
     assert labels["kueue.x-k8s.io/local-queue-name"] == "team-a"
-    assert labels["kueue.x-k8s.io/cluster-queue-name"] == "all"
-
-
-def test_a_name_that_is_too_long_for_a_label_is_left_out() -> None:
-    story = queued()
-    admit(story)
-    assert story.gang is not None
-    admission: JsonObject = {"clusterQueue": "a" * 64, "podSetAssignments": []}
-    story.kueue_says({**story.gang.status, "admission": admission})
-    story.settle()
-    labels = dig(story.manifests["digits-worker-0"], "metadata", "labels")
-    assert isinstance(labels, dict)
-    assert "kueue.x-k8s.io/cluster-queue-name" not in labels
+    assert labels.get("kueue.x-k8s.io/cluster-queue-name") == shown
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,11 @@ from support.gang_worlds import KUEUE, VOLCANO, admit, evict
 from world import World
 
 
-def world(*, default: bool = True, runs: bool = True, **more: object) -> World:
-    """A job that names no queue, settled; ``default``: the namespace has the default queue."""
-    scheduling: JsonObject | None = more.pop("scheduling", None)  # type: ignore[assignment]
+def world(*, scheduling: JsonObject | None = None, **more: object) -> World:
+    """A job that names no queue, in a namespace that has the default queue."""
     policy = {"scheduling": scheduling} if scheduling is not None else {}
-    story = World(
-        job(roles={"worker": 3}, runPolicy=policy),
-        **{"installed": (KUEUE,), "has_default_queue": default, **more},  # type: ignore[arg-type]
-    )
-    if runs:
-        story.settle()
-    return story
+    made = job(roles={"worker": 3}, runPolicy=policy)
+    return World(made, **{"installed": (KUEUE,), "has_default_queue": True, **more}).settle()  # type: ignore[arg-type]
 
 
 def queue_of_workload(story: World) -> object:
@@ -38,16 +32,6 @@ def message_of(story: World) -> str:
     condition = story.condition(Condition.INVALID)
     assert condition.reason == Reason.GANG_UNAVAILABLE
     return condition.message
-
-
-def test_it_waits_in_the_default_queue_and_starts_when_it_is_admitted() -> None:
-    story = world()
-    assert story.job.status.queue == "default"
-    assert queue_of_workload(story) == "default"
-    assert not story.pods
-    admit(story)
-    story.settle()
-    assert len(story.pods) == 3
 
 
 @pytest.mark.parametrize(
@@ -70,7 +54,7 @@ def test_a_job_with_spares_is_refused_in_the_default_queue() -> None:
 
 
 def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() -> None:
-    story = world(default=False, scheduling={"gang": "Kueue"})
+    story = world(has_default_queue=False, scheduling={"gang": "Kueue"})
     assert not story.pods
     assert message_of(story) == (
         "runPolicy.scheduling: Kueue needs a LocalQueue: set queue, or create the LocalQueue default in the namespace "
@@ -82,7 +66,7 @@ def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() 
 
 
 def test_a_queue_that_comes_or_goes_later_changes_nothing() -> None:
-    alone = world(default=False)
+    alone = world(has_default_queue=False)
     alone.run_all()
     alone.has_default_queue = True
     alone.wait(600)
@@ -112,7 +96,7 @@ def test_a_status_that_was_lost_is_written_again_from_the_workload() -> None:
 
 
 def test_an_operator_that_may_not_ask_says_which_right_it_lacks() -> None:
-    story = world(default=False, queue_denied='localqueues "default" is forbidden')
+    story = world(has_default_queue=False, queue_denied='localqueues "default" is forbidden')
     assert not story.pods
     assert message_of(story) == (
         "runPolicy.scheduling: the operator may not ask whether the namespace default has a LocalQueue default: grant "

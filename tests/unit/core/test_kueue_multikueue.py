@@ -10,20 +10,27 @@ from builders import edited, job
 from dtj.api import kueue
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.core.actions import Create, CreatePod, Delete, DeleteJob, PatchStatus, RequeueAfter, Update
+from dtj.core.actions import Create, CreatePod, Delete, DeleteJob, PatchStatus, Update
 from dtj.core.observed import GangApi, GangObject, Phase
-from support.gang_worlds import KUEUE, NATIVE, admit, evict, kueue_condition, workload_conditions
+from support.gang_worlds import (
+    KUEUE,
+    NATIVE,
+    QUEUED,
+    admit,
+    admitted,
+    evict,
+    kueue_condition,
+    queued,
+    workload_conditions,
+)
 from world import World
 
-QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
 SIZE = "worker=3;min=3"
 
 
 def manager(**policy: object) -> World:
     """A job in the manager cluster, in its queue."""
-    return World(
-        job(managedBy=kueue.MULTIKUEUE, roles={"worker": 3}, runPolicy={**QUEUED, **policy}), installed=(KUEUE,)
-    ).settle()
+    return queued(managedBy=kueue.MULTIKUEUE, runPolicy={**QUEUED, **policy})
 
 
 def running() -> World:
@@ -31,15 +38,12 @@ def running() -> World:
     story = manager()
     admit(story)
     copied(story)
-    story.settle()
-    return story
+    return story.settle()
 
 
 def copied(story: World) -> None:
     """What MultiKueue does: the status is that of the copy."""
-    copy = World(job(roles={"worker": 3}, runPolicy=QUEUED), installed=(KUEUE,)).settle()
-    admit(copy)
-    copy.start()
+    copy = admitted()
     assert copy.job.status.start_time is not None
     story.job = replace(story.job, status=copy.job.status)
 
@@ -87,9 +91,8 @@ class TestManager:
 
     def test_an_evicted_job_waits_in_its_queue_again(self) -> None:
         story = running()
-        assert story.gang is not None
         evicted = kueue_condition("Evicted", reason="AdmissionCheck")
-        story.kueue_says({**story.gang.status, "conditions": [kueue_condition("Admitted"), evicted]})
+        story.kueue_says({**story.the_gang.status, "conditions": [kueue_condition("Admitted"), evicted]})
         story.settle()
         found = workload_conditions(story)
         assert (found["QuotaReserved"], found["Requeued"]) == ("False/Pending", "False/AdmissionCheck")
@@ -113,23 +116,9 @@ class TestManager:
 
     def test_the_pods_of_an_admitted_job_are_made_by_the_profiles_of_the_worker_cluster(self) -> None:
         story = running()
-        assert story.gang is not None
-        story.gang = replace(story.gang, pods="others")
+        story.gang = replace(story.the_gang, pods="others")
         story.settle()
         assert not story.taken(Delete, GangApi)
-
-    def test_why_the_queue_is_inactive_is_asked(self) -> None:
-        story = manager()
-        story.queue_words = "Can't admit new workloads: references inactive AdmissionCheck(s): multikueue."
-        inactive = kueue_condition("QuotaReserved", "False", message="ClusterQueue all is inactive")
-        story.kueue_says({"conditions": [inactive]})
-        story.settle()
-        message = story.condition(Condition.SUSPENDED).message
-        assert message.endswith("inactive AdmissionCheck(s): multikueue: create or correct what this names")
-        story.queue_words = "Can't admit new workloads: references missing ResourceFlavor(s): l4."
-        assert RequeueAfter(60.0) in story.step()
-        story.wait(60)
-        assert "ResourceFlavor(s): l4" in story.condition(Condition.SUSPENDED).message
 
     def test_a_job_that_becomes_invalid_while_it_waits_leaves_the_queue(self) -> None:
         story = manager()
@@ -151,8 +140,7 @@ class TestManager:
 
     @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])
     def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:
-        story = World(job(managedBy=kueue.MULTIKUEUE, runPolicy=policy), installed=(KUEUE, NATIVE))
-        story.settle()
+        story = World(job(managedBy=kueue.MULTIKUEUE, runPolicy=policy), installed=(KUEUE, NATIVE)).settle()
         assert story.condition(Condition.INVALID).message.startswith(
             "spec.managedBy: kueue.x-k8s.io/multikueue takes jobs from a queue of Kueue"
         )
@@ -162,8 +150,7 @@ class TestWorker:
     def test_the_copy_becomes_the_owner_of_its_workload_and_runs(self) -> None:
         story = worker()
         story.settle()
-        assert story.gang is not None
-        assert story.gang.owner_uid == story.job.uid
+        assert story.the_gang.owner_uid == story.job.uid
         assert not story.taken(Create, GangApi)
         assert len(story.pods) == 3
         story.all_run()
@@ -178,8 +165,7 @@ class TestWorker:
 
     def test_a_workload_of_somebody_else_is_left_alone(self) -> None:
         story = worker()
-        assert story.gang is not None
-        story.gang = replace(story.gang, owner_uid="theirs")
+        story.gang = replace(story.the_gang, owner_uid="theirs")
         story.wait(60)
         assert not story.taken(Update, GangApi)
         assert story.job.status.reason == "NameTaken"
@@ -189,8 +175,7 @@ class TestWorker:
         story.start()
         story.sees("worker-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
         story.advance(61)
-        story.finish_deletions()
-        story.settle()
+        story.settle_deletions()
         assert story.job.status.restarts.out_of_memory == 1
         assert story.job.status.state == "Restarting"
         assert not story.taken(Delete, GangApi)
@@ -205,15 +190,13 @@ class TestWorker:
 
     def test_the_pods_are_made_by_the_profiles_of_this_cluster(self) -> None:
         story = worker()
-        assert story.gang is not None
-        story.gang = replace(story.gang, pods="others")
+        story.gang = replace(story.the_gang, pods="others")
         story.settle()
         assert len(story.pods) == 3
 
     def test_the_workload_of_an_invalid_copy_is_left_to_multikueue(self) -> None:
         story = worker()
-        assert story.gang is not None
-        story.gang = replace(story.gang, owner_uid=story.job.uid, status={})
+        story.gang = replace(story.the_gang, owner_uid=story.job.uid, status={})
         story.job = replace(story.job, labels={kueue.MAX_EXECUTION_SECONDS: "soon"})
         story.settle()
         assert story.is_true(Condition.INVALID)
@@ -224,8 +207,7 @@ class TestWorker:
         story.settle()
         story.run_all()
         story.sees("worker-1", Phase.SUCCEEDED)
-        assert story.gang is not None
-        assert "reclaimablePods" not in story.gang.status
+        assert "reclaimablePods" not in story.the_gang.status
 
     def test_the_copy_is_kept_after_its_end_until_multikueue_deletes_it(self) -> None:
         story = worker(ttlSecondsAfterFinished=0)

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from builders import job
+from builders import job, spec_of
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.core.kueue.partial_admission import least_workers
 from dtj.core.observed import Phase
-from support.gang_worlds import KUEUE, evict, kueue_condition
-from world import World
+from support import gang_worlds
+from support.gang_worlds import KUEUE, QUEUED, evict
+from support.pod_environment import environment_of
+from world import World, live
 
 BOUNDS: JsonObject = {"minReplicas": 2, "maxReplicas": 6}
-SCHEDULING = {"gang": "Kueue", "queue": "team-a"}
+
+
+IN_SLICES: JsonObject = {
+    "metadata": {
+        "annotations": {
+            "kueue.x-k8s.io/podset-slice-required-topology": "example.com/rack",
+            "kueue.x-k8s.io/podset-slice-size": "2",
+        }
+    },
+    "spec": {"containers": [{"name": "trainer", "image": "example/trainer:1"}]},
+}
 
 
 def wanted(**more: object) -> Job:
-    fields = {"roles": {"worker": 4}, "elastic": BOUNDS, "runPolicy": {"scheduling": SCHEDULING}, **more}
-    return job(**fields)  # type: ignore[arg-type]
+    return job(**{"roles": {"worker": 4}, "elastic": BOUNDS, "runPolicy": QUEUED, **more})  # type: ignore[arg-type]
 
 
 def queued(**more: object) -> World:
-    story = World(wanted(**more), installed=(KUEUE,))
-    story.settle()
-    return story
+    return World(wanted(**more), installed=(KUEUE,)).settle()
 
 
 def admit(story: World, workers: int) -> None:
     """Kueue has this much quota for workers, and the pods of the job run."""
-    counts = {"chief": 1, "worker": workers, "ps": 1}
-    story.kueue_says(
-        {
-            "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Admitted")],
-            "admission": {"podSetAssignments": [{"name": name, "count": count} for name, count in counts.items()]},
-        }
-    )
+    gang_worlds.admit(story, workers=workers)
     story.start()
 
 
@@ -50,11 +51,7 @@ def least(story: World) -> dict[str, object]:
 
 
 def living(story: World) -> set[str]:
-    return {
-        name.removeprefix("digits-")
-        for name, pod in story.pods.items()
-        if not pod.main_container_ended and not pod.terminating
-    }
+    return {name.removeprefix("digits-") for name in live(story) if not story.pods[name].main_container_ended}
 
 
 @pytest.mark.parametrize(
@@ -68,36 +65,24 @@ def living(story: World) -> set[str]:
             {"strategy": "ParameterServer", "roles": {"chief": 1, "worker": 4, "ps": 1}},
             {"chief": None, "worker": 2, "ps": None},
         ),
+        ({"template": IN_SLICES}, {"worker": None}),
     ],
-    ids=["elastic", "not elastic", "all are the least", "in another cluster", "parameter servers"],
+    ids=["elastic", "not elastic", "all are the least", "in another cluster", "parameter servers", "placed in groups"],
 )
 def test_the_workload_names_the_least_number_of_workers(more: dict[str, object], expected: dict[str, object]) -> None:
     assert least(queued(**more)) == expected
 
 
-def test_pods_that_are_placed_in_groups_are_needed_all() -> None:
-    slices: JsonObject = {
-        "kueue.x-k8s.io/podset-slice-required-topology": "example.com/rack",
-        "kueue.x-k8s.io/podset-slice-size": "2",
-    }
-    containers: JsonObject = {"containers": [{"name": "trainer", "image": "example/trainer:1"}]}
-    story = queued(template={"metadata": {"annotations": slices}, "spec": containers})
-    assert least(story) == {"worker": None}
-
-
 def test_the_hosts_of_a_tpu_slice_are_needed_all() -> None:
     hosts = wanted(accelerator={"profile": "tpu-v5e", "topology": "4x4"})
-    assert hosts.spec is not None
-    assert least_workers(hosts, hosts.spec, {}) is None
+    assert least_workers(hosts, spec_of(hosts), {}) is None
 
 
 def test_a_job_runs_with_the_workers_that_were_admitted() -> None:
     story = queued()
     admit(story, 3)
     assert living(story) == {"worker-0", "worker-1", "worker-2"}
-    (trainer,) = objects(dig(story.manifests["digits-worker-0"], "spec", "containers"))
-    (config,) = (each["value"] for each in objects(trainer["env"]) if each["name"] == "TF_CONFIG")
-    assert str(config).count(":2222") == 3
+    assert environment_of(story.manifests["digits-worker-0"])["TF_CONFIG"].count(":2222") == 3
     status = story.job.status
     assert (status.state, status.ready, status.replica_statuses["worker"].desired) == ("Running", "3/3", 3)
     assert story.condition(Condition.PODS_READY).message == "Kueue has admitted 3 of 4 workers"
@@ -105,7 +90,7 @@ def test_a_job_runs_with_the_workers_that_were_admitted() -> None:
 
 
 def test_a_job_whose_admitted_workers_complete_has_succeeded() -> None:
-    story = queued(runPolicy={"scheduling": SCHEDULING, "successPolicy": "AllWorkers"})
+    story = queued(runPolicy={**QUEUED, "successPolicy": "AllWorkers"})
     admit(story, 2)
     for index in range(2):
         story.set_pod(f"worker-{index}", Phase.SUCCEEDED)
@@ -128,8 +113,7 @@ def test_a_job_that_waits_again_asks_for_all_workers_again() -> None:
 def test_a_job_that_is_scaled_waits_for_what_it_asks_for_now() -> None:
     story = queued()
     admit(story, 2)
-    scaled = wanted(roles={"worker": 6})
-    story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
+    story.becomes(wanted(roles={"worker": 6}))
     story.settle_deletions()
     assert [dig(each, "spec", "podSets", 0, "count") for each in story.gang_manifests] == [4, 6]
     admit(story, 5)
@@ -141,6 +125,5 @@ def test_completed_workers_give_back_the_quota_that_they_had() -> None:
     story = queued(strategy="ParameterServer", roles={"chief": 1, "worker": 4, "ps": 1})
     admit(story, 3)
     story.sees("worker-2", Phase.SUCCEEDED)
-    assert story.gang is not None
-    assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 2}]
+    assert story.the_gang.status["reclaimablePods"] == [{"name": "worker", "count": 2}]
     assert living(story) == {"chief-0", "ps-0", "worker-0", "worker-1"}

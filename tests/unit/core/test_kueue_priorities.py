@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from builders import job
 from dtj.api.job import Job
 from dtj.api.json import dig, object_at
@@ -12,13 +14,13 @@ from dtj.api.names import Condition
 from dtj.core.actions import Update
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import CreationRefusal, GangApi
-from support.gang_worlds import KUEUE, admit, kueue_condition
+from support.gang_worlds import KUEUE, QUEUED, admit
 from world import World
 
 
 def waiting(priority_class: str | None = "high", **known: int) -> World:
     """A job in the queue, whose label names the class."""
-    queued = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    queued = job(roles={"worker": 3}, runPolicy=QUEUED)
     story = World(labelled(queued, priority_class), installed=(KUEUE,), known_priorities=known, priority=7)
     for _ in range(10):
         story.step()
@@ -57,20 +59,11 @@ def test_a_job_in_the_queue_follows_its_label() -> None:
     }
 
 
-def test_a_first_class_is_not_given_once_quota_is_reserved() -> None:
-    story = waiting(None, high=100)
-    story.kueue_says({"conditions": [kueue_condition("QuotaReserved")]})
-    story.job = labelled(story.job, "high")
-    story.settle()
-    assert not story.taken(Update, GangApi)
-
-
 def admitted(priority_class: str | None = "high", **known: int) -> World:
     """Such a job, admitted and with its pods."""
     story = waiting(priority_class, **known)
     admit(story)
-    story.settle()
-    return story
+    return story.settle()
 
 
 def test_a_value_that_has_changed_is_read_again() -> None:
@@ -106,10 +99,11 @@ def test_without_its_label_a_job_that_waits_gets_the_priority_of_its_pods() -> N
     assert "priorityClassRef" not in spec
 
 
-def test_without_its_label_a_job_that_runs_keeps_its_class() -> None:
-    """Kueue refuses to take it off while quota is reserved."""
-    story = admitted(high=100)
-    story.job = labelled(story.job, None)
+@pytest.mark.parametrize(("before", "after"), [(None, "high"), ("high", None)], ids=["given", "taken off"])
+def test_no_class_is_given_or_taken_off_once_quota_is_reserved(before: str | None, after: str | None) -> None:
+    """Kueue refuses both while quota is reserved."""
+    story = admitted(before, high=100)
+    story.job = labelled(story.job, after)
     story.settle()
     assert len(story.gang_manifests) == 1
     assert not story.taken(Update, GangApi)

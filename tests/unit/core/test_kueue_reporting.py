@@ -8,14 +8,14 @@ from dtj.api.json import JsonObject, objects
 from dtj.core.actions import Create
 from dtj.core.observed import GangApi, Phase
 from dtj.core.status import format_time
-from support.gang_worlds import KUEUE, admit, admitted, evict, kueue_condition, workload_conditions, world
+from support.gang_worlds import admit, admitted, evict, kueue_condition, queued, workload_conditions
 
 
 class TestDuties:
     """What the owner of a Workload writes to it."""
 
     def test_pods_that_are_ready_are_reported(self) -> None:
-        story = world(KUEUE, gang="Kueue", queue="team-a").settle()
+        story = queued()
         assert workload_conditions(story) == {}, "a job that waits costs no write"
         admit(story)
         story.settle()
@@ -55,32 +55,25 @@ class TestDuties:
 
     def test_the_time_of_execution_adds_up(self) -> None:
         story, field = admitted(), "accumulatedPastExecutionTimeSeconds"
-        assert story.gang is not None
         at = format_time(story.now)
-        kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Admitted"]
+        kept = [one for one in objects(story.the_gang.status.get("conditions")) if one["type"] != "Admitted"]
         since = {**kueue_condition("Admitted"), "lastTransitionTime": at}
-        before: JsonObject = {**story.gang.status, field: 100}
+        before: JsonObject = {**story.the_gang.status, field: 100}
         story.kueue_says({**before, "conditions": [*kept, since]})
         story.advance(30)
         evict(story, "Preempted")
-        assert story.gang.status[field] == 130
+        assert story.the_gang.status[field] == 130
 
-    def test_completed_pods_give_their_quota_back(self) -> None:
+    def test_completed_pods_give_their_quota_back_and_a_restart_that_needs_it_waits_in_the_queue(self) -> None:
         story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
         story.sees("worker-1", Phase.SUCCEEDED)
-        assert story.gang is not None
-        assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 1}]
-
-    def test_a_restart_of_pods_that_gave_their_quota_back_waits_in_the_queue(self) -> None:
-        story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-        story.sees("worker-1", Phase.SUCCEEDED)
+        assert story.the_gang.status["reclaimablePods"] == [{"name": "worker", "count": 1}]
         story.set_pod("ps-0", Phase.FAILED, exit_code=137)
         for _ in range(5):
             story.settle()
             story.finish_deletions()
             story.advance(60)
         assert story.job.status.state == "Suspended"
-        assert story.gang is not None
-        assert "reclaimablePods" not in story.gang.status
+        assert "reclaimablePods" not in story.the_gang.status
         assert not [pod for pod in story.pods.values() if not pod.main_container_ended]
         assert len(story.taken(Create, GangApi)) == 2

@@ -11,10 +11,9 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.kueue import TOPOLOGY_UNCONSTRAINED
 from dtj.api.profiles import Profile
 from dtj.core.observed import Flavor, Phase
-from support.gang_worlds import KUEUE, admit, evict
+from support.gang_worlds import KUEUE, QUEUED, admit
 from world import World, live
 
-QUEUE = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
 GPU = Profile(name="pool", resource="example.com/gpu")
 OTHERS = {
     "another resource": Profile(name="pool", resource="example.com/other"),
@@ -31,7 +30,7 @@ def means(story: World, profile: Profile) -> None:
 
 def queued(**more: object) -> World:
     accelerator = {"profile": "pool", "count": 1}
-    made = job(**{"roles": {"worker": 3}, "runPolicy": QUEUE, "accelerator": accelerator, **more})  # type: ignore[arg-type]
+    made = job(**{"roles": {"worker": 3}, "runPolicy": QUEUED, "accelerator": accelerator, **more})  # type: ignore[arg-type]
     story = World(made, installed=(KUEUE,), known_flavors={"spot": Flavor({"kind": "spot"})})
     means(story, GPU)
     return story
@@ -74,8 +73,7 @@ def test_a_job_that_runs_goes_on_and_its_next_attempt_waits_for_other_quota() ->
     assert len(story.gang_manifests) == 1
     story.loses("worker-1")
     story.settle_deletions()
-    story.advance(60)
-    story.settle()
+    story.wait(60)
     assert not live(story)
     assert len(story.gang_manifests) == 2
     admit(story, cpu="spot")
@@ -96,8 +94,7 @@ def test_no_pod_comes_back_alone_without_the_quota_that_it_needs_by_now(lost: st
         case "gone":
             story.remove("worker-1")
     story.settle_deletions()
-    story.advance(60)
-    story.settle()
+    story.wait(60)
     assert not live(story)
     assert any(event.message.startswith("the Workload asks for other pods") for event in story.events)
     assert len(story.gang_manifests) == 2
@@ -125,12 +122,6 @@ def test_a_job_whose_first_pods_were_made_before_the_change_gets_no_others_besid
     assert len(story.gang_manifests) == 2
 
 
-def test_a_job_that_is_evicted_waits_as_long_as_its_pods_are_the_same() -> None:
-    story = running()
-    evict(story, "Preempted")
-    assert len(story.gang_manifests) == 1
-
-
 TRAINER: JsonObject = {"name": "trainer", "image": "example/trainer:1"}
 TEMPLATES: dict[str, JsonObject] = {
     "requests": {"spec": {"containers": [{**TRAINER, "resources": {"requests": {"cpu": "4"}}}]}},
@@ -144,15 +135,13 @@ TEMPLATES: dict[str, JsonObject] = {
 def test_a_template_that_was_replaced_unseen_is_asked_for_if_kueue_reads_what_changed(template: str) -> None:
     story = queued()
     accelerator = {"profile": "pool", "count": 1}
-    changed = job(roles={"worker": 3}, runPolicy=QUEUE, accelerator=accelerator, template=TEMPLATES[template])
-    story.job = replace(story.job, spec=changed.spec, raw_spec=changed.raw_spec, generation=4)
-    story.settle()
+    changed = job(roles={"worker": 3}, runPolicy=QUEUED, accelerator=accelerator, template=TEMPLATES[template])
+    story.becomes(changed)
     assert len(story.gang_manifests) == (1 if template == "image" else 2)
 
 
 def test_the_workload_of_an_earlier_operator_is_kept() -> None:
     story = queued()
-    assert story.gang is not None
-    story.gang = replace(story.gang, pods="")
+    story.gang = replace(story.the_gang, pods="")
     means(story, OTHERS["another resource"])
     assert len(story.gang_manifests) == 1

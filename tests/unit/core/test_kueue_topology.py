@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders import job, manifest, stored
+from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.kueue import (
@@ -21,10 +21,9 @@ from dtj.api.names import Label
 from dtj.core.observed import Phase
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
-from support.gang_worlds import KUEUE, kueue_condition
+from support.gang_worlds import QUEUED, admit, queued
 from world import World
 
-QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
 RACK = "example.com/rack"
 
 
@@ -33,21 +32,15 @@ def template(annotations: JsonObject) -> JsonObject:
     return {"metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
 
 
-def queued(annotations: JsonObject) -> World:
-    return World(
-        job(roles={"worker": 2}, runPolicy=QUEUED, template=template(annotations)), installed=(KUEUE,)
-    ).settle()
+def in_queue(annotations: JsonObject) -> World:
+    return queued(roles={"worker": 2}, template=template(annotations))
 
 
-def admit(story: World, *, placed: bool) -> None:
-    """Kueue admits the job, with nodes for its pods or without."""
-    assignment: JsonObject = {"name": "worker", "flavors": {}, "count": 2}
-    if placed:
-        assignment["topologyAssignment"] = {"levels": ["kubernetes.io/hostname"], "slices": []}
-    conditions = [kueue_condition("QuotaReserved"), kueue_condition("Admitted")]
-    admission: JsonObject = {"clusterQueue": "all", "podSetAssignments": [assignment]}
-    story.kueue_says({"conditions": [*conditions], "admission": admission})
-    story.settle()
+def admitted(annotations: JsonObject, *, placed: bool) -> World:
+    """Kueue has admitted the job, with nodes for its pods or without."""
+    story = in_queue(annotations)
+    admit(story, placed=placed)
+    return story.settle()
 
 
 @pytest.mark.parametrize(
@@ -71,30 +64,21 @@ def test_the_annotations_of_the_template_are_the_request_of_the_pod_set(
     assert topology_request(template(annotations)) == {"podIndexLabel": Label.INDEX, **asked}
 
 
-def test_a_pod_waits_until_kueue_has_given_it_its_node() -> None:
-    story = queued({TOPOLOGY_REQUIRED: RACK})
-    admit(story, placed=True)
-    pod = story.manifests["digits-worker-1"]
-    assert dig(pod, "spec", "schedulingGates") == [{"name": "kueue.x-k8s.io/topology"}]
-    assert dig(pod, "metadata", "annotations", "kueue.x-k8s.io/workload") == "digits"
-    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) is None
-    assert dig(pod, "metadata", "labels", "kueue.x-k8s.io/podset") == "worker"
-    assert dig(pod, "metadata", "labels", Label.INDEX) == "1"
-
-
-def test_a_job_without_annotations_in_a_queue_of_such_nodes_is_marked_for_kueue() -> None:
-    story = queued({})
-    admit(story, placed=True)
-    pod = story.manifests["digits-worker-0"]
-    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) == "true"
-
-
-def test_pods_of_other_queues_have_no_gate() -> None:
-    story = queued({})
-    admit(story, placed=False)
-    pod = story.manifests["digits-worker-0"]
-    assert dig(pod, "spec", "schedulingGates") is None
-    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) is None
+@pytest.mark.parametrize(
+    ("annotations", "placed", "marked"),
+    [({TOPOLOGY_REQUIRED: RACK}, True, None), ({}, True, "true"), ({}, False, None)],
+    ids=["a job that asks for nodes", "a queue of such nodes", "another queue"],
+)
+def test_a_pod_waits_until_kueue_has_given_it_its_node(
+    annotations: JsonObject, *, placed: bool, marked: str | None
+) -> None:
+    pod = admitted(annotations, placed=placed).manifests["digits-worker-1"]
+    assert dig(pod, "spec", "schedulingGates") == ([{"name": "kueue.x-k8s.io/topology"}] if placed else None)
+    assert dig(pod, "metadata", "annotations", TOPOLOGY_UNCONSTRAINED) == marked, "which Kueue looks for"
+    if placed:
+        assert dig(pod, "metadata", "annotations", "kueue.x-k8s.io/workload") == "digits"
+        assert dig(pod, "metadata", "labels", "kueue.x-k8s.io/podset") == "worker"
+        assert dig(pod, "metadata", "labels", Label.INDEX) == "1"
 
 
 @pytest.mark.parametrize(
@@ -135,22 +119,19 @@ def test_outside_of_kueue_they_mean_nothing() -> None:
 
 
 def test_a_restart_waits_until_the_nodes_are_free() -> None:
-    story = queued({})
-    admit(story, placed=True)
+    story = admitted({}, placed=True)
     story.all_run()
     story.sees("worker-1", Phase.FAILED, exit_code=137)
     story.advance(60)  # the backoff of the restart
     story.settle()
     assert story.pods["digits-worker-0"].terminating
     assert "digits-worker-1-r1" not in story.pods
-    story.finish_deletions()
-    story.settle()
+    story.settle_deletions()
     assert {"digits-worker-0-r1", "digits-worker-1-r1"} <= set(story.pods)
 
 
 def test_a_restart_does_not_wait_for_a_pod_whose_grace_period_is_over() -> None:
-    story = queued({})
-    admit(story, placed=True)
+    story = admitted({}, placed=True)
     story.all_run()
     story.set_pod("worker-1", Phase.FAILED, exit_code=137)
     for _ in range(3):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import job
+from builders import job, spec_of
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Env, Label
@@ -24,8 +24,7 @@ WORKER = Replica(Role.WORKER, 0)
 
 
 def pod(owner: Job, replica: Replica = WORKER, platform: Platform | None = None) -> JsonObject:
-    assert owner.spec is not None, owner.problems
-    return PodRenderer(owner, owner.spec, platform or Platform()).render(replica)
+    return PodRenderer(owner, spec_of(owner), platform or Platform()).render(replica)
 
 
 def environment(manifest: JsonObject, *path: str | int) -> dict[str, str]:
@@ -38,11 +37,6 @@ def template(**spec: object) -> dict[str, object]:
 
 
 class TestIdentity:
-    def test_a_pod_has_the_name_host_name_and_subdomain_of_its_replica(self) -> None:
-        made = pod(job("mnist", roles={"worker": 3}), Replica(Role.WORKER, 2))
-        assert dig(made, "metadata", "name") == "mnist-worker-2"
-        assert (dig(made, "spec", "hostname"), dig(made, "spec", "subdomain")) == ("worker-2", "mnist")
-
     def test_labels_of_the_user_stay_and_ours_win(self) -> None:
         labels = {"team": "vision", Label.ROLE: "boss"}
         made = pod(job(template={"metadata": {"labels": labels, "annotations": {"a": "b"}}, **template()}))
@@ -50,15 +44,9 @@ class TestIdentity:
         assert dig(made, "metadata", "labels", Label.ROLE) == "worker"
         assert dig(made, "metadata", "annotations", "a") == "b"
 
-    def test_the_job_owns_it(self) -> None:
-        owner = job()
-        (reference,) = objects(dig(pod(owner), "metadata", "ownerReferences"))
-        assert (reference["uid"], reference["controller"]) == (owner.uid, True)
-
     def test_the_service_is_headless_publishes_early_and_selects_one_attempt_of_one_job(self) -> None:
         owner = job()
-        assert owner.spec is not None
-        service = service_of(owner, owner.spec, attempt=3)
+        service = service_of(owner, spec_of(owner), attempt=3)
         assert dig(service, "spec", "clusterIP") == "None"
         assert dig(service, "spec", "publishNotReadyAddresses") is True
         assert dig(service, "spec", "selector") == {Label.JOB_UID: owner.uid, Label.ATTEMPT: "3"}
@@ -164,20 +152,18 @@ class TestRoles:
             checkpoint={"directory": "/c", "volume": {"emptyDir": {}}},
             runPolicy={"onOutOfMemory": {"increasePercent": 50, "maxMemory": "8Gi"}},
         )
-        assert owner.spec is not None, owner.problems
         profiles = {"nvidia": Profile(name="nvidia", resource="nvidia.com/gpu", tolerations=({"key": "gpu"},))}
         counts = {"worker": {"memoryIncreases": 2}, "chief": {"memoryIncreases": 1}}
         grown = replace(owner, status=JobStatus.from_object({"replicaStatuses": counts}))
-        before = owner.spec.model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)
+        before = spec_of(owner).model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)
         for role in (Role.WORKER, Role.CHIEF):
             pod(grown, Replica(role, 0), Platform(restricted=True, profiles=profiles))
-        assert (owner.spec.model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)) == before
+        assert (spec_of(owner).model_dump_json(), json.dumps(owner.raw_spec, sort_keys=True)) == before
 
     def test_the_pods_of_all_roles_share_what_no_role_changes(self) -> None:
         owner = job(template=template(volumes=[{"name": "a"}], unknown={"b": {}}), roles={"worker": 1, "chief": 1})
-        assert owner.spec is not None
-        renderer = PodRenderer(owner, owner.spec, Platform())
-        pods = [renderer.render(Replica(role, 0)) for role in owner.spec.roles()]
+        renderer = PodRenderer(owner, spec_of(owner), Platform())
+        pods = [renderer.render(Replica(role, 0)) for role in spec_of(owner).roles()]
         for field in ("volumes", "unknown"):
             assert dig(pods[0], "spec", field) is dig(pods[1], "spec", field)
 
@@ -237,6 +223,10 @@ class TestCheckpoints:
         assert (variables["DTJ_CHECKPOINT_EVERY_STEPS"], variables["DTJ_CHECKPOINT_KEEP"]) == ("50", "2")
         assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
 
+    def test_without_a_number_of_steps_the_trainer_chooses_how_often_it_copies_to_memory(self) -> None:
+        owner = job(checkpoint={"inMemory": {}}, runPolicy={"restartScope": "Pod"})
+        assert "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS" not in environment(pod(owner, Replica(Role.WORKER, 0)))
+
     def test_memory_is_mounted_where_the_job_trains_and_nowhere_else(self) -> None:
         sidecar: JsonObject = {"name": "proxy", "image": "x", "restartPolicy": "Always"}
         owner = job(
@@ -279,14 +269,17 @@ class TestExport:
 
 
 class TestAccelerators:
-    def test_a_gpu_profile_gives_resource_selector_and_toleration_to_roles_that_train(self) -> None:
+    @pytest.mark.parametrize(("asked", "given"), [({"count": 2}, 2), ({}, 1)], ids=["two", "one, which goes unsaid"])
+    def test_a_gpu_profile_gives_resource_selector_and_toleration_to_roles_that_train(
+        self, asked: dict[str, int], given: int
+    ) -> None:
         owner = job(
             strategy="ParameterServer",
             roles={"chief": 1, "worker": 1, "ps": 1},
-            accelerator={"profile": "gke-nvidia-l4", "count": 2},
+            accelerator={"profile": "gke-nvidia-l4", **asked},
         )
         worker = pod(owner)
-        assert dig(worker, "spec", "containers", 0, "resources", "limits") == {"nvidia.com/gpu": 2}
+        assert dig(worker, "spec", "containers", 0, "resources", "limits") == {"nvidia.com/gpu": given}
         assert dig(worker, "spec", "nodeSelector") == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
         assert dig(worker, "spec", "tolerations", 0, "key") == "nvidia.com/gpu"
         server = pod(owner, Replica(Role.PS, 0))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,7 +15,9 @@ from dtj.api.json import dig, objects
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
 from dtj.core.observed import Phase
-from support.elastic_world import elastic, scale, trains
+from support.elastic_world import elastic, trains
+
+LEAVE = ("digits-worker-2", "digits-worker-3")
 
 
 def with_servers(workers: int) -> Job:
@@ -38,17 +42,27 @@ def test_a_pod_reads_the_members_from_a_file_that_the_kubelet_keeps_up_to_date()
     }
 
 
-def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() -> None:
-    world = trains(elastic(2, chief=1))
+STRATEGIES = pytest.mark.parametrize(
+    ("made", "others"),
+    [(partial(elastic, chief=1), {"chief": "0"}), (with_servers, {"chief": "0", "ps": "0-1"})],
+    ids=["a collective", "parameter servers"],
+)
+
+
+@STRATEGIES
+def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported(
+    made: Callable[[int], Job], others: dict[str, str]
+) -> None:
+    world = trains(made(2))
     before = world.uids()
-    scale(world, elastic(4, chief=1))
+    world.becomes(made(4))
     assert set(world.uids()) - set(before) == {"digits-worker-2", "digits-worker-3"}
     world.all_run()
-    assert world.members() == {"chief": "0", "worker": "0-1"}
+    assert world.members() == {**others, "worker": "0-1"}
     assert world.is_true(Condition.PODS_READY)
     assert "train without worker-2, worker-3" in world.condition(Condition.PODS_READY).message
     world.import_all()
-    assert world.members() == {"chief": "0", "worker": "0-3"}
+    assert world.members() == {**others, "worker": "0-3"}
     assert world.job.status.attempt == 1
     assert before.items() <= world.uids().items()
     assert [event.message for event in world.events if event.reason is Reason.MEMBERS_CHANGED] == [
@@ -56,25 +70,31 @@ def test_a_job_that_is_scaled_up_trains_on_until_the_new_pods_have_imported() ->
     ]
 
 
-def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted() -> None:
-    world = trains(elastic(4))
+@STRATEGIES
+def test_the_others_know_that_a_worker_leaves_before_its_pod_is_deleted(
+    made: Callable[[int], Job], others: dict[str, str]
+) -> None:
+    world = trains(made(4))
     before = world.uids()
     seen = len(world.history)
-    scale(world, elastic(2))
+    world.becomes(made(2))
     steps = [action for action in world.history[seen:] if isinstance(action, PatchStatus | TellPod | DeletePod)]
-    assert [type(action) for action in steps[:5]] == [PatchStatus, *2 * [TellPod], *2 * [DeletePod]]
-    assert world.uids() == {name: before[name] for name in ("digits-worker-0", "digits-worker-1")}
-    assert world.members() == {"worker": "0-1"}
+    assert [type(action) for action in steps[:6]] == [PatchStatus, *3 * [TellPod], *2 * [DeletePod]]
+    assert world.members() == {**others, "worker": "0-1"}
     world.set_pod("worker-3", Phase.FAILED, exit_code=42)  # which saved with the others
+    world.set_pod("worker-2", Phase.FAILED, exit_code=143)
     world.settle_deletions()
-    assert (world.job.status.attempt, world.job.status.state) == (1, "Running")
-    assert world.job.status.restarts.total == 0
+    world.wait(1)  # who goes on is told once more
+    told = {action.name for action in world.taken(TellPod) if isinstance(action, TellPod)}
+    assert told == {"digits-chief-0", "digits-worker-0", "digits-worker-1"}
+    assert world.uids().items() == before.items() - {(name, before[name]) for name in LEAVE}
+    assert (world.job.status.attempt, world.job.status.state, world.job.status.restarts.total) == (1, "Running", 0)
     assert world.job.status.replica_statuses["worker"].desired == 2
 
 
 def test_each_pod_is_told_twice_since_a_kubelet_may_overlook_the_first_time() -> None:
     world = trains(elastic(4))
-    scale(world, elastic(2))
+    world.becomes(elastic(2))
     world.settle_deletions()
     first = {pod.name: pod.world for pod in world.pods.values()}
     assert len(world.taken(TellPod)) == 2
@@ -92,8 +112,7 @@ def test_a_lost_worker_is_waited_for_and_then_given_up_and_joins_when_it_is_back
     world = trains(elastic(3))
     before = world.uids()
     world.loses(lost)
-    world.finish_deletions()
-    world.settle()
+    world.settle_deletions()
     assert f"digits-{lost}-r1" in world.uids()
     world.wait(29)
     assert world.members() == {"worker": "0-2"}
@@ -130,8 +149,7 @@ def test_a_worker_whose_node_is_silent_is_given_up_before_anybody_deletes_its_po
     assert world.members() == {"worker": "0-2"}
     world.wait(2)
     assert world.members() == {"worker": "0,2"}
-    world.all_run()
-    world.import_all()
+    world.all_join()
     assert world.members() == {"worker": "0-2"}
     assert world.uids() == before
 
@@ -156,19 +174,14 @@ def test_the_first_member_decides_about_success_if_worker_0_was_given_up() -> No
 
 @pytest.mark.parametrize(
     ("made", "launched"),
-    [
-        (elastic(2), False),
-        (with_servers(2), False),
-        (elastic(2, runPolicy={"restartScope": "Job"}), True),
-    ],
+    [(elastic, False), (with_servers, False), (partial(elastic, runPolicy={"restartScope": "Job"}), True)],
+    ids=["a collective", "parameter servers", "all by restartScope"],
 )
-def test_all_start_again_where_the_launcher_cannot_exchange_the_members(made: Job, launched: bool) -> None:
-    world = trains(made, launched=launched)
-    assert made.spec is not None
-    more = made.spec.replica_specs["worker"]
-    assert more is not None
-    specs = {**made.spec.replica_specs, "worker": more.model_copy(update={"replicas": 3})}
-    scale(world, replace(made, spec=made.spec.model_copy(update={"replica_specs": specs})))
+def test_all_start_again_where_the_launcher_cannot_exchange_the_members(
+    made: Callable[[int], Job], launched: bool
+) -> None:
+    world = trains(made(2), launched=launched)
+    world.becomes(made(3))
     assert world.job.status.attempt == 2
 
 
@@ -176,7 +189,7 @@ def test_a_job_that_is_scaled_before_the_first_word_of_its_launcher_waits_for_it
     speaks, silent = trains(elastic(2), launched=False), trains(elastic(2), launched=False)
     for world in (speaks, silent):
         world.pods = {name: replace(pod, ip="10.0.0.1") for name, pod in world.pods.items()}
-        scale(world, elastic(3))
+        world.becomes(elastic(3))
         world.wait(30)
         assert (world.job.status.attempt, len(world.uids())) == (1, 2)
     speaks.launched = True
@@ -186,51 +199,37 @@ def test_a_job_that_is_scaled_before_the_first_word_of_its_launcher_waits_for_it
     assert silent.job.status.attempt == 2
 
 
-def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows() -> None:
-    world = trains(elastic(4))
-    scale(world, elastic(2))
+@STRATEGIES
+def test_an_operator_that_lost_the_status_goes_on_with_what_the_newest_pod_knows(
+    made: Callable[[int], Job], others: dict[str, str]
+) -> None:
+    world = trains(made(4))
+    world.becomes(made(2))
     world.settle_deletions()
+    world.wait(2)
+    told = len(world.taken(TellPod))
     world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))
     world.settle()
-    assert world.members() == {"worker": "0-1"}
-    scale(world, elastic(3))
-    world.all_run()
-    world.import_all()
-    assert world.members() == {"worker": "0-2"}
+    assert world.members() == {**others, "worker": "0-1"}
+    assert len(world.taken(TellPod)) == told
+    world.becomes(made(3))
+    world.all_join()
+    assert world.members() == {**others, "worker": "0-2"}
     assert world.job.status.world is not None
     assert world.job.status.world.generation == 2
 
 
 def test_a_new_attempt_and_a_resumed_job_begin_with_all_replicas() -> None:
     world = trains(elastic(4))
-    scale(world, elastic(2))
+    world.becomes(elastic(2))
     world.settle_deletions()
     suspended = elastic(3, runPolicy={"suspend": True})
-    scale(world, suspended)
+    world.becomes(suspended)
     world.settle_deletions()
     assert world.job.status.world is None
-    scale(world, elastic(3))
+    world.becomes(elastic(3))
     world.all_run()
     assert world.members() == {"worker": "0-2"}
-
-
-def test_workers_of_a_parameter_server_job_come_and_go_while_all_other_pods_stay() -> None:
-    world = trains(with_servers(1))
-    before = world.uids()
-    scale(world, with_servers(3))
-    world.all_run()
-    assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
-    world.import_all()
-    assert world.members() == {"chief": "0", "worker": "0-2", "ps": "0-1"}
-    assert before.items() <= world.uids().items()
-    scale(world, with_servers(1))
-    world.set_pod("worker-2", Phase.FAILED, exit_code=143)  # asked to stop, and free of charge
-    world.settle_deletions()
-    assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
-    assert world.uids() == before
-    assert (world.job.status.attempt, world.job.status.state, world.job.status.restarts.total) == (1, "Running", 0)
-    told = {action.name for action in world.history if isinstance(action, TellPod)}
-    assert told == {"digits-chief-0", "digits-worker-0", "digits-worker-1", "digits-worker-2"}
 
 
 def test_a_lost_worker_of_a_parameter_server_job_is_a_member_however_long_it_is_away() -> None:
@@ -250,11 +249,10 @@ def test_a_coordinator_that_starts_with_other_workers_waits_for_none_that_is_los
     world = trains(with_servers(3))
     world.loses("worker-0")
     world.finish_deletions()
-    scale(world, with_servers(2))
+    world.becomes(with_servers(2))
     assert world.members() == {"chief": "0", "worker": "1", "ps": "0-1"}
     world.settle_deletions()
-    world.all_run()
-    world.import_all()
+    world.all_join()
     assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
     assert world.job.status.attempt == 1
 
@@ -264,31 +262,17 @@ def test_all_workers_stay_members_where_none_of_them_is_ready_when_their_number_
     for name in ("worker-0", "worker-1"):
         world.loses(name)
     world.finish_deletions()
-    scale(world, with_servers(1))
+    world.becomes(with_servers(1))
     assert world.members() == {"chief": "0", "worker": "0", "ps": "0-1"}
 
 
 def test_all_start_again_when_a_parameter_server_is_lost_and_begin_with_all_workers() -> None:
     world = trains(with_servers(1))
-    scale(world, with_servers(2))
-    world.all_run()
-    world.import_all()
+    world.becomes(with_servers(2))
+    world.all_join()
     world.loses("ps-1")
     world.settle_deletions()
     world.all_run()
     assert world.job.status.attempt == 2
     assert world.job.status.world is None
     assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
-
-
-def test_an_operator_that_lost_the_status_of_a_parameter_server_job_changes_nothing() -> None:
-    world = trains(with_servers(1))
-    scale(world, with_servers(2))
-    world.all_run()
-    world.import_all()
-    world.wait(2)
-    seen = len(world.taken(TellPod))
-    world.job = replace(world.job, status=world.job.status.model_copy(update={"world": None}))
-    world.settle()
-    assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
-    assert len(world.taken(TellPod)) == seen

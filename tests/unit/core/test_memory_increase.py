@@ -28,7 +28,7 @@ def story_of(api: GangApi, *, most: str = "4Gi", **fields: object) -> World:
 
 
 def start(story: World) -> None:
-    if story.gang is not None and story.gang.api.gang == "Kueue":
+    if story.gang is not None and story.the_gang.api.gang == "Kueue":
         admit(story)
     story.start()
 

@@ -11,8 +11,8 @@ from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Label, Reason
 from dtj.app.settings import job_access
-from dtj.core.actions import Delete, Kind, PatchStatus, Plan
-from dtj.core.observed import Child, Observed, Phase
+from dtj.core.actions import PatchStatus, Plan
+from dtj.core.observed import Observed, Phase
 from dtj.core.planner import plan
 from dtj.core.platform import JobAccess, Platform
 from dtj.core.policies.network_policy import network_policy
@@ -20,7 +20,7 @@ from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import NETWORK_POLICIES, PODS
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
-from support.planned import called, does
+from support.planned import called
 from support.virtual_time import virtual_time
 from world import World, running
 
@@ -100,12 +100,6 @@ class TestWhenItIsThere:
         there.advance(61)
         there.settle_deletions()
         assert there.network_policy is None
-
-    def test_somebody_elses_is_not_deleted_at_the_end(self) -> None:
-        there = all_running(roles={"worker": 1})
-        there.sees("worker-0", Phase.SUCCEEDED, exit_code=0)
-        there.network_policy = Child("default", "digits", "uid-of-another", "somebody-else")
-        assert not any(does(action, Delete, Kind.NETWORK_POLICY) for action in there.planned())
 
 
 def planner(observed: Observed) -> Plan:

@@ -18,6 +18,7 @@ class TestStarting:
         world = World(job(roles={"worker": 2}))
         world.step()
         assert [*map(called, world.step())] == ["PatchStatus", "Create Service", "CreatePod", "CreatePod", "Emit"]
+        assert world.events[-1].message == "created 2 pods (2 worker)"
 
     def test_a_deleted_job_gets_no_plan(self) -> None:
         deleting = replace(job(), deleting=True)

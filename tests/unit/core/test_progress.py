@@ -15,12 +15,18 @@ from dtj.core.observed import Phase, Straggler
 from world import World, running
 
 
+def _shown(world: World) -> Progress:
+    """What the job's status says, which must say something."""
+    assert world.job.status.progress is not None
+    return world.job.status.progress
+
+
 class TestInTheStatus:
     def test_it_is_what_worker_0_says(self) -> None:
         world = running(seconds=0)
         world.advance(10)
         world.hears("worker-0", step=5, totalSteps=50, percent=10, metrics={"loss": "0.41"})
-        shown = world.shown_progress()
+        shown = _shown(world)
         assert (shown.step, shown.total_steps, shown.metrics) == (5, 50, {"loss": "0.41"})
         assert shown.updated_at == "2026-01-02T03:04:15Z"
 
@@ -40,7 +46,7 @@ class TestInTheStatus:
         world = running(seconds=0)
         world.report("worker-0", **reported)
         world.wait(10)
-        assert world.shown_progress().text == text
+        assert _shown(world).text == text
 
     def test_of_a_completed_job_it_is_the_last_report_that_its_pod_left(self) -> None:
         world = running(seconds=0)
@@ -48,7 +54,7 @@ class TestInTheStatus:
         world.hears("worker-0", step=122, totalSteps=225, percent=54, etaSeconds=4, metrics={"loss": "0.5"})
         last = {"phase": "Done", "step": 225, "totalSteps": 225, "percent": 100, "metrics": {"loss": "0.1"}}
         world.sees("worker-0", Phase.SUCCEEDED, message=json.dumps({"progress": last}))
-        shown = world.shown_progress()
+        shown = _shown(world)
         assert (shown.text, shown.phase, shown.step, shown.percent) == ("done", "Done", 225, 100)
         assert (shown.eta_seconds, shown.metrics) == (None, {"loss": "0.1"})
         world.remove("worker-0")
@@ -60,7 +66,7 @@ class TestInTheStatus:
         world.advance(10)
         world.hears("worker-0", step=122, totalSteps=225, percent=54, etaSeconds=4)
         world.sees("worker-0", Phase.SUCCEEDED)
-        shown = world.shown_progress()
+        shown = _shown(world)
         assert (shown.text, shown.phase, shown.step) == ("done", "Done", 122)
         assert (shown.percent, shown.eta_seconds) == (None, None)
 
@@ -139,7 +145,7 @@ class TestStragglersInTheStatus:
         for step in range(3):
             world.advance(20)
             world.hears("worker-0", step=step)
-        progress = world.shown_progress()
+        progress = _shown(world)
         assert progress.stragglers == ("worker-1",)
         (answer,) = (event for event in world.events if event.reason == Reason.STRAGGLING)
         assert answer.message == (
@@ -147,7 +153,7 @@ class TestStragglersInTheStatus:
         )
         world.stragglers = ()
         world.wait(20)
-        progress = world.shown_progress()
+        progress = _shown(world)
         assert progress.stragglers == ()
         assert world.pods["digits-worker-1"].phase is Phase.RUNNING
 

@@ -6,13 +6,13 @@ from typing import Final
 
 import pytest
 
-from builders import ended, job, pod
+from builders import ended, job, pod, spec_of
 from dtj.api.names import Reason
 from dtj.api.spec import RestartPolicy
 from dtj.api.status import JobStatus, RestartCounts
 from dtj.core.observed import Phase
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
-from dtj.core.policies.budgets import charge, restart_denied
+from dtj.core.policies.budgets import charge, restart_denied, used_up
 
 BUDGETS: Final = {
     PodFailureClass.USER_ERROR: ("user", Reason.BACKOFF_LIMIT_EXCEEDED),
@@ -65,9 +65,8 @@ def _end(failure_class: PodFailureClass, code: int = 3, *, policy: RestartPolicy
             "exitCodes": {"retryable": [2], "fatal": [9]},
         },
     )
-    assert made.spec is not None, made.problems
     worker = pod(made, "worker-0", phase=Phase.FAILED, termination=ended(code))
-    return made.spec, PodEnd(worker, failure_class, LATEST)
+    return spec_of(made), PodEnd(worker, failure_class, LATEST)
 
 
 @pytest.mark.parametrize("failure_class", BUDGETS)
@@ -103,3 +102,16 @@ def test_the_restart_policy_of_the_role_decides_about_errors_of_the_program_alon
     spec, end = _end(failure_class, code, policy=policy)
     denied = restart_denied(spec, JobStatus(), end)
     assert (denied.reason if denied is not None else None) == (DENIED | BY_EXIT_CODES)[policy, failure_class, code]
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (0, ""),
+        (1, "; 1 restart is used up, which is runPolicy.backoffLimit"),
+        (2, "; 2 restarts are used up, which is runPolicy.backoffLimit"),
+    ],
+)
+def test_the_message_says_how_many_restarts_are_used_up(limit: int, words: str) -> None:
+    made = job(runPolicy={"backoffLimit": limit})
+    assert used_up(spec_of(made), JobStatus(restarts=RestartCounts(user=limit))) == words

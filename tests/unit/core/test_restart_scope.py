@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from builders import job, pod
+from builders import job, pod, spec_of
 from dtj.api.spec import RestartScope, Role, Strategy
 from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
 from dtj.core.policies.restart_scope import requires_full_restart
@@ -63,5 +63,4 @@ def _restarts_all(
     strategy: Strategy, role: Role, failure_class: PodFailureClass, *, scope: RestartScope = RestartScope.AUTO
 ) -> bool:
     made = job(strategy=str(strategy), runPolicy={"restartScope": str(scope)})
-    assert made.spec is not None, made.problems
-    return requires_full_restart(made.spec, PodEnd(pod(made, f"{role}-0"), failure_class, LATEST))
+    return requires_full_restart(spec_of(made), PodEnd(pod(made, f"{role}-0"), failure_class, LATEST))

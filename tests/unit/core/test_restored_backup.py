@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from builders import CLAIM_TEMPLATE, job
-from dtj.api.names import Condition, Reason
+from dtj.api.names import Reason
 from dtj.core.actions import Create, CreatePod, Kind
-from dtj.core.observed import Phase
 from world import World, live, running
 
 
@@ -13,16 +12,6 @@ def restored(before: World, *, status: bool) -> World:
     """The job of this world in another cluster, with its status or without, and without any of its objects."""
     stored = before.job if status else replace(before.job, status=job().status)
     return World(replace(stored, uid="restored"), now=before.now)
-
-
-def test_a_finished_job_with_its_status_stays_finished() -> None:
-    world = running()
-    world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
-    world.settle_deletions()
-    after = restored(world, status=True)
-    after.settle()
-    assert after.is_true(Condition.COMPLETE)
-    assert after.taken(CreatePod) == []
 
 
 def test_a_running_job_with_its_status_goes_on_as_a_new_attempt_that_no_error_pays_for() -> None:

@@ -1,22 +1,17 @@
-"""The Service of a job: created before the pods, deleted when the job has ended."""
+"""The Service of a job, and the ConfigMap with the addresses of a large one: there before the pods, gone at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
+from builders import job
 from dtj.api.names import Condition, Reason
-from dtj.core.observed import Phase
-from support.planned import called
+from dtj.core.actions import Create, Kind
+from dtj.core.observed import Blocker, Phase
+from support.planned import called, does
 from world import World, running
-
-
-def finished(policy: str, end: Callable[[World], None]) -> World:
-    world = running(roles={"worker": 2}, cleanPodPolicy=policy, backoffLimit=0)
-    end(world)
-    world.settle_deletions()
-    assert world.job.status.terminal
-    return world
 
 
 def test_a_service_deleted_by_hand_is_made_again() -> None:
@@ -31,34 +26,67 @@ def test_the_service_stays_until_the_last_pod_has_stopped() -> None:
     assert world.service is not None, "worker-1 still saves"
 
 
-def test_somebody_elses_service_of_that_name_stays() -> None:
-    world = finished("Running", lambda world: world.set_pod("worker-0", Phase.SUCCEEDED))
-    theirs = running(roles={"worker": 2}).service
-    assert theirs is not None
-    world.service = replace(theirs, owner_uid="theirs")
-    world.settle()
-    assert world.service is not None
-
-
-def loses_a_peer(**theirs: object) -> World:
-    """A replica that will come back alone ends because its peer is gone: who that was is not known yet."""
+def test_of_somebody_elses_service_nothing_is_changed_while_a_replica_that_lost_its_peer_waits_for_the_cause() -> None:
     world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
     assert world.service is not None
-    world.service = replace(world.service, **{"owner_uid": "theirs", "selector": {"app": "web"}, **theirs})  # type: ignore[arg-type]
-    world.set_pod("worker-0", Phase.FAILED, exit_code=75)
-    return world
-
-
-def test_somebody_elses_service_is_not_changed_while_a_replica_has_lost_its_peer() -> None:
-    world = loses_a_peer()
-    before = world.service
-    world.settle()
-    assert world.service == before
+    theirs = replace(world.service, owner_uid="theirs", selector={"app": "web"}, config_map="theirs")
+    world.service, world.config_maps["theirs"] = theirs, {}
+    world.sees("worker-0", Phase.FAILED, exit_code=75)
+    assert world.service == theirs
+    assert "theirs" in world.config_maps
     assert world.condition(Condition.PODS_READY).reason == Reason.NAME_TAKEN
 
 
-def test_a_config_map_that_somebody_elses_service_names_is_not_deleted() -> None:
-    world = loses_a_peer(config_map="theirs")
-    world.config_maps["theirs"] = {}
-    world.settle()
-    assert "theirs" in world.config_maps
+MANY = 60
+
+
+def large(workers: int = MANY, **arguments: object) -> World:
+    return running(roles={"worker": workers}, **arguments)  # type: ignore[arg-type]
+
+
+def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -> None:
+    world = large(elastic={"minReplicas": 1, "maxReplicas": 100})
+    (before,) = world.config_maps
+    world.becomes(job(roles={"worker": MANY + 1}, elastic={"minReplicas": 1, "maxReplicas": 100}))
+    world.settle_deletions()
+    (after,) = world.config_maps
+    assert after != before
+    assert world.service is not None
+    assert world.service.config_map == after
+    order = [*map(called, world.history)]
+    assert order.index("Create ConfigMap", order.index("Create Service")) < order.index("Update Service")
+
+
+@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
+def test_it_goes_with_the_end_of_the_job_before_the_service(phase: Phase) -> None:
+    world = large(runPolicy={"backoffLimit": 0})
+    world.run_all()
+    world.set_pod("worker-0", phase)
+    world.settle_deletions()
+    assert world.job.status.terminal
+    assert (world.config_maps, world.service) == ({}, None)
+    order = [*map(called, world.history)]
+    assert order.index("Delete ConfigMap") < order.index("Delete Service")
+
+
+def test_a_suspended_job_has_none_and_gets_it_again() -> None:
+    world = large()
+    before = dict(world.config_maps)
+    world.becomes(job(roles={"worker": MANY}, runPolicy={"suspend": True}))
+    world.settle_deletions()
+    assert world.job.status.is_true(Condition.SUSPENDED)
+    assert world.config_maps == {}
+    world.becomes(job(roles={"worker": MANY}))
+    assert world.config_maps == before
+
+
+def test_one_that_somebody_deleted_is_created_again_when_a_pod_waits_for_it() -> None:
+    world = large()
+    (name,) = world.config_maps
+    world.config_maps.clear()
+    made = [action for action in world.step() if does(action, Create, Kind.CONFIG_MAP)]
+    assert not made, "nobody needs it while all pods have started"
+    blocker = Blocker(Reason.CONTAINER_CONFIG_ERROR, f'configmap "{name}" not found')
+    world.pods["digits-worker-3"] = replace(world.pods["digits-worker-3"], phase=Phase.PENDING, blocker=blocker)
+    world.step()
+    assert list(world.config_maps) == [name]

@@ -74,28 +74,23 @@ class TestAJobWhoseSidecarsNeverEnd:
         end_main(world, "worker-0", 3)
         world.wait(LATER)
         assert "digits-worker-0-r1" not in world.pods
-        world.finish_deletions()
-        world.settle()
+        world.settle_deletions()
         assert "digits-worker-0-r1" in world.pods
 
 
-def test_sidecars_that_end_by_themselves_leave_the_pod_and_its_log() -> None:
-    world = running(roles={"worker": 1})
-    end_main(world, "worker-0", 0)
+@pytest.mark.parametrize(("code", "ends"), [(0, Condition.COMPLETE), (3, Condition.FAILED)])
+@pytest.mark.parametrize("native", [False, True], ids=["end by themselves", "are left to their kubelet"])
+def test_the_pod_and_its_log_stay_when_its_sidecars_end_or_are_the_kubelets(
+    native: bool, code: int, ends: Condition
+) -> None:
+    world = running(roles={"worker": 1}, backoffLimit=0)
+    end_main(world, "worker-0", code, sidecars=not native)
     world.settle()
     world.advance(3)
-    world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], phase=Phase.SUCCEEDED, sidecars=False)
-    world.settle()
-    assert world.is_true(Condition.COMPLETE)
-    assert live(world) == {"digits-worker-0"}
-
-
-def test_native_sidecars_are_left_to_their_kubelet() -> None:
-    world = running(roles={"worker": 1}, backoffLimit=0)
-    end_main(world, "worker-0", 3, sidecars=False)
-    world.settle()
+    if not native:
+        world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], phase=Phase.SUCCEEDED, sidecars=False)
     world.wait(60)
-    assert world.is_true(Condition.FAILED)
+    assert world.is_true(ends)
     assert live(world) == {"digits-worker-0"}
 
 
@@ -150,10 +145,6 @@ def test_the_container_that_trains_is_known_wherever_a_sidecar_is_injected(
 ) -> None:
     found = seen("Failed", order=order, tensorflow=main, istio_proxy=sidecar)
     assert [ended.failure_class for ended in ends_of([found])] == [expected]
-
-
-def test_the_pod_names_its_main_container_for_kubectl_too() -> None:
-    assert dig(made(), "metadata", "annotations", Annotation.MAIN_CONTAINER) == "tensorflow"
 
 
 def test_a_name_that_the_template_gives_the_annotation_does_not_mislead() -> None:

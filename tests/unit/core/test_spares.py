@@ -10,7 +10,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
 from dtj.core.observed import Phase, Straggler
-from support.elastic_world import ElasticWorld, elastic, scale, trains
+from support.elastic_world import ElasticWorld, elastic, trains
 
 
 def trains_with_spares(made: Job) -> ElasticWorld:
@@ -52,8 +52,7 @@ def test_a_spare_takes_the_place_of_a_lost_worker_at_once_whose_next_pod_is_the_
     world.settle_deletions()
     assert world.members() == {"worker": rest}
     assert world.is_true(Condition.PODS_READY)
-    world.all_run()
-    world.import_all()
+    world.all_join()
     world.wait(600)
     assert world.members() == {"worker": rest}
     assert set(world.uids()) == {*(set(before) - {f"digits-{lost}"}), f"digits-{lost}-r1"}
@@ -72,8 +71,7 @@ def test_of_two_lost_workers_a_single_spare_replaces_one_and_the_other_is_waited
     assert not world.is_true(Condition.PODS_READY)
     world.wait(31)
     assert world.members() == {"worker": "2-3"}
-    world.all_run()
-    world.import_all()
+    world.all_join()
     assert world.members() == {"worker": "0,2-3"}
     world.wait(60)
     assert world.condition(Condition.PODS_READY).message == "1 of 1 spares are ready"
@@ -107,8 +105,7 @@ def test_a_spare_that_became_a_member_and_vanishes_without_a_trace_is_missed() -
     world = trains_with_spares(elastic(2, spares=1))
     world.loses("worker-0")
     world.settle_deletions()
-    world.all_run()
-    world.import_all()
+    world.all_join()
     del world.pods["digits-worker-2"]
     world.settle()
     assert world.members() == {"worker": "0-1"}
@@ -143,12 +140,11 @@ def test_a_worker_that_is_not_ready_for_a_while_gives_its_place_to_a_spare_thoug
 def test_a_job_that_is_scaled_up_takes_its_spare_first_and_one_that_is_scaled_down_keeps_one() -> None:
     world = trains_with_spares(elastic(2, spares=1))
     before = world.uids()
-    scale(world, elastic(3, spares=1))
+    world.becomes(elastic(3, spares=1))
     assert world.members() == {"worker": "0-2"}
     assert set(world.uids()) == {*before, "digits-worker-3"}
-    world.all_run()
-    world.import_all()
-    scale(world, elastic(1, spares=1))
+    world.all_join()
+    world.becomes(elastic(1, spares=1))
     world.settle_deletions()
     assert world.members() == {"worker": "0"}
     assert world.uids() == {name: before[name] for name in ("digits-worker-0", "digits-worker-1")}
@@ -160,8 +156,7 @@ def test_a_job_ends_with_its_members_and_stops_its_spares(policy: str) -> None:
     world = trains_with_spares(elastic(2, spares=1, runPolicy=run_policy))
     world.loses("worker-0")
     world.settle_deletions()
-    world.all_run()
-    world.import_all()
+    world.all_join()
     world.sees("worker-1", Phase.SUCCEEDED)
     world.loses("worker-0-r1")  # a spare, which nobody waits for
     world.sees("worker-2", Phase.SUCCEEDED)
@@ -174,10 +169,10 @@ def test_a_job_ends_with_its_members_and_stops_its_spares(policy: str) -> None:
 
 def test_a_spare_is_stopped_when_the_job_is_suspended_and_waits_again_when_it_is_resumed() -> None:
     world = trains_with_spares(elastic(2, spares=1))
-    scale(world, elastic(2, spares=1, runPolicy={"suspend": True}))
+    world.becomes(elastic(2, spares=1, runPolicy={"suspend": True}))
     world.settle_deletions()
     assert world.uids() == {}
-    scale(world, elastic(2, spares=1))
+    world.becomes(elastic(2, spares=1))
     world.all_run()
     assert world.members() == {"worker": "0-1"}
     assert len(world.uids()) == 3
@@ -186,8 +181,7 @@ def test_a_spare_is_stopped_when_the_job_is_suspended_and_waits_again_when_it_is
 def with_a_straggler(made: Job, name: str = "worker-1") -> ElasticWorld:
     world = trains_with_spares(made)
     world.stragglers = (Straggler(name, 2.5),)
-    world.settle()
-    return world
+    return world.settle()
 
 
 @pytest.mark.parametrize("slow", ["worker-0", "worker-1"])
@@ -200,8 +194,7 @@ def test_a_slow_worker_is_exchanged_for_a_spare_and_its_next_pod_is_the_spare_th
     assert steps[:4] == [PatchStatus, TellPod, TellPod, DeletePod]
     assert world.members() == {"worker": {"worker-0": "1-2", "worker-1": "0,2"}[slow]}
     assert set(world.uids()) == {*(set(before) - {f"digits-{slow}"}), f"digits-{slow}-r1"}
-    world.all_run()
-    world.import_all()
+    world.all_join()
     assert world.condition(Condition.PODS_READY).status == "True"
     assert (world.job.status.attempt, world.job.status.restarts.total) == (1, 0)
 
@@ -209,8 +202,7 @@ def test_a_slow_worker_is_exchanged_for_a_spare_and_its_next_pod_is_the_spare_th
 def test_slow_workers_are_exchanged_at_most_once_in_10_minutes_whichever_operator_looks() -> None:
     world = with_a_straggler(elastic(2, spares=1, straggler="Replace"))
     world.settle_deletions()
-    world.all_run()
-    world.import_all()
+    world.all_join()
     world.stragglers = (Straggler("worker-2", 2.5),)
     world.wait(590)
     assert world.members() == {"worker": "0,2"}

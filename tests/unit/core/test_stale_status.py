@@ -18,7 +18,7 @@ class TestARecordThatIsOlderThanItsPods:
     def world(self) -> tuple[World, Plan]:
         world = running()
         stale = world.job
-        world.take_away("worker-1")
+        world.loses("worker-1")
         world.settle_deletions()
         assert world.job.status.attempt == 2
         return world, plan(replace(world.observed(), job=stale), world.now)
@@ -26,7 +26,7 @@ class TestARecordThatIsOlderThanItsPods:
     def test_touches_nothing_of_a_replica_that_came_back_alone(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)
         stale = world.job
-        world.take_away("worker-0")
+        world.loses("worker-0")
         world.settle_deletions()
         wanted = plan(replace(world.observed(), job=stale), world.now)
         assert [type(action) for action in wanted] == [RequeueAfter]

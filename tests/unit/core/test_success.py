@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from builders import ended, job, pod
+from builders import ended, job, pod, spec_of
 from dtj.core.observed import Phase
 from dtj.core.outcome import PodLosses, Success
 from dtj.core.pod_failure import PodFailureClass, ends_of
@@ -49,7 +49,6 @@ def test_a_completion_wins_over_an_error_that_is_no_more_than_the_clocks_differ_
 def _outcome(policy: str, roles: dict[str, int], codes: dict[str, int], *, at: dict[str, float] | None = None) -> str:
     """What is decided when these replicas have ended with these exit codes; the others run."""
     made = job(roles=roles, runPolicy={"successPolicy": policy})
-    assert made.spec is not None, made.problems
     pods = [
         pod(
             made,
@@ -61,7 +60,7 @@ def _outcome(policy: str, roles: dict[str, int], codes: dict[str, int], *, at: d
     ]
     terminated = ends_of(pods)
     done = {replica_of(e.pod) for e in terminated if e.failure_class is PodFailureClass.COMPLETED}
-    outcome = decide(made.spec, terminated, frozenset(each for each in done if each is not None))
+    outcome = decide(spec_of(made), terminated, frozenset(each for each in done if each is not None))
     if isinstance(outcome, PodLosses):
         return f"loss of {outcome.first.pod.role}-{outcome.first.pod.index}"
     return "success" if isinstance(outcome, Success) else "nothing"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from pydantic import JsonValue
 
@@ -11,7 +9,7 @@ from builders import CLAIM_TEMPLATE, NOW, edited, job
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Label
-from dtj.api.spec import Role, TensorBoard
+from dtj.api.spec import Role
 from dtj.core.actions import BestEffort, CreatePod, PatchStatus
 from dtj.core.observed import CreationRefusal, Phase
 from dtj.core.platform import Platform
@@ -86,10 +84,7 @@ class TestWhenItIsThere:
         there = all_running(tensorBoard=None)
         there.set_pod("worker-0", Phase.SUCCEEDED)
         there.settle_deletions()
-        assert there.job.spec is not None
-        spec = there.job.spec.model_copy(update={"tensor_board": TensorBoard()})
-        there.job = replace(there.job, spec=spec, generation=there.job.generation + 1)
-        there.settle()
+        there.becomes(job(checkpoint=CLAIM, tensorBoard={}))
         assert POD in there.pods
 
     def test_of_a_job_that_never_ran_there_is_none_after_the_end(self) -> None:
@@ -125,7 +120,9 @@ class TestThatItIsInNobodysWay:
         there.wait(1)
         waits = [action.seconds for action in there.step() if hasattr(action, "seconds")]
         assert ROOM_SECONDS in waits
-        there.wait(ROOM_SECONDS)
+        there.wait(ROOM_SECONDS - 0.5)
+        assert not there.pods[POD].terminating
+        there.wait(0.5)
         there.finish_deletions()
         assert POD not in there.pods
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from builders import job, manifest, stored
+from builders import job, manifest, spec_of, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Env
@@ -23,13 +23,11 @@ from support.pod_environment import environment_of
 
 
 def cluster(owner: Job, platform: Platform | None = None) -> Cluster:
-    assert owner.spec is not None, owner.problems
-    return Cluster(owner, owner.spec, platform or Platform())
+    return Cluster(owner, spec_of(owner), platform or Platform())
 
 
 def pod(owner: Job, replica: Replica) -> JsonObject:
-    assert owner.spec is not None, owner.problems
-    return PodRenderer(owner, owner.spec, Platform()).render(replica)
+    return PodRenderer(owner, spec_of(owner), Platform()).render(replica)
 
 
 def seen(owner: Job, replica: Replica) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from builders import stored
+from bad_tfjobs import container, role
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Reason
@@ -17,50 +16,15 @@ from dtj.api.tfjob.names import Label
 from dtj.core.actions import DeletePod, Kind, PatchStatus, Update
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
-from dtj.core.platform import platform_of_tfjobs
 from support.planned import called
+from support.played_tfjobs import change, conditions, container_of, tf_config, tfjob, world_of
 from world import World
 
 
-def tfjob(roles: dict[str, int] | None = None, *, restart: str = "", **spec: object) -> JsonObject:
-    """A TFJob as the API server stores it."""
-    template: JsonObject = {"spec": {"containers": [{"name": "tensorflow", "image": "example/mnist:1"}]}}
-    body: JsonObject = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": "mnist"},
-        "spec": {
-            "tfReplicaSpecs": {
-                role: {"replicas": count, **({"restartPolicy": restart} if restart else {}), "template": template}
-                for role, count in ({"Worker": 2} if roles is None else roles).items()
-            },
-            **spec,  # type: ignore[dict-item]
-        },
-    }
-    return stored(body)
-
-
-def world_of(body: JsonObject, **platform: Any) -> World:
-    return World(Job.from_object(body), platform=platform_of_tfjobs(**platform))
-
-
-def running(roles: dict[str, int] | None = None, *, restart: str = "OnFailure", **spec: object) -> World:
-    return world_of(tfjob(roles, restart=restart, **spec)).start()
-
-
-def container_of(world: World, pod: str) -> JsonObject:
-    return objects(dig(world.manifests[f"mnist-{pod}"], "spec", "containers"))[0]
-
-
-def tf_config(world: World, pod: str) -> JsonObject | None:
-    found = [each for each in objects(container_of(world, pod).get("env")) if each["name"] == "TF_CONFIG"]
-    config: JsonObject = json.loads(text(found[0]["value"])) if found else {}
-    return config or None
-
-
-def conditions(world: World) -> dict[str, str]:
-    """What is true and what is not, in the order of the list."""
-    return {text(c["type"]): text(c["status"]) for c in objects(world.job.raw_status.get("conditions"))}
+def running(
+    roles: Mapping[str, int | JsonObject] | None = None, *, restarts: str = "OnFailure", **spec: object
+) -> World:
+    return world_of(tfjob(roles, restarts=restarts, **spec)).start()
 
 
 def last(world: World) -> JsonObject:
@@ -68,31 +32,6 @@ def last(world: World) -> JsonObject:
 
 
 class TestPods:
-    def test_have_the_labels_names_and_addresses_that_scripts_and_katib_look_for(self) -> None:
-        world = running({"Chief": 1, "Worker": 2, "PS": 1, "Evaluator": 1})
-        names = ("chief-0", "evaluator-0", "ps-0", "worker-0", "worker-1")
-        assert sorted(world.pods) == [f"mnist-{name}" for name in names]
-        metadata = object_at(world.manifests["mnist-worker-1"], "metadata")
-        labels = object_at(metadata, "labels")
-        assert {key: value for key, value in labels.items() if "kubeflow" in key} == {
-            Label.JOB_NAME: "mnist",
-            Label.OPERATOR_NAME: "tfjob-controller",
-            Label.REPLICA_TYPE: "worker",
-            Label.REPLICA_INDEX: "1",
-        }
-        assert dig(world.manifests["mnist-chief-0"], "metadata", "labels", Label.JOB_ROLE) == "master"
-        owner = objects(metadata["ownerReferences"])[0]
-        assert (owner["apiVersion"], owner["kind"], owner["controller"]) == ("kubeflow.org/v1", "TFJob", True)
-        assert tf_config(world, "evaluator-0") == {
-            "cluster": {
-                "chief": ["mnist-chief-0.default.svc:2222"],
-                "worker": ["mnist-worker-0.default.svc:2222", "mnist-worker-1.default.svc:2222"],
-                "ps": ["mnist-ps-0.default.svc:2222"],
-            },
-            "task": {"type": "evaluator", "index": 0},
-            "environment": "cloud",
-        }
-
     def test_worker_0_is_the_master_where_there_is_no_chief(self) -> None:
         world = running()
         roles = {name: dig(body, "metadata", "labels", Label.JOB_ROLE) for name, body in world.manifests.items()}
@@ -115,31 +54,22 @@ class TestPods:
         assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
 
     def test_a_sidecar_keeps_a_tf_config_of_its_own(self) -> None:
-        body = tfjob()
-        worker = object_at(object_at(object_at(body, "spec"), "tfReplicaSpecs"), "Worker")
         own: JsonObject = {"name": "TF_CONFIG", "value": "{}"}
-        proxy: JsonObject = {"name": "proxy", "image": "b", "env": [own]}
-        worker["template"] = {"spec": {"containers": [{"name": "tensorflow", "image": "a"}, proxy]}}
-        world = world_of(body).start()
-        made = objects(dig(world.manifests["mnist-worker-0"], "spec", "containers"))[1]
-        assert own in objects(made["env"])
+        world = running({"Worker": role(2, container(), container("proxy", env=[own]))})
+        proxy = objects(dig(world.manifests["mnist-worker-0"], "spec", "containers"))[1]
+        assert own in objects(proxy["env"])
         assert tf_config(world, "worker-0") is not None
 
     def test_each_role_may_have_a_port_of_its_own(self) -> None:
-        body = tfjob({"Worker": 1, "PS": 1})
-        worker = dig(body, "spec", "tfReplicaSpecs", "Worker")
-        assert isinstance(worker, dict)
-        ports: JsonObject = {"ports": [{"name": "tfjob-port", "containerPort": 3000}]}
-        worker["template"] = {"spec": {"containers": [{"name": "tensorflow", "image": "a", **ports}]}}
-        world = world_of(body).start()
+        port = {"name": "tfjob-port", "containerPort": 3000}
+        world = running({"Worker": role(1, container(ports=[port])), "PS": 1})
         addresses = object_at(tf_config(world, "ps-0") or {}, "cluster")
         assert addresses == {"worker": ["mnist-worker-0.default.svc:3000"], "ps": ["mnist-ps-0.default.svc:2222"]}
 
 
 class TestServices:
     def test_each_replica_has_one_before_the_first_pod(self) -> None:
-        world = world_of(tfjob())
-        world.settle()
+        world = world_of(tfjob()).settle()
         assert sorted(world.services) == ["mnist-worker-0", "mnist-worker-1"]
         kinds = [called(action) for action in world.history]
         assert kinds.index("CreatePod") > len(kinds) - 1 - kinds[::-1].index("Create Service")
@@ -178,23 +108,22 @@ class TestRestarts:
             ("ExitCode", 1, False),
             ("ExitCode", 127, False),
             ("ExitCode", 128, True),
+            ("ExitCode", 130, True),
             ("ExitCode", 139, True),
             ("ExitCode", 42, True),
         ],
     )
     def test_follow_the_restart_policy(self, policy: str, code: int, *, again: bool) -> None:
-        world = running({"Worker": 1}, restart=policy)
+        world = running({"Worker": 1}, restarts=policy)
         world.sees("worker-0", Phase.FAILED, exit_code=code)
-        world.advance(61)
-        world.settle()
+        world.wait(61)
         assert ("mnist-worker-0-r1" in world.pods, world.job.status.terminal) == (again, not again)
 
     @pytest.mark.parametrize(("policy", "told"), [("OnFailure", True), ("Always", False), ("Never", False)])
     def test_lose_what_is_in_an_empty_dir_and_say_so_at_the_start(self, policy: str, *, told: bool) -> None:
-        body = tfjob(restart=policy)
-        worker = object_at(object_at(object_at(body, "spec"), "tfReplicaSpecs"), "Worker")
+        worker = role(2)
         object_at(object_at(worker, "template"), "spec")["volumes"] = [{"name": "checkpoints", "emptyDir": {}}]
-        world = world_of(body).start()
+        world = running({"Worker": worker}, restarts=policy)
         assert (Reason.EMPTY_DIR_IS_LOST in [event.reason for event in world.events]) == told
 
     def test_have_no_limit_unless_the_job_names_one(self) -> None:
@@ -207,9 +136,7 @@ class TestRestarts:
 
     def test_all_get_one_cluster_when_the_number_of_workers_changes(self) -> None:
         world = running({"Worker": 2})
-        body = tfjob({"Worker": 3}, restart="OnFailure")
-        changed = Job.from_object({**body, "status": world.job.raw_status})
-        world.job = replace(changed, generation=2)
+        change(world, tfjob({"Worker": 3}, restarts="OnFailure"))
         world.settle_deletions()
         world.start()
         assert sorted(world.pods) == ["mnist-worker-0-r1", "mnist-worker-1-r1", "mnist-worker-2-r1"]
@@ -217,8 +144,7 @@ class TestRestarts:
 
 class TestTheStatus:
     def test_of_a_life_is_what_the_sdk_and_kueue_read(self) -> None:
-        world = world_of(tfjob())
-        world.settle()
+        world = world_of(tfjob()).settle()
         assert conditions(world) == {"Created": "True"}
         assert last(world)["message"] == "TFJob mnist is created."
         world.all_run()
@@ -233,56 +159,13 @@ class TestTheStatus:
         assert text(world.job.raw_status.get("completionTime"))
         assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {"active": 0, "succeeded": 2, "failed": 0}
 
-    def test_of_a_failed_job_names_the_pod_and_its_last_line(self) -> None:
-        world = running(restart="Never")
-        world.sees("worker-1", Phase.FAILED, exit_code=3, message="ValueError: no")
-        assert conditions(world) == {"Created": "True", "Running": "False", "Failed": "True"}
-        assert text(last(world)["message"]).startswith("worker-1 (pod mnist-worker-1) exited with code 3: ValueError")
-
-    def test_says_restarting_until_all_run_again(self) -> None:
-        world = running()
-        world.sees("worker-0", Phase.FAILED, exit_code=1)
-        assert conditions(world) == {"Created": "True", "Restarting": "True"}
-        world.advance(61)
-        world.settle_deletions()
-        world.start()
-        assert conditions(world) == {"Created": "True", "Running": "True"}
-
-    def test_of_a_suspended_job_counts_pods_until_they_are_gone(self) -> None:
-        world = running()
-        started = text(world.job.raw_status.get("startTime"))
-        assert started
-        body = tfjob(restart="OnFailure", runPolicy={"suspend": True})
-        world.job = replace(Job.from_object({**body, "status": world.job.raw_status}), generation=2)
-        world.settle()
-        assert conditions(world) == {"Created": "True", "Running": "False", "Suspended": "True"}
-        assert last(world)["message"] == "TFJob mnist is suspended."
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 2
-        assert dig(world.job.raw_status, "startTime") == started
-        world.settle_deletions()
-        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 0
-        assert world.services == {}
-        world.job = replace(Job.from_object({**tfjob(), "status": world.job.raw_status}), generation=3)
-        world.settle()
-        found = [(c["type"], c["status"]) for c in objects(world.job.raw_status.get("conditions"))]
-        assert found == [("Suspended", "False"), ("Running", "False"), ("Created", "True")]
-        world.start()
-        assert (last(world)["type"], dig(world.job.raw_status, "startTime") is not None) == ("Running", True)
-        assert sorted(world.pods) == ["mnist-worker-0", "mnist-worker-1"]
-
-    def test_of_a_job_resumed_before_its_pods_are_gone_has_pods_of_other_names(self) -> None:
-        world = running()
-        for suspend in (True, False):
-            body = tfjob(restart="OnFailure", runPolicy={"suspend": suspend})
-            world.job = replace(Job.from_object({**body, "status": world.job.raw_status}), generation=2 + suspend)
-            world.settle()
-        assert {"mnist-worker-0-r1", "mnist-worker-1-r1"} <= world.pods.keys()
-
-    def test_says_restarting_while_a_replica_that_was_lost_alone_is_not_back(self) -> None:
-        world = running({"Chief": 1, "Worker": 1, "PS": 1})
+    @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
+    def test_says_restarting_until_all_run_again(self, roles: dict[str, int]) -> None:
+        world = running(roles)
         world.sees("worker-0", Phase.FAILED, exit_code=1)
         assert conditions(world) == {"Created": "True", "Restarting": "True"}
         world.wait(61)
+        world.settle_deletions()
         assert "mnist-worker-0-r1" in world.pods
         assert conditions(world) == {"Created": "True", "Restarting": "True"}
         world.start()
@@ -299,12 +182,6 @@ class TestTheStatus:
         assert any(pod.terminating for pod in world.pods.values())
         assert conditions(world) == {"Created": "True", "Running": "True"}
 
-    def test_of_a_job_that_breaks_a_rule_is_failed_with_all_lines_and_no_pod(self) -> None:
-        world = world_of(tfjob({"Trainer": 1}))
-        world.settle()
-        assert (last(world)["reason"], world.pods) == ("TFJobFailedValidation", {})
-        assert "spec.tfReplicaSpecs.Trainer" in text(last(world)["message"])
-
     def test_says_what_the_api_server_has_against_the_pods(self) -> None:
         world = world_of(tfjob())
         world.template_errors = ("worker: spec.containers[0].image: Required value",)
@@ -313,17 +190,6 @@ class TestTheStatus:
 
 
 class TestTheEnd:
-    @pytest.mark.parametrize(
-        ("roles", "done", "policy"),
-        [({"Worker": 2}, ["worker-0"], ""), ({"Worker": 2}, ["worker-0", "worker-1"], "AllWorkers")],
-    )
-    def test_comes_when_the_success_policy_says_so(self, roles: dict[str, int], done: list[str], policy: str) -> None:
-        world = running(roles, successPolicy=policy)
-        for replica in done:
-            assert not world.job.status.terminal
-            world.sees(replica, Phase.SUCCEEDED)
-        assert world.job.status.terminal
-
     def test_deletes_all_pods_where_the_policy_is_empty_as_kubeflow_has_it(self) -> None:
         world = running({"Worker": 1, "PS": 1}, runPolicy={"cleanPodPolicy": ""})
         world.sees("worker-0", Phase.SUCCEEDED)
@@ -366,16 +232,17 @@ class TestAJobOfKubeflowsOperator:
     def test_that_runs_goes_on_with_its_pods(self) -> None:
         world = running()
         world.history.clear()
-        body = {**tfjob(restart="OnFailure"), "status": self.status("Created", "Running")}
+        body = {**tfjob(restarts="OnFailure"), "status": self.status("Created", "Running")}
         world.job = Job.from_object(body)
         world.operator_restarts()
         world.settle()
         assert [type(action) for action in world.history if not _waits(action)] == [PatchStatus]
         assert conditions(world) == {"Created": "True", "Running": "True"}
+        assert world.job.status.start_time == OLD["startTime"]
 
     def test_that_runs_although_it_breaks_a_rule_is_run_on(self) -> None:
         world = running({"Chief": 1, "Worker": 1})
-        body = {**tfjob({"Chief": 2, "Worker": 1}, restart="OnFailure"), "status": self.status("Created", "Running")}
+        body = {**tfjob({"Chief": 2, "Worker": 1}, restarts="OnFailure"), "status": self.status("Created", "Running")}
         world.job = Job.from_object(body)
         world.operator_restarts()
         world.start()
@@ -391,7 +258,7 @@ class TestAnotherController:
     def test_that_writes_the_status_is_noticed_and_nothing_is_touched(self) -> None:
         world = running()
         raw = {key: value for key, value in world.job.raw_status.items() if key != "dtj"}
-        world.job = Job.from_object({**tfjob(restart="OnFailure"), "status": raw})
+        world.job = Job.from_object({**tfjob(restarts="OnFailure"), "status": raw})
         world.take_away("worker-0")
         world.finish_deletions()
         world.history.clear()
@@ -407,14 +274,17 @@ class TestAnotherController:
         assert (world.step() == ()) == left
 
 
+def installed(world: World, *gangs: Gang) -> World:
+    """A cluster that has these schedulers."""
+    world.installed, world.gangs = tuple(api for api in APIS if api.gang in gangs), None
+    return world.settle()
+
+
 class TestGangs:
     def test_are_those_of_the_operators_setting_and_nobody_else_makes_a_podgroup(self) -> None:
         policy: JsonObject = {"schedulingPolicy": {"minAvailable": 2, "queue": "research", "priorityClass": "high"}}
         body = tfjob(runPolicy=policy)
-        volcano = next(api for api in APIS if api.gang is Gang.VOLCANO)
-        world = world_of(body, gang_of_tfjobs=Gang.VOLCANO)
-        world.installed, world.gangs = (volcano,), None
-        world.settle()
+        world = installed(world_of(body, gang_of_tfjobs=Gang.VOLCANO), Gang.VOLCANO)
         (group,) = world.gang_manifests
         assert dig(group, "metadata", "name") == "mnist"
         spec = object_at(group, "spec")
@@ -426,9 +296,7 @@ class TestGangs:
 
     def test_that_can_never_be_complete_stay_created_and_say_why(self) -> None:
         world = world_of(tfjob(runPolicy={"schedulingPolicy": {"minAvailable": 10}}), gang_of_tfjobs=Gang.COSCHEDULING)
-        world.installed = tuple(api for api in APIS if api.gang is Gang.COSCHEDULING)
-        world.gangs = None
-        world.settle()
+        installed(world, Gang.COSCHEDULING)
         assert (last(world)["type"], world.pods) == ("Created", {})
         assert "minAvailable: 10 is more than the 2 pods" in text(last(world)["message"])
 
@@ -445,9 +313,7 @@ class TestGangs:
     ) -> None:
         body = tfjob()
         object_at(body, "metadata")["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
-        world = world_of(body, **platform)
-        world.gangs = None
-        world.settle()
+        world = installed(world_of(body, **platform))
         assert last(world)["type"] == "Created"
         assert text(last(world)["message"]).startswith(
             f"tfjob.{setting} of the operator's chart: this cluster serves no API of {gang} "
@@ -461,9 +327,7 @@ class TestGangs:
         body = tfjob()
         object_at(body, "metadata")["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
         assert sorted(world_of(body).start().pods) == ["mnist-worker-0", "mnist-worker-1"]
-        world = world_of(body, queues_tfjobs=True)
-        world.installed, world.gangs = tuple(api for api in APIS if api.gang is Gang.KUEUE), None
-        world.settle()
+        world = installed(world_of(body, queues_tfjobs=True), Gang.KUEUE)
         (workload,) = world.gang_manifests
         assert (dig(workload, "spec", "queueName"), world.pods) == ("research", {})
         assert last(world)["type"] == "Suspended"
@@ -485,15 +349,14 @@ class TestDynamicWorkers:
         world = running({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
         kept = {world.pods[name].uid for name in ("mnist-worker-0", "mnist-ps-0")}
         for count, there in ((3, ["worker-0", "worker-1", "worker-2"]), (1, ["worker-0"])):
-            body = tfjob({"Worker": count, "PS": 1}, restart="OnFailure", enableDynamicWorker=True)
-            world.job = Job.from_object({**body, "status": world.job.raw_status})
+            change(world, tfjob({"Worker": count, "PS": 1}, restarts="OnFailure", enableDynamicWorker=True))
             world.settle_deletions()
             world.start()
             assert sorted(world.pods) == sorted(f"mnist-{name}" for name in (*there, "ps-0"))
         assert kept <= {pod.uid for pod in world.pods.values()}
 
     def test_may_fail_without_an_end_of_the_job(self) -> None:
-        world = running({"Worker": 2, "PS": 1}, restart="Never", enableDynamicWorker=True)
+        world = running({"Worker": 2, "PS": 1}, restarts="Never", enableDynamicWorker=True)
         world.sees("worker-1", Phase.FAILED, exit_code=1)
         assert not world.job.status.terminal
         world.sees("ps-0", Phase.FAILED, exit_code=1)

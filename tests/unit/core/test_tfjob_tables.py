@@ -7,38 +7,13 @@ condition of the type, whatever its status, and never Running together with an e
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import pytest
 
-from builders import stored
-from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects
-from dtj.api.spec import CleanPodPolicy
+from dtj.api.json import dig
 from dtj.core.observed import Phase
-from dtj.core.platform import Platform, ReplicaServiceNetwork
-from world import World
-
-NAME = "test-tfjob"
-
-
-def tfjob(roles: dict[str, int], *, restarts: str = "Never", **spec: object) -> JsonObject:
-    template: JsonObject = {"spec": {"containers": [{"name": "tensorflow", "image": "example/image:1"}]}}
-    role: JsonObject = {"restartPolicy": restarts, "template": template}
-    given: JsonObject = {name: {**role, "replicas": count} for name, count in roles.items() if count}
-    kind: JsonObject = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": NAME}}
-    return stored({**kind, "spec": {"tfReplicaSpecs": given, **spec}})  # type: ignore[dict-item]
-
-
-def world_of(body: JsonObject, *, domain: str = "") -> World:
-    network = ReplicaServiceNetwork(domain) if domain else ReplicaServiceNetwork()
-    platform = Platform(network=network, inline_addresses=None, clean_pod_policy=CleanPodPolicy.NONE)
-    return World(Job.from_object(body), platform=platform)
-
-
-def conditions(world: World) -> dict[str, str]:
-    return {str(each["type"]): str(each["status"]) for each in objects(world.job.raw_status.get("conditions"))}
+from support.played_tfjobs import conditions, tf_config, tfjob, world_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +28,6 @@ class Row:
     all_workers: bool = False
     exit_code: int = 1
     restarts: str = "Never"
-    counts: dict[str, int] = field(default_factory=dict)
 
     def phases(self) -> dict[str, Phase]:
         """Each replica's. Those of the tables that have succeeded without an exit code are not worker 0."""
@@ -97,7 +71,7 @@ STATUS = {
 @pytest.mark.parametrize("row", STATUS.values(), ids=[*STATUS])
 def test_the_status_has_the_condition_of_the_table(row: Row) -> None:
     phases = row.phases()
-    counts = {kind: sum(getattr(row, kind.lower())) for kind in ("Chief", "Worker", "PS")}
+    counts = {kind: count for kind in ("Chief", "Worker", "PS") if (count := sum(getattr(row, kind.lower())))}
     body = tfjob(counts, restarts=row.restarts, successPolicy="AllWorkers" if row.all_workers else "")
     world = world_of(body).start()
     for replica, phase in phases.items():
@@ -115,6 +89,8 @@ def test_the_status_has_the_condition_of_the_table(row: Row) -> None:
     [
         ({"Worker": 1}, "", {}),
         ({"Worker": 1}, "tf.training.com", {}),
+        # There a job of one server alone has no TF_CONFIG; here it is refused: nothing would ever end it.
+        ({"Chief": 1, "Worker": 1}, "", {"chief": "chief-0", "worker": "worker-0"}),
         ({"Worker": 1, "PS": 1}, "tf.training.org", {"ps": "ps-0", "worker": "worker-0"}),
         # There the evaluator is in the cluster, too. TensorFlow wants it to be in nobody's.
         ({"Worker": 1, "PS": 1, "Evaluator": 1}, "tf.training.io", {"ps": "ps-0", "worker": "worker-0"}),
@@ -122,28 +98,12 @@ def test_the_status_has_the_condition_of_the_table(row: Row) -> None:
     ],
 )
 def test_the_cluster_is_that_of_the_table(roles: dict[str, int], domain: str, expected: dict[str, str]) -> None:
-    world = world_of(tfjob(roles), domain=domain)
-    world.settle()
-    config = _tf_config(world, "worker-0")
+    world = world_of(tfjob(roles), domain=domain).settle()
     end = f".default.svc{f'.{domain}' if domain else ''}:2222"
-    cluster = {role: [f"{NAME}-{replica}{end}"] for role, replica in expected.items()}
-    task = {"type": "worker", "index": 0}
-    assert config == ({"cluster": cluster, "task": task, "environment": "cloud"} if expected else None)
-
-
-@pytest.mark.parametrize(
-    ("roles", "replica", "distributed"),
-    [
-        ({"Worker": 1}, "worker-0", False),
-        ({"Worker": 1, "PS": 1}, "worker-0", True),
-        # There a job of one server alone has no TF_CONFIG; here it is refused: nothing would ever end it.
-        ({"Chief": 1, "Worker": 1}, "worker-0", True),
-    ],
-)
-def test_a_job_of_one_replica_has_no_cluster(roles: dict[str, int], replica: str, *, distributed: bool) -> None:
-    world = world_of(tfjob(roles))
-    world.settle()
-    assert (_tf_config(world, replica) is not None) == distributed
+    cluster = {role: [f"mnist-{replica}{end}"] for role, replica in expected.items()}
+    for pod in world.pods.values():
+        wanted = {"cluster": cluster, "task": {"type": pod.role, "index": pod.index}, "environment": "cloud"}
+        assert tf_config(world, f"{pod.role}-{pod.index}") == (wanted if expected else None)
 
 
 @pytest.mark.parametrize(
@@ -152,32 +112,5 @@ def test_a_job_of_one_replica_has_no_cluster(roles: dict[str, int], replica: str
     [("ExitCode", "Never"), ("Never", "Never"), ("Always", "Always"), ("OnFailure", "Never")],
 )
 def test_the_restart_policy_of_pods_is_that_of_the_table(policy: str, of_pod: str) -> None:
-    world = world_of(tfjob({"Worker": 1}, restarts=policy))
-    world.settle()
-    assert dig(world.manifests[f"{NAME}-worker-0"], "spec", "restartPolicy") == of_pod
-
-
-@pytest.mark.parametrize(("code", "again"), [(130, True), (1, False)])
-def test_the_exit_code_decides_whether_a_pod_is_replaced(code: int, *, again: bool) -> None:
-    world = world_of(tfjob({"Worker": 1}, restarts="ExitCode")).start()
-    world.sees("worker-0", Phase.FAILED, exit_code=code)
-    world.wait(61)
-    assert (conditions(world).get("Failed") == "True") != again
-    assert (f"{NAME}-worker-0-r1" in world.pods) == again
-
-
-@pytest.mark.parametrize(("before", "after"), [(3, 2), (1, 3)])
-def test_dynamic_workers_come_and_go_without_the_others(before: int, after: int) -> None:
-    world = world_of(tfjob({"Worker": before, "PS": 1}, enableDynamicWorker=True)).start()
-    body = {**tfjob({"Worker": after, "PS": 1}, enableDynamicWorker=True), "status": world.job.raw_status}
-    world.job = replace(Job.from_object(body), generation=2)
-    world.settle_deletions()
-    names = {f"{NAME}-worker-{index}" for index in range(after)} | {f"{NAME}-ps-0"}
-    assert set(world.pods) == names
-
-
-def _tf_config(world: World, replica: str) -> JsonObject | None:
-    environment = objects(dig(world.manifests[f"{NAME}-{replica}"], "spec", "containers", 0, "env"))
-    found = [str(each["value"]) for each in environment if each["name"] == "TF_CONFIG"]
-    config: JsonObject | None = json.loads(found[0]) if found else None
-    return config
+    world = world_of(tfjob({"Worker": 1}, restarts=policy)).settle()
+    assert dig(world.manifests["mnist-worker-0"], "spec", "restartPolicy") == of_pod

@@ -9,10 +9,9 @@ import pytest
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
 from dtj.core.actions import BestEffort, CreatePod, Emit, Plan, ReadPriorityClass
-from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Observed
 from dtj.kube.errors import ApiError, Forbidden, Invalid
-from dtj.kube.gateway import EVENTS, PODS, Resource
+from dtj.kube.gateway import EVENTS, PODS, WORKLOAD_PRIORITIES
 from support.engine_harness import Harness, harnessed, pod_manifest
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
@@ -32,8 +31,7 @@ def with_tensorboard(observed: Observed) -> Plan:
 
 @virtual_time
 @pytest.mark.parametrize("error", [QUOTA, NO_ANSWER, Invalid("no such field", status=422)], ids=lambda e: str(e.status))
-async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: ApiError) -> None:
-    gateway = FakeGateway()
+async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(gateway: FakeGateway, error: ApiError) -> None:
     gateway.fail("create", PODS, error, name="digits-worker-1", times=1000)
     async with harnessed(with_tensorboard, gateway=gateway) as harness:
         job = await harness.take()
@@ -45,8 +43,7 @@ async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: Ap
 
 
 @virtual_time
-async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event() -> None:
-    gateway = FakeGateway()
+async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event(gateway: FakeGateway) -> None:
     gateway.fail("create", PODS, QUOTA, name="digits-worker-1", times=1000)
     async with harnessed(with_tensorboard, gateway=gateway) as harness:
         harness.submit()
@@ -59,13 +56,13 @@ async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event() ->
         assert harness.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]
 
 
+HIGH: JsonObject = {"metadata": {"name": "high", "namespace": ""}, "value": 1000}
+
+
 @virtual_time
 async def test_a_priority_class_that_cannot_be_read_is_reported_and_asked_for_again() -> None:
-    kueue = next(api for api in APIS if api.gang == "Kueue")
-    classes = Resource(kueue.api_version, "WorkloadPriorityClass", "workloadpriorityclasses")
-
     def plan(observed: Observed) -> Plan:
-        return () if observed.workload_priorities else (BestEffort(ReadPriorityClass(kueue, "high")), CREATED)
+        return () if observed.workload_priorities else (BestEffort(ReadPriorityClass("high")), CREATED)
 
     async with harnessed(plan) as harness:
         job = harness.submit()
@@ -75,9 +72,25 @@ async def test_a_priority_class_that_cannot_be_read_is_reported_and_asked_for_ag
         assert str(dig(event, "note")).startswith("WorkloadPriorityClass high: ")
         assert "the job keeps its priority: create the class, or change the label" in str(dig(event, "note"))
         assert harness.seen[-1].refusal is None
-        harness.gateway.put(classes, {"metadata": {"name": "high", "namespace": ""}, "value": 1000})
+        harness.gateway.put(WORKLOAD_PRIORITIES, HIGH)
         await asyncio.sleep(60.0)
         assert harness.engine.state.caches.of(job.uid).workload_priorities == {"high": 1000}
+
+
+@virtual_time
+async def test_a_priority_class_that_a_job_waits_for_is_refused_until_it_can_be_read() -> None:
+    def plan(observed: Observed) -> Plan:
+        return () if observed.workload_priorities else (ReadPriorityClass("high"),)
+
+    async with harnessed(plan) as harness:
+        await harness.take()
+        refusal = harness.seen[-1].refusal
+        assert refusal is not None
+        assert (refusal.name, refusal.reason) == ("WorkloadPriorityClass high", "NotFound")
+        harness.gateway.put(WORKLOAD_PRIORITIES, HIGH)
+        await asyncio.sleep(10.0)
+        assert harness.seen[-1].workload_priorities == {"high": 1000}
+        assert harness.seen[-1].refusal is None
 
 
 def events(harness: Harness) -> list[JsonObject]:

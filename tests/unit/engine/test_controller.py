@@ -122,8 +122,7 @@ async def test_a_planner_that_never_stops_learning_does_not_spin() -> None:
 
 
 @virtual_time
-async def test_the_engine_stops_within_its_time_even_where_a_call_hangs() -> None:
-    gateway = FakeGateway()
+async def test_the_engine_stops_within_its_time_even_where_a_call_hangs(gateway: FakeGateway) -> None:
     harness = Harness(gateway, wants_pods(1))
     running = asyncio.create_task(harness.engine.run())
     await settled()

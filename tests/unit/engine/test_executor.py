@@ -104,14 +104,21 @@ async def test_only_what_differs_is_written_and_what_is_not_ours_stays() -> None
 
 
 @virtual_time
-async def test_a_status_that_is_stored_already_is_not_written() -> None:
+async def test_a_status_that_is_stored_already_is_not_written_and_a_change_of_state_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     condition = ConditionStatus(type="PodsReady", status="True", reason="AllPodsReady")
     status = JobStatus(state="Running", conditions=(condition,))
-    async with harnessed(once((PatchStatus(status),), (PatchStatus(status),))) as harness:
+    later = status.model_copy(update={"ready": "2/2"})
+    async with harnessed(once((PatchStatus(status),), (PatchStatus(status),), (PatchStatus(later),))) as harness:
         await harness.take()
         await harness.look_again()
         assert len(harness.seen) == 2
         assert harness.writes() == ["patch distributedtrainingjobs digits"]
+        await harness.look_again()
+        assert harness.writes() == ["patch distributedtrainingjobs digits"] * 2
+    assert caplog.messages == ["is Running, was new"]
 
 
 @virtual_time
@@ -145,8 +152,7 @@ async def test_a_conflict_stops_the_plan_before_pods_are_touched_and_says_nothin
 
 
 @virtual_time
-async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it() -> None:
-    gateway = FakeGateway()
+async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it(gateway: FakeGateway) -> None:
     gateway.fail("create", PODS, QUOTA, times=10**6)
     async with harnessed(wants_pods(100), gateway=gateway) as harness:
         await harness.take()
@@ -157,14 +163,13 @@ async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it() -> None:
 
 
 @virtual_time
-async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_a_while() -> None:
+async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_a_while(gateway: FakeGateway) -> None:
     def planner(observed: Observed) -> Plan:
         status_writes = (
             (PatchStatus(STARTING.model_copy(update={"reason": "PodCreationFailed"})),) if observed.refusal else ()
         )
         return (CreatePod.of(pod_manifest(observed.job)), *status_writes)
 
-    gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, times=10**6)
     async with harnessed(planner, gateway=gateway) as harness:
         await harness.take()
@@ -175,8 +180,7 @@ async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_
 
 
 @virtual_time
-async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken() -> None:
-    gateway = FakeGateway()
+async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken(gateway: FakeGateway) -> None:
     gateway.put(PODS, {"metadata": {"name": "digits-worker-1"}})
     async with harnessed(wants_pods(3), gateway=gateway) as harness:
         await harness.take()
@@ -184,8 +188,7 @@ async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken() -> None:
 
 
 @virtual_time
-async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_touched() -> None:
-    gateway = FakeGateway()
+async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_touched(gateway: FakeGateway) -> None:
     foreign = gateway.put(PODS, {"metadata": {"name": "digits-worker-0", "uid": "foreign"}})
     async with harnessed(wants_pods(1), gateway=gateway) as harness:
         job = await harness.take()
@@ -197,14 +200,13 @@ async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_to
 
 
 @virtual_time
-async def test_a_foreign_service_and_a_foreign_claim_are_shown_to_the_planner() -> None:
+async def test_a_foreign_service_and_a_foreign_claim_are_shown_to_the_planner(gateway: FakeGateway) -> None:
     def planner(observed: Observed) -> Plan:
         if observed.service is None:
             return (Create(Kind.SERVICE, service_manifest(observed.job)),)
         claim: JsonObject = {"metadata": {"name": "digits-checkpoint"}}
         return (Create(Kind.CLAIM, claim),) if observed.claim is None else ()
 
-    gateway = FakeGateway()
     gateway.put(SERVICES, {"metadata": {"name": "digits"}, "spec": {"selector": {"app": "other"}}})
     gateway.put(CLAIMS, {"metadata": {"name": "digits-checkpoint"}})
     async with harnessed(planner, gateway=gateway) as harness:
@@ -232,8 +234,7 @@ async def test_a_config_map_that_is_there_is_the_one_that_was_wanted_and_one_tha
 
 
 @virtual_time
-async def test_when_a_foreign_pod_is_gone_ours_is_created() -> None:
-    gateway = FakeGateway()
+async def test_when_a_foreign_pod_is_gone_ours_is_created(gateway: FakeGateway) -> None:
     gateway.put(PODS, {"metadata": {"name": "digits-worker-0"}})
 
     def planner(observed: Observed) -> Plan:
@@ -274,8 +275,7 @@ def checks_once(observed: Observed) -> Plan:
 
 
 @virtual_time
-async def test_the_servers_own_words_are_the_verdict_by_role_and_each_once() -> None:
-    gateway = FakeGateway()
+async def test_the_servers_own_words_are_the_verdict_by_role_and_each_once(gateway: FakeGateway) -> None:
     words = Invalid("Pod is invalid", status=422, causes=("spec.containers[0].image: Required value",))
     gateway.fail("create", PODS, words, name="digits-worker-0")
     gateway.fail("create", PODS, Invalid('unknown field "spec.imagee"', status=400), name="digits-chief-0")
@@ -298,19 +298,6 @@ async def test_each_generation_is_checked_once() -> None:
         assert len(harness.gateway.calls) == 4
 
 
-@pytest.mark.parametrize(
-    "error", [QUOTA, NO_ANSWER, TooManyRequests("slow down", status=429)], ids=["quota", "outage", "429"]
-)
-@virtual_time
-async def test_what_is_not_the_templates_fault_is_no_error_of_the_template(error: ApiError) -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", PODS, error)
-    async with harnessed(checks_once, gateway=gateway) as harness:
-        harness.submit()
-        await asyncio.sleep(5.0)
-        assert harness.verdict.errors == ()
-
-
 PRIVILEGES = 'allowPrivilegeEscalation != false (container "trainer" must set ...)'
 NOT_RESTRICTED = Forbidden(
     f'pods "digits-worker-0" is forbidden: violates PodSecurity "restricted:latest": {PRIVILEGES}',
@@ -319,15 +306,28 @@ NOT_RESTRICTED = Forbidden(
 )
 
 
+NO_CLASS = Forbidden('pods "x" is forbidden: no PriorityClass with name urgent was found', status=403)
+
+
+@pytest.mark.parametrize(
+    ("error", "errors"),
+    [
+        (QUOTA, ()),
+        (NO_ANSWER, ()),
+        (TooManyRequests("slow down", status=429), ()),
+        (NO_CLASS, (f"chief: {NO_CLASS.message}: create it, or name another one",)),
+    ],
+    ids=["quota", "outage", "429", "a priority class that does not exist"],
+)
 @virtual_time
-async def test_a_priority_class_that_does_not_exist_is_an_error_of_the_template() -> None:
-    words = 'pods "digits-worker-0" is forbidden: no PriorityClass with name urgent was found'
-    gateway = FakeGateway()
-    gateway.fail("create", PODS, Forbidden(words, status=403, reason="Forbidden"))
+async def test_a_check_reports_what_is_the_fault_of_the_template_alone(
+    gateway: FakeGateway, error: ApiError, errors: tuple[str, ...]
+) -> None:
+    gateway.fail("create", PODS, error)
     async with harnessed(checks_once, gateway=gateway) as harness:
         harness.submit()
         await asyncio.sleep(5.0)
-        assert harness.verdict.errors[0] == f"chief: {words}: create it, or name another one"
+        assert harness.verdict.errors == errors
 
 
 @pytest.mark.parametrize("restricted", [False, True])
@@ -348,8 +348,7 @@ async def test_a_namespace_that_enforces_the_restricted_standard_shows_in_the_ve
 
 
 @virtual_time
-async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out() -> None:
-    gateway = FakeGateway()
+async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out(gateway: FakeGateway) -> None:
 
     def planner(observed: Observed) -> Plan:
         return checks_once(observed) or wants_pods(1)(observed)
@@ -395,8 +394,7 @@ async def test_deleted_pods_are_logged_in_one_line(number: int, words: str, capl
 
 
 @virtual_time
-async def test_a_pod_is_told_once_who_trains_with_it_and_one_that_is_gone_is_no_error() -> None:
-    gateway = FakeGateway()
+async def test_a_pod_is_told_once_who_trains_with_it_and_one_that_is_gone_is_no_error(gateway: FakeGateway) -> None:
     owner: JsonObject = {
         "ownerReferences": [{"uid": "uid-1", "controller": True}],
         "labels": {Label.JOB_NAME: "digits"},
@@ -411,8 +409,7 @@ async def test_a_pod_is_told_once_who_trains_with_it_and_one_that_is_gone_is_no_
 
 
 @virtual_time
-async def test_a_retry_waits_as_long_as_the_server_asks_for() -> None:
-    gateway = FakeGateway()
+async def test_a_retry_waits_as_long_as_the_server_asks_for(gateway: FakeGateway) -> None:
     gateway.fail("create", PODS, TooManyRequests("slow down", status=429, retry_after=17.0))
     async with harnessed(wants_pods(1), gateway=gateway) as harness:
         harness.submit()

@@ -20,7 +20,7 @@ from dtj.engine.job_store import JobRecord
 from dtj.kube.gateway import JOBS, PODS, SERVICES
 from support.engine_harness import EPOCH, Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
-from support.virtual_time import loop_time, settled, virtual_time
+from support.virtual_time import loop_time, virtual_time
 
 KEY = ("default", "digits")
 
@@ -31,8 +31,7 @@ def known(harness: Harness) -> str | None:
 
 
 @virtual_time
-async def test_jobs_of_namespaces_of_another_shard_are_not_kept() -> None:
-    gateway = FakeGateway()
+async def test_jobs_of_namespaces_of_another_shard_are_not_kept(gateway: FakeGateway) -> None:
     engine = Engine(
         gateway, plan=plan, platform=Platform(), instance="test", now=lambda: EPOCH, keep=lambda place: place == "ours"
     )
@@ -112,27 +111,28 @@ async def test_the_answer_to_a_write_does_not_bring_a_deleted_job_back(again: bo
 async def test_a_pod_that_answers_after_its_job_is_gone_leaves_no_memory_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def fetch(host: str, port: int) -> bytes:
-        await asyncio.sleep(2.0)
+    on_their_way = 0
+
+    async def fetch(*_: object, **__: object) -> bytes:
+        nonlocal on_their_way
+        on_their_way += 1
+        await asyncio.sleep(5.0)
+        on_their_way -= 1
         return b'{"step": 1}'
 
     monkeypatch.setattr(progress, "fetch", fetch)
-    gateway = FakeGateway(latency=0.005)
-    harness = Harness(gateway, lambda observed: plan(observed, harness.now()))
-    task = asyncio.create_task(harness.engine.run())
-    await settled()
-    harness.submit(uid="first")
-    await asyncio.sleep(2.0)
     running: JsonObject = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
-    for name in gateway.names(PODS):
-        gateway.put(PODS, {**gateway.body(PODS, name), "status": running})
-    await asyncio.sleep(progress.INTERVAL + 0.5)
-    caches = harness.engine.state.caches
-    assert len(caches) == 1
-    harness.retract()
-    await asyncio.sleep(30.0)
-    assert len(caches) == 0
-    task.cancel()
+    async with harnessed() as harness:
+        harness.submit(uid="first")
+        await asyncio.sleep(2.0)
+        for name in harness.gateway.names(PODS):
+            harness.gateway.put(PODS, {**harness.gateway.body(PODS, name), "status": running})
+        await asyncio.sleep(progress.INTERVAL + 0.5)
+        caches = harness.engine.state.caches
+        assert (len(caches), on_their_way) == (1, 1)
+        harness.retract()
+        await asyncio.sleep(30.0)
+        assert len(caches) == 0
 
 
 # -- doubt ------------------------------------------------------------------------------------------------------
@@ -210,27 +210,17 @@ def selecting(uid: str) -> Update:
     return Update(Kind.SERVICE, "digits", {"metadata": {"uid": uid}, "spec": {"selector": {"attempt": "2"}}})
 
 
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "one that somebody else put in its place"])
 @virtual_time
-async def test_a_service_that_somebody_else_put_in_place_of_ours_is_not_changed() -> None:
-    async with harnessed(once((selecting("ours"),))) as harness:
-        harness.gateway.put(
-            SERVICES, {"metadata": {"name": "digits", "uid": "theirs"}, "spec": {"selector": {"app": "web"}}}
-        )
-        harness.submit()
-        await asyncio.sleep(60.0)
-        assert dig(harness.gateway.body(SERVICES, "digits"), "spec", "selector") == {"app": "web"}
-
-
-@virtual_time
-async def test_our_service_is_changed_by_its_uid() -> None:
+async def test_a_service_is_changed_if_it_is_ours_by_its_uid(*, ours: bool) -> None:
     async with harnessed(once()) as harness:
-        job = harness.submit()
-        harness.gateway.put(SERVICES, {**service_manifest(job)})
-        uid = str(dig(harness.gateway.body(SERVICES, "digits"), "metadata", "uid"))
-        harness.planner = once((selecting(uid),))
+        service = harness.gateway.put(SERVICES, service_manifest(harness.submit()))
+        uid = str(dig(service, "metadata", "uid"))
+        harness.planner = once((selecting(uid if ours else "ours"),))
         harness.engine.queue.add(KEY)
-        await asyncio.sleep(1.0)
-        assert dig(harness.gateway.body(SERVICES, "digits"), "spec", "selector", "attempt") == "2"
+        await asyncio.sleep(60.0)
+        changed = harness.gateway.body(SERVICES, "digits")
+        assert dig(changed, "spec", "selector", "attempt") == ("2" if ours else None)
 
 
 # -- expectations that were met before they were opened ---------------------------------------------------------

@@ -11,9 +11,8 @@ import pytest
 
 from builders import manifest
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, apply_merge_patch
+from dtj.api.json import JsonObject
 from dtj.api.names import Label
-from dtj.core.planner import plan
 from dtj.engine.engine import EngineSettings
 from dtj.engine.job_store import JobRecord
 from dtj.engine.metrics import Metrics
@@ -64,9 +63,7 @@ async def ended() -> ModelCluster:
 @asynccontextmanager
 async def operating(cluster: ModelCluster) -> AsyncIterator[Harness]:
     """An operator that starts after the end of the job, and knows it."""
-    async with harnessed(
-        lambda observed: plan(observed, harness.now()), gateway=cluster.api, settings=RELISTS
-    ) as harness:
+    async with harnessed(gateway=cluster.api, settings=RELISTS) as harness:
         harness.engine.feed.put(cluster.api.body(JOBS, "digits"))
         await settled()
         yield harness
@@ -110,18 +107,6 @@ async def test_an_event_of_a_pod_wakes_the_job_for_one_plan() -> None:
         assert after.job == before.job
         assert after.pods == ()
         assert at_rest(harness)
-
-
-@virtual_time
-async def test_a_packed_job_is_deleted_when_its_time_to_live_is_over() -> None:
-    cluster = await ended()
-    stored = cluster.api.body(JOBS, "digits")
-    run_policy = {"runPolicy": {"ttlSecondsAfterFinished": 900}}
-    cluster.api.put(JOBS, apply_merge_patch(stored, {"spec": run_policy}))  # type: ignore[dict-item]
-    async with operating(cluster) as harness:
-        assert at_rest(harness)
-        await asyncio.sleep(1000.0)
-        assert cluster.api.names(JOBS) == []
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["by the watch", "by a list alone"])

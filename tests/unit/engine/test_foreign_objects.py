@@ -101,9 +101,8 @@ def test_of_the_parameters_of_a_provisioning_request_no_more_are_kept_than_show_
 
 
 @virtual_time
-async def test_the_objects_of_a_list_are_not_all_decoded_at_the_same_time() -> None:
+async def test_the_objects_of_a_list_are_not_all_decoded_at_the_same_time(gateway: FakeGateway) -> None:
     """A Service of 1.2 MiB takes 11 MiB, and a list may have many."""
-    gateway = FakeGateway()
     for number in range(5):
         gateway.put(SERVICES, {"metadata": {"name": f"s{number}", "labels": {Label.JOB_NAME: "x"}}})
     order: list[str] = []

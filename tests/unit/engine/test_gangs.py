@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,15 +12,17 @@ from dtj.api.kueue import QUEUE
 from dtj.api.names import Label
 from dtj.api.spec import Gang
 from dtj.api.tfjob.form import TFJOB
-from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue
+from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue, ReadFlavors
 from dtj.core.gang.discovery import APIS
-from dtj.core.observed import GangApi, GangsFound, Observed
+from dtj.core.observed import GangsFound, Observed
 from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import Resource
+from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS
 from dtj.kube.observed import resource_of
-from support.engine_harness import Harness, harnessed
+from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
+
+KUEUE = next(api for api in APIS if api.gang is Gang.KUEUE)
 
 
 def looks_for_gangs(observed: Observed) -> Plan:
@@ -49,38 +49,56 @@ async def test_the_schedulers_that_are_there_are_found_in_one_call(there: tuple[
 
 
 @virtual_time
-async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_served() -> None:
+async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_served(gateway: FakeGateway) -> None:
     """An API server that starts, or a CRD that is being replaced, answers so for a moment."""
-    (api,) = (api for api in APIS if api.gang is Gang.KUEUE)
-    gateway = FakeGateway()
-    async with queued(gateway, api) as (harness, job):
-        gateway.withdraw(resource_of(api))
+    gateway.installed = {resource_of(KUEUE)}
+    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
+        job = harness.submit()
+        gateway.put(resource_of(KUEUE), workload_of(job, queue="before"))
+        await asyncio.sleep(1.0)
+        gateway.withdraw(resource_of(KUEUE))
         await asyncio.sleep(60.0)
         harness.submit(uid=job.uid, annotations={"a": "b"})
         await asyncio.sleep(1.0)
         last = harness.seen[-1]
         assert last.gang is not None
         assert last.gangs is not None
-        assert last.gangs.apis == (api,)
+        assert last.gangs.apis == (KUEUE,)
 
 
-QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues")
+@virtual_time
+async def test_flavors_are_read_and_one_that_cannot_be_is_a_refusal_until_it_can(gateway: FakeGateway) -> None:
+    def reads(observed: Observed) -> Plan:
+        unread = tuple(name for name in ("spot", "gpu") if name not in observed.flavors)
+        return (ReadFlavors(unread),) if unread else ()
+
+    spec: JsonObject = {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot"}]}
+    gateway.put(FLAVORS, {"metadata": {"name": "spot", "namespace": ""}, "spec": spec})
+    async with harnessed(reads, gateway=gateway) as harness:
+        await harness.take()
+        (spot,), refusal = harness.seen[-1].flavors.values(), harness.seen[-1].refusal
+        assert (spot.node_labels, spot.tolerations) == ({"pool": "spot"}, ({"key": "spot"},))
+        assert refusal is not None
+        assert (refusal.name, refusal.reason) == ("resourceflavor gpu", "NotFound")
+        gateway.put(FLAVORS, {"metadata": {"name": "gpu", "namespace": ""}})
+        await asyncio.sleep(10.0)
+        assert set(harness.seen[-1].flavors) == {"spot", "gpu"}
+        assert harness.seen[-1].refusal is None
 
 
 @pytest.mark.parametrize("answer", ["inactive", "active", "none", "forbidden"])
 @virtual_time
-async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
-    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
+async def test_a_cluster_queue_says_why_it_admits_no_job(gateway: FakeGateway, answer: str) -> None:
     active: JsonObject = {"type": "Active", "status": "False", "message": "no flavor"}
     if answer == "active":
         active["status"] = "True"
     if answer != "none":
-        gateway.put(QUEUES, {"metadata": {"name": "all", "namespace": ""}, "status": {"conditions": [active]}})
+        gateway.put(CLUSTER_QUEUES, {"metadata": {"name": "all", "namespace": ""}, "status": {"conditions": [active]}})
     if answer == "forbidden":
-        gateway.fail("get", QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
+        gateway.fail("get", CLUSTER_QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
 
     def asks(observed: Observed) -> Plan:
-        return () if observed.cluster_queues else (ReadClusterQueue(api, "all"),)
+        return () if observed.cluster_queues else (ReadClusterQueue("all"),)
 
     async with harnessed(asks, gateway=gateway) as harness:
         harness.submit()
@@ -90,13 +108,11 @@ async def test_a_cluster_queue_says_why_it_admits_no_job(answer: str) -> None:
 
 @virtual_time
 async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() -> None:
-    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
-
     def asks(observed: Observed) -> Plan:
         name = observed.job.labels[QUEUE]
-        return () if name in observed.cluster_queues else (ReadClusterQueue(api, name),)
+        return () if name in observed.cluster_queues else (ReadClusterQueue(name),)
 
-    async with harnessed(asks, gateway=gateway) as harness:
+    async with harnessed(asks) as harness:
         known = harness.engine.state
         for name in ("first", "second"):
             harness.submit(labels={QUEUE: name})
@@ -109,30 +125,18 @@ async def test_a_cluster_queue_for_which_no_job_waits_any_more_is_forgotten() ->
 
 
 @virtual_time
-async def test_a_tfjob_is_planned_again_when_its_workload_changes() -> None:
-    gateway, (api,) = FakeGateway(), (api for api in APIS if api.gang is Gang.KUEUE)
-    gateway.installed = {resource_of(api)}
+async def test_a_tfjob_is_planned_again_when_its_workload_changes(gateway: FakeGateway) -> None:
+    gateway.installed = {resource_of(KUEUE)}
     async with harnessed(looks_for_gangs, gateway=gateway, form=TFJOB) as harness:
         job = harness.submit()
         for queue in ("before", "after"):
             body = workload_of(job, queue=queue)
             object_at(body, "metadata")["labels"] = job.form.labels(job.name, job.uid)
-            gateway.put(resource_of(api), body)
+            gateway.put(resource_of(KUEUE), body)
             await asyncio.sleep(1.0)
             gang = harness.seen[-1].gang
             assert gang is not None
             assert gang.queue == queue
-
-
-@asynccontextmanager
-async def queued(gateway: FakeGateway, api: GangApi) -> AsyncIterator[tuple[Harness, Job]]:
-    """A job and its Workload, in a cluster that serves this API."""
-    gateway.installed = {resource_of(api)}
-    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
-        job = harness.submit()
-        gateway.put(resource_of(api), workload_of(job, queue="before"))
-        await asyncio.sleep(1.0)
-        yield harness, job
 
 
 def workload_of(job: Job, *, queue: str) -> JsonObject:

@@ -24,6 +24,11 @@ from dtj.kube.waiting import Backoff
 from world import World
 
 ROOT = Path(__file__).resolve().parents[3]
+ALERTS = [
+    rule
+    for group in yaml.safe_load((ROOT / "charts" / "dtj" / "files" / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
 
 
 class Counted(World):
@@ -148,22 +153,18 @@ def test_jobs_without_progress_are_counted_and_raise_an_alert() -> None:
         status: JsonObject = {"conditions": [{"type": kind, "status": value} for kind, value in conditions.items()]}
         jobs.put(JobRecord.from_object({**stored(manifest(name), uid=name), "status": status}))
     assert metrics.registry.get_sample_value("dtj_jobs_stalled") == 2
-    groups = yaml.safe_load((ROOT / "charts" / "dtj" / "files" / "alerts.yaml").read_text())["groups"]
-    (alert,) = (rule for rule in groups[0]["rules"] if "dtj_jobs_stalled" in rule["expr"])
+    (alert,) = (rule for rule in ALERTS if "dtj_jobs_stalled" in rule["expr"])
     assert Condition.PROGRESS_STALLED in alert["annotations"]["description"]
 
 
 def test_each_alert_has_a_section_in_the_runbooks() -> None:
-    groups = yaml.safe_load((ROOT / "charts" / "dtj" / "files" / "alerts.yaml").read_text())["groups"]
     sections = [line for line in (ROOT / "docs" / "runbooks.md").read_text().splitlines() if line.startswith("## Dtj")]
-    assert sections == [f"## {rule['alert']}" for rule in groups[0]["rules"]]
+    assert sections == [f"## {rule['alert']}" for rule in ALERTS]
 
 
 def test_each_alert_says_what_to_do_and_how_bad_it_is() -> None:
-    groups = yaml.safe_load((ROOT / "charts" / "dtj" / "files" / "alerts.yaml").read_text())["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules)
-    for rule in rules:
+    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
+    for rule in ALERTS:
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert {"summary", "description"} <= rule["annotations"].keys()
 

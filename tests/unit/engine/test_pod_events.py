@@ -13,7 +13,6 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus
-from dtj.core.planner import plan
 from dtj.core.status import format_time
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import EVENTS, JOBS, PODS
@@ -27,8 +26,7 @@ ATTACH = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s)
 @asynccontextmanager
 async def starting(gateway: FakeGateway, **run_policy: object) -> AsyncIterator[Harness]:
     """A job of two workers whose pods have nodes, of which worker-1 does not start."""
-    async with harnessed(lambda _: (), gateway=gateway) as harness:
-        harness.planner = lambda observed: plan(observed, harness.now())
+    async with harnessed(gateway=gateway) as harness:
         created = format_time(harness.now())
         metadata: JsonObject = {"name": "digits", "generation": 1, "creationTimestamp": created}
         body: JsonObject = {**manifest(roles={"worker": 2}, runPolicy=run_policy), "metadata": metadata}
@@ -87,8 +85,7 @@ async def test_what_is_over_is_not_said_any_more() -> None:
 
 
 @virtual_time
-async def test_events_are_read_ever_more_rarely_while_the_same_pods_wait() -> None:
-    gateway = FakeGateway()
+async def test_events_are_read_ever_more_rarely_while_the_same_pods_wait(gateway: FakeGateway) -> None:
     async with starting(gateway):
         gateway.calls.clear()
         await asyncio.sleep(600.0)
@@ -97,8 +94,7 @@ async def test_events_are_read_ever_more_rarely_while_the_same_pods_wait() -> No
 
 
 @virtual_time
-async def test_without_the_right_to_read_events_a_job_goes_on() -> None:
-    gateway = FakeGateway()
+async def test_without_the_right_to_read_events_a_job_goes_on(gateway: FakeGateway) -> None:
     gateway.fail("list", EVENTS, Forbidden("cannot list events", status=403, reason="Forbidden"), times=100)
     async with starting(gateway) as harness:
         await asyncio.sleep(60.0)

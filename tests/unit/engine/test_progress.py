@@ -13,12 +13,11 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
-from dtj.core.planner import plan
 from dtj.engine import progress
 from dtj.kube.gateway import JOBS, PODS
-from support.engine_harness import Harness
+from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
-from support.virtual_time import loop_time, settled, virtual_time
+from support.virtual_time import loop_time, virtual_time
 
 TIMEOUT = 60
 
@@ -38,7 +37,7 @@ class Story:
     """A job of two workers whose pods all run, and one operator after the other."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Answer, *, on_stall: str = "Fail") -> None:
-        self.gateway = FakeGateway(latency=0.005)
+        self.gateway = FakeGateway()
         self.answer = answer
         self.asked = 0
         self.on_stall = on_stall
@@ -54,13 +53,9 @@ class Story:
 
     async def operator(self, *, seconds: float) -> None:
         """An operator works for so long, then it is gone."""
-        harness = Harness(self.gateway, lambda observed: plan(observed, harness.now()))
-        task = asyncio.create_task(harness.engine.run())
-        await settled()
-        harness.engine.feed.put(self.gateway.body(JOBS, "digits"))
-        await asyncio.sleep(seconds)
-        task.cancel()
-        await asyncio.wait([task])
+        async with harnessed(gateway=self.gateway) as harness:
+            harness.engine.feed.put(self.gateway.body(JOBS, "digits"))
+            await asyncio.sleep(seconds)
 
     async def begin(self) -> None:
         policy = {"stallTimeoutSeconds": TIMEOUT, "onStall": self.on_stall}

@@ -17,11 +17,8 @@ from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
 from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
-from dtj.engine.queue import WorkQueue
-from dtj.engine.state import ClusterState
-from dtj.kube.informer import Change
-from dtj.kube.records import Key
 from support.elastic_world import ElasticWorld
+from support.status_ports import StatusPorts
 from support.virtual_time import loop_time, virtual_time
 from world import running
 
@@ -56,155 +53,123 @@ async def test_stacks_are_asked_for_by_another_request_and_nobody_waits() -> Non
     assert lines == [b"POST /stacks HTTP/1.0\r\n"]
 
 
-async def test_of_the_replica_that_knows_the_latest_pod_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> StatusPorts:
+    ports = StatusPorts()
+    monkeypatch.setattr(progress, "fetch", ports.fetch)
+    return ports
+
+
+def reader_of(ports: StatusPorts, metrics: Metrics | None = None) -> progress.ProgressReader:
+    def now() -> datetime:
+        return NOW + timedelta(seconds=loop_time())
+
+    return progress.ProgressReader(ports.state, ports.queue, metrics=metrics or Metrics(), now=now)
+
+
+@virtual_time
+async def test_of_the_replica_that_knows_the_latest_pod_is_asked(ports: StatusPorts) -> None:
     world = running(seconds=0)
     world.set_pod("worker-0", Phase.FAILED, exit_code=75)
     world.advance(30)
     world.start()
     assert world.is_true(Condition.PODS_READY)
-    state = ClusterState(world.platform)
-    state.jobs.put(kept(world.job))
-    state.caches.begin(world.job.uid)
-    for name, there in world.pods.items():
-        state.pods.apply(Change(None, replace(there, ip=name)))
-    asked: list[str] = []
-
-    async def fetch(host: str, port: int, **_: object) -> bytes:
-        asked.append(host)
-        return b'{"step": 7}'
-
-    monkeypatch.setattr(progress, "fetch", fetch)
-    queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
-    await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
-    assert asked == ["digits-worker-0-r1"]
-    shown = state.caches.of(world.job.uid).progress
-    assert shown is not None
-    assert shown.progress.step == 7
+    memory = ports.add(world.job, world.pods.values())
+    await reader_of(ports).ask_all()
+    assert [asked for asked, _ in ports.asked] == ["digits-worker-0-r1"]
+    assert memory.progress is not None
+    assert memory.progress.progress.step == 7
 
 
-async def test_pods_that_are_no_members_are_asked_whether_they_are_ready_to_join(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@virtual_time
+async def test_pods_that_are_no_members_are_asked_whether_they_are_ready_to_join(ports: StatusPorts) -> None:
     world = ElasticWorld(job(roles={"worker": 2, "evaluator": 1}, elastic={"maxReplicas": 4})).start()
     wanted = job(roles={"worker": 4, "evaluator": 1}, elastic={"maxReplicas": 4})
     world.job = replace(wanted, status=world.job.status, generation=2)
     world.settle().all_run()
-    state = ClusterState(world.platform)
-    state.jobs.put(kept(world.job))
-    state.caches.begin(world.job.uid)
-    for name, there in world.pods.items():
-        state.pods.apply(Change(None, replace(there, ip=name)))
+    memory = ports.add(world.job, world.pods.values())
     answers = {"digits-worker-0": b'{"step": 7}', "digits-worker-2": b'{"phase": "Waiting"}', "digits-worker-3": b"{}"}
-    asked: list[str] = []
 
-    async def fetch(host: str, port: int, **_: object) -> bytes:
-        asked.append(host)
-        return answers[host]
+    async def answer(address: str) -> bytes:
+        return answers[address]
 
-    monkeypatch.setattr(progress, "fetch", fetch)
-    queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
-    await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
-    assert asked == ["digits-worker-2", "digits-worker-3", "digits-worker-0"]
-    assert state.caches.of(world.job.uid).waiting == {world.pods["digits-worker-2"].uid}
+    ports.answer = answer
+    await reader_of(ports).ask_all()
+    assert [asked for asked, _ in ports.asked] == ["digits-worker-2", "digits-worker-3", "digits-worker-0"]
+    assert memory.waiting == {world.pods["digits-worker-2"].uid}
 
 
 @virtual_time
-async def test_an_answer_that_repeats_is_as_old_as_the_first_and_its_place_is_another_once_pods_were_not_ready() -> (
-    None
-):
+async def test_an_answer_that_repeats_is_as_old_as_the_first_and_its_place_is_another_once_pods_were_not_ready(
+    ports: StatusPorts,
+) -> None:
     world = running(seconds=0)
-    state = ClusterState(world.platform)
-    state.jobs.put(kept(world.job))
-    state.caches.begin(world.job.uid)
-    for there in world.pods.values():
-        state.pods.apply(Change(None, replace(there, ip="10.0.0.1")))
-    queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
-    reader = progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW + timedelta(seconds=loop_time()))
-
-    async def fetch(host: str, port: int, **_: object) -> bytes:
-        return b'{"step": 7}'
+    memory = ports.add(world.job, world.pods.values())
+    reader = reader_of(ports)
 
     async def seen() -> tuple[datetime, float]:
         await reader.ask_all()
-        shown = state.caches.of(world.job.uid).progress
-        assert shown is not None
-        return shown.at, shown.still_for.total_seconds()
+        assert memory.progress is not None
+        return memory.progress.at, memory.progress.still_for.total_seconds()
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress, "fetch", fetch)
-        first, still = await seen()
-        assert still == 0.0
-        await asyncio.sleep(30.0)
-        at, still = await seen()
-        assert (at, round(still)) == (first, 30)
-        world.advance(60)
-        world.sees("worker-1", Phase.PENDING)
-        world.all_run()
-        state.jobs.put(kept(replace(world.job, resource_version="2")))
-        assert await seen() == (first, 0.0)
+    first, still = await seen()
+    assert still == 0.0
+    await asyncio.sleep(30.0)
+    at, still = await seen()
+    assert (at, round(still)) == (first, 30)
+    world.advance(60)
+    world.sees("worker-1", Phase.PENDING)
+    world.all_run()
+    ports.state.jobs.put(kept(replace(world.job, resource_version="2")))
+    assert await seen() == (first, 0.0)
 
 
 @virtual_time
-async def test_twenty_pods_are_asked_in_a_second_at_most_and_none_of_a_job_that_is_gone() -> None:
+async def test_answers_and_silences_are_counted(ports: StatusPorts) -> None:
+    async def silence(_: str) -> None: ...
+
+    world, metrics = running(seconds=0), Metrics()
+    ports.add(world.job, world.pods.values())
+    for answer in (ports.answer, silence):
+        ports.answer = answer
+        await reader_of(ports, metrics).ask_all()
+    for result in ("read", "silent"):
+        assert metrics.registry.get_sample_value("dtj_progress_reads_total", {"result": result}) == 1
+
+
+@virtual_time
+async def test_twenty_pods_are_asked_in_a_second_at_most_and_none_of_a_job_that_is_gone(ports: StatusPorts) -> None:
     """An answer causes a write of a status at most: all jobs together cause twenty in a second."""
     world = running(seconds=0)
-    state = ClusterState(world.platform)
     for number in range(60):
-        uid = f"uid-{number}"
-        one = replace(world.job, name=f"job-{number}", uid=uid)
-        state.jobs.put(kept(one))
-        state.caches.begin(uid)
-        there = replace(world.pods["digits-worker-0"], name=f"job-{number}-worker-0", owner_uid=uid, ip=one.name)
-        state.pods.apply(Change(None, there))
-    asked: dict[str, float] = {}
+        ports.add_like(world.job, [world.pods["digits-worker-0"]], number=number)
 
-    async def fetch(host: str, port: int, **_: object) -> bytes:
-        asked[host] = asyncio.get_running_loop().time()
-        if host == "job-0":
-            state.jobs.remove(("default", "job-59"), uid="uid-59")
+    async def answer(_: str) -> bytes:
+        ports.state.jobs.remove(("default", "job-59"), uid="uid-59")
         return b'{"step": 7}'
 
-    queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress, "fetch", fetch)
-        await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
-    assert sorted(asked) == sorted(f"job-{number}" for number in range(59))
-    assert max(sum(begin <= at < begin + 0.999 for at in asked.values()) for begin in asked.values()) == 20
+    ports.answer = answer
+    await reader_of(ports).ask_all()
+    at = ports.times("default")
+    assert len(at) == 59
+    assert max(sum(begin <= one < begin + 0.999 for one in at) for begin in at) == 20
 
 
 @virtual_time
-async def test_slow_pods_of_one_namespace_delay_those_of_no_other() -> None:
+async def test_slow_pods_of_one_namespace_delay_those_of_no_other(ports: StatusPorts) -> None:
     world = running(seconds=0)
-    state = ClusterState(world.platform)
     for number in range(1001):
-        namespace, uid = ("other" if number == 1000 else "slow"), f"uid-{number}"
-        one = replace(world.job, namespace=namespace, name=f"job-{number}", uid=uid)
-        state.jobs.put(kept(one))
-        state.caches.begin(uid)
-        there = replace(
-            world.pods["digits-worker-0"],
-            namespace=namespace,
-            name=f"job-{number}-worker-0",
-            owner_uid=uid,
-            ip=namespace,
-        )
-        state.pods.apply(Change(None, there))
-    asked: dict[str, list[float]] = {"other": [], "slow": []}
+        namespace = "other" if number == 1000 else "slow"
+        ports.add_like(world.job, [world.pods["digits-worker-0"]], number=number, namespace=namespace)
 
-    async def fetch(host: str, port: int, **_: object) -> bytes:
-        asked[host].append(asyncio.get_running_loop().time())
-        if host == "slow":
-            await asyncio.sleep(2.9)
+    async def answer(address: str) -> bytes:
+        await asyncio.sleep(2.9 if address == "slow" else 0.0)
         return b'{"step": 7}'
 
-    queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress, "fetch", fetch)
-        reader = progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW)
-        task = asyncio.create_task(reader.run())
-        await asyncio.sleep(205.0)
-        task.cancel()
-        await asyncio.wait([task])
-    assert len(asked["other"]) == 20
-    assert all(later - earlier < 11.0 for earlier, later in pairwise(asked["other"]))
-    assert len(asked["slow"]) > 1000
+    ports.answer = answer
+    task = asyncio.create_task(reader_of(ports).run())
+    await asyncio.sleep(205.0)
+    task.cancel()
+    assert len(ports.times("other")) == 20
+    assert all(later - earlier < 11.0 for earlier, later in pairwise(ports.times("other")))
+    assert len(ports.times("slow")) > 1000

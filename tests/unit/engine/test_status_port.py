@@ -36,24 +36,21 @@ async def serving(answer: bytes, *, hang: bool = False, flood: bool = False) -> 
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_an_answer_is_read() -> None:
-    async with serving(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}") as port:
-        assert await fetch("127.0.0.1", port) == b"{}"
-
-
-async def test_a_pod_that_hangs_is_given_up() -> None:
-    async with serving(b"HTTP/1.0 200 OK\r\n\r\n{", hang=True) as port:
-        assert await fetch("127.0.0.1", port, timeout=0.05) is None
-
-
-async def test_a_pod_that_floods_is_cut_off() -> None:
-    async with serving(b"HTTP/1.0 200 OK\r\n\r\n", flood=True) as port:
-        assert await fetch("127.0.0.1", port) is None
-
-
-async def test_another_status_is_no_answer() -> None:
-    async with serving(b"HTTP/1.0 404 Not Found\r\n\r\n{}") as port:
-        assert await fetch("127.0.0.1", port) is None
+@pytest.mark.parametrize(
+    ("answer", "more", "timeout", "read"),
+    [
+        (b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}", {}, 30.0, b"{}"),
+        (b"HTTP/1.0 200 OK\r\n\r\n{", {"hang": True}, 0.05, None),
+        (b"HTTP/1.0 200 OK\r\n\r\n", {"flood": True}, 30.0, None),
+        (b"HTTP/1.0 404 Not Found\r\n\r\n{}", {}, 30.0, None),
+    ],
+    ids=["whole", "a pod that hangs", "a pod that floods", "another status"],
+)
+async def test_an_answer_is_read_if_it_is_one_that_ends(
+    answer: bytes, more: dict[str, bool], timeout: float, read: bytes | None
+) -> None:
+    async with serving(answer, **more) as port, asyncio.timeout(20.0):
+        assert await fetch("127.0.0.1", port, timeout=timeout) == read
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no such host", "256.1.1.1"])

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from builders import NOW, job, kept
+from builders import NOW, job
 from dtj.api.status import Progress
 from dtj.core.observed import SeenProgress, Straggler
 from dtj.engine import progress, stragglers
-from dtj.engine.queue import WorkQueue
-from dtj.engine.state import ClusterState, Reading
+from dtj.engine.state import Reading
 from dtj.engine.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, read_step_timing, slow
-from dtj.kube.informer import Change
-from dtj.kube.records import Key
-from dtj.kube.waiting import Backoff
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.periodic import ComputeTimer
+from support.status_ports import StatusPorts
 from support.virtual_time import virtual_time
 from world import World
 
@@ -79,40 +75,31 @@ class TestWhoIsSlow:
         assert found[0].times == pytest.approx(1.0 / 0.21)
 
 
-class Pods:
-    """The status ports of a job's pods, and who asks them."""
+class Pods(StatusPorts):
+    """The pods of one job."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, workers: int = 4, strategy: str = "MultiWorkerMirrored"
-    ) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, workers: int = 4) -> None:
+        super().__init__()
         self.says: dict[str, object] = {}
-        self.asked: list[str] = []
         self.together = self.most_together = 0
-        self.world = World(job(strategy=strategy, roles={"worker": workers}))
-        self.world.start()
-        self.state = ClusterState(self.world.platform)
-        self.state.jobs.put(kept(self.world.job))
-        for name, there in self.world.pods.items():
-            self.state.pods.apply(Change(None, replace(there, ip=name)))
-        self.state.caches.begin(self.world.job.uid)
-        self.memory = self.state.caches.of(self.world.job.uid)
+        self.world = World(job(roles={"worker": workers})).start()
+        self.memory = self.add(self.world.job, self.world.pods.values())
         self.memory.progress = SeenProgress("uid-1", Progress(step=1), NOW)
-        self.queue: WorkQueue[Key] = WorkQueue(backoff=Backoff(base=1.0, cap=1.0))
-        monkeypatch.setattr(progress, "fetch", self._fetch)
+        self.answer = self._answer
+        monkeypatch.setattr(progress, "fetch", self.fetch)
 
-    async def _fetch(self, host: str, port: int, **_: object) -> bytes | None:
-        self.asked.append(host)
+    async def _answer(self, address: str) -> bytes | None:
         self.together += 1
         self.most_together = max(self.most_together, self.together)
         await asyncio.sleep(0)
         self.together -= 1
-        answer = self.says.get(host.removeprefix("digits-"))
+        answer = self.says.get(address.removeprefix("digits-"))
         return json.dumps(answer).encode() if answer is not None else None
 
     async def rounds(self, number: int) -> None:
         finder = stragglers.StragglerFinder(self.state, self.queue)
         for _ in range(number):
-            self.memory.step_timings.ask_after = 0.0
+            self.memory.step_timings.asking.not_before = 0.0
             await finder.compare_all()
 
 
@@ -135,22 +122,22 @@ class TestAsking:
         pods = Pods(monkeypatch)
         pods.says = {f"worker-{n}": {"step": 5} for n in range(4)}
         finder = stragglers.StragglerFinder(pods.state, pods.queue)
-        await finder.compare_all()
-        assert len(pods.asked) == 4
-        await finder.compare_all()
-        assert len(pods.asked) == 4
-        later = pods.memory.step_timings.ask_after - asyncio.get_running_loop().time()
+        for _ in range(2):
+            await finder.compare_all()
+            assert len(pods.asked) == 4
+        later = pods.memory.step_timings.asking.wait
         await pods.rounds(3)
-        assert pods.memory.step_timings.ask_after - asyncio.get_running_loop().time() > later
+        assert pods.memory.step_timings.asking.wait > later
 
-    async def test_a_job_whose_progress_is_not_known_is_not_asked_at_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        pods = Pods(monkeypatch)
-        pods.memory.progress = None
-        await pods.rounds(3)
-        assert pods.asked == []
-
-    async def test_a_job_of_fewer_than_can_be_compared_is_not_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        pods = Pods(monkeypatch, workers=MIN_REPLICAS - 1)
+    @pytest.mark.parametrize(
+        ("workers", "known"), [(4, False), (MIN_REPLICAS - 1, True)], ids=["progress not known", "too few"]
+    )
+    async def test_a_job_of_which_nothing_can_be_compared_is_not_asked(
+        self, monkeypatch: pytest.MonkeyPatch, *, workers: int, known: bool
+    ) -> None:
+        pods = Pods(monkeypatch, workers=workers)
+        if not known:
+            pods.memory.progress = None
         await pods.rounds(3)
         assert pods.asked == []
 
@@ -163,31 +150,21 @@ class TestAsking:
         assert pods.most_together <= stragglers.AT_ONCE
 
     @virtual_time
-    async def test_slow_pods_of_one_namespace_delay_those_of_no_other(self) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            pods = Pods(patch)
-            for number in range(100):
-                namespace, uid = ("other" if number == 99 else "slow"), f"uid-{number}"
-                one = replace(pods.world.job, namespace=namespace, name=f"job-{number}", uid=uid)
-                pods.state.jobs.put(kept(one))
-                pods.state.caches.begin(uid)
-                pods.state.caches.of(uid).progress = pods.memory.progress
-                for name, there in pods.world.pods.items():
-                    name = name.replace("digits", one.name)
-                    moved = replace(there, namespace=namespace, name=name, owner_uid=uid, ip=namespace)
-                    pods.state.pods.apply(Change(None, moved))
-            asked: list[str] = []
+    async def test_slow_pods_of_one_namespace_delay_those_of_no_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pods = Pods(monkeypatch)
+        for number in range(100):
+            namespace = "other" if number == 99 else "slow"
+            like = pods.add_like(pods.world.job, pods.world.pods.values(), number=number, namespace=namespace)
+            like.progress = pods.memory.progress
 
-            async def fetch(host: str, port: int, **_: object) -> bytes:
-                asked.append(host)
-                await asyncio.sleep(2.9 if host == "slow" else 0.0)
-                return b'{"step": 5, "stepSeconds": 1}'
+        async def answer(address: str) -> bytes:
+            await asyncio.sleep(2.9 if address == "slow" else 0.0)
+            return b'{"step": 5, "stepSeconds": 1}'
 
-            patch.setattr(progress, "fetch", fetch)
-            task = asyncio.create_task(stragglers.StragglerFinder(pods.state, pods.queue).run())
-            await asyncio.sleep(stragglers.INTERVAL + 1)
-            assert asked.count("other") == 4
-            await asyncio.sleep(stragglers.INTERVAL)
-            assert asked.count("other") == 8
-            task.cancel()
-            await asyncio.wait([task])
+        pods.answer = answer
+        task = asyncio.create_task(stragglers.StragglerFinder(pods.state, pods.queue).run())
+        await asyncio.sleep(stragglers.INTERVAL + 1)
+        assert len(pods.times("other")) == 4
+        await asyncio.sleep(stragglers.INTERVAL)
+        assert len(pods.times("other")) == 8
+        task.cancel()

@@ -80,8 +80,7 @@ async def test_an_event_says_who_what_why_and_when() -> None:
 
 
 @virtual_time
-async def test_the_same_words_again_become_one_event_with_a_count() -> None:
-    gateway = FakeGateway()
+async def test_the_same_words_again_become_one_event_with_a_count(gateway: FakeGateway) -> None:
     async with recording(gateway) as recorder:
         for _ in range(3):
             recorder.record(JOB, "Warning", "PodCreationFailed", "exceeded quota")
@@ -93,8 +92,7 @@ async def test_the_same_words_again_become_one_event_with_a_count() -> None:
 
 
 @virtual_time
-async def test_repetitions_that_come_faster_than_they_can_be_written_cost_one_write() -> None:
-    gateway = FakeGateway()
+async def test_repetitions_that_come_faster_than_they_can_be_written_cost_one_write(gateway: FakeGateway) -> None:
     (event,) = await recorded(*[(JOB, "exceeded quota")] * 100, gateway=gateway)
     assert dig(event, "series", "count") == 100
     assert len(gateway.writes()) == 1
@@ -108,8 +106,7 @@ async def test_other_words_another_job_or_a_new_job_of_that_name_get_events_of_t
 
 
 @virtual_time
-async def test_the_rate_of_events_is_bounded() -> None:
-    gateway = FakeGateway()
+async def test_the_rate_of_events_is_bounded(gateway: FakeGateway) -> None:
     async with recording(gateway, bucket=TokenBucket(burst=10, per_second=2.0)) as recorder:
         for number in range(30):
             recorder.record(JOB, "Normal", "Noise", f"number {number}")
@@ -120,8 +117,7 @@ async def test_the_rate_of_events_is_bounded() -> None:
 
 
 @virtual_time
-async def test_memory_is_bounded_and_the_oldest_words_are_forgotten_first() -> None:
-    gateway = FakeGateway()
+async def test_memory_is_bounded_and_the_oldest_words_are_forgotten_first(gateway: FakeGateway) -> None:
     async with recording(gateway, bucket=TokenBucket(burst=1, per_second=1e6)) as recorder:
         for number in range(MAX_SERIES + 5):
             recorder.record(JOB, "Normal", "Noise", f"number {number}")
@@ -133,8 +129,7 @@ async def test_memory_is_bounded_and_the_oldest_words_are_forgotten_first() -> N
 
 
 @virtual_time
-async def test_an_event_is_offered_again_to_a_server_that_does_not_answer() -> None:
-    gateway = FakeGateway()
+async def test_an_event_is_offered_again_to_a_server_that_does_not_answer(gateway: FakeGateway) -> None:
     gateway.fail("create", EVENTS, NO_ANSWER, times=2)
     gateway.fail("create", EVENTS, TooManyRequests("slow down", status=429, retry_after=20.0))
     assert len(await recorded((JOB, "created 4 pods"), gateway=gateway)) == 1
@@ -142,8 +137,7 @@ async def test_an_event_is_offered_again_to_a_server_that_does_not_answer() -> N
 
 
 @virtual_time
-async def test_an_event_that_cannot_be_written_is_given_up_and_the_next_one_is_written() -> None:
-    gateway = FakeGateway()
+async def test_an_event_that_cannot_be_written_is_given_up_and_the_next_one_is_written(gateway: FakeGateway) -> None:
     gateway.fail("create", EVENTS, NO_ANSWER, times=MAX_ATTEMPTS)
     gateway.fail("create", EVENTS, Forbidden("namespace is being terminated", status=403))
     async with recording(gateway) as recorder:
@@ -157,8 +151,7 @@ async def test_an_event_that_cannot_be_written_is_given_up_and_the_next_one_is_w
 
 
 @virtual_time
-async def test_a_repetition_of_an_event_that_the_server_has_forgotten_is_a_new_event() -> None:
-    gateway = FakeGateway()
+async def test_a_repetition_of_an_event_that_the_server_has_forgotten_is_a_new_event(gateway: FakeGateway) -> None:
     async with recording(gateway) as recorder:
         recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
         await recorder.flush()
@@ -178,8 +171,7 @@ async def test_a_note_is_cut_to_what_the_server_takes_between_characters() -> No
 
 
 @virtual_time
-async def test_counts_of_a_job_that_is_gone_are_dropped() -> None:
-    gateway = FakeGateway()
+async def test_counts_of_a_job_that_is_gone_are_dropped(gateway: FakeGateway) -> None:
     async with recording(gateway) as recorder:
         recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
         await recorder.flush()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def pod(name: str, *, phase: str = "Pending", namespace: str = "default", uid: s
 class Watched:
     """An informer at work, and what it reported: ``+name phase``, ``~name phase``, ``-name``."""
 
-    def __init__(self, gateway: FakeGateway, *, on_turned_back: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, gateway: FakeGateway, **options: Any) -> None:
         self.reports: list[str] = []
         self.informer: Informer[PodRecord, tuple[str, str]] = Informer(
             gateway,
@@ -39,10 +40,9 @@ class Watched:
             decode=decode_pod,
             convert=lambda record: (record.metadata.name, record.status.phase),
             on_change=self._report,
-            namespace="default",
             selector=Label.JOB_NAME,
             backoff=Backoff(base=1.0, cap=8.0, rng=random.Random(7)),
-            on_turned_back=on_turned_back,
+            **{"namespace": "default", **options},
         )
 
     @property
@@ -58,10 +58,8 @@ class Watched:
 
 
 @asynccontextmanager
-async def watching(
-    gateway: FakeGateway, *, on_turned_back: Callable[[], None] = lambda: None
-) -> AsyncIterator[Watched]:
-    watched = Watched(gateway, on_turned_back=on_turned_back)
+async def watching(gateway: FakeGateway, **options: Any) -> AsyncIterator[Watched]:
+    watched = Watched(gateway, **options)
     task = asyncio.create_task(watched.informer.run())
     await settled()
     try:
@@ -72,28 +70,32 @@ async def watching(
 
 
 @virtual_time
-async def test_what_is_there_at_the_start_is_listed_and_then_the_store_is_complete() -> None:
+async def test_what_is_there_at_the_start_is_listed_and_what_its_selector_leaves_out_is_never_seen() -> None:
     gateway = FakeGateway()
-    gateway.put(PODS, pod("a"))
-    gateway.put(PODS, pod("elsewhere", namespace="other"))
+
+    def appear(when: str) -> None:
+        gateway.put(PODS, pod(f"ours-{when}"))
+        gateway.put(PODS, pod(f"elsewhere-{when}", namespace="other"))
+        gateway.put(PODS, {"metadata": {"name": f"stranger-{when}"}})
+
+    appear("before")
     async with watching(gateway) as watched:
         assert watched.informer.synced.is_set()
-        assert watched.reports == ["+a Pending"]
-
-
-@virtual_time
-async def test_objects_without_the_labels_of_the_selector_are_not_seen() -> None:
-    gateway = FakeGateway()
-    gateway.put(PODS, {"metadata": {"name": "stranger"}})
-    async with watching(gateway) as watched:
-        gateway.put(PODS, {"metadata": {"name": "other stranger"}})
+        appear("after")
         await settled()
-        assert watched.store == {}
+        assert watched.reports == ["+ours-before Pending", "+ours-after Pending"]
 
 
 @virtual_time
-async def test_creations_changes_and_deletions_are_reported_in_order() -> None:
-    gateway = FakeGateway()
+async def test_objects_of_namespaces_that_another_operator_serves_are_not_kept(gateway: FakeGateway) -> None:
+    gateway.put(PODS, pod("a", namespace="ours"))
+    gateway.put(PODS, pod("b", namespace="theirs"))
+    async with watching(gateway, namespace=None, keep=lambda namespace: namespace == "ours") as watched:
+        assert set(watched.store) == {"a"}
+
+
+@virtual_time
+async def test_creations_changes_and_deletions_are_reported_in_order(gateway: FakeGateway) -> None:
     async with watching(gateway) as watched:
         gateway.put(PODS, pod("a"))
         gateway.put(PODS, pod("a", phase="Running"))
@@ -104,8 +106,7 @@ async def test_creations_changes_and_deletions_are_reported_in_order() -> None:
 
 
 @virtual_time
-async def test_a_change_that_changes_nothing_we_look_at_is_not_reported() -> None:
-    gateway = FakeGateway()
+async def test_a_change_that_changes_nothing_we_look_at_is_not_reported(gateway: FakeGateway) -> None:
     async with watching(gateway) as watched:
         gateway.put(PODS, pod("a"))
         gateway.put(PODS, {**pod("a"), "spec": {"priority": 7}})
@@ -114,8 +115,7 @@ async def test_a_change_that_changes_nothing_we_look_at_is_not_reported() -> Non
 
 
 @virtual_time
-async def test_what_vanished_while_nobody_watched_is_reported_as_deleted() -> None:
-    gateway = FakeGateway()
+async def test_what_vanished_while_nobody_watched_is_reported_as_deleted(gateway: FakeGateway) -> None:
     gateway.put(PODS, pod("ghost"))
     gateway.put(PODS, pod("stays"))
     async with watching(gateway) as watched:
@@ -127,8 +127,7 @@ async def test_what_vanished_while_nobody_watched_is_reported_as_deleted() -> No
 
 
 @virtual_time
-async def test_another_object_under_the_same_name_is_an_end_and_a_beginning() -> None:
-    gateway = FakeGateway()
+async def test_another_object_under_the_same_name_is_an_end_and_a_beginning(gateway: FakeGateway) -> None:
     gateway.put(PODS, pod("a", uid="1"))
     async with watching(gateway) as watched:
         gateway.remove(PODS, "a", silently=True)
@@ -138,8 +137,10 @@ async def test_another_object_under_the_same_name_is_an_end_and_a_beginning() ->
 
 
 @virtual_time
-async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again() -> None:
-    gateway = FakeGateway()
+async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again_and_that_is_logged_once(
+    gateway: FakeGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with watching(gateway) as watched:
         gateway.put(PODS, pod("a"))
         await settled()
@@ -149,11 +150,11 @@ async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again
         await asyncio.sleep(2.0)
         assert watched.store == {"a": "Pending", "b": "Pending"}
         assert [call.verb for call in gateway.calls] == ["list", "watch", "watch"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 @virtual_time
-async def test_a_bookmark_moves_the_place_from_which_a_watch_is_resumed() -> None:
-    gateway = FakeGateway()
+async def test_a_bookmark_moves_the_place_from_which_a_watch_is_resumed(gateway: FakeGateway) -> None:
     async with watching(gateway):
         gateway.put(SERVICES, {"metadata": {"name": "of no interest"}})
         gateway.bookmark(PODS)
@@ -182,8 +183,7 @@ async def test_an_outage_is_waited_out_with_growing_delays_and_logged_once(caplo
 
 
 @virtual_time
-async def test_the_server_says_when_to_come_back() -> None:
-    gateway = FakeGateway()
+async def test_the_server_says_when_to_come_back(gateway: FakeGateway) -> None:
     gateway.fail("list", PODS, TooManyRequests("slow down", status=429, retry_after=42.0))
     async with watching(gateway) as watched:
         await watched.informer.synced.wait()
@@ -191,8 +191,7 @@ async def test_the_server_says_when_to_come_back() -> None:
 
 
 @virtual_time
-async def test_a_server_that_forgets_our_place_at_once_is_asked_ever_more_rarely() -> None:
-    gateway = FakeGateway()
+async def test_a_server_that_forgets_our_place_at_once_is_asked_ever_more_rarely(gateway: FakeGateway) -> None:
     gateway.fail("watch", PODS, Gone("too old resource version", status=410), times=1000)
     async with watching(gateway) as watched:
         await asyncio.sleep(60.0)
@@ -230,8 +229,7 @@ async def test_a_watch_that_the_server_ends_with_an_error_is_followed_by_a_list(
 
 
 @virtual_time
-async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_reported() -> None:
-    gateway = FakeGateway()
+async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_reported(gateway: FakeGateway) -> None:
     for _ in range(9):
         gateway.put(PODS, pod("a", phase="Running"))
     turned: list[float] = []

@@ -36,15 +36,22 @@ def read(given: bytes) -> Job:
     return JobRecord.from_object(in_short(given)).job()
 
 
+def complaint(given: JsonObject) -> str:
+    """What the status says of a job that is invalid."""
+    (patch,) = (
+        action for action in plan(seen(JobRecord.from_object(given).job()), NOW) if isinstance(action, PatchStatus)
+    )
+    condition = next(c for c in patch.status.conditions if c.type == "Invalid")
+    assert (condition.status, condition.reason) == ("True", "InvalidSpec")
+    return condition.message
+
+
 def test_a_spec_that_is_too_long_is_named_with_its_length_and_makes_the_job_invalid() -> None:
     body = huge()
     length = len(raw(body["spec"]))  # type: ignore[arg-type]
-    job = read(raw(body))
-    actions = plan(seen(job), NOW)
-    (patch,) = (action for action in actions if isinstance(action, PatchStatus))
-    condition = next(c for c in patch.status.conditions if c.type == "Invalid")
-    assert (condition.status, condition.reason) == ("True", "InvalidSpec")
-    assert condition.message.startswith(f"spec: is {length:,} bytes long, and the operator reads 262,144 at most: put")
+    assert complaint(in_short(raw(body))).startswith(
+        f"spec: is {length:,} bytes long, and the operator reads 262,144 at most: put"
+    )
 
 
 def many_values(number: int) -> JsonObject:
@@ -56,12 +63,9 @@ def many_values(number: int) -> JsonObject:
 def test_a_spec_with_too_many_values_makes_the_job_invalid_and_is_not_decoded() -> None:
     short = in_short(msgspec.json.encode(many_values(60_000)))
     assert len(json.dumps(short)) < 1000
-    job = JobRecord.from_object(short).job()
-    (patch,) = (action for action in plan(seen(job), NOW) if isinstance(action, PatchStatus))
-    condition = next(c for c in patch.status.conditions if c.type == "Invalid")
-    assert (condition.status, condition.reason) == ("True", "InvalidSpec")
-    assert condition.message.startswith("spec: has 60,0")
-    assert " values, and the operator reads 10,000 at most: remove what" in condition.message
+    message = complaint(short)
+    assert message.startswith("spec: has 60,0")
+    assert " values, and the operator reads 10,000 at most: remove what" in message
 
 
 def test_a_script_with_many_commas_and_brackets_is_one_value() -> None:

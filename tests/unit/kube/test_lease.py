@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dtj.api.json import JsonObject
 from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import Resource
+from dtj.kube.gateway import Gateway
 from dtj.kube.lease import LEASES, Lease, LeaseLost, LeaseSettings
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
@@ -24,35 +24,23 @@ TIMES = LeaseSettings()
 TAKE_OVER = TIMES.duration + TIMES.retry
 
 
-class Line(FakeGateway):
+class Line:
     """One candidate's own connection to a shared API server: it can be cut, or swallow what is sent."""
 
     def __init__(self, server: FakeGateway) -> None:
-        super().__init__()
         self.server = server
         self.cut = False
         self.hangs = False
 
-    async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
-        return await self._through(self.server.get(resource, namespace=namespace, name=name))
-
-    async def create(
-        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
-    ) -> JsonObject:
-        return await self._through(self.server.create(resource, namespace=namespace, body=body, dry_run=dry_run))
-
-    async def patch(
-        self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
-    ) -> JsonObject:
-        return await self._through(self.server.patch(resource, namespace=namespace, name=name, patch=patch))
-
-    async def _through(self, call: Coroutine[Any, Any, JsonObject]) -> JsonObject:
-        if self.hangs or self.cut:
-            call.close()
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[JsonObject]]:
+        async def call(*args: Any, **kwargs: Any) -> JsonObject:
             if self.cut:
                 raise NO_ANSWER
-            await asyncio.sleep(60.0)
-        return await call
+            if self.hangs:
+                await asyncio.sleep(60.0)
+            return cast(JsonObject, await getattr(self.server, verb)(*args, **kwargs))
+
+        return call
 
 
 @dataclass
@@ -71,7 +59,7 @@ class Candidate:
     def __post_init__(self) -> None:
         self.line = Line(self.server)
         self.lease = Lease(
-            self.line,
+            cast(Gateway, self.line),
             namespace="default",
             name="dtj",
             identity=self.name,
@@ -134,8 +122,7 @@ def spec(server: FakeGateway) -> JsonObject:
 
 
 @virtual_time
-async def test_a_free_lease_is_taken_at_once_and_says_who_has_it() -> None:
-    server = FakeGateway()
+async def test_a_free_lease_is_taken_at_once_and_says_who_has_it(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         assert a.leads
         assert loop_time() == 0.0
@@ -160,8 +147,7 @@ async def test_the_others_stand_by_for_as_long_as_the_holder_renews_whatever_the
 
 
 @virtual_time
-async def test_before_the_first_answer_nobody_is_known_to_lead() -> None:
-    server = FakeGateway()
+async def test_before_the_first_answer_nobody_is_known_to_lead(server: FakeGateway) -> None:
     server.fail("get", LEASES, NO_ANSWER, times=3)
     async with election("a", server=server) as (a,):
         assert a.lease.holder is None
@@ -182,8 +168,7 @@ async def test_a_killed_leader_is_followed_within_duration_and_one_attempt(kille
 
 
 @virtual_time
-async def test_a_leader_that_stops_is_followed_at_the_next_attempt() -> None:
-    server = FakeGateway()
+async def test_a_leader_that_stops_is_followed_at_the_next_attempt(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         await asyncio.sleep(30.0)
         await a.stop()
@@ -194,8 +179,7 @@ async def test_a_leader_that_stops_is_followed_at_the_next_attempt() -> None:
 
 
 @virtual_time
-async def test_who_does_not_lead_releases_nothing() -> None:
-    server = FakeGateway()
+async def test_who_does_not_lead_releases_nothing(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         await b.stop()
         assert a.leads
@@ -218,8 +202,7 @@ async def test_a_leader_that_cannot_renew_ends_before_another_may_begin() -> Non
 
 
 @virtual_time
-async def test_a_short_outage_costs_nobody_the_lease() -> None:
-    server = FakeGateway()
+async def test_a_short_outage_costs_nobody_the_lease(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         a.line.cut = b.line.cut = True
         await asyncio.sleep(TIMES.renew_deadline - TIMES.retry)
@@ -239,8 +222,7 @@ async def test_an_api_server_that_never_answers_ends_the_leader_in_time() -> Non
 
 
 @virtual_time
-async def test_a_renewal_whose_answer_is_lost_is_no_loss() -> None:
-    server = FakeGateway()
+async def test_a_renewal_whose_answer_is_lost_is_no_loss(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         server.fail("patch", LEASES, NO_ANSWER, takes_effect=True, times=3)
         await asyncio.sleep(60.0)
@@ -248,8 +230,7 @@ async def test_a_renewal_whose_answer_is_lost_is_no_loss() -> None:
 
 
 @virtual_time
-async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attempt() -> None:
-    server = FakeGateway()
+async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attempt(server: FakeGateway) -> None:
     server.fail("create", LEASES, NO_ANSWER, takes_effect=True)
     async with election("a", server=server) as (a,):
         assert not a.leads
@@ -258,8 +239,7 @@ async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attemp
 
 
 @virtual_time
-async def test_a_deleted_lease_is_made_again_by_its_holder() -> None:
-    server = FakeGateway()
+async def test_a_deleted_lease_is_made_again_by_its_holder(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         server.remove(LEASES, "dtj")
         await asyncio.sleep(TIMES.retry)
@@ -268,8 +248,7 @@ async def test_a_deleted_lease_is_made_again_by_its_holder() -> None:
 
 
 @virtual_time
-async def test_who_finds_another_holder_in_its_lease_stops_leading_at_once() -> None:
-    server = FakeGateway()
+async def test_who_finds_another_holder_in_its_lease_stops_leading_at_once(server: FakeGateway) -> None:
     async with election("a", server=server) as (a,):
         server.put(LEASES, {"metadata": {"name": "dtj"}, "spec": {**spec(server), "holderIdentity": "somebody"}})
         error = await a.loss()
@@ -278,8 +257,7 @@ async def test_who_finds_another_holder_in_its_lease_stops_leading_at_once() -> 
 
 
 @virtual_time
-async def test_a_note_on_the_lease_by_others_neither_renews_nor_costs_it() -> None:
-    server = FakeGateway()
+async def test_a_note_on_the_lease_by_others_neither_renews_nor_costs_it(server: FakeGateway) -> None:
     async with election("a", "b", server=server) as (a, b):
         await asyncio.sleep(30.0)
         a.kill()

@@ -78,23 +78,26 @@ async def test_what_goes_in_here_comes_out_there_and_the_other_way_round(tmp_pat
     assert errors == []
 
 
-async def test_a_pod_that_does_not_listen_is_reported_and_the_next_connection_is_tried_again(tmp_path: Path) -> None:
+CANNOT = "port 6006 of pod digits-tensorboard cannot be forwarded: HTTP status"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "trouble", "words"),
+    [
+        (None, b"connection refused", "connection refused"),
+        *((status, b"", f"{CANNOT} {status}") for status in (403, 404, 500)),
+    ],
+)
+async def test_a_pod_that_does_not_listen_and_a_server_that_refuses_are_reported_and_the_next_connection_is_tried_again(
+    tmp_path: Path, refusal: int | None, trouble: bytes, words: str
+) -> None:
     pod, errors = Pod(), list[str]()
-    pod.trouble = b"connection refused"
+    pod.refusal, pod.trouble = refusal, trouble
     async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=errors.append) as port:
         assert await talk(port, b"hello") == b""
-        assert errors == ["connection refused"]
-        pod.trouble = b""
+        assert errors == [words]
+        pod.refusal, pod.trouble = None, b""
         assert await talk(port, b"hello") == b"HELLO"
-
-
-@pytest.mark.parametrize("status", [403, 404, 500])
-async def test_a_server_that_refuses_is_reported_with_its_status(tmp_path: Path, status: int) -> None:
-    pod, errors = Pod(), list[str]()
-    pod.refusal = status
-    async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=errors.append) as port:
-        assert await talk(port, b"hello") == b""
-    assert errors == [f"port 6006 of pod digits-tensorboard cannot be forwarded: HTTP status {status}"]
 
 
 async def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:

@@ -40,6 +40,14 @@ class Server:
                 raise TooManyRequests("slow down", status=429, retry_after=self.retry_after)
             self.taken[second] = self.taken.get(second, 0) + 1
 
+    async def refuse_once(self) -> float:
+        """Refuse one call, and take all from then on. Returns when it was refused."""
+        self.each_second = 0
+        with pytest.raises(TooManyRequests):
+            await self.call()
+        self.each_second = 10_000
+        return loop_time()
+
     async def until_taken(self) -> None:
         """Call until it is taken, at once after each refusal."""
         while True:
@@ -60,10 +68,7 @@ async def test_calls_do_not_wait_while_the_api_server_takes_all() -> None:
 @virtual_time
 async def test_no_call_is_made_before_the_time_that_a_refusal_names() -> None:
     server = Server(0, retry_after=17.0)
-    with pytest.raises(TooManyRequests):
-        await server.call()
-    refused_at = loop_time()
-    server.each_second = 10_000
+    refused_at = await server.refuse_once()
     await asyncio.gather(*(server.call() for _ in range(10)))
     assert server.calls[1] >= refused_at + 17.0
 
@@ -71,10 +76,7 @@ async def test_no_call_is_made_before_the_time_that_a_refusal_names() -> None:
 @virtual_time
 async def test_after_a_refusal_calls_go_on_at_a_pace() -> None:
     server = Server(0)
-    with pytest.raises(TooManyRequests):
-        await server.call()
-    server.each_second = 10_000
-    began = loop_time()
+    began = await server.refuse_once()
     await asyncio.gather(*(server.call() for _ in range(10)))
     assert loop_time() - began >= DEFAULT_PAUSE_SECONDS + 9 / (FIRST_PACE + 10)
 
@@ -103,10 +105,7 @@ async def test_calls_on_their_way_together_are_one_reason_to_slow_down() -> None
 async def test_a_refusal_without_a_time_and_one_with_a_very_long_one_end_the_work_for_a_bounded_time() -> None:
     for retry_after, pause in ((None, DEFAULT_PAUSE_SECONDS), (86_400.0, LONGEST_PAUSE_SECONDS)):
         server = Server(0, retry_after=retry_after)
-        with pytest.raises(TooManyRequests):
-            await server.call()
-        server.each_second = 10_000
-        began = loop_time()
+        began = await server.refuse_once()
         await server.call()
         assert pause <= loop_time() - began < pause + 1.0
 
@@ -129,8 +128,7 @@ async def test_it_is_reported_once_when_it_begins_and_once_when_it_is_over(caplo
 @virtual_time
 async def test_an_operator_with_few_calls_is_not_limited_for_ever() -> None:
     server = Server(0)
-    with pytest.raises(TooManyRequests):
-        await server.call()
+    await server.refuse_once()
     await asyncio.sleep(DEFAULT_PAUSE_SECONDS + CALM_SECONDS)
     assert not server.slots.throttle.limited
 

@@ -40,8 +40,7 @@ async def test_a_watch_that_stays_silent_has_lost_its_place(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("status", [429, 500, 504])
-async def test_an_error_line_is_an_answer_of_the_server_with_its_status(status: int) -> None:
-    server = FakeGateway()
+async def test_an_error_line_is_an_answer_of_the_server_with_its_status(server: FakeGateway, status: int) -> None:
     server.put(PODS, {"metadata": {"name": "a"}})
     async with connected(server) as gateway:
         watch = gateway.watch(PODS, namespace=None, resource_version="0")
@@ -52,8 +51,7 @@ async def test_an_error_line_is_an_answer_of_the_server_with_its_status(status: 
         assert caught.value.status == status
 
 
-async def test_a_refused_watch_is_an_answer_of_the_server_with_its_status() -> None:
-    server = FakeGateway()
+async def test_a_refused_watch_is_an_answer_of_the_server_with_its_status(server: FakeGateway) -> None:
     server.fail("watch", PODS, Unavailable("Too large resource version", status=504, reason="Timeout"))
     async with connected(server) as gateway:
         assert (await end_of_watch(gateway)).status == 504
@@ -65,11 +63,10 @@ async def test_a_connection_that_cannot_be_made_is_no_answer() -> None:
         assert (await end_of_watch(gateway)).status == 0
 
 
-async def test_a_patch_that_names_the_uid_of_another_object_is_a_conflict() -> None:
+async def test_a_patch_that_names_the_uid_of_another_object_is_a_conflict(server: FakeGateway) -> None:
     """A real API server says that the field is immutable."""
     message = 'Service "digits" is invalid: metadata.uid: Invalid value: "theirs": field is immutable'
     causes = ('metadata.uid: Invalid value: "theirs": field is immutable',)
-    server = FakeGateway()
     server.fail("patch", SERVICES, Invalid(message, status=422, reason="Invalid", causes=causes))
     async with connected(server) as gateway:
         with pytest.raises(Conflict):

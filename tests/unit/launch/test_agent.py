@@ -40,6 +40,11 @@ def test_the_exit_code_is_the_programs(launch: Launch, arguments: tuple[str, ...
     [
         ((), {}, "nothing to start: give `-- COMMAND...`, or `--module NAME -- ARGUMENTS...`"),
         (("--grace=soon", "--", "true"), {}, "--grace=soon: give a number of seconds above 0"),
+        (("--start-timeout=0", "--", "true"), {}, "--start-timeout=0: give a number of seconds above 0"),
+        (("--max-restarts-in-place=x", "--", "true"), {}, "--max-restarts-in-place=x: give a whole number of at least"),
+        (("--preload=x", "--", "true"), {}, "--preload and --check are for Python modules: give --module, too"),
+        (("--module=m", "--check=f", "--"), {}, "--check=f: give MODULE:FUNCTION"),
+        (("--module=m", "--check=:f", "--"), {}, "--check=:f: give MODULE:FUNCTION"),
         (("--map=3", "--", "true"), {}, "--map=3: give pairs of exit codes such as 3=75, separated by commas"),
         (("--frobnicate", "--", "true"), {}, "unrecognized arguments: --frobnicate; what to start comes after --;"),
         (("python", "a.py", "--token=hidden"), {}, "unrecognized arguments: python --token; what to start comes after"),

@@ -20,7 +20,7 @@ from dtj_launch.out_of_memory import out_of_memory_kills
 from dtj_launch.restart_policy import ExitRecord, Policy
 from dtj_launch.topology import RestartRole, topology_of
 from support.launched import MEMBER, SOURCE, Launch, cluster_of
-from support.waiting import eventually
+from support.waiting import eventually_true
 
 LOST = ExitRecord(code=75, seconds=1, step=None, at_gate=False, termination_requested=False, out_of_memory=False)
 KILLED = replace(LOST, code=137)
@@ -223,7 +223,7 @@ def test_while_it_holds_it_stops_when_asked_to_and_where_all_start_again_it_does
     members[0].send(signal.SIGUSR1)
     if scope == "Auto":
         members[0].wait_for("starting again in place")
-        eventually(lambda: _empty(members[0].children))
+        eventually_true(lambda: not members[0].children)
         members[0].send(signal.SIGTERM)
     assert members[0].wait() == (143 if scope == "Auto" else 75)
 
@@ -353,7 +353,3 @@ def test_it_is_python_3_9_and_imports_the_standard_library_and_itself_alone() ->
             else:
                 continue
             assert imported <= {*sys.stdlib_module_names, "dtj_launch"}, file
-
-
-def _empty(found: list[int]) -> None:
-    assert found == []

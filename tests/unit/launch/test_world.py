@@ -6,7 +6,7 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from dtj_launch.world import parse
+from loopback import free_ports
 from support.launched import Launch, Launched, cluster_of
 
 PROGRAM = (
@@ -30,36 +31,34 @@ PROGRAM = (
 
 
 class Group:
-    """Workers of one job, and the files that a kubelet would keep up to date."""
+    """The tasks of one job, and the file that tells all of them who trains: a kubelet would keep it up to date."""
 
-    def __init__(self, launch: Launch, folder: Path, count: int) -> None:
-        self._launch, self._folder = launch, folder
-        self._configs = cluster_of(count)
-        self.addresses = json.loads(self._configs[0])["cluster"]["worker"]
+    def __init__(self, launch: Launch, folder: Path, workers: int, *, strategy: str = "MultiWorkerMirrored") -> None:
+        self._launch, self._file, self._strategy = launch, folder / "world", strategy
+        others = ["chief", "ps"] if strategy == "ParameterServer" else []
+        addresses = json.loads(cluster_of(workers + len(others))[0])["cluster"]["worker"]
+        self.cluster = {role: [addresses.pop()] for role in others} | {"worker": addresses}
 
-    def tell(self, index: int, generation: int, *members: int) -> Path:
-        """Replace the file of a worker as a whole."""
-        file = self._folder / f"world-{index}"
-        content = {
-            "generation": generation,
-            "members": {"worker": ",".join(map(str, members))},
-            "addresses": {"worker": [self.addresses[member] for member in members]},
-        }
-        (new := file.with_suffix(".new")).write_text(json.dumps(content))
-        new.replace(file)
-        return file
+    def tell(self, generation: int, *members: int) -> None:
+        """Replace the file as a whole: these workers train."""
+        indexes = dict.fromkeys(self.cluster, "0") | {"worker": ",".join(map(str, members))}
+        addresses = {**self.cluster, "worker": [self.cluster["worker"][member] for member in members]}
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps({"generation": generation, "members": indexes, "addresses": addresses}))
+        new.replace(self._file)
 
-    def start(self, index: int, generation: int, *members: int, **environ: str) -> Launched:
-        file = self.tell(index, generation, *members)
+    def start(
+        self, index: int, *options: str, role: str = "worker", program: Sequence[str] = PROGRAM, **environ: str
+    ) -> Launched:
         variables = {
-            "TF_CONFIG": self._configs[index],
-            "DTJ_STRATEGY": "MultiWorkerMirrored",
-            "DTJ_ROLE": "worker",
+            "TF_CONFIG": json.dumps({"cluster": self.cluster, "task": {"type": role, "index": index}}),
+            "DTJ_STRATEGY": self._strategy,
+            "DTJ_ROLE": role,
             "DTJ_INDEX": str(index),
             "DTJ_JOB_UID": "uid",
-            "DTJ_WORLD_FILE": str(file),
+            "DTJ_WORLD_FILE": str(self._file),
         }
-        return self._launch("--", *PROGRAM, **{**variables, **environ})
+        return self._launch(*options, "--", *program, **{**variables, **environ})
 
 
 @pytest.fixture
@@ -67,118 +66,102 @@ def group(launch: Launch, tmp_path: Path) -> Callable[[int], Group]:
     return lambda count: Group(launch, tmp_path, count)
 
 
+@pytest.fixture
+def servers(launch: Launch, tmp_path: Path) -> Group:
+    return Group(launch, tmp_path, 2, strategy="ParameterServer")
+
+
+WAITS = "waiting until the operator makes this task a member"
+
+
 def test_a_worker_that_trains_alone_is_joined_by_another_and_left_again(group: Callable[[int], Group]) -> None:
     workers = group(2)
-    first, second = workers.start(0, 0, 0), workers.start(1, 0, 0)
+    workers.tell(0, 0)
+    first, second = workers.start(0), workers.start(1)
     first.wait_for("task 0 of 1")
-    second.wait_for("waiting until the operator makes this task a member")
-    for index in (0, 1):
-        workers.tell(index, 1, 0, 1)
+    second.wait_for(WAITS)
+    workers.tell(1, 0, 1)
     first.wait_for("task 0 of 2")
     second.wait_for("task 1 of 2")
-    for index in (0, 1):
-        workers.tell(index, 2, 1)
+    workers.tell(2, 1)
     second.wait_for("task 0 of 1")
-    first.wait_for("waiting until the operator makes this task a member")
+    first.wait_for(WAITS)
     first.send(signal.SIGTERM)
     assert first.wait() == 143
 
 
 def test_a_worker_at_the_gate_goes_on_when_the_missing_peer_is_given_up(group: Callable[[int], Group]) -> None:
     workers = group(3)
-    first, third = workers.start(0, 0, 0, 1, 2), workers.start(2, 0, 0, 1, 2)
-    for index in (0, 2):
-        workers.tell(index, 1, 0, 2)
+    workers.tell(0, 0, 1, 2)
+    first, third = workers.start(0), workers.start(2)
+    workers.tell(1, 0, 2)
     first.wait_for("task 0 of 2")
     third.wait_for("task 1 of 2")
 
 
 def test_the_same_members_under_a_higher_generation_do_not_disturb_the_program(group: Callable[[int], Group]) -> None:
     workers = group(2)
-    first, second = workers.start(0, 0, 0, 1), workers.start(1, 0, 0, 1)
-    for launched in (first, second):
+    workers.tell(0, 0, 1)
+    both = first, second = workers.start(0), workers.start(1)
+    for launched in both:
         launched.wait_for("task . of 2")
-    for index in (0, 1):
-        workers.tell(index, 3, 0, 1)
+    workers.tell(3, 0, 1)
     (pid,) = first.children
-    for launched in (first, second):  # a lost peer: each starts again, and both have to meet under the new generation
+    for launched in both:  # a lost peer: each starts again, and both have to meet under the new generation
         launched.send(signal.SIGUSR1)
-    for launched in (first, second):
+    for launched in both:
         launched.wait_for("task . of 2", times=2)
     assert "other members" not in first.output + second.output
     assert first.children != [pid]
 
 
-class Coordinated:
-    """The coordinator and the workers of one ParameterServer job, and the file that tells all of them of the world."""
-
-    def __init__(self, launch: Launch, folder: Path) -> None:
-        self._launch, self._file = launch, folder / "world"
-        chief, *self.workers, self.ps = json.loads(cluster_of(4)[0])["cluster"]["worker"]
-        self._cluster = {"chief": [chief], "worker": self.workers, "ps": [self.ps]}
-
-    def tell(self, generation: int, *members: int) -> None:
-        addresses = {**self._cluster, "worker": [self.workers[member] for member in members]}
-        indexes = {"chief": "0", "worker": ",".join(map(str, members)), "ps": "0"}
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps({"generation": generation, "members": indexes, "addresses": addresses}))
-        new.replace(self._file)
-
-    def start(self, role: str, index: int, *options: str) -> Launched:
-        return self._launch(
-            *options,
-            "--",
-            *PROGRAM,
-            TF_CONFIG=json.dumps({"cluster": self._cluster, "task": {"type": role, "index": index}}),
-            DTJ_STRATEGY="ParameterServer",
-            DTJ_ROLE=role,
-            DTJ_INDEX=str(index),
-            DTJ_WORLD_FILE=str(self._file),
-        )
-
-
-def test_only_the_coordinator_starts_again_when_workers_come_or_go(launch: Launch, tmp_path: Path) -> None:
-    job = Coordinated(launch, tmp_path)
-    job.tell(0, 0)
-    chief, first, second = job.start("chief", 0, "--own-gate"), job.start("worker", 0), job.start("worker", 1)
+def test_only_the_coordinator_starts_again_when_workers_come_or_go(servers: Group) -> None:
+    servers.tell(0, 0)
+    chief = servers.start(0, "--own-gate", role="chief")
+    first, second = servers.start(0), servers.start(1)
     for each in (chief, first):
         each.wait_for("task 0 of 1")
-    second.wait_for("waiting until the operator makes this task a member")
+    second.wait_for(WAITS)
     served = first.children
-    job.tell(1, 0, 1)
+    servers.tell(1, 0, 1)
     chief.wait_for("task 0 of 2")
     second.wait_for("task 1 of 2")
     assert first.children == served
     served = second.children
-    job.tell(2, 1)  # the second is the first of the list now, and a server that the coordinator may call so
+    servers.tell(2, 1)  # the second is the first of the list now, and a server that the coordinator may call so
     chief.wait_for("task 0 of 1", times=2)
-    first.wait_for("waiting until the operator makes this task a member")
+    first.wait_for(WAITS)
     assert second.children == served
     assert not first.children
 
 
-def test_a_coordinator_at_the_gate_goes_on_when_the_missing_worker_leaves(launch: Launch, tmp_path: Path) -> None:
-    job = Coordinated(launch, tmp_path)
-    job.tell(0, 0, 1)
-    with ExitStack() as servers:
-        listening = [
-            servers.enter_context(socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))))
-            for address in (job.workers[0], job.ps)
-        ]
-        chief = job.start("chief", 0)
-        listening[0].accept()
-        job.tell(1, 0)
+def test_a_coordinator_at_the_gate_goes_on_when_the_missing_worker_leaves(servers: Group) -> None:
+    servers.tell(0, 0, 1)
+    with ExitStack() as listening:
+        here, _ = (
+            listening.enter_context(socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))))
+            for address in (servers.cluster["worker"][0], *servers.cluster["ps"])
+        )
+        chief = servers.start(0, role="chief")
+        here.accept()
+        servers.tell(1, 0)
         chief.wait_for("task 0 of 1")
 
 
+def changed(old: str, new: str) -> tuple[str, ...]:
+    """The program, with this in the place of that."""
+    return *PROGRAM[:2], PROGRAM[2].replace(old, new, 1)
+
+
 def test_a_pod_that_is_deleted_while_its_program_saves_for_a_change_lets_it_finish(
-    launch: Launch, tmp_path: Path
+    group: Callable[[int], Group],
 ) -> None:
-    slow = PROGRAM[2].replace("sys.exit(42))", "(time.sleep(1), print('saved', flush=True), sys.exit(42)))", 1)
-    (tmp_path / "world").write_text('{"generation": 0, "members": {"worker": "0"}, "address": "127.0.0.1:1"}')
-    launched = launch("--", *PROGRAM[:2], slow, DTJ_WORLD_FILE=str(tmp_path / "world"))
+    workers = group(2)
+    workers.tell(0, 0)
+    slow = changed("sys.exit(42))", "(time.sleep(1), print('saved', flush=True), sys.exit(42)))")
+    launched = workers.start(0, program=slow)
     launched.wait_for("task 0 of 1")
-    (tmp_path / "world").write_text('{"generation": 1, "members": {"worker": "1"}, "address": "127.0.0.1:1"}')
+    workers.tell(1, 1)
     launched.wait_for("the job goes on with other members")
     launched.send(signal.SIGTERM)
     launched.wait_for("saved")
@@ -186,33 +169,30 @@ def test_a_pod_that_is_deleted_while_its_program_saves_for_a_change_lets_it_fini
 
 
 def test_a_program_that_does_not_end_when_the_members_change_is_killed_and_the_task_goes_on(
-    launch: Launch, tmp_path: Path
+    group: Callable[[int], Group],
 ) -> None:
-    deaf = PROGRAM[2].replace("lambda *_: sys.exit(42)", "signal.SIG_IGN", 1)
-    (tmp_path / "world").write_text('{"generation": 0, "members": {"worker": "0"}, "address": "127.0.0.1:1"}')
-    launched = launch("--grace=0.3", "--", *PROGRAM[:2], deaf, DTJ_WORLD_FILE=str(tmp_path / "world"))
+    workers = group(2)
+    workers.tell(0, 0)
+    launched = workers.start(0, "--grace=0.3", program=changed("lambda *_: sys.exit(42)", "signal.SIG_IGN"))
     launched.wait_for("task 0 of 1")
-    (tmp_path / "world").write_text('{"generation": 1, "members": {"worker": "1"}, "address": "127.0.0.1:1"}')
+    workers.tell(1, 1)
     launched.wait_for("still running 0.3 s after the request to save: killing it")
-    launched.wait_for("waiting until the operator makes this task a member")
-    (tmp_path / "world").write_text('{"generation": 2, "members": {"worker": "0"}, "address": "127.0.0.1:1"}')
+    launched.wait_for(WAITS)
+    workers.tell(2, 0)
     launched.wait_for("task 0 of 1", times=2)
     assert launched.output.count("killing it") == 1
 
 
 def test_who_waits_says_so_on_the_status_port(group: Callable[[int], Group]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     workers = group(2)
-    second = workers.start(1, 4, 0, DTJ_STATUS_PORT=str(port), DTJ_BIND_ADDRESS="127.0.0.1")
-    second.wait_for("waiting until the operator makes this task a member")
-
-    def status() -> dict[str, object]:
-        with urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
-            return dict(json.load(answer))
-
-    assert {key: status().get(key) for key in ("phase", "world")} == {"phase": "Waiting", "world": 4}
-    workers.tell(1, 5, 1)
+    workers.tell(4, 0)
+    second = workers.start(1, DTJ_STATUS_PORT=str(port), DTJ_BIND_ADDRESS="127.0.0.1")
+    second.wait_for(WAITS)
+    with urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+        status = json.load(answer)
+    assert (status["phase"], status["world"]) == ("Waiting", 4)
+    workers.tell(5, 1)
     second.wait_for("task 0 of 1")  # and the port is free again for the program
     assert "in use" not in second.output
 
@@ -221,12 +201,12 @@ def test_a_spare_whose_tf_config_does_not_list_it_waits_and_takes_the_place_of_a
     group: Callable[[int], Group],
 ) -> None:
     workers = group(3)
-    lists_two = {"cluster": {"worker": workers.addresses[:2]}, "task": {"type": "worker", "index": 2}}
-    spare = workers.start(2, 0, 0, 1, TF_CONFIG=json.dumps(lists_two))
-    spare.wait_for("waiting until the operator makes this task a member")
-    first = workers.start(0, 0, 0, 1)
-    for index in (0, 2):
-        workers.tell(index, 1, 0, 2)
+    workers.tell(0, 0, 1)
+    lists_two = {"cluster": {"worker": workers.cluster["worker"][:2]}, "task": {"type": "worker", "index": 2}}
+    spare = workers.start(2, TF_CONFIG=json.dumps(lists_two))
+    spare.wait_for(WAITS)
+    first = workers.start(0)
+    workers.tell(1, 0, 2)
     first.wait_for("task 0 of 2")
     spare.wait_for("task 1 of 2")
 

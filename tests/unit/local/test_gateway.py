@@ -16,7 +16,6 @@ from dtj.kube.gateway import PODS, SERVICES, WatchEvent
 from dtj.local.objects import Objects
 from dtj.local.runner import End, LocalRun, fetch_progress
 from dtj.local.view import RunView
-from patience import PATIENCE_SECONDS
 from support.local_runs import marked_processes, new_mark, python_job, run_locally
 
 KEY = (PODS, "default", "a")
@@ -130,15 +129,6 @@ async def test_a_program_that_leaves_because_a_person_stopped_the_run_was_stoppe
     assert [replica.state for replica in ended.view.replicas] == ["Stopped", "Stopped"]
 
 
-async def test_what_is_tried_again_ends_with_the_last_words_of_the_last_time(tmp_path: Path) -> None:
-    code = "import os, sys; sys.exit('boom of attempt ' + os.environ['DTJ_ATTEMPT'])"
-    ended = await run_locally(python_job(code, roles={"worker": 1}, runPolicy={"backoffLimit": 1}), tmp_path)
-    assert ended.end is End.FAILED
-    cause = ended.status.root_cause
-    assert cause is not None
-    assert (cause.pod, cause.message) == ("tiny-worker-0-r1", "boom of attempt 2")
-
-
 async def test_servers_are_stopped_when_the_chief_has_completed(tmp_path: Path) -> None:
     mark = new_mark()
     code = "import os, time; os.environ['DTJ_ROLE'] == 'chief' or time.sleep(600)"
@@ -163,61 +153,6 @@ async def test_the_last_words_of_a_replica_are_what_it_wrote_for_that(tmp_path: 
     assert ended.status.root_cause is not None
     assert ended.status.root_cause.message == "the reason"
     assert sorted(file.name for file in (tmp_path / "tiny/latest/logs").iterdir()) == ["worker-0.log"]
-
-
-async def test_replicas_get_the_cluster_on_loopback_ports_and_the_folders_of_the_run(tmp_path: Path) -> None:
-    code = "import json, os; print(json.dumps(dict(os.environ)))"
-    # Else the success of worker 0 may stop worker 1 in the middle of its line.
-    await run_locally(python_job(code, runPolicy={"successPolicy": "AllWorkers"}), tmp_path)
-    run = (tmp_path / "tiny/latest").resolve()
-    environments = [msgspec.json.decode((run / f"logs/worker-{index}.log").read_bytes()) for index in range(2)]
-    configs = [msgspec.json.decode(environment["TF_CONFIG"]) for environment in environments]
-    assert configs[0]["cluster"] == configs[1]["cluster"]
-    assert all(address.startswith("127.0.0.1:") for address in configs[0]["cluster"]["worker"])
-    assert [config["task"]["index"] for config in configs] == [0, 1]
-    assert environments[0]["DTJ_STATUS_PORT"] != environments[1]["DTJ_STATUS_PORT"]
-    assert environments[0]["DTJ_CHECKPOINT_DIR"] == str(run / "checkpoint")
-    assert environments[0]["DTJ_EXPORT_DIR"] == str(run / "export")
-    assert environments[0]["DTJ_LOG_DIR"] == str(run / "tensorboard")
-
-
-async def test_the_port_of_a_replica_is_free_for_it(tmp_path: Path) -> None:
-    code = (
-        "import json, os, socket\n"
-        "config = json.loads(os.environ['TF_CONFIG'])\n"
-        "host, port = config['cluster']['worker'][config['task']['index']].split(':')\n"
-        "socket.create_server((host, int(port)))\n"
-        "socket.create_server((host, int(os.environ['DTJ_STATUS_PORT'])))\n"
-    )
-    job = python_job(code, runPolicy={"successPolicy": "AllWorkers"})
-    assert (await run_locally(job, tmp_path)).end is End.SUCCEEDED
-
-
-STATUS_SERVER = """
-import http.server, json, os, sys, time
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        said = {"phase": "Training", "step": 3, "totalSteps": 4, "metrics": {"loss": "0.5"}, "unknown": 1}
-        body = json.dumps(said).encode()
-        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *_): pass
-http.server.HTTPServer(("127.0.0.1", int(os.environ["DTJ_STATUS_PORT"])), Handler).serve_forever()
-"""
-
-
-async def test_views_show_what_the_status_port_of_a_replica_says(tmp_path: Path) -> None:
-    seen: list[RunView] = []
-
-    def show(view: RunView, running: LocalRun) -> None:
-        seen.append(view)
-        if view.replicas[0].progress.step == 3:
-            running.stop()
-
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await run_locally(python_job(STATUS_SERVER, roles={"worker": 1}), tmp_path, show=show)
-    shown = next(view.replicas[0] for view in seen if view.replicas[0].progress.step is not None)
-    assert (shown.state, shown.progress.total_steps, shown.progress.metrics) == ("Training", 4, {"loss": "0.5"})
 
 
 async def test_a_port_that_does_not_answer_or_talks_nonsense_is_no_error() -> None:

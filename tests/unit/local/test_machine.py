@@ -178,11 +178,6 @@ def test_the_python_that_is_given_is_taken(tmp_path: Path) -> None:
     assert find_trainer(None, {"DTJ_TRAINER_PYTHON": str(python)}) == Trainer(python)
 
 
-def test_a_python_that_is_not_there_is_named() -> None:
-    with pytest.raises(NoTrainer, match="--trainer-python: no Python at /nowhere/python;"):
-        find_trainer("/nowhere/python", {})
-
-
 @pytest.mark.parametrize("named_by", ["--trainer-python", "DTJ_TRAINER_PYTHON"])
 def test_a_python_without_tensorflow_is_named_with_the_command_that_installs_it_there(named_by: str) -> None:
     option, variable = (None, sys.executable) if named_by == "DTJ_TRAINER_PYTHON" else (sys.executable, "")

@@ -46,7 +46,7 @@ def test_a_job_writes_only_where_its_manifest_says() -> None:
 
 def test_a_model_is_exported_as_a_saved_model_unless_more_is_asked_for() -> None:
     assert configured().export_formats == ("SavedModel",)
-    assert configured("--export-formats=TFLite").export_formats == ("SavedModel", "TFLite")
+    assert configured("--export-formats=TFLite, SavedModel,TFLite").export_formats == ("SavedModel", "TFLite")
     job = {"DTJ_JOB_NAME": "digits", "DTJ_EXPORT_DIR": "/e", "DTJ_EXPORT_FORMATS": "TFLite,SavedModel"}
     assert configured(**job).export_formats == ("SavedModel", "TFLite")
 
@@ -89,6 +89,12 @@ def test_every_variable_of_the_operator_is_read() -> None:
     assert policy.memory == InMemory(directory=Path("/m"), every_steps=25)
 
 
+def test_without_a_number_of_steps_the_trainer_chooses_how_often_it_copies_to_memory() -> None:
+    environ = {"TF_CONFIG": tf_config(**TWO), "DTJ_CHECKPOINT_MEMORY_DIR": "/m"}
+    memory = configured("--strategy=MultiWorkerMirrored", **environ).checkpoint.memory
+    assert memory == InMemory(directory=Path("/m"), every_steps=None)
+
+
 def test_the_chief_leads_where_there_is_one_and_the_evaluator_never() -> None:
     strategy = {"DTJ_STRATEGY": "MultiWorkerMirrored", "DTJ_CHECKPOINT_DIR": "/c"}
     cluster: dict[str, Any] = {"chief": ["c:1"], "worker": ["a:1"]}
@@ -107,180 +113,158 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "environ", "printed"),
+    ("given", "printed"),
     [
-        (["--epochs=0"], {}, "--epochs=0: give a whole number of at least 1"),
-        (["--epochs=none"], {}, "--epochs=none: give a whole number of at least 1"),
-        (["--learning-rate=nan"], {}, "--learning-rate=nan: give a number above 0"),
-        (["--epoch=5"], {}, "unrecognized arguments: --epoch; see --help"),
-        (["--token", "hidden", "--key=hidden"], {}, "unrecognized arguments: --token --key; see --help"),
-        (["--epochs"], {}, "argument --epochs: expected one argument; see --help"),
-        (["--loop=fit"], {}, "--loop=fit: this option is gone; call Keras' fit in a script, and give --script; the"),
-        (["train"], {}, "unrecognized arguments: train; see --help"),
+        ("--epochs=0", ": give a whole number of at least 1"),
+        ("--epochs=none", ": give a whole number of at least 1"),
+        ("--learning-rate=nan", ": give a number above 0"),
+        ("--epoch=5", "unrecognized arguments: --epoch; see --help"),
+        ("--token hidden --key=hidden", "unrecognized arguments: --token --key; see --help"),
+        ("--epochs", "argument --epochs: expected one argument; see --help"),
+        ("--loop=fit", ": this option is gone; call Keras' fit in a script, and give --script; the"),
+        ("train", "unrecognized arguments: train; see --help"),
         *(
-            ([f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
+            (f"{flag}=", ": empty; give a value, or leave the option out")
             for flag in ("--data-dir", "--checkpoint-dir", "--export-dir", "--log-dir", "--store-cache", "--loss")
         ),
-        *(
-            (["--data-dir=d", f"{flag}="], {}, f"{flag}=: empty; give a value, or leave the option out")
-            for flag in ("--held-out", "--label-column")
-        ),
-        (["--script=a.py", "--export-dir="], {}, "--export-dir=: empty; give a value, or leave the option out"),
-        ([], {"DTJ_STATUS_PORT": "http"}, "DTJ_STATUS_PORT=http: give a port from 1 to 65535"),
+        ("--data-dir=d --held-out=", ": empty; give a value, or leave the option out"),
+        ("--data-dir=d --label-column=", ": empty; give a value, or leave the option out"),
+        ("--script=a.py --export-dir=", ": empty; give a value, or leave the option out"),
+        ("--actions=mine", ": give package.module:function"),
         (
-            ["--actions=mine:actions", "--strategy=Pipeline"],
-            {"TF_CONFIG": tf_config(worker=["a:2222", "b:2222"])},
-            "--actions=mine:actions: strategy Pipeline has no whole model to pass to an action; use another strategy, "
-            "or leave it out",
+            "DTJ_STRATEGY=Multi",
+            ": no such strategy; this trainer knows OneDevice, Mirrored, CentralStorage, MultiWorkerMirrored, "
+            "ParameterServer, TPU, Pipeline",
         ),
-        (["--actions=mine"], {}, "--actions=mine: give package.module:function"),
+        ("--task=poetry", ": no such task; this trainer knows image-classification, text-classif"),
+        ("--dataset=letters", ": no data set of task image-classification; this trainer knows"),
+        ("DTJ_JOB_NAME=digits --export-formats=TFLite", ": no directory to export to; give --export-dir"),
+        ("--export-formats=SavedModel,ONNX", ": 'ONNX' is not a model format; this trainer knows SavedModel, TFLite, "),
         (
-            [],
-            {"DTJ_STRATEGY": "Multi"},
-            "DTJ_STRATEGY=Multi: no such strategy; this trainer knows OneDevice, Mirrored, CentralStorage, "
-            "MultiWorkerMirrored, ParameterServer, TPU, Pipeline",
+            "--export-formats=savedmodel",
+            ": 'savedmodel' is not a model format; this trainer knows SavedModel, TFLite, ",
         ),
-        (["--task=poetry"], {}, "--task=poetry: no such task; this trainer knows image-classification, text-classif"),
-        (["--dataset=letters"], {}, "--dataset=letters: no data set of task image-classification; this trainer knows"),
+        ("--export-formats=SavedModel,", ": '' is not a model format; this trainer knows SavedModel, TFLite, "),
         (
-            ["--export-formats=TFLite"],
-            {"DTJ_JOB_NAME": "digits"},
-            "--export-formats=TFLite: no directory to export to; give --export-dir",
+            "DTJ_EXPORT_FORMATS=SavedModel,TensorFlowJS",
+            ": TensorFlowJS needs the package tensorflowjs, which is not installed here; build the trainer's image "
+            "with --build-arg TFJS=1, or leave the format out (docs/export.md)",
         ),
         (
-            ["--export-formats=SavedModel,ONNX"],
-            {},
-            "--export-formats=SavedModel,ONNX: 'ONNX' is not a model format; this trainer knows SavedModel, TFLite, ",
-        ),
-        (
-            [],
-            {"DTJ_EXPORT_FORMATS": "SavedModel,TensorFlowJS"},
-            "DTJ_EXPORT_FORMATS=SavedModel,TensorFlowJS: TensorFlowJS needs the package tensorflowjs, which is not "
-            "installed here; build the trainer's image with --build-arg TFJS=1, or leave the format out "
-            "(docs/export.md)",
-        ),
-        (
-            ["--batch-size=8", "--per-replica-batch-size=4"],
-            {},
+            "--batch-size=8 --per-replica-batch-size=4",
             "--batch-size=8 and --per-replica-batch-size=4: give one of the two",
         ),
         (
-            [],
-            {"DTJ_CHECKPOINT_MEMORY_DIR": "/m"},
-            "DTJ_CHECKPOINT_MEMORY_DIR=/m: strategy OneDevice keeps no checkpoints in memory; use MultiWorkerMirrored",
+            "DTJ_CHECKPOINT_MEMORY_DIR=/m",
+            ": strategy OneDevice keeps no checkpoints in memory; use MultiWorkerMirrored",
+        ),
+        ("DTJ_ATTEMPT=two", ": not a whole number"),
+        ("DTJ_ATTEMPT=²", ": not a whole number"),
+        ("DTJ_STORE_RETRY_SECONDS=0", ": give seconds above 0"),
+        ("DTJ_STORE_RETRY_SECONDS=nan", ": give seconds above 0"),
+        ("DTJ_STATUS_PORT=http", ": give a port from 1 to 65535, or unset it"),
+        ("DTJ_STATUS_PORT=²", ": give a port from 1 to 65535, or unset it"),
+        ("--status-port=1", ": this option is gone; set DTJ_STATUS_PORT"),
+        ("TF_CONFIG={", ": not JSON"),  # and what else unit/launch/test_tf_config.py refuses
+        ("--strategy=MultiWorkerMirrored", "strategy MultiWorkerMirrored: TF_CONFIG lists no worker"),
+        ("DTJ_STRATEGY=Pipeline", "strategy Pipeline: TF_CONFIG lists no worker; list one for each stage"),
+        ("--stages=a,,b", ": strategy OneDevice has no stages; leave it out, or use Pipeline"),
+        *(
+            (f"--strategy=TPU TPU_NAME={name}", ": give local, for the chips of this host, or grpc://host:port")
+            for name in ("my-tpu", "grpc://a", "http://a:1", "grpc://a:1,local", "grpc://:1")
+        ),
+        ("--pipeline-replicas 2", "--pipeline-replicas: this option is gone; each worker is a stage"),
+        ("DTJ_ROLE=evaluator DTJ_JOB_NAME=j", "evaluator: there is no checkpoint directory to watch"),
+        ("--script=train.py DTJ_ON_NAN=skip", ": --script and sessions can only stop; use --on-nan=fail"),
+        ("--validate-every=2days", ": give a number of steps, such as 500, or of epochs, such as epoch or 2epochs"),
+        ("--validate-every=0epochs", ": give a number of steps, such as 500, or of epochs, such as epoch or 2epochs"),
+        ("--keep-best=val_loss", ": nothing validates during the training; give --validate-every"),
+        (
+            "DTJ_JOB_NAME=digits --validate-every=5 --keep-best=val_loss",
+            ": there is no directory for the best step; give --checkpoint-dir",
         ),
         (
-            ["--strategy=MultiWorkerMirrored"],
-            {
-                "TF_CONFIG": tf_config(**TWO),
-                "DTJ_CHECKPOINT_MEMORY_DIR": "/m",
-                "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS": "0",
-            },
-            "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS=0: give a whole number of at least 1",
+            "--validate-every=5 --keep-best=accuracy",
+            ": give a metric of the held-out examples, such as val_loss or val_accuracy",
         ),
-        ([], {"DTJ_ATTEMPT": "two"}, "DTJ_ATTEMPT=two: not a whole number"),
-        ([], {"DTJ_ATTEMPT": "²"}, "DTJ_ATTEMPT=²: not a whole number"),
-        ([], {"DTJ_STORE_RETRY_SECONDS": "0"}, "DTJ_STORE_RETRY_SECONDS=0: give seconds above 0"),
-        ([], {"DTJ_STORE_RETRY_SECONDS": "nan"}, "DTJ_STORE_RETRY_SECONDS=nan: give seconds above 0"),
-        ([], {"DTJ_STATUS_PORT": "²"}, "DTJ_STATUS_PORT=²: give a port from 1 to 65535, or unset it"),
-        (["--status-port=1"], {}, "--status-port=1: this option is gone; set DTJ_STATUS_PORT"),
-        ([], {"TF_CONFIG": "{"}, "TF_CONFIG={: not JSON"),  # and what else unit/launch/test_tf_config.py refuses
-        ([], {"TF_CONFIG": tf_config("driver", **TWO)}, "role driver: this trainer knows chief, worker, ps,"),
-        ([], {"TF_CONFIG": tf_config(**TWO)}, "strategy OneDevice runs in one process, but TF_CONFIG lists 2 tasks"),
-        (["--strategy=MultiWorkerMirrored"], {}, "strategy MultiWorkerMirrored: TF_CONFIG lists no worker"),
         (
-            ["--strategy=MultiWorkerMirrored"],
-            {"TF_CONFIG": tf_config("ps", **SERVERS)},
+            "--validate-every=5 --keep-best=val_bleu",
+            ": give val_bleu:min if a small value is good, val_bleu:max if a large one is",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(given: str, printed: str) -> None:
+    assert refusal(given).startswith(printed)
+
+
+IN_TWO = tf_config(**TWO)
+CHIEF, SERVER = tf_config("chief", **SERVERS), tf_config("ps", **SERVERS)
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "printed"),
+    [
+        (tf_config("driver", **TWO), "", "role driver: this trainer knows chief, worker, ps,"),
+        *(
+            (IN_TWO, f"--strategy={name}", f"strategy {name} {how} one process, but TF_CONFIG lists 2 tasks")
+            for name, how in (("OneDevice", "runs in"), ("CentralStorage", "runs in"), ("TPU", "is driven by"))
+        ),
+        (
+            SERVER,
+            "--strategy=MultiWorkerMirrored",
             "strategy MultiWorkerMirrored: TF_CONFIG lists ps tasks; use strategy ParameterServer",
         ),
         (
-            ["--strategy=ParameterServer"],
-            {"TF_CONFIG": tf_config(worker=["a:1"], ps=["p:1"])},
+            IN_TWO,
+            "--strategy=MultiWorkerMirrored DTJ_CHECKPOINT_MEMORY_DIR=/m DTJ_CHECKPOINT_MEMORY_EVERY_STEPS=0",
+            ": give a whole number of at least 1",
+        ),
+        (
+            tf_config(worker=["a:1"], ps=["p:1"]),
+            "--strategy=ParameterServer",
             "strategy ParameterServer: TF_CONFIG lists no chief; it needs one chief (the coordinator)",
         ),
-        ([], {"DTJ_STRATEGY": "Pipeline"}, "strategy Pipeline: TF_CONFIG lists no worker; list one for each stage"),
         (
-            ["--strategy=Pipeline"],
-            {"TF_CONFIG": tf_config("chief", chief=["c:1"], worker=["a:1"])},
+            CHIEF,
+            "DTJ_STRATEGY=ParameterServer --on-nan=skip",
+            ": strategy ParameterServer can only stop; use --on-nan=",
+        ),
+        (
+            CHIEF,
+            "DTJ_STRATEGY=ParameterServer --validate-every=epoch",
+            ": strategy ParameterServer evaluates only at the end; leave it out, or add an evaluator to the job",
+        ),
+        (
+            tf_config("chief", chief=["c:1"], worker=["a:1"]),
+            "--strategy=Pipeline",
             "strategy Pipeline: TF_CONFIG lists 1 worker, which is one stage; list at least 2",
         ),
         (
-            ["--strategy=Pipeline"],
-            {"TF_CONFIG": tf_config("ps", **SERVERS)},
+            SERVER,
+            "--strategy=Pipeline",
             "strategy Pipeline: TF_CONFIG lists ps tasks; stages hold their own variables, remove ps",
         ),
         (
-            ["--strategy=Pipeline", "--micro-batches=3"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--micro-batches=3: the global batch of 64 examples cannot be cut into 3 equal micro-batches; "
-            "use --batch-size=66, or another number that 3 divides",
+            IN_TWO,
+            "--strategy=Pipeline --actions=mine:actions",
+            ": strategy Pipeline has no whole model to pass to an action; use another strategy, or leave it out",
         ),
         (
-            ["--strategy=Pipeline", "--stages=dense,dense_1"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--stages=dense,dense_1: names 2 layer(s), but 2 stages begin with 1 besides the first",
-        ),
-        (["--stages=a,,b"], {}, "--stages=a,,b: strategy OneDevice has no stages; leave it out, or use Pipeline"),
-        (
-            ["--strategy=Pipeline", "--stages=a,"],
-            {"TF_CONFIG": tf_config(**TWO)},
-            "--stages=a,: give names with commas between them",
-        ),
-        (["--pipeline-replicas", "2"], {}, "--pipeline-replicas: this option is gone; each worker is a stage"),
-        ([], {"DTJ_ROLE": "evaluator", "DTJ_JOB_NAME": "j"}, "evaluator: there is no checkpoint directory to watch"),
-        (
-            ["--on-nan=skip"],
-            {"DTJ_STRATEGY": "ParameterServer", "TF_CONFIG": tf_config("chief", **SERVERS)},
-            "--on-nan=skip: strategy ParameterServer can only stop; use --on-nan=fail",
+            IN_TWO,
+            "--strategy=Pipeline --micro-batches=3",
+            ": the global batch of 64 examples cannot be cut into 3 equal micro-batches; use --batch-size=66, or",
         ),
         (
-            ["--script=train.py"],
-            {"DTJ_ON_NAN": "skip"},
-            "DTJ_ON_NAN=skip: --script and sessions can only stop; use --on-nan=fail",
+            IN_TWO,
+            "--strategy=Pipeline --stages=dense,dense_1",
+            ": names 2 layer(s), but 2 stages begin with 1 besides the first",
         ),
-        (
-            ["--validate-every=2days"],
-            {},
-            "--validate-every=2days: give a number of steps, such as 500, or of epochs, such as epoch or 2epochs",
-        ),
-        (
-            ["--validate-every=0epochs"],
-            {},
-            "--validate-every=0epochs: give a number of steps, such as 500, or of epochs, such as epoch or 2epochs",
-        ),
-        (
-            ["--validate-every=epoch"],
-            {"DTJ_STRATEGY": "ParameterServer", "TF_CONFIG": tf_config("chief", **SERVERS)},
-            "--validate-every=epoch: strategy ParameterServer evaluates only at the end; leave it out, or add an "
-            "evaluator to the job, which evaluates each checkpoint",
-        ),
-        (
-            ["--keep-best=val_loss"],
-            {},
-            "--keep-best=val_loss: nothing validates during the training; give --validate-every",
-        ),
-        (
-            ["--validate-every=5", "--keep-best=val_loss"],
-            {"DTJ_JOB_NAME": "digits"},
-            "--keep-best=val_loss: there is no directory for the best step; give --checkpoint-dir",
-        ),
-        (
-            ["--validate-every=5", "--keep-best=accuracy"],
-            {},
-            "--keep-best=accuracy: give a metric of the held-out examples, such as val_loss or val_accuracy",
-        ),
-        (
-            ["--validate-every=5", "--keep-best=val_bleu"],
-            {},
-            "--keep-best=val_bleu: give val_bleu:min if a small value is good, val_bleu:max if a large one is",
-        ),
+        (IN_TWO, "--strategy=Pipeline --stages=a,", ": give names with commas between them"),
     ],
-    ids=lambda value: value[:60] if isinstance(value, str) else None,
+    ids=lambda value: value if not value.startswith("{") else "",
 )
-def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
-    argv: list[str], environ: dict[str, str], printed: str
-) -> None:
-    assert refusal(*argv, **environ).startswith(printed)
+def test_what_cannot_be_with_a_cluster_is_one_line_too(config: str, given: str, printed: str) -> None:
+    assert refusal(given, TF_CONFIG=config).startswith(printed)
 
 
 def test_the_workers_of_a_pipeline_are_its_stages() -> None:
@@ -290,6 +274,13 @@ def test_the_workers_of_a_pipeline_are_its_stages() -> None:
     assert (layout.stages, layout.micro_batches) == (6, 8)
     assert layout.worker(5) == Task("worker", 5)
     assert configured().pipeline is None
+
+
+def test_a_tpu_is_this_hosts_unless_runtimes_are_named() -> None:
+    assert configured("--strategy=TPU").tpu_runtimes == {}
+    config = configured("--strategy=TPU", TPU_NAME="grpc://a:8470,grpc://[::1]:8471")
+    assert config.tpu_runtimes == {"TPU 0": ("a", 8470), "TPU 1": ("::1", 8471)}
+    assert configured(TPU_NAME="grpc://a:8470").tpu_runtimes == {}
 
 
 def test_addresses_of_every_family_are_read_and_written() -> None:

@@ -39,12 +39,10 @@ def test_held_out_is_a_share_or_a_place() -> None:
     assert parse([FILES, "--held-out=judge/*.csv"], {}).data.validation == "judge/*.csv"
 
 
-def test_files_need_no_data_set_of_the_task() -> None:
-    assert parse([FILES], {}).data.where == "/data"
-
-
-def test_the_service_is_used_where_the_job_has_one() -> None:
-    assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service == SERVICE
+def test_a_worker_reads_from_the_service_of_its_job_and_is_no_part_of_it() -> None:
+    config = parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE})
+    assert config.data.service == SERVICE
+    assert config.service_task is None
 
 
 def outsider(role: str, **environ: str) -> Config:
@@ -70,35 +68,27 @@ def test_a_data_worker_says_where_it_is_reached() -> None:
     assert config.service_task.port == 2300
 
 
-def test_a_worker_is_no_part_of_the_service() -> None:
-    assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).service_task is None
-
-
 @pytest.mark.parametrize(
-    ("argv", "environ", "printed"),
+    ("given", "printed"),
     [
-        ([FILES, "--dataset=digits"], {}, "--data-dir=/data and --dataset=digits: give one of the two"),
-        (["--data-format=csv"], {}, "--data-format=csv: it is about your own files; give --data-dir too, or leave it"),
-        (["--cache=none"], {}, "--cache=none: it is about your own files"),
-        ([FILES, "--data-format=xml"], {}, "--data-format=xml: no such format; this trainer knows tfrecord"),
-        ([FILES, "--held-out=0.8"], {}, "--held-out=0.8: give a share above 0 and at most 0.5, or the path"),
-        ([FILES, "--held-out=0"], {}, "--held-out=0: give a share above 0"),
-        ([FILES, "--image-size=32"], {}, "--image-size=32: give HEIGHTxWIDTH in pixels"),
-        ([FILES, "--columns=a,,b"], {}, "--columns=a,,b: give names with commas between them"),
-        ([FILES, "--cache=/scratch"], {}, "--cache=/scratch: give auto, memory or none; to keep decoded examples"),
-        ([FILES, "--shard=file"], {}, "--shard=file: this option is gone; the workers share each batch; for files"),
-        (["--data-service=off"], {}, "--data-service=off: this option is gone; a job that has data workers reads"),
-        ([], {"TF_DATA_SERVICE_ADDRESS": "here"}, "TF_DATA_SERVICE_ADDRESS=here: not host:port"),
-        ([], {"DTJ_ROLE": "dispatcher"}, "dispatcher: TF_DATA_SERVICE_ADDRESS is not set; give the"),
+        ("--data-dir=/data --dataset=digits", "--data-dir=/data and --dataset=digits: give one of the two"),
+        ("--data-format=csv", ": it is about your own files; give --data-dir too, or leave it"),
+        ("--cache=none", ": it is about your own files"),
+        ("--data-dir=/data --data-format=xml", ": no such format; this trainer knows tfrecord"),
+        ("--data-dir=/data --held-out=0.8", ": give a share above 0 and at most 0.5, or the path"),
+        ("--data-dir=/data --held-out=0", ": give a share above 0"),
+        ("--data-dir=/data --image-size=32", ": give HEIGHTxWIDTH in pixels"),
+        ("--data-dir=/data --columns=a,,b", ": give names with commas between them"),
+        ("--data-dir=/data --cache=/scratch", ": give auto, memory or none; to keep decoded examples"),
+        ("--data-dir=/data --shard=file", ": this option is gone; the workers share each batch; for files"),
+        ("--data-service=off", ": this option is gone; a job that has data workers reads"),
+        ("TF_DATA_SERVICE_ADDRESS=here", ": not host:port"),
+        ("DTJ_ROLE=dispatcher", "dispatcher: TF_DATA_SERVICE_ADDRESS is not set; give the"),
         (
-            [],
-            {"DTJ_ROLE": "data-worker", "TF_DATA_SERVICE_ADDRESS": SERVICE, "DTJ_DATA_SERVICE_PORT": "x"},
-            "DTJ_DATA_SERVICE_PORT=x: give a port from 1 to 65535",
+            "DTJ_ROLE=data-worker TF_DATA_SERVICE_ADDRESS=job-dispatcher-0.job:2222 DTJ_DATA_SERVICE_PORT=x",
+            ": give a port from 1 to 65535",
         ),
     ],
-    ids=lambda value: value[:50] if isinstance(value, str) else None,
-)  # fmt: skip
-def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
-    argv: list[str], environ: dict[str, str], printed: str
-) -> None:
-    assert refusal(*argv, **environ).startswith(printed)
+)
+def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(given: str, printed: str) -> None:
+    assert refusal(given).startswith(printed)

@@ -1,21 +1,18 @@
 """Names of places in object stores, and what errors of the library mean."""
 
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.config.store_url import Location, default_cache, place
+from dtj_trainer.config.store_url import Location, place
 from dtj_trainer.errors import UsageError
-from dtj_trainer.object_store import data_cache
-from dtj_trainer.object_store.bucket import Bucket, StoreFailed, error_of
-from dtj_trainer.object_store.log_folder import with_local_copies
+from dtj_trainer.object_store.bucket import StoreFailed, error_of
 from dtj_trainer.object_store.s3 import failure_of
 from dtj_trainer.process.output_directories import check_outputs
+from support.bad_arguments import refusal
 
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 
@@ -31,18 +28,14 @@ def test_a_url_names_a_bucket_and_a_folder() -> None:
     "argument", ["--checkpoint-dir=s4://b/x", "--log-dir=s3:///x", "--export-dir=hdfs://b/x", "--store-cache=s3://b/x"]
 )
 def test_a_url_that_cannot_be_used_is_refused_by_its_option(argument: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parse([argument], {})
-    assert str(refused.value).startswith(f"{argument}: ")
+    assert refusal(argument).startswith(": ")
 
 
 @pytest.mark.parametrize("option", ["--checkpoint-dir", "--store-cache"])
 @pytest.mark.parametrize("url", ["s3://KEY:hidden@b/x", "s3://KEY:hid/den@b", "s4://hidden@b"])
 def test_credentials_in_a_url_are_refused_and_not_shown(option: str, url: str) -> None:
     scheme, _, end = url.partition("://")
-    with pytest.raises(UsageError) as refused:
-        parse([f"{option}={url}"], {})
-    assert str(refused.value).startswith(f"{option}={scheme}://...@{end.rpartition('@')[2]}: ")
+    assert refusal(f"{option}={url}").startswith(f"{option}={scheme}://...@{end.rpartition('@')[2]}: ")
 
 
 def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
@@ -91,50 +84,5 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch, option: 
 
 
 def test_no_library_is_imported_without_a_url() -> None:
-    code = "import sys, dtj_trainer.roles; sys.exit(bool({'obstore', 'google.cloud'} & sys.modules.keys()))"
+    code = "import sys, dtj_trainer.__main__; sys.exit(bool({'obstore', 'google.cloud'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], cwd=SOURCE, check=False).returncode == 0
-
-
-@pytest.fixture
-def shared_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
-
-
-def test_local_copies_lie_where_nobody_else_can_write(shared_directory: Path) -> None:
-    store = parse([], {}).store
-    store.prepare_cache()
-    store.prepare_cache()
-    assert store.cache.parent == shared_directory
-    assert store.cache.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize("kind", ["open to others", "a link", "somebody else's"])
-def test_a_directory_for_local_copies_that_others_may_write_to_is_refused(
-    shared_directory: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    place = default_cache()
-    match kind:
-        case "open to others":
-            place.mkdir()
-            place.chmod(0o777)
-        case "a link":
-            (shared_directory / "elsewhere").mkdir(0o700)
-            place.symlink_to(shared_directory / "elsewhere")
-        case _:
-            place.mkdir(0o700)
-            monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
-    wanted = rf"^{place}: cannot be used for local copies of object stores \(.*\); give a directory .* --store-cache"
-    monkeypatch.setattr(Bucket, "prove", lambda *_, **__: pytest.fail("the store was used before"))
-    for refuses in (
-        lambda: check_outputs(parse(["--checkpoint-dir=s3://b/x"], {})),
-        lambda: data_cache.fetch("s3://b/x", option="--data-dir", store=parse([], {}).store),
-        lambda: with_local_copies(["--logdir=s3://b/x"]),
-    ):
-        with pytest.raises(UsageError, match=wanted):
-            refuses()
-
-
-def test_a_directory_that_an_option_names_may_be_shared(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    parse([f"--store-cache={tmp_path}"], {}).store.prepare_cache()

@@ -1,14 +1,19 @@
 """Balanced cuts of a chain, against all cuts that there are."""
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtj_trainer.pipeline_parallel.partition import balance, weights
+from dtj_trainer.pipeline_parallel.partition import balance
 
 COSTS = st.lists(st.integers(0, 50), min_size=1, max_size=9)
+
+
+def weights(costs: Sequence[int], firsts: Sequence[int]) -> list[int]:
+    return [sum(costs[a:b]) for a, b in zip(firsts, [*firsts[1:], len(costs)], strict=True)]
 
 
 @given(COSTS, st.data())

@@ -3,23 +3,17 @@
 import json
 import re
 import time
-import urllib.error
-import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from dtj_launch.progress import Meter, Phase, Progress, ProgressStore
-from dtj_launch.status_server import serve_status
+from dtj_launch.progress import Meter, Phase, Progress
 from dtj_trainer.periodic import ComputeTimer, Every, EverySteps
 from dtj_trainer.process.environment import cpu_limit, set_threads
 from dtj_trainer.process.task_context import Startup
 from dtj_trainer.progress_line import progress_line, short_number, short_time
-from dtj_trainer.training.stepping import steps_within
-from log_lines import log_lines
-from loopback import free_ports
-from patience import PATIENCE_SECONDS
+from dtj_trainer.training.stepping import Course, steps_within
 
 MOMENT = Progress(
     phase=Phase.TRAINING,
@@ -179,32 +173,12 @@ def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
     assert steps_within(20, 0.1) == 1
 
 
-def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixture[str]) -> None:
-    board = ProgressStore()
-    (port,) = free_ports(1)
-    server = serve_status(board, port)
-    assert server is not None
-    board.update(step=7, total_steps=10)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=PATIENCE_SECONDS) as answer:
-        assert json.load(answer)["percent"] == 70
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS) as answer:
-        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        assert b"\ndtj_training_step 7\n" in answer.read()
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_SECONDS) as answer:
-        assert answer.read() == b"ok\n"
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_SECONDS)
-    stacks = urllib.request.Request(f"http://127.0.0.1:{port}/stacks", method="POST")
-    with urllib.request.urlopen(stacks, timeout=PATIENCE_SECONDS) as answer:
-        assert answer.read() == b"the stacks are in the log\n"
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(stacks, timeout=PATIENCE_SECONDS)
-    assert "_stacks" in capfd.readouterr().err
-    with log_lines("dtj_launch") as printed:
-        assert serve_status(board, port) is None
-    assert len(printed) == 1
-    assert printed[0].startswith(f"warning: no status on port {port}: ")
-    server.close()
+def test_epochs_of_whole_steps_that_are_fewer_than_asked_for_are_said() -> None:
+    assert Course(examples=64, epochs=10, batch=64).describe_whole_epochs() is None
+    assert Course(examples=65, epochs=10, batch=64).describe_whole_epochs() == (
+        "--epochs=10: validations count 6 epochs, of 2 whole steps each; the 65 examples are 1.02 steps of 64: "
+        "give a batch size that divides them if each epoch has to count"
+    )
 
 
 @pytest.mark.parametrize(

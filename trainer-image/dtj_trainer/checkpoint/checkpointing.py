@@ -8,12 +8,15 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.checkpoint import interval
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.in_memory import Copies
+from dtj_trainer.checkpoint.interval import Cost, CostOfCopies
 from dtj_trainer.checkpoint.manager import SAVE_SECONDS, Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import last_words, on_which, workers_of
@@ -21,6 +24,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import KEY_VALUE_SECONDS, Vote, of_each_replica
 from dtj_trainer.errors import NotFinite, NotSaved, PeerLost, Preempted, TrainerError, WorkersDiffer
 from dtj_trainer.periodic import Every, EverySteps
+from dtj_trainer.process.environment import cpu_limit
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +63,10 @@ class Checkpointing:
         self._by_time = Every(config.checkpoint.every_seconds)
         memory, last = config.checkpoint.memory, total_steps or sys.maxsize
         self._by_number = EverySteps(config.checkpoint.every_steps, last)
-        self.schedules = (self._by_number, *([EverySteps(memory.every_steps, last)] if memory else []))
+        in_memory = [EverySteps(memory.every_steps or interval.FIRST_STEPS, last)] if memory else []
+        self.schedules = (self._by_number, *in_memory)
         """When a checkpoint is due by the number of the step: one of the job, and one in memory."""
+        self._cost = CostOfCopies(processors=cpu_limit()) if memory else None
         self.total_steps = total_steps
         """For the lines alone: a session may learn it late."""
         self._saved: int | None = None
@@ -83,7 +89,9 @@ class Checkpointing:
             NotFinite: they are not.
         """
         if self._finite != step:
-            if found := self._find_not_finite():
+            with self._cost.taking() if self._cost else nullcontext():
+                found = self._find_not_finite()
+            if found:
                 is_exact = step == 1 or self._finite == step - 1
                 raise self.not_finite(found.what, step, workers=found.workers, is_exact=is_exact)
             self._finite = step
@@ -129,9 +137,35 @@ class Checkpointing:
         self.require_finite(step)
         with self._saving(SAVE_SECONDS):
             if self._store.memory and self._saved != step and self.schedules[-1].was_due(before, step):
-                self._store.memory.save_async(step)
+                self._copy(self._store.memory, step)
             if asked or self._by_number.was_due(before, step):
                 self._store.save_async(step)
+
+    def _copy(self, memory: Store, step: int) -> None:
+        if self._cost is None:
+            memory.save_async(step)
+            return
+        with self._cost.taking():
+            memory.save_async(step)
+        if cost := self._cost.copied(step, writing=memory.writing_seconds):
+            self._cost = None
+            self._choose_interval(cost)
+
+    def _choose_interval(self, cost: Cost) -> None:
+        """Takes as many steps between two copies as they are worth, unless it is given how many; on all tasks."""
+        given, leads = self.schedules[-1].steps, self._config.cluster.leads
+        assert self._config.checkpoint.memory is not None
+        assert given is not None
+        if self._config.checkpoint.memory.every_steps is None:
+            steps = max(of_each_replica(self._strategy, cost.least_steps))
+            self.schedules = (self._by_number, replace(self.schedules[-1], steps=steps))
+            if leads:
+                log.info(cost.describe(steps))
+        elif leads and cost.share(given) > interval.SHARE:
+            log.info(
+                f"{cost.describe(given)}; with checkpoint.inMemory.everySteps {cost.least_steps}, or without it, at "
+                f"most {100 * interval.SHARE:g} %"
+            )
 
     def settle_memory(self) -> None:
         """Waits for the copy that is being written; to be called before this process ends for another task."""

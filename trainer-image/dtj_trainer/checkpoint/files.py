@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from dtj_trainer.process.output_directories import write_atomically
+from dtj_trainer.local_files import write_atomically
 
 PREFIX = "ckpt"
 

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.checkpoint import files as checkpoints
-from dtj_trainer.checkpoint.manager import DRAFT, MORE_MEMORY, Store
+from dtj_trainer.checkpoint.manager import DRAFT, MEMORY, Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import workers_of
 from dtj_trainer.config.parsing import Config
@@ -162,7 +162,7 @@ class Copies:
         why = f"cannot be written here ({problem.strerror})" if problem else "arrived with other bits"
         raise NotSaved(
             f"memory for checkpoints {self._directory}: step {newest.step} of {sum(sizes) / 1e6:.1f} MB {why}; "
-            f"{MORE_MEMORY}"
+            f"{MEMORY.remedy}"
         )
 
     def _sent(self, path: Path | None, size: int, replica: int) -> Iterator[bytes]:

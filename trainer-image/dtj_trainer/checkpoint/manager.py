@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,21 @@ DRAFT = ".saving-"
 """What the names of folders with checkpoints that are being written begin with."""
 _PREVIOUS_SAVE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
-MORE_MEMORY = "raise checkpoint.inMemory.sizeLimit, which has to hold two copies"
-"""The remedy where a copy does not fit."""
 SAVE_SECONDS = 900.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Medium:
+    """What checkpoints are kept in."""
+
+    remedy: str
+    """What to do where one does not fit."""
+    is_memory: bool = False
+    """It has room for two of this task's own, which are written often, and which nobody reads but this trainer."""
+
+
+DISK = Medium(remedy="make room there, or mount a volume that can be written")
+MEMORY = Medium(is_memory=True, remedy="raise checkpoint.inMemory.sizeLimit, which has to hold two copies")
 
 
 class Store:
@@ -54,8 +67,7 @@ class Store:
         io_device: str | None = None,
         mirror: CheckpointMirror | None = None,
         memory: "Store | None" = None,
-        makes_room: bool = False,
-        remedy: str = "make room there, or mount a volume that can be written",
+        medium: Medium = DISK,
     ) -> None:
         """Args:
         directory: None where the job keeps no checkpoints.
@@ -65,8 +77,7 @@ class Store:
         mirror: what is in the bucket, if the directory is a local copy.
         io_device: the device that reads and writes; this process's first CPU where None.
         memory: this task's own copies in memory.
-        makes_room: whether only the newest stays while another one is written.
-        remedy: for a directory that does not take a checkpoint.
+        medium: of the directory.
         """
         self._state = state
         self._directory = directory
@@ -74,8 +85,7 @@ class Store:
         self._mirror = mirror
         self.memory = memory
         """This task's own copies in memory; None if it keeps none."""
-        self._makes_room = makes_room
-        self._remedy = remedy
+        self._medium = medium
         self._begun = self._failed = False
         self._writes = writes
         self._device = io_device or "/device:CPU:0"
@@ -89,15 +99,15 @@ class Store:
         """Step of the newest checkpoint that this run wrote in full, or restored."""
         self.pinned: int | None = None
         """A step whose checkpoint stays, however many come after it."""
+        self.writing_seconds = 0.0
+        """CPU time of the thread that wrote the newest one."""
 
     @classmethod
     def of(cls, state: State, policy: CheckpointPolicy, *, writes: bool, io_device: str | None = None) -> "Store":
         """The checkpoints of a job."""
         memory = None
         if policy.memory:
-            memory = cls(
-                state, policy.memory.directory, keep=2, writes=True, makes_room=True, remedy=MORE_MEMORY
-            )  # fmt: skip
+            memory = cls(state, policy.memory.directory, keep=2, writes=True, medium=MEMORY)
         return cls(
             state, policy.directory,
             keep=policy.keep, mirror=mirror_of(policy), memory=memory, writes=writes, io_device=io_device,
@@ -330,7 +340,7 @@ class Store:
         self.last_step = step
 
     def _read(self) -> list[Any]:
-        return self._state.snapshot(self._device)
+        return self._state.snapshot(self._device, often=self._medium.is_memory)
 
     def _begin(self, step: int) -> None:
         """Reads the values and has them written."""
@@ -359,7 +369,7 @@ class Store:
     def _warn(self, writing: Future[None]) -> None:
         error = writing.exception()
         # A copy in memory is due so often that one line has to do for all of those that fail in a row.
-        if error and not (self._makes_room and self._failed):
+        if error and not (self._medium.is_memory and self._failed):
             log.warning(f"{error}; the training goes on and tries again")
         self._failed = error is not None
 
@@ -369,11 +379,11 @@ class Store:
         Raises:
             NotSaved: the directory does not take it.
         """
-        draft = directory / self._draft
+        draft, began = directory / self._draft, time.thread_time()
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
-            if self._makes_room:
+            if self._medium.is_memory:
                 checkpoints.keep_newest(directory)
             self._state.write(values, checkpoints.path_of(draft, step), self._device)
             checkpoints.publish(draft, directory, step)
@@ -384,18 +394,20 @@ class Store:
         except (tf.errors.OpError, OSError) as error:
             raise NotSaved(
                 f"checkpoint directory {directory}: step {step} cannot be saved ({_reason(error)}); {self._kept()}; "
-                f"{self._remedy}"
+                f"{self._medium.remedy}"
             ) from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         self.last_step = step
         try:
             self._prune(directory, step)
-            checkpoints.write_list(directory)
+            if not self._medium.is_memory:
+                checkpoints.write_list(directory)
         except TrainerError as error:
             log.warning(f"step {step} is saved, but older ones are not removed: {error}")
         except OSError as error:
             log.warning(f"checkpoint directory {directory}: step {step} is saved, but {_reason(error).lower()}")
+        self.writing_seconds = time.thread_time() - began
 
     def _upload(self, mirror: CheckpointMirror, directory: Path, step: int) -> None:
         """Copies the checkpoint of this step to the bucket; without it there, the local copy is of no use."""

@@ -65,13 +65,20 @@ class State:
             assert len(given) == len(parts[name]), name
         self.refresh: Callable[[], object] = lambda: None
         """Called before each snapshot, for parts whose values are kept elsewhere."""
+        self._read_often = tf.function(self._read, autograph=False)
 
-    def snapshot(self, device: str) -> list[Any]:
+    def snapshot(self, device: str, *, often: bool = False) -> list[Any]:
         """The values as they are now, as tensors on this device; later steps do not change them.
 
         A variable that each replica has its own share of is summed up over all tasks: every task has to read.
+
+        Args:
+            often: whether it is called so often that a trace pays.
         """
         self.refresh()
+        return list(self._read_often(device) if often else self._read(device))
+
+    def _read(self, device: str) -> list[Any]:
         with tf.device(device):
             return [tf.identity(tf.convert_to_tensor(one)) for one in self._variables.values()]
 

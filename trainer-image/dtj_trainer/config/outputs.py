@@ -15,7 +15,6 @@ from dtj_trainer.config.store_url import Location, StorePolicy
 from dtj_trainer.errors import UsageError
 
 DEFAULT_CHECKPOINT_SECONDS = 30.0
-DEFAULT_MEMORY_STEPS = 10
 SAVED_MODEL = "SavedModel"
 
 
@@ -70,7 +69,8 @@ class InMemory:
 
     directory: Path
     """Of this task alone."""
-    every_steps: int
+    every_steps: int | None
+    """None: see `dtj_trainer.checkpoint.interval`."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str], *, strategy: str, task: Task) -> "InMemory | None":
@@ -87,9 +87,9 @@ class InMemory:
                 f"{cls.DIRECTORY}={place}: strategy {strategy} keeps no checkpoints in memory; use "
                 "MultiWorkerMirrored, or unset it"
             )
-        steps = environ.get(cls.EVERY_STEPS) or str(DEFAULT_MEMORY_STEPS)
+        steps = environ.get(cls.EVERY_STEPS)
         try:
-            return cls(directory=Path(place), every_steps=whole(1)(steps))
+            return cls(directory=Path(place), every_steps=whole(1)(steps) if steps else None)
         except ValueError as wanted:
             raise UsageError(f"{cls.EVERY_STEPS}={steps}: {wanted}") from None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from dtj_trainer.errors import UsageError
-from dtj_trainer.own_directory import make_own
+from dtj_trainer.local_files import make_own
 
 SCHEMES = ("s3", "gs")
 _SEPARATOR = "://"

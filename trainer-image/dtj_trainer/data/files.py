@@ -20,7 +20,7 @@ _WILD = frozenset("*?[")
 
 
 @dataclass(frozen=True)
-class Found:
+class FileSet:
     """The files of one place, in the order of their names."""
 
     where: str
@@ -35,7 +35,7 @@ class Found:
         return path.rpartition("/")[0].rpartition("/")[2]
 
 
-def find(where: str, *, option: str, form: str | None) -> tuple[Found, str]:
+def find(where: str, *, option: str, form: str | None) -> tuple[FileSet, str]:
     """The files that `where` names and that can be of the format, and the format, by the files' names if not given.
 
     Args:
@@ -48,7 +48,9 @@ def find(where: str, *, option: str, form: str | None) -> tuple[Found, str]:
         there = sorted(_listed(where))
         listed = [path for path in there if _counts(path, where)]
     except (tf.errors.OpError, OSError) as error:
-        raise UsageError(f"{option}={where}: cannot be read ({_reason(error)}); {_REMEDY}") from None
+        raise UsageError(
+            f"{option}={where}: cannot be read ({first_line(error) or type(error).__name__}); {_REMEDY}"
+        ) from None
     formats = {form} if form else {known for path in listed if (known := _format_of(path))}
     if not listed:
         raise UsageError(f"{option}={where}: no files there; {_REMEDY}")
@@ -67,10 +69,10 @@ def find(where: str, *, option: str, form: str | None) -> tuple[Found, str]:
         )
     # Every file that is stated costs a call; of images there are many, and their size says little.
     sizes = tuple(0 if form == IMAGES else int(tf.io.gfile.stat(path).length) for path in paths)
-    return Found(where, tuple(paths), sizes, tuple(sorted({*there} - {*paths}))), form
+    return FileSet(where, tuple(paths), sizes, tuple(sorted({*there} - {*paths}))), form
 
 
-def class_folders(found: Found, *, option: str) -> tuple[str, ...]:
+def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
     """The names of the directories that the files are in, in order: the classes.
 
     Raises:
@@ -114,16 +116,12 @@ def _format_of(path: str) -> str | None:
     return next((form for form, endings in _ENDINGS.items() if name.endswith(endings)), None)
 
 
-def _reason(error: Exception) -> str:
-    return first_line(error) or type(error).__name__
-
-
-def first_line(error: Exception, most: int = 160) -> str:
+def first_line(error: Exception) -> str:
     """The first line of what TensorFlow says of an error."""
     # Before its reason stand TensorFlow's own nodes, behind it the operation.
     text = re.sub(r"\{\{[^}]*\}\}|\[Op:.*", "", str(getattr(error, "message", error)))
     lines: Sequence[str] = text.strip().splitlines()
-    return lines[0].strip()[:most] if lines else ""
+    return lines[0].strip()[:160] if lines else ""
 
 
 _REMEDY = "give a directory, a file, or a pattern such as '/data/part-*.csv'; in a job, mount it in every pod"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from dtj_trainer.autograph import as_written
-from dtj_trainer.data.source import Share, Stream, stream_options
+from dtj_trainer.data.source import Share, Stream, endless, stream_options
 from dtj_trainer.datasets import Dataset
 
 _PART = 64
@@ -93,7 +93,7 @@ class FullBatches(ABC):
         records = self.records(seen=first_step * batch + offset, seed=seed)
         if share.workers > 1:
             records = records.batch(batch, drop_remainder=True).map(lambda part: part[first:end]).unbatch()
-        return self.finalized(self.batched(records, (end - first) // share.replicas))
+        return endless(self.batched(records, (end - first) // share.replicas))
 
     def records(self, *, seen: int, seed: Any) -> Stream:
         """Endless records, after those that were seen."""
@@ -112,7 +112,7 @@ class FullBatches(ABC):
         numbers = tf.data.Dataset.range(self.parts).shuffle(self.parts).repeat()
         # A window that holds the data many times over would be filled before the first batch is given.
         window = min(self.window, self.examples)
-        return self.finalized(self.batched(self.read_shards(numbers).shuffle(window), rows))
+        return endless(self.batched(self.read_shards(numbers).shuffle(window), rows))
 
     def batched(self, records: Stream, rows: int, *, full: bool = True) -> Stream:
         """Batches of decoded records; the last may be smaller unless all are to be full."""
@@ -124,12 +124,6 @@ class FullBatches(ABC):
         if encode is None:
             return batches
         return batches.map(lambda inputs, labels: (encode(inputs), labels), num_parallel_calls=tf.data.AUTOTUNE)
-
-    def finalized(self, stream: Stream) -> Stream:
-        """An endless stream with what each of them needs: its cardinality, prefetching and options."""
-        # An end that nobody rules out would make all workers ask each other at every step whether it has come.
-        stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-        return stream.prefetch(tf.data.AUTOTUNE).with_options(stream_options())
 
     @as_written
     def validation(self, *, batch: int) -> Stream:

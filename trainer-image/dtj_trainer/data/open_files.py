@@ -13,12 +13,12 @@ from dtj_trainer.config.data import AUTO, CSV, IMAGES, NONE, TFRECORD
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.config.store_url import is_url, without_credentials
 from dtj_trainer.data import files
-from dtj_trainer.data.files import Found
-from dtj_trainer.data.formats.csv import Table
+from dtj_trainer.data.files import FileSet
+from dtj_trainer.data.formats.csv import CsvReader
 from dtj_trainer.data.formats.images import Images
 from dtj_trainer.data.formats.reader import Reader, shortened
-from dtj_trainer.data.formats.text import Lines
-from dtj_trainer.data.formats.tfrecord import Examples
+from dtj_trainer.data.formats.text import TextReader
+from dtj_trainer.data.formats.tfrecord import TFRecordReader
 from dtj_trainer.data.full_batches import Arrays, FullBatches
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import RecordFiles
@@ -38,7 +38,7 @@ FEW_BYTES = 64 * 2**20
 """What decoded examples may take to be kept in memory without being asked: it is also what travels to the workers of
 parameter servers and of the tf.data service."""
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
-_Chosen = tuple[Found, Found | None, ValidationShare | None]
+_Chosen = tuple[FileSet, FileSet | None, ValidationShare | None]
 """The files, and what of the examples is held out: other files, or a share of them."""
 
 
@@ -121,13 +121,13 @@ def _brought(config: Config, where: str, option: str) -> str:
     return data_cache.fetch(where, option=option, store=config.store)
 
 
-def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader:
+def _reader(config: Config, form: str, found: FileSet, *, numbers: bool) -> Reader:
     try:
         if form == TFRECORD:
-            return Examples(config.data, found, numbers=numbers)
+            return TFRecordReader(config.data, found, numbers=numbers)
         if form == CSV:
-            return Table(config.data, found, numbers=numbers)
-        return Lines(found, option=_WHERE, numbers=numbers)
+            return CsvReader(config.data, found, numbers=numbers)
+        return TextReader(found, option=_WHERE, numbers=numbers)
     except (tf.errors.OpError, csv.Error) as error:
         raise UsageError(
             f"{found.paths[0]}: cannot be read as {form} ({files.first_line(error)}); give --data-format"

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.files import Found
+from dtj_trainer.data.files import FileSet
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.full_batches import FullBatches, permutation
 from dtj_trainer.data.held_out_examples import ValidationShare
@@ -42,8 +42,8 @@ class RecordFiles(FullBatches):
     def __init__(
         self,
         reader: Reader,
-        found: Found,
-        validation: Found | None,
+        found: FileSet,
+        validation: FileSet | None,
         share: ValidationShare | None,
         survey: Survey,
     ) -> None:
@@ -90,7 +90,7 @@ class RecordFiles(FullBatches):
         files = self._validation_files or self._found
         return self._read(files, tf.data.Dataset.range(len(files.paths)), for_validation=True)
 
-    def _read(self, files: Found, numbers: Stream, *, for_validation: bool) -> Stream:
+    def _read(self, files: FileSet, numbers: Stream, *, for_validation: bool) -> Stream:
         return chunks(
             self._reader, files, numbers, selected(self._reader, self._share, for_validation=for_validation)
         ).unbatch()
@@ -118,7 +118,7 @@ class RecordFiles(FullBatches):
         return None
 
 
-def chunks(reader: Reader, files: Found, numbers: Stream, take: Take, *, size: int = CHUNK) -> Stream:
+def chunks(reader: Reader, files: FileSet, numbers: Stream, take: Take, *, size: int = CHUNK) -> Stream:
     """What `take` makes of each chunk of the files of these numbers, in turn, always in the same order."""
     paths = tf.constant(list(files.paths))
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.files import Found, first_line
+from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import Survey, Take, chunks, selected
 from dtj_trainer.errors import UsageError
-from dtj_trainer.process.output_directories import write_atomically
+from dtj_trainer.local_files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ _SPOKEN_OF_SECONDS = 1.0
 
 def survey(
     reader: Reader,
-    found: Found,
-    validation: Found | None,
+    found: FileSet,
+    validation: FileSet | None,
     share: ValidationShare | None,
     *,
     memory: Path | None,
@@ -68,7 +68,7 @@ def survey(
     return made
 
 
-def _look(reader: Reader, found: Found, validation: Found | None, share: ValidationShare | None) -> Survey:
+def _look(reader: Reader, found: FileSet, validation: FileSet | None, share: ValidationShare | None) -> Survey:
     tally = _Tally(reader)
     try:
         for files in filter(None, (found, validation)):
@@ -107,7 +107,7 @@ class _Tally:
         self._reader = reader
         self.labels: set[str] = set()
 
-    def count(self, files: Found, share: ValidationShare | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def count(self, files: FileSet, share: ValidationShare | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """How many records of each file are to learn from, and how many are held out, in one go."""
         counts = [[0] * len(files.paths) for _ in range(2)]
         numbers = tf.data.Dataset.range(len(files.paths))
@@ -148,7 +148,7 @@ class _Tally:
             )
 
 
-def _digest(reader: Reader, found: Found, validation: Found | None, share: ValidationShare | None) -> str:
+def _digest(reader: Reader, found: FileSet, validation: FileSet | None, share: ValidationShare | None) -> str:
     identity = repr((vars(reader), found, validation, share))
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 

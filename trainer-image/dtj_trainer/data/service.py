@@ -134,8 +134,10 @@ class FromService:
     def _stream(self, rows: int) -> Stream:
         import tensorflow as tf
 
+        from dtj_trainer.data.source import endless
+
         service = tf.data.experimental.service
         stream = self._source.unordered(rows=rows).apply(
             service.distribute(service.ShardingPolicy.DYNAMIC, self._address, job_name=f"{self._pass}-{rows}")
         )
-        return self._source.finalized(stream)
+        return endless(stream)

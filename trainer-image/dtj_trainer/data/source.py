@@ -26,7 +26,7 @@ _OF_DATA = (
 
 
 class Source(Protocol):
-    """Examples to learn from and examples to be judged by; none is both.
+    """Training and validation examples. They do not overlap.
 
     The same source serves every strategy and any number of workers. A run that resumes asks for the batches after
     those it has seen, and gets them exactly.
@@ -92,6 +92,13 @@ def stream_options() -> Any:
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     options.deterministic = True
     return options
+
+
+def endless(stream: Stream) -> Stream:
+    """A stream of batches for training with what each of them needs: its cardinality, prefetching and options."""
+    # An end that nobody rules out would make all workers ask each other at every step whether it has come.
+    stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return stream.prefetch(tf.data.AUTOTUNE).with_options(stream_options())
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """What to learn from, and what to be judged by: no example is in both.
+    """Training and validation examples. They do not overlap.
 
     Attributes:
         classes: what the labels 0, 1, … mean; empty where they are numbers to be predicted.

@@ -111,28 +111,25 @@ def configure_coordination(cluster: Cluster, *, register_seconds: float) -> None
 
 
 @contextmanager
-def peer_loss(cluster: Cluster, *, remote: bool = False) -> Iterator[None]:
-    """Turns what TensorFlow raises when another task is gone into `PeerLost`, with the tasks that do not answer.
-
-    Args:
-        remote: whether there is another process than those of the cluster, as that of a remote TPU.
-    """
+def peer_loss(config: Config) -> Iterator[None]:
+    """Turns what TensorFlow raises when another task is gone into `PeerLost`, with the tasks that do not answer."""
     try:
         yield
     except tf.errors.OpError as error:
-        if lost := lost_peer(error, cluster, remote=remote):
+        if lost := lost_peer(error, config):
             raise lost from error
         raise
 
 
-def lost_peer(error: Exception, cluster: Cluster, *, remote: bool = False) -> PeerLost | None:
+def lost_peer(error: Exception, config: Config) -> PeerLost | None:
     """What the error means, where TensorFlow raises it when another task is gone.
 
     Storage that cannot be reached raises the same, so that it says nothing where there is no other task.
     """
     if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
         return None
-    if len(cluster.addresses) < 2 and not remote:
+    cluster = config.cluster
+    if len(cluster.addresses) < 2 and not config.tpu_runtimes:
         return None
     peers = cluster.peers(*{task.role for task in cluster.addresses})
     gone = silent(peers)

@@ -159,10 +159,13 @@ def divisions(model: Any, batch: Any) -> set[Parts]:
         specification = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), batch)
         losses = traced.get_concrete_function(specification, tf.TensorSpec([], tf.float32))
         rows = int(tf.nest.flatten(batch)[0].shape[0])
-        parts = (slice(0, rows), slice(0, rows), slice(0, _FIRST), slice(_FIRST, rows))
+        parts = ((0, rows), (0, rows), (0, _FIRST), (_FIRST, rows))
         whole, again, first, rest = (
-            losses(tf.nest.map_structure(lambda one, part=part: one[part], batch), tf.constant(_share(part, rows)))
-            for part in parts
+            losses(
+                tf.nest.map_structure(lambda one, start=start, stop=stop: one[start:stop], batch),
+                tf.constant((stop - start) / rows),
+            )
+            for start, stop in parts
         )
     finally:
         for layer in known:
@@ -172,10 +175,6 @@ def divisions(model: Any, batch: Any) -> set[Parts]:
         if np.allclose(one, same, rtol=_TOLERANCE, equal_nan=True):
             possible &= agreeing(one, *each, share=_FIRST / rows, tolerance=_TOLERANCE)
     return possible
-
-
-def _share(part: slice, rows: int) -> float:
-    return float((part.stop - part.start) / rows)
 
 
 _DRAWS_OF_EACH = ("stateless_normal", "stateless_uniform", "stateless_truncated_normal")

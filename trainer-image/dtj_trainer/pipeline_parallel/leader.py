@@ -1,7 +1,7 @@
 """The leader of a pipeline: it connects to the workers, drives the steps, saves, and finishes. Imports TensorFlow."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -15,12 +15,11 @@ from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.cluster import WORKER, Task
 from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
 from dtj_trainer.errors import PeerLost
-from dtj_trainer.pipeline_parallel.graph_cut import Part, cut
+from dtj_trainer.pipeline_parallel.graph_cut import cut
 from dtj_trainer.pipeline_parallel.heartbeat import Heartbeat
 from dtj_trainer.pipeline_parallel.stages import copies_of, decays_of, make_stages, share_counts, state_of, weights_of
 from dtj_trainer.pipeline_parallel.step import PipelineStep
@@ -62,7 +61,7 @@ def train(run: Run) -> None:
         UsageError: the model cannot be cut as asked, or the checkpoint is another model's.
     """
     config = run.config
-    with peer_loss(config.cluster), _heartbeat(run):
+    with peer_loss(config), _heartbeat(run):
         with BuildWatch(config) as watch, watch.building():
             training = _Training(run)
         controller = Controller(
@@ -101,7 +100,7 @@ class _Training:
         keras.utils.set_random_seed(config.seed)
         model = run.model.build(run.data)
         self._parts = cut(model, self._layout)
-        devices = _devices(self._layout)
+        devices = [_device(self._layout.worker(stage)) for stage in range(self._layout.stages)]
         made = optimizers.make(model, config.learning, total_steps=course.total_steps)
         make_optimizer = copies_of(made.optimizer)
         self.stages = make_stages(model, self._parts, devices, make_optimizer, decays_of(made.optimizer))
@@ -136,8 +135,8 @@ class _Training:
             f"stages {layout.stages}  {self._learning}  "
             f"{self.course.total_steps} steps: {config.epochs} epochs of {run.data.examples} examples"
         )
-        for line in _describe(self._parts):
-            log.info(line)
+        for place, part in enumerate(self._parts):
+            log.info(f"stage {place}: {part}, {part.parameters:,} parameters")
 
     @property
     def first_steps(self) -> int:
@@ -177,11 +176,6 @@ class _Training:
             stage.finalize()
 
 
-def _devices(layout: Layout) -> list[str]:
-    """The device of each stage."""
-    return [_device(layout.worker(stage)) for stage in range(layout.stages)]
-
-
 def _device(task: Task) -> str:
     """A task's processor: its GPU, where the workers have one, else its CPU."""
     gpus = [d.name for d in tf.config.list_logical_devices("GPU") if d.name.startswith(task.devices)]
@@ -203,7 +197,3 @@ def _heartbeat(run: Run) -> Heartbeat:
         on_termination=on_termination,
         end_with=end_with,
     )
-
-
-def _describe(parts: Sequence[Part]) -> list[str]:
-    return [f"stage {place}: {part}, {part.parameters:,} parameters" for place, part in enumerate(parts)]

@@ -35,8 +35,3 @@ def balance(costs: Sequence[float], parts: int) -> tuple[int, ...]:
     for begin in reversed(begins):
         firsts.append(begin[firsts[-1]])
     return (0, *reversed(firsts[1:]))
-
-
-def weights(costs: Sequence[float], firsts: Sequence[int]) -> tuple[float, ...]:
-    """What each part weighs."""
-    return tuple(sum(costs[a:b]) for a, b in zip(firsts, [*firsts[1:], len(costs)], strict=True))

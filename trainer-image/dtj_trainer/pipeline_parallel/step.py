@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.checkpoint.finite_weights import all_finite
 from dtj_trainer.config.cluster import Task
 from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.distribution.agreement import Vote
@@ -73,12 +74,13 @@ class _StageInStep:
     def finite_forward_and_backward(self) -> list[Tensor]:
         """Whether all that this stage gave in the step is finite: what came out of it, and its gradients."""
         with tf.device(self.stage.device):
-            return [tf.reduce_all(self.finite), _all_finite(self.gradients or ())]
+            return [tf.reduce_all(self.finite), all_finite(self.gradients or ())]
 
     def add(self, gradients: Sequence[Tensor]) -> None:
         """Sums what one micro-batch gives."""
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        self.gradients = dense if self.gradients is None else _sums(self.gradients, dense)
+        before = self.gradients
+        self.gradients = dense if before is None else [a + b for a, b in zip(before, dense, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class PipelineStep:
         found = []
         for stage, sums in zip(self._stages, gradients, strict=True):
             with tf.device(stage.device):
-                found += [tf.reduce_all(tf.math.is_finite(sum_)) for sum_ in sums]
+                found.append(all_finite(sums))
         return tf.reduce_all(found)
 
     def _scale(self) -> Tensor | None:
@@ -273,7 +275,7 @@ class PipelineStep:
                         stage_in_step.weights, stage_in_step.state, keep[-1].inputs, draw=draw
                     )
                     tensor, stage_in_step.state = output.outputs, output.state
-                    stage_in_step.finite.append(_all_finite([tensor]))
+                    stage_in_step.finite.append(all_finite([tensor]))
                     stage_in_step.last = [tensor]
                     stage_in_step.work.count(*stage_in_step.last)
             gradient, sums = self._last_stage(last, tensor, label, draw, inward=bool(earlier))
@@ -338,13 +340,3 @@ def _settle(stage_in_step: _StageInStep, found: list[Tensor], *, inward: bool) -
     stage_in_step.add(found)
     stage_in_step.last = [*found, *([gradient] if inward else [])]
     return gradient
-
-
-def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
-    parts = tf.nest.flatten(list(tensors), expand_composites=True)
-    floating = [part for part in parts if part.dtype.is_floating]
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(part)) for part in floating] or True)
-
-
-def _sums(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
-    return [a + b for a, b in zip(left, right, strict=True)]

@@ -1,25 +1,20 @@
 """A worker of a pipeline: it serves its stage's part of the steps that the leader drives. Standard library only.
 
-It holds variables that only the leader can save. So when it is asked to stop, it stays until the leader has left.
+It holds variables that only the leader can save. So when it is asked to stop, it tells the leader, which may not have
+been asked, and stays until that has left.
 """
 
 import os
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from dtj_launch.progress import ProgressStore
-from dtj_launch.rendezvous import probe
 from dtj_trainer.config.cluster import Address, Cluster
 from dtj_trainer.distribution import tf_server
 from dtj_trainer.errors import Terminated, UsageError
-from dtj_trainer.own_directory import make_own
+from dtj_trainer.local_files import make_own
 from dtj_trainer.process.sigterm import Termination
-
-LONGEST_STAY_SECONDS = 20.0
-"""Less than the 30 s that Kubernetes gives by default."""
-_LOOK_SECONDS = 0.1
 
 
 def leaving_mark(address: Address, *, job_uid: str) -> Path:
@@ -57,12 +52,10 @@ def serve_stage(cluster: Cluster, progress_store: ProgressStore, termination: Te
     mark = leaving_mark(cluster.own_address, job_uid=job_uid)
     prepare_mark(mark)
     tf_server.start(cluster, progress_store)
-    termination.saves = True
-    while not termination.requested:
-        time.sleep(_LOOK_SECONDS)
+    tf_server.wait_for_request(termination)
     try:
         mark.touch()
-        left = _await_end_of(cluster.addresses[cluster.leader])
+        end = tf_server.outlast_leader(cluster)
     except OSError as error:
         raise Terminated(
             f"{cluster.task}: asked to stop; cannot notify {cluster.leader} ({mark}: {error.strerror})"
@@ -70,15 +63,4 @@ def serve_stage(cluster: Cluster, progress_store: ProgressStore, termination: Te
     finally:
         with suppress(OSError):
             mark.unlink(missing_ok=True)
-    how = "has left" if left else f"is still there after {LONGEST_STAY_SECONDS:g} s"
-    raise Terminated(f"{cluster.task}: asked to stop, and {cluster.leader} {how}")
-
-
-def _await_end_of(leader: Address) -> bool:
-    """Whether the leader's server ends in time; it does so with the leader."""
-    until = time.monotonic() + LONGEST_STAY_SECONDS
-    while probe((leader.host, leader.port), timeout=1.0) is None:
-        if time.monotonic() > until:
-            return False
-        time.sleep(_LOOK_SECONDS)
-    return True
+    raise end

@@ -1,8 +1,6 @@
 """The directories that a run writes to, proved before anything is trained, and the files that it ends with."""
 
 import json
-import math
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.outputs import InMemory
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import UsageError
+from dtj_trainer.local_files import as_json, write_atomically
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.object_store.log_folder import copied_to
 
@@ -96,22 +95,3 @@ def write_result(directory: Path, values: Mapping[str, object]) -> Path:
     """Writes result.json whole or not at all; a value of None is left out, NaN and infinity become null."""
     found = {name: as_json(value) for name, value in values.items() if value is not None}
     return write_atomically(directory / RESULT, json.dumps(found, indent=2, allow_nan=False) + "\n")
-
-
-def as_json(value: object) -> object:
-    """The value with None for each number that is not finite: JSON has none, though Python writes them."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {name: as_json(each) for name, each in value.items()}
-    return [as_json(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def write_atomically(path: Path, text: str) -> Path:
-    """Replaces the file in one step, so that a reader sees the old text or the new."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text)
-        return draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from dtj_trainer.training.model import ModelFactory
 from dtj_trainer.training.objective import CompiledObjective
 from dtj_trainer.training.stepping import steps_within
 
-BATCH = 512
+_BATCH = 512
 """Examples that a model takes at once; fewer if the devices of the training took fewer."""
 _MAX_ROUNDS = 512
 """Of all workers, without an agreement."""
@@ -56,12 +56,12 @@ class EvaluationStep:
 class Evaluation:
     """Judges one model, as often as its weights have changed."""
 
-    def __init__(self, factory: ModelFactory, model: Any, validation_data: HeldOut, *, batch: int = BATCH) -> None:
+    def __init__(self, factory: ModelFactory, model: Any, validation_data: HeldOut, *, batch: int) -> None:
         """Args:
-        batch: examples that the model takes at once.
+        batch: examples that a device of the training takes at once.
         """
         self._validation_data = validation_data
-        self._batch = batch
+        self._batch = min(batch, _BATCH)
         self._evaluate: Callable[[Iterable[Any]], dict[str, float]]
         if two_kerases.is_of_tf_keras(model):
             self._evaluate = factory.keras_evaluation(model).evaluate
@@ -117,7 +117,7 @@ class Validator:
         """Args:
         strategy: that the model is trained under.
         objective: of the training.
-        batch: examples that a replica takes at once.
+        batch: the global one of the training.
         agree_on_data: whether the examples have changed on this worker; raises on all if they have on one.
         """
         self._strategy = strategy
@@ -125,11 +125,11 @@ class Validator:
         self._step = EvaluationStep(model, objective)
         self._validation_data = validation_data
         self._agree_on_data = agree_on_data
-        self._batch = batch
+        self._batch = min(batch, _BATCH)
         self._replicas = strategy.num_replicas_in_sync
         self._own: list[int] = []
         strategy.experimental_distribute_values_from_function(self._note_replica)
-        self._rounds = -(-validation_data.data.validation_examples // (batch * self._replicas))
+        self._rounds = -(-validation_data.data.validation_examples // (self._batch * self._replicas))
         self._filler: Any = None
         self._moved: list[Any] | None = None
 

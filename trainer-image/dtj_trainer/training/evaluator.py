@@ -21,7 +21,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.stall_watch import Stalled
 from dtj_trainer.object_store.bucket import StoreFailed
 from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
+from dtj_trainer.training.evaluation import Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Run, Summaries
 from dtj_trainer.training.stepping import Course
 
@@ -50,7 +50,7 @@ def watch(run: Run) -> None:
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
     mirror = mirror_of(run.config.checkpoint)
     # The devices of the training are not known here: a global batch is more than each of them takes.
-    evaluate = Evaluation(run.model, model, run.validation_data, batch=min(BATCH, run.config.batch_size.examples))
+    evaluate = Evaluation(run.model, model, run.validation_data, batch=run.config.batch_size.examples)
     log.info(f"evaluator: watching {mirror or directory}")
     run.progress_store.update(phase=Phase.EVALUATING)
     judged: set[int] = set()

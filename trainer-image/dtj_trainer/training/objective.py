@@ -69,7 +69,7 @@ class CompiledObjective:
         self._division = self._own_division(data) if self._divides else None
         self._outputs = self._output_names()
         self._default = default if default is not None and not self._compiled_metrics() else None
-        self._variables = self._metric_variables()
+        self._variables = [variable for metric in self._metrics() for variable in metric.variables]
         check_sums_from_zero(name, self._metrics())
         guarded(name, "computing its metrics", lambda: self._check_that_metrics_add_up(sample))
         self.test_step: OwnTestStep | None = None
@@ -196,9 +196,6 @@ class CompiledObjective:
         losses = keras3.losses_of(model)
         known += [] if losses is None else losses.metrics
         return [metric.name for metric in model.metrics if all(metric is not one for one in known)]
-
-    def _metric_variables(self) -> list[Any]:
-        return [variable for metric in self._metrics() for variable in metric.variables]
 
     def _check_that_metrics_add_up(self, sample: Any) -> None:
         """That a metric of a user's gains the same from the same examples, whatever it has seen before."""

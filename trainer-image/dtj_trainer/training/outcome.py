@@ -21,7 +21,7 @@ from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.output_directories import write_result
 from dtj_trainer.progress_line import short_number, short_time
-from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
+from dtj_trainer.training.evaluation import Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Reporter, Run, Summaries
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def finish(
     model.set_weights(weights)
 
     run.progress_store.update(phase=Phase.EVALUATING, eta_seconds=None)
-    score = Evaluation(run.model, model, run.validation_data, batch=min(batch, BATCH))()
+    score = Evaluation(run.model, model, run.validation_data, batch=batch)()
     summaries.write(step, for_result(score))
     log.info(f"held-out: {format_metrics(score)}  ({run.data.validation_examples} examples that were not trained on)")
     rate, seconds = reporter.meter.overall_examples_per_second, reporter.seconds

@@ -64,7 +64,7 @@ def train(run: Run, strategy: Any) -> None:
             and the operator starts all tasks (docs/adr/0009). The loss of a worker is made good by the others.
     """
     config = run.config
-    with peer_loss(config.cluster):
+    with peer_loss(config):
         with BuildWatch(config) as watch, watch.building():
             training = _Training(run, strategy)
         controller = Controller(

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-CALL_SECONDS = 0.5
+_CALL_SECONDS = 0.5
 """What one call of several steps may take, so that a signal is answered within two of them."""
 
 
-def steps_within(most: int, steps_per_second: float | None, seconds: float = CALL_SECONDS) -> int:
-    """Steps of a call that takes no longer than this many seconds at this rate: at least 1, at most `most`."""
-    return most if steps_per_second is None else max(1, min(most, int(seconds * steps_per_second)))
+def steps_within(most: int, steps_per_second: float | None) -> int:
+    """Steps of a call that takes no longer than half a second at this rate: at least 1, at most `most`."""
+    return most if steps_per_second is None else max(1, min(most, int(_CALL_SECONDS * steps_per_second)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,7 @@ def train(run: Run, strategy: Any) -> None:
     collective = config.strategy == "MultiWorkerMirrored"
     changed = None
     with (
-        peer_loss(config.cluster, remote=bool(config.tpu_runtimes)),
+        peer_loss(config),
         ending_together(config, collective=collective),
     ):
         _agree_on_data(run, strategy)
@@ -148,7 +148,7 @@ class _Training:
             objective = run.model.objective(model, run.data, batch=batch)
         self.inner = SynchronousLoop(
             strategy=strategy, objective=objective, model=model, optimizer=optimizer, step=self.step,
-            max_steps=config.steps_per_call, skips=config.on_nan == SKIP,
+            max_steps=config.steps_per_call, skips=config.on_nan == SKIP, often_saved=bool(config.checkpoint.memory),
         )  # fmt: skip
         self.actions: list[Action] = [
             *load_actions(config.user_code.actions, model, total_steps=self.course.total_steps)

@@ -7,7 +7,7 @@ reduced. Imports TensorFlow.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +22,7 @@ from dtj_trainer.rng_state import RngState
 from dtj_trainer.training.controller import StepResult
 from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.objective import CompiledObjective
+from dtj_trainer.training.skipped_steps import Skipping
 
 
 class SynchronousLoop:
@@ -37,11 +38,13 @@ class SynchronousLoop:
         step: Any,
         max_steps: int,
         skips: bool = False,
+        often_saved: bool = False,
     ) -> None:
         """Args:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
         max_steps: that one call may take.
-        skips: whether an update is left out on all replicas where a loss or a gradient is not finite.
+        skips: whether steps that are not finite are skipped: see `skipped_steps`.
+        often_saved: see `FiniteWeights`.
         """
         self._strategy = strategy
         self._objective = objective
@@ -56,8 +59,8 @@ class SynchronousLoop:
             two_kerases.variables(model.trainable_variables),
             two_kerases.variables(model.non_trainable_weights),
             two_kerases.state(optimizer),
+            often=often_saved,
         )
-        self._skips = skips
         self._max_steps = max_steps
         self._place: Any = None
         self._local_replicas = len(strategy.extended.worker_devices)
@@ -70,6 +73,7 @@ class SynchronousLoop:
         with strategy.scope():
             self._rng_state = RngState(model)
             self._sums = _summed_when_read(self._objective.size)
+            self._skipping = Skipping(strategy, model, optimizer, self._sums) if skips else None
             # The loss of each step of a call, so that a step does nothing but write it down. It costs less than to
             # ask each time whether it is finite: see bench/trainer/loop.py.
             sharing = strategy.num_replicas_in_sync if self._sums_are_shared else 1
@@ -128,8 +132,8 @@ class SynchronousLoop:
         def step(taken: Any, skipped: Any) -> tuple[Any, Any]:
             examples = next(iterator)
             self._count(examples)
-            if self._skips:
-                return taken + 1, skipped + self._step_or_skip(examples, taken)
+            if self._skipping:
+                return taken + 1, skipped + self._step_or_skip(self._skipping, examples, taken)
             self._strategy.run(self._replica_step, args=(examples, taken))
             return taken + 1, skipped
 
@@ -147,47 +151,18 @@ class SynchronousLoop:
         _, gradients = self._gradients(examples)
         self._optimizer.apply_gradients(zip(gradients, self._model.trainable_variables, strict=True))
 
-    def _step_or_skip(self, examples: Any, taken: Any) -> Any:
-        """One step, unless it is not finite on some replica: then all is as before it. Returns 1 if so, else 0.
-
-        It is decided between the replicas' two halves, where all of them see the same.
-        """
+    def _step_or_skip(self, skipping: Skipping, examples: Any, taken: Any) -> Any:
+        """One step; returns 1 if it is skipped, else 0."""
 
         def learn(examples: tuple[Any, Any]) -> tuple[Any, Any, Any]:
             self._begin_step(taken)
-            before = [tf.identity(variable) for variable in self._moved_by_forward()]
+            before = skipping.remember()
             loss, gradients = self._gradients(examples)
-            finite = tf.reduce_all([_is_finite(loss), *map(_is_finite, self._checked_gradients(gradients))])
+            finite = skipping.is_finite(loss, gradients)
             self._note(tf.where(finite, 0.0, math.nan))
             return gradients, before, tf.cast(tf.logical_not(finite), tf.float32)
 
-        def apply(gradients: Any) -> None:
-            self._optimizer.apply_gradients(zip(gradients, self._model.trainable_variables, strict=True))
-
-        def undo(before: Any) -> None:
-            for variable, value in zip(self._moved_by_forward(), before, strict=True):
-                variable.assign(value)
-
-        def applied() -> Any:
-            self._strategy.run(apply, args=(gradients,))
-            return tf.constant(0, tf.int64)
-
-        def undone() -> Any:
-            self._strategy.run(undo, args=(before,))
-            return tf.constant(1, tf.int64)
-
-        gradients, before, bad = self._strategy.run(learn, args=(examples,))
-        return tf.cond(self._strategy.reduce("SUM", bad, axis=None) > 0, undone, applied)
-
-    def _moved_by_forward(self) -> list[Any]:
-        """What a forward pass changes by itself: the state of layers, and the sums of the metrics."""
-        return [*two_kerases.variables(self._model.non_trainable_variables), self._sums]
-
-    def _checked_gradients(self, gradients: Sequence[Any]) -> list[Any]:
-        """Those that have to be finite: an optimizer that scales the loss lowers its scale at others by itself."""
-        if type(self._optimizer).__name__.startswith("LossScaleOptimizer"):
-            return []
-        return [gradient for gradient in gradients if gradient is not None]
+        return skipping.apply_or_undo(*self._strategy.run(learn, args=(examples,)))
 
     def _begin_step(self, taken: Any) -> None:
         """Puts what depends on the step where this one of the call begins."""
@@ -211,7 +186,7 @@ class SynchronousLoop:
             outputs = self._forward(inputs, **self._training)
             loss, sums = self._objective.loss(outputs, labels, weights[0] if weights else None, inputs)
             self._sums.assign_add(sums)
-            if not self._skips:
+            if not self._skipping:
                 self._note(loss)
             scaled = self._optimizer.scale_loss(loss)
         return loss, tape.gradient(scaled, self._model.trainable_variables)
@@ -238,12 +213,6 @@ def _first_not_finite(losses: Any) -> Any:
     finite = tf.math.is_finite(losses)
     first = tf.argmin(tf.cast(finite, tf.int32), axis=1, output_type=tf.int32) + 1
     return tf.cast(tf.where(tf.reduce_all(finite, axis=1), 0, first), tf.float32)
-
-
-def _is_finite(value: Any) -> Any:
-    """Whether all of a tensor, or of the rows that a sparse gradient has, is finite."""
-    values = value.values if isinstance(value, tf.IndexedSlices) else value
-    return tf.reduce_all(tf.math.is_finite(values)) if values.dtype.is_floating else tf.constant(True)
 
 
 def _summed_when_read(size: int) -> Any:

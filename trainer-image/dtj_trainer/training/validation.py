@@ -20,11 +20,11 @@ from dtj_trainer.checkpoint.manager import VALIDATION_RECORD, Store
 from dtj_trainer.config.validation import VALIDATION, KeepBest
 from dtj_trainer.distribution.agreement import agree_on_held_out, of_each_replica
 from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.local_files import as_json, write_atomically
 from dtj_trainer.periodic import EverySteps
-from dtj_trainer.process.output_directories import as_json, write_atomically
 from dtj_trainer.progress_line import short_time
 from dtj_trainer.training.actions import Action, Pause
-from dtj_trainer.training.evaluation import BATCH, Validator, format_metrics
+from dtj_trainer.training.evaluation import Validator, format_metrics
 from dtj_trainer.training.reporting import Run, Summaries
 from dtj_trainer.training.stepping import Course
 
@@ -114,7 +114,7 @@ class Validations(Action):
         self._keep_best = policy.keep_best
         self._validate = Validator(
             strategy, model, objective, run.validation_data,
-            batch=min(course.batch, BATCH),
+            batch=course.batch,
             agree_on_data=lambda differs: agree_on_held_out(
                 config, strategy, differs=differs, error=run.validation_data.changed
             ),

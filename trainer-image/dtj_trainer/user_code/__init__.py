@@ -1,1 +1,1 @@
-"""A user's own model and data, which the trainer drives by `--model` and `--data`: see docs/bring-your-own.md."""
+"""Scripts and training loops of users: how they run as a task, and what a session gives them."""

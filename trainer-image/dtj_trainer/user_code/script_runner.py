@@ -192,7 +192,7 @@ def _end_by_others(error: Exception, context: TaskContext) -> TrainerError | Non
     from dtj_trainer.user_code import completion
 
     config = context.config
-    lost = strategies.lost_peer(error, config.cluster, remote=bool(config.tpu_runtimes))
+    lost = strategies.lost_peer(error, config)
     return lost and (completion.unequal_calls(error, config.cluster) or lost)
 
 

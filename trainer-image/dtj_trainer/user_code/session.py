@@ -48,6 +48,7 @@ from dtj_trainer.training.stepping import steps_within
 environment.prepare(os.environ)
 
 
+from dtj_trainer import two_kerases  # noqa: E402
 from dtj_trainer.checkpoint.checkpointing import Checkpointing, restore_together  # noqa: E402
 from dtj_trainer.checkpoint.finite_weights import FiniteWeights  # noqa: E402
 from dtj_trainer.checkpoint.manager import Store  # noqa: E402
@@ -65,7 +66,6 @@ from dtj_trainer.user_code.session_state import (  # noqa: E402
     adopt_parts,
     build_optimizers,
     check_keras,
-    of_tensorflow,
     set_by_layers,
     set_by_optimizers,
     sum_gradients_first,
@@ -91,7 +91,7 @@ def begin() -> Iterator["Session"]:
         session = Session(context, _strategy(context))
         with (
             copied_logs(context.config),
-            strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
+            strategies.peer_loss(context.config),
             ending_together(context.config, collective=session._collective),
         ):
             try:
@@ -132,7 +132,7 @@ def _strategy(context: TaskContext) -> Any:
     if config.strategy == "ParameterServer" and role in (WORKER, PS):
         from dtj_trainer.distribution import tf_server
 
-        tf_server.serve_cluster(config.cluster, context.progress_store)
+        tf_server.serve_cluster(config.cluster, context.progress_store, context.termination)
     if config.strategy == "Pipeline":
         raise UsageError(
             "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "
@@ -140,7 +140,7 @@ def _strategy(context: TaskContext) -> Any:
         )
     if role == EVALUATOR:
         return strategies.make_strategy(replace(config, strategy="OneDevice"))
-    with started_in_time(config), strategies.peer_loss(config.cluster, remote=bool(config.tpu_runtimes)):
+    with started_in_time(config), strategies.peer_loss(config):
         try:
             if config.strategy == "ParameterServer":
                 from dtj_trainer.training import parameter_server
@@ -232,7 +232,10 @@ class Session:
             restore_together(self._context.config, self.strategy, self._store)
         self.step = self._agreed_step = int(step.numpy())
         self._weights = FiniteWeights(
-            (of_tensorflow(one) for one, _ in weights), set_by_layers(parts), set_by_optimizers(parts)
+            two_kerases.variables(one for one, _ in weights),
+            set_by_layers(parts),
+            set_by_optimizers(parts),
+            often=bool(self._context.config.checkpoint.memory),
         )
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):

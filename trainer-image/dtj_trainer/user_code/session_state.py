@@ -80,7 +80,7 @@ def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> li
             for each, one in variables_of(f"{name}.{key}", within, weights)
         ]
     if hasattr(part, "assign") and hasattr(part, "dtype"):
-        return [(variable_names.loose(part), of_tensorflow(part))]
+        return [(variable_names.loose(part), two_kerases.variables([part])[0])]
     found = getattr(part, "variables", None)
     if found is None:
         raise UsageError(
@@ -90,7 +90,7 @@ def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> li
     # Of metrics, Keras makes the variables when it sees the first batch; they begin again with each epoch.
     metrics = {id(one) for one in getattr(part, "metrics_variables", ())}
     found = [each for each in found if id(each) not in metrics]
-    variables = [of_tensorflow(each) for each in found]
+    variables = two_kerases.variables(found)
     if hasattr(part, "apply_gradients"):
         names = variable_names.of_optimizer(part, variables, weights)
     else:
@@ -100,11 +100,6 @@ def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> li
 
 def _items(part: Any) -> list[tuple[Any, Any]]:
     return [(key, part[key]) for key in sorted(part)] if isinstance(part, Mapping) else list(enumerate(part))
-
-
-def of_tensorflow(variable: Any) -> Any:
-    """A variable of Keras 3 holds TensorFlow's in its value; TensorFlow's own has a method of that name."""
-    return variable if callable(variable.value) else variable.value
 
 
 def trained(name: str, part: Any) -> list[tuple[Any, str]]:
@@ -121,7 +116,7 @@ def trained(name: str, part: Any) -> list[tuple[Any, str]]:
 def set_by_layers(parts: Mapping[str, Any]) -> list[Any]:
     """The tf.Variables that models set by themselves, such as the statistics of a normalization."""
     models = (part for part in tf.nest.flatten(parts) if hasattr(part, "layers"))
-    return [of_tensorflow(one) for model in models for one in model.non_trainable_variables]
+    return two_kerases.variables(one for model in models for one in model.non_trainable_variables)
 
 
 def set_by_optimizers(parts: Mapping[str, Any]) -> list[Any]:
@@ -130,4 +125,4 @@ def set_by_optimizers(parts: Mapping[str, Any]) -> list[Any]:
         part if hasattr(part, "apply_gradients") else getattr(part, "optimizer", None)
         for part in tf.nest.flatten(parts)
     )
-    return [of_tensorflow(one) for optimizer in optimizers for one in getattr(optimizer, "variables", ())]
+    return two_kerases.variables(one for optimizer in optimizers for one in getattr(optimizer, "variables", ()))

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api.crd import structural, without
-from dtj.api.json import JsonObject, dig, object_at
+from dtj.api.json import JsonObject, dig, items_of, object_at
 from dtj.api.pod_limits import LIMITS
 from dtj.api.pod_schema import pod_template_schema
 from dtj.api.status import JobStatus
@@ -60,7 +60,7 @@ def _as_kubeflow(schema: JsonObject, keys: JsonValue = None) -> JsonObject:
         return {**kept, "maxItems": 0, "maxProperties": 0}
     required = schema.get("required")
     if isinstance(required, list):
-        always = ("key", *(keys if isinstance(keys, list) else ()))
+        always = ("key", *items_of(keys))
         kept["required"] = [field for field in required if required not in _ADDED or field in always]
     properties = schema.get("properties")
     if isinstance(properties, dict):

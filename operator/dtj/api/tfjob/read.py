@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from dtj.api import names as dtj_names
 from dtj.api.form import Reading
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.spec import MAX_REPLICAS, CleanPodPolicy, Gang, JobSpec, RestartScope, Role, Strategy, SuccessPolicy
 from dtj.api.tfjob import names
 
@@ -35,26 +35,24 @@ ANNOTATIONS: Final = (STRATEGY, RESTART_SCOPE)
 NO_LIMIT: Final = 1_000_000
 """A TFJob without backoffLimit starts again as often as it fails."""
 
-_SAME: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
+SAME: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
 """What the run policy calls the same on both sides, and means the same by."""
 
 
 def has_master(spec: JsonObject) -> bool:
     """Whether the chief of this TFJob is spelled ``Master``."""
-    roles = spec.get("tfReplicaSpecs")
-    return isinstance(roles, dict) and any(key.lower() == names.MASTER for key in roles)
+    return any(key.lower() == names.MASTER for key in fields_of(spec.get("tfReplicaSpecs")))
 
 
 def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
     """What a stored TFJob asks for; never raises. What it cannot say is as the TFJob's own operator has it."""
-    given = spec.get("tfReplicaSpecs")
-    keys = {ROLES.get(key.lower()): key for key in given} if isinstance(given, dict) else {}
+    given = fields_of(spec.get("tfReplicaSpecs"))
+    keys = {ROLES.get(key.lower()): key for key in given}
     roles = {str(role): _role(dig(given, key)) for role, key in keys.items() if role is not None}
-    policy = spec.get("runPolicy")
-    policy = policy if isinstance(policy, dict) else {}
+    policy = fields_of(spec.get("runPolicy"))
     run_policy: JsonObject = {
         "backoffLimit": NO_LIMIT,
-        **{name: policy[name] for name in _SAME if policy.get(name) is not None},
+        **{name: policy[name] for name in SAME if policy.get(name) is not None},
         **({"cleanPodPolicy": str(CleanPodPolicy.ALL)} if policy.get("cleanPodPolicy") == "" else {}),
         "scheduling": {"gang": str(Gang.NONE), **_scheduling(policy.get("schedulingPolicy"))},
     }
@@ -93,14 +91,13 @@ def _role(given: JsonValue) -> JsonObject:
     """A role as the planner knows it. The kubelet restarts the containers of a role with the policy Always."""
     policy, replicas = dig(given, "restartPolicy"), dig(given, "replicas")
     template = dig(given, "template")
-    pod_spec = dig(template, "spec")
     always = policy == "Always"
-    kept = {k: v for k, v in pod_spec.items() if k != "restartPolicy"} if isinstance(pod_spec, dict) else {}
+    kept = {k: v for k, v in fields_of(dig(template, "spec")).items() if k != "restartPolicy"}
     return {
         "replicas": 1 if replicas is None else replicas,
         "restartPolicy": "OnFailure" if always else policy or "Never",
         "template": {
-            **(template if isinstance(template, dict) else {}),
+            **fields_of(template),
             "spec": {**kept, **({"restartPolicy": "Always"} if always else {})},
         },
     }

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.api.kueue import MULTIKUEUE
 from dtj.api.names import MAX_NAME_LENGTH, Env, matches
 from dtj.api.rule import ANY_KEY, JOB, RUN_POLICY, SPEC, Path, Rule, Violation, broken
@@ -29,8 +29,7 @@ GANG: Final[Path] = (*RUN_POLICY, "schedulingPolicy")
 
 def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
     """All rules that a TFJob breaks, in the order of :data:`RULES`. ``spec`` must satisfy the schema's types."""
-    given = spec.get("tfReplicaSpecs")
-    roles = {key: _object(role) for key, role in _object(given).items()}
+    roles = {key: fields_of(role) for key, role in fields_of(spec.get("tfReplicaSpecs")).items()}
     several = sum(max(_replicas(role), 0) for role in roles.values()) > 1
     around: JsonObject = {_JOB: name, _SEVERAL: several}
     asked: JsonObject = {key: {**role, **around, _KEY: key} for key, role in roles.items()}
@@ -42,10 +41,6 @@ def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
 
 _KEY, _JOB, _SEVERAL = "", " job", " several"
 """What rules about a role see of what is around it, under names that no field has."""
-
-
-def _object(value: object) -> JsonObject:
-    return value if isinstance(value, dict) else {}
 
 
 def _lower(role: JsonObject) -> str:
@@ -84,7 +79,7 @@ def _last_service(role: JsonObject) -> str:
 
 
 def _trains(roles: JsonObject) -> bool:
-    return any(_lower(_object(role)) in _TRAIN and _replicas(_object(role)) > 0 for role in roles.values())
+    return any(_lower(fields_of(role)) in _TRAIN and _replicas(fields_of(role)) > 0 for role in roles.values())
 
 
 _HOST_NAME: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"

@@ -54,7 +54,7 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
     try:
         return asyncio.run(connected())
     except ConfigError as error:
-        say(f"{error}{_runs_here() if place == Place(None, None, None) else ''}", err=True)
+        say(f"{error}{_runs_here() if place == Place() else ''}", err=True)
         return Exit.USAGE
     except ClientError as error:
         for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):

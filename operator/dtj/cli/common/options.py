@@ -152,9 +152,9 @@ def code_option(command: Callable[..., int]) -> Callable[..., int]:
 class Place:
     """Which cluster and namespace a person means; None is what kubectl would take too."""
 
-    namespace: str | None
-    context: str | None
-    kubeconfig: str | None
+    namespace: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
 
     async def connect(self) -> AsyncClient:
         """A client for it. Raises ConfigError."""
@@ -323,5 +323,5 @@ def check_one_is_given(name: str | None, run: str | None, place: Place) -> None:
         raise click.UsageError(
             f"give the name of a job on the cluster, or a run on this machine with --run{_examples()}"
         )
-    if run is not None and place != Place(None, None, None):
+    if run is not None and place != Place():
         raise click.UsageError("--run means a run on this machine: leave out --namespace, --context and --kubeconfig")

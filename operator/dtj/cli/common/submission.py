@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dtj.api.json import JsonObject, objects, text
+from dtj.api.json import JsonObject, items_of, objects, text
 from dtj.cli.common.connection import commands_in, format_api_error
 from dtj.cli.common.options import CODE
 from dtj.cli.common.terminal import say
@@ -104,13 +104,8 @@ def _files(main: JsonObject, base: Path) -> Iterator[str]:
     mounts = (posixpath.normpath(text(mount.get("mountPath"))) for mount in objects(main.get("volumeMounts")))
     if directory and posixpath.normpath(directory) in mounts:  # a volume holds them
         return
-    words = [*_words(main, "command"), *_words(main, "args")]
+    words = [str(word) for field in ("command", "args") for word in items_of(main.get(field))]
     yield from (path for path in _paths(words) if _exists(base, path))
-
-
-def _words(container: JsonObject, field: str) -> list[str]:
-    words = container.get(field)
-    return [str(word) for word in words] if isinstance(words, list) else []
 
 
 def _paths(words: list[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """How commands print and how they end: exit codes, and output in which nothing that others wrote acts on a terminal.
 
 Names, messages, logs and manifests are other people's. These functions clean them (:mod:`dtj.api.printable`) and bound
-their length. No other module of this room prints, apart from :mod:`dtj.cli.common.console`: a test checks it.
+their length. No other module of this room prints, apart from :mod:`dtj.cli.common.console`: the linter checks it.
 """
 
 from __future__ import annotations

@@ -16,9 +16,11 @@ from pydantic import JsonValue
 from dtj.api import names
 from dtj.api.form import EXIT_CODES_OF_ERRORS
 from dtj.api.json import JsonObject, dig, text
+from dtj.api.kueue import QUEUE
 from dtj.api.printable import one_line
 from dtj.api.spec import ELASTIC, Gang, RestartPolicy, Role, RunPolicy, Strategy, SuccessPolicy
 from dtj.api.tfjob.names import CONTROLLER, GROUP, KIND, MASTER
+from dtj.api.tfjob.read import ROLES, SAME
 from dtj.api.validation import validate
 from dtj.cli.common.formatting import as_yaml, counted, listed
 from dtj.cli.common.terminal import say
@@ -27,13 +29,6 @@ from dtj.client.checks import is_tfjob
 from dtj.client.manifest_files import STDIN, Document, read
 from dtj.core.replicas import TRAINING_ROLES
 
-_ROLES: Final = {
-    "chief": Role.CHIEF,
-    MASTER: Role.CHIEF,
-    "worker": Role.WORKER,
-    "ps": Role.PS,
-    "evaluator": Role.EVALUATOR,
-}
 _RUN_POLICY: Final = (
     "cleanPodPolicy",
     "ttlSecondsAfterFinished",
@@ -43,15 +38,11 @@ _RUN_POLICY: Final = (
 )
 """What stood next to tfReplicaSpecs before there was a runPolicy."""
 
-_PLAIN: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
-"""What is called the same, and means the same, on both sides."""
-
 _DEFAULT_BACKOFF: Final = RunPolicy().backoff_limit
 
 _CHOICE: Final = "spec.strategy"
 """What a person should look at first: all else follows from it."""
 
-_KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _STORED: Final = (
     "creationTimestamp",
@@ -138,7 +129,7 @@ class _Converter:
         for kind in ("labels", "annotations"):
             found = dict(mapping(made.pop(kind, {}), f"metadata.{kind}"))
             found.pop(_LAST_APPLIED, None)
-            queue = text(found.pop(_KUEUE, "")) or queue
+            queue = text(found.pop(QUEUE, "")) or queue
             if found:
                 made[kind] = found
         return made, queue
@@ -150,9 +141,9 @@ class _Converter:
         made: dict[Role, JsonObject] = {}
         for key, value in given.items():
             path = f"spec.tfReplicaSpecs.{key}"
-            role = _ROLES.get(key.lower())
+            role = ROLES.get(key.lower())
             if role is None:
-                raise NotConvertible(f"{path}: not a role of a TFJob: use one of {', '.join(_ROLES)}")
+                raise NotConvertible(f"{path}: not a role of a TFJob: use one of {', '.join(ROLES)}")
             if role in made:
                 raise NotConvertible(f"{path}: there is a {role} already: a TFJob has a Chief or a Master")
             if key.lower() == MASTER:
@@ -239,7 +230,7 @@ class _Converter:
     def _run_policy(
         self, given: JsonObject, roles: dict[Role, JsonObject], queue: str, success: JsonValue
     ) -> JsonObject:
-        made: JsonObject = {name: given.pop(name) for name in _PLAIN if given.get(name) is not None}
+        made: JsonObject = {name: given.pop(name) for name in SAME if given.get(name) is not None}
         if made.get("suspend") is False:
             del made["suspend"]
         if queue and made.pop("suspend", None):

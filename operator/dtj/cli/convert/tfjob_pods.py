@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api import names
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.api.names import Env
 from dtj.api.spec import Role
 from dtj.api.tfjob.names import CONTAINER, PORT
@@ -116,9 +116,9 @@ class Pods:
         """Labels and annotations; a template has no other metadata here."""
         made: JsonObject = {}
         for kind in ("labels", "annotations"):
-            found = dig(given, kind)
-            kept = {key: value for key, value in found.items() if key != _GROUP_NAME} if isinstance(found, dict) else {}
-            if isinstance(found, dict) and _GROUP_NAME in found:
+            found = fields_of(dig(given, kind))
+            kept = {key: value for key, value in found.items() if key != _GROUP_NAME}
+            if _GROUP_NAME in found:
                 self._note(
                     f"{path}.metadata.{kind}", f"{_GROUP_NAME} left out: runPolicy.scheduling makes groups of pods"
                 )
@@ -143,8 +143,7 @@ class Pods:
         _set_or_remove(container, "env", rest)
 
     def _name_tpus(self, main: JsonObject, path: str) -> None:
-        limits = dig(main, "resources", "limits")
-        for kind in limits if isinstance(limits, dict) else ():
+        for kind in fields_of(dig(main, "resources", "limits")):
             if kind.startswith(_TPUS):
                 self._note(
                     f"{path}.spec",

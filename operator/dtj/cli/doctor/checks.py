@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from dtj import __version__
 from dtj.api import names, quantities
 from dtj.api.crd import without
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, name_of, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.schema import generated_job_schema
 from dtj.cli.common.formatting import counted, listed, short_time
@@ -93,8 +93,7 @@ def _definition(found: Installation) -> Iterator[Finding]:
 
 def _schema(crd: JsonObject) -> JsonObject:
     versions = (each for each in objects(dig(crd, "spec", "versions")) if each.get("name") == names.VERSION)
-    schema = dig(next(versions, {}), "schema", "openAPIV3Schema")
-    return schema if isinstance(schema, dict) else {}
+    return fields_of(dig(next(versions, {}), "schema", "openAPIV3Schema"))
 
 
 # -- operators -------------------------------------------------------------------------------------------------
@@ -268,7 +267,7 @@ def _quotas(found: Installation) -> Iterator[Finding]:
 
 def _tight(quota: JsonObject) -> Iterator[str]:
     hard = dig(quota, "status", "hard")
-    for resource, limit in hard.items() if isinstance(hard, dict) else ():
+    for resource, limit in fields_of(hard).items():
         used = dig(quota, "status", "used", resource)
         most, taken = quantities.parse(limit), quantities.parse(used)
         if most is not None and taken is not None and taken >= most * _NEARLY_FULL:
@@ -281,7 +280,7 @@ def _limits(found: Installation) -> Iterator[Finding]:
 
 
 def _too_small(limits: JsonObject) -> Iterator[Finding]:
-    name = text(dig(limits, "metadata", "name"))
+    name = name_of(limits)
     for limit in objects(dig(limits, "spec", "limits")):
         kind = text(limit.get("type")).lower()
         for field, effect, remedy in (

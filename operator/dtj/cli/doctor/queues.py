@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, condition_of, dig, fields_of, items_of, objects, text
 from dtj.api.spec import Gang
 from dtj.cli.common.formatting import counted
 from dtj.cli.doctor.findings import Finding, fail, ok, unknown, warn
@@ -68,7 +68,7 @@ def _local_queue(local: JsonObject, found: Installation) -> Iterator[Finding]:
 
 def _inactive(where: str, behind: str, local: JsonObject, queue: JsonObject | None) -> Finding:
     """Why a LocalQueue admits no job: the reasons are those of its controller in Kueue."""
-    active, of_queue = _active(local), _active(queue or {})
+    active, of_queue = _active(local), _active(queue)
     reason = text(active.get("reason"))
     if reason == "ClusterQueueDoesNotExist":
         words = f"its ClusterQueue {behind or '(none)'} does not exist"
@@ -85,9 +85,8 @@ def _inactive(where: str, behind: str, local: JsonObject, queue: JsonObject | No
     return fail(f"{where} admits no job: {words}", remedy)
 
 
-def _active(queue: JsonObject) -> JsonObject:
-    """The condition Active; empty if there is none."""
-    return next((each for each in objects(dig(queue, "status", "conditions")) if each.get("type") == "Active"), {})
+def _active(queue: JsonObject | None) -> JsonObject:
+    return condition_of(dig(queue, "status"), "Active")
 
 
 def _namespace(name: str, queue: JsonObject, found: Installation) -> Iterator[Finding]:
@@ -98,22 +97,20 @@ def _namespace(name: str, queue: JsonObject, found: Installation) -> Iterator[Fi
         yield fail(words, "set spec.namespaceSelector; {} matches all namespaces")
         return
     for namespace in found.queues.namespace.items:
-        labels = dig(namespace, "metadata", "labels")
-        if not _selects(selector, labels if isinstance(labels, dict) else {}):
+        if not _selects(selector, fields_of(dig(namespace, "metadata", "labels"))):
             words = f"ClusterQueue {name} admits no job of namespace {found.namespace}: its namespaceSelector differs"
             yield fail(words, "change the selector, or the labels of the namespace")
 
 
 def _selects(selector: JsonObject, labels: Mapping[str, object]) -> bool:
-    wanted = selector.get("matchLabels")
-    if isinstance(wanted, dict) and any(labels.get(key) != value for key, value in wanted.items()):
+    if any(labels.get(key) != value for key, value in fields_of(selector.get("matchLabels")).items()):
         return False
     return all(_holds(each, labels) for each in objects(selector.get("matchExpressions")))
 
 
 def _holds(expression: JsonObject, labels: Mapping[str, object]) -> bool:
-    key, values = text(expression.get("key")), expression.get("values")
-    among = key in labels and isinstance(values, list) and labels[key] in values
+    key = text(expression.get("key"))
+    among = key in labels and labels[key] in items_of(expression.get("values"))
     held = {"In": among, "NotIn": not among, "Exists": key in labels}
     return held.get(text(expression.get("operator")), key not in labels)
 
@@ -124,8 +121,8 @@ def _nodes(name: str, queue: JsonObject, found: Installation) -> Iterator[Findin
         return
     for flavor in flavors_of(queue):
         part = found.queues.flavors.get(flavor)
-        labels = dig(part.items[0], "spec", "nodeLabels") if part is not None and part.items else None
-        if isinstance(labels, dict) and labels and not any(has_labels(node, labels) for node in found.nodes.items):
+        labels = fields_of(dig(part.items[0], "spec", "nodeLabels")) if part is not None and part.items else {}
+        if labels and not any(has_labels(node, labels) for node in found.nodes.items):
             wanted = ", ".join(f"{key}={value}" for key, value in labels.items())
             words = f"no node has the labels of ResourceFlavor {flavor} of ClusterQueue {name} ({wanted})"
             remedy = "correct its nodeLabels, unless nodes are created on demand: pods wait for such a node"

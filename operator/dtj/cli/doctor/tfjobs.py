@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, name_of, objects, text
 from dtj.api.tfjob.names import RECORD
 from dtj.cli.doctor.findings import Finding, fail, ok, unknown
 from dtj.client.installation import Installation
@@ -42,7 +42,7 @@ def _others(kubeflow: Kubeflow) -> Iterator[Finding]:
         return
     others = [each for each in deployments.items if serves_tfjobs(each)]
     for other in others:
-        words = f"{_name(other)} in namespace {_namespace(other)} still serves TFJobs: both make the pods of each"
+        words = f"{name_of(other)} in namespace {_namespace(other)} still serves TFJobs: both make the pods of each"
         yield fail(words, "start it with --enable-scheme for its other kinds, or scale it to 0")
     if webhooks.unread:
         yield unknown(f"whether a webhook refuses TFJobs: {webhooks.unread}")
@@ -58,13 +58,9 @@ def _others(kubeflow: Kubeflow) -> Iterator[Finding]:
     ]
     for configuration in idle:
         words = f"the webhook {WEBHOOK} refuses each TFJob: no training-operator answers it"
-        yield fail(words, f"remove its entry: kubectl edit validatingwebhookconfiguration {_name(configuration)}")
+        yield fail(words, f"remove its entry: kubectl edit validatingwebhookconfiguration {name_of(configuration)}")
     if not others and not idle:
         yield ok("no training-operator serves TFJobs")
-
-
-def _name(body: JsonObject) -> str:
-    return text(dig(body, "metadata", "name"))
 
 
 def _namespace(body: JsonObject) -> str:

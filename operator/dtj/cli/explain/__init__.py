@@ -74,6 +74,5 @@ async def _stored(client: AsyncClient, name: str) -> Document:
     from dtj.client import job_names
     from dtj.client.manifest_files import Document
 
-    resource, name = job_names.parse(name)
-    body = await client.gateway.get(resource, namespace=client.namespace, name=name)
+    body = await job_names.read(client.gateway, name, namespace=client.namespace)
     return Document(path=None, number=1, alone=True, body=body, origin=f"namespace {client.namespace}")

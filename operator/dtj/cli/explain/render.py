@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from dtj.api.form import DTJ, EXIT_CODES_OF_ERRORS, Form
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, fields_of, items_of, name_of, objects, text
 from dtj.api.kueue import is_dispatched, other_controller, priority_class
 from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import COLLECTIVE, CleanPodPolicy, Gang, JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
@@ -61,7 +61,7 @@ def explanation(
     for title, body in (
         ("Pods", _pods(simulation, roles)),
         *((f"Each {one}", _container(_pods_of(simulation, one)[0])) for one in roles if _pods_of(simulation, one)),
-        *((f"Pod {_name(pod)}", _container(pod)) for pod in _next_to(simulation)),
+        *((f"Pod {name_of(pod)}", _container(pod)) for pod in _next_to(simulation)),
         *_shared(simulation),
         *_environments(simulation, roles, every=role is not None),
         ("When a pod is lost", [*columns(_losses(spec, roles, form)), *_remarks(spec, simulation.job)]),
@@ -124,7 +124,7 @@ def _few(pods: Sequence[JsonObject]) -> Sequence[JsonObject]:
 
 
 def _pod_row(pod: JsonObject) -> Row:
-    name = text(dig(pod, "metadata", "name"))
+    name = name_of(pod)
     return (name, _role(pod), _index(pod), _address(pod))
 
 
@@ -150,7 +150,7 @@ def _container(pod: JsonObject) -> list[str]:
         ("resources", _resources(main)),
         ("node labels", _pairs(dig(spec, "nodeSelector"))),
         ("tolerates", ", ".join(text(one.get("key")) or "all" for one in objects(dig(spec, "tolerations")))),
-        ("affinity", ", ".join(_fields(dig(spec, "affinity")))),
+        ("affinity", ", ".join(fields_of(dig(spec, "affinity")))),
         ("scheduler", text(dig(spec, "schedulerName"))),
         ("priority", text(dig(spec, "priorityClassName"))),
         ("account", text(dig(spec, "serviceAccountName"))),
@@ -170,14 +170,12 @@ _OUR_KEYS: Final = frozenset(
 
 def _of_the_user(labels: JsonValue) -> JsonObject:
     """Labels or annotations without those that the operator sets."""
-    return {key: value for key, value in _fields(labels).items() if key not in _OUR_KEYS}
+    return {key: value for key, value in fields_of(labels).items() if key not in _OUR_KEYS}
 
 
 def _resources(container: JsonObject) -> str:
     """Requests and limits, each thing once where both are the same."""
-    requests, limits = (dig(container, "resources", kind) for kind in ("requests", "limits"))
-    asked = requests if isinstance(requests, dict) else {}
-    least = limits if isinstance(limits, dict) else {}
+    asked, least = (fields_of(dig(container, "resources", kind)) for kind in ("requests", "limits"))
     words = [f"{name} {amount}" for name, amount in {**least, **asked}.items()]
     words += [f"at most {name} {amount}" for name, amount in least.items() if asked.get(name, amount) != amount]
     return ", ".join(words)
@@ -198,20 +196,19 @@ def _shared(simulation: Simulation) -> Iterator[tuple[str, list[str]]]:
             ("ports", ", ".join(ports)),
             ("selects", _pairs(dig(service, "spec", "selector")).replace(UID, "<that of the job>")),
         ]
-        yield f"Service {_name(service)}", columns(rows)
+        yield f"Service {name_of(service)}", columns(rows)
     for claim in simulation.of_kind("PersistentVolumeClaim"):
-        modes = dig(claim, "spec", "accessModes")
         rows = [
             ("size", str(dig(claim, "spec", "resources", "requests", "storage"))),
-            ("access", ", ".join(map(str, modes)) if isinstance(modes, list) else ""),
+            ("access", ", ".join(map(str, items_of(dig(claim, "spec", "accessModes"))))),
             ("class", text(dig(claim, "spec", "storageClassName")) or "the cluster's default"),
         ]
-        yield f"PersistentVolumeClaim {_name(claim)}", columns(rows)
+        yield f"PersistentVolumeClaim {name_of(claim)}", columns(rows)
     if simulation.gang is not None:
         for gang in simulation.of_kind(simulation.gang.kind):
-            rows = [(key, _plain(value)) for key, value in _fields(dig(gang, "spec")).items() if key != "podSets"]
+            rows = [(key, _plain(value)) for key, value in fields_of(dig(gang, "spec")).items() if key != "podSets"]
             rows += [("pods", _pod_sets(gang))] if dig(gang, "spec", "podSets") else []
-            title = f"{simulation.gang.kind} {_name(gang)} ({simulation.gang.api_version}, {simulation.gang.gang})"
+            title = f"{simulation.gang.kind} {name_of(gang)} ({simulation.gang.api_version}, {simulation.gang.gang})"
             yield title, columns(rows)
 
 
@@ -293,6 +290,13 @@ def _remarks(spec: JobSpec, job: Job) -> Iterator[str]:
             f"Each chief and worker keeps 2 copies of its state in memory, of at most {in_memory.size_limit} in all. "
             "They count against the memory limit of its container."
         )
+        if in_memory.every_steps is None:
+            yield (
+                "The trainer measures the first ones, and then leaves so many steps between two that copies cost at "
+                "most 1 % of the training; its log says how many."
+            )
+        else:
+            yield f"It copies after every {counted(in_memory.every_steps, 'step')}."
         if spec.checkpoint.directory is None:
             yield "Only memory holds the state: if all pods are lost, or the job is suspended, it begins at step 0."
 
@@ -370,15 +374,11 @@ def _plain(value: object) -> str:
 
 
 def _words(value: JsonValue) -> str:
-    return shlex.join(map(str, value)) if isinstance(value, list) else ""
+    return shlex.join(map(str, items_of(value)))
 
 
 def _pairs(value: JsonValue) -> str:
-    return ", ".join(f"{key}={inner}" for key, inner in value.items()) if isinstance(value, dict) else ""
-
-
-def _fields(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}
+    return ", ".join(f"{key}={inner}" for key, inner in fields_of(value).items())
 
 
 def _pods_of(simulation: Simulation, role: Role) -> list[JsonObject]:
@@ -406,10 +406,6 @@ def _index(pod: JsonObject) -> str:
 
 def _label(pod: JsonObject, label: str) -> str:
     return text(dig(pod, "metadata", "labels", label))
-
-
-def _name(item: JsonObject) -> str:
-    return text(dig(item, "metadata", "name"))
 
 
 _UID_WORDS: Final = f"# UID {UID} stands for the job's own UID, which the API server assigns.\n"

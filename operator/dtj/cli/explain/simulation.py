@@ -13,7 +13,7 @@ from typing import Final
 
 from dtj.api.form import Form
 from dtj.api.job import Job, form_of
-from dtj.api.json import JsonObject, dig, object_at, text
+from dtj.api.json import JsonObject, dig, fields_of, name_of, object_at, text
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import (
     Action,
@@ -146,14 +146,14 @@ class _SimulatedCluster:
         return len(self.objects), self.verdict, self.found, self.job.status.ready_time, len(self.priorities)
 
     def _add(self, manifest: JsonObject) -> None:
-        self.objects.setdefault((str(manifest["kind"]), text(dig(manifest, "metadata", "name"))), manifest)
+        self.objects.setdefault((str(manifest["kind"]), name_of(manifest)), manifest)
 
     def _child(self, kind: str, name: str) -> Child | None:
         found = self.objects.get((kind, name))
         if found is None:
             return None
         selector = dig(found, "spec", "selector")
-        labels = {key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {}
+        labels = {key: text(value) for key, value in fields_of(selector).items()}
         return Child(self.job.namespace, name, UID, UID, labels)
 
     def _gang(self) -> GangObject | None:
@@ -176,7 +176,7 @@ def _pod(manifest: JsonObject, form: Form) -> Pod:
     labels = dig(manifest, "metadata", "labels")
     return Pod(
         namespace=text(dig(manifest, "metadata", "namespace")),
-        name=text(dig(manifest, "metadata", "name")),
+        name=name_of(manifest),
         uid=UID,
         owner_uid=UID,
         job_name=text(dig(labels, form.job_label)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -14,15 +14,7 @@ from dtj.api.job import Job
 from dtj.cli.common.terminal import Exit, say
 from dtj.cli.logs.show import Output, print_first_error
 from dtj.client.diagnosis import how_job_ended
-from dtj.client.logs import (
-    LogLine,
-    LogNote,
-    LogSelection,
-    NothingToRead,
-    check_replica,
-    find_error,
-    no_failure,
-)
+from dtj.client.logs import ErrorFinder, LogLine, LogNote, LogSelection, NothingToRead, cause_of, check_replica
 from dtj.local import run_directory
 from dtj.local.replica_logs import ReplicaLog, last, replica_logs
 from dtj.local.run_directory import RunDirectory, RunError
@@ -38,7 +30,7 @@ def show_run(run: str, runs: Path, selection: LogSelection, *, follow: bool, onl
         directory = run_directory.find(run, runs)
         job = Job.from_object(read_job(directory))
         if only_error:
-            return asyncio.run(_show_first_error(directory, job, run))
+            return _show_first_error(directory, job, run)
         return asyncio.run(_show(directory, job, selection, follow=follow, timestamps=timestamps))
     except (RunError, NothingToRead) as error:
         say(str(error), err=True)
@@ -121,16 +113,12 @@ def _end(directory: RunDirectory) -> str:
     return f"{job.name} is not running: it has ended without a record"
 
 
-async def _show_first_error(directory: RunDirectory, job: Job, run: str) -> int:
-    cause = job.status.root_cause
-    if cause is None:
-        raise no_failure(job)
+def _show_first_error(directory: RunDirectory, job: Job, run: str) -> int:
+    cause = cause_of(job)
     name = f"{cause.role}-{cause.index}"
     log = next((log for log in replica_logs(directory) if log.title == name), None)
-
-    async def lines() -> AsyncIterator[str]:
-        for line in log.read() if log is not None else ():
-            yield line.text
-
+    finder = ErrorFinder(cause)
+    for line in log.read() if log is not None else ():
+        finder.take(line.text)
     more = f"dtj logs --run {run} --role {cause.role} --index {cause.index}"
-    return print_first_error(await find_error(lines(), cause), more=more)
+    return print_first_error(finder.result(), more=more)

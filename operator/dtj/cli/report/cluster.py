@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, name_of, objects, text
 from dtj.cli.report.evidence import LOG_LINES, Evidence, Log, Unread, replica_named, scalars_of, versions_of
 from dtj.client import ApiError, AsyncClient, job_names
 from dtj.client.logs import MAX_AT_ONCE, LogNote, LogSelection, read_logs
@@ -32,8 +32,7 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
     The leader's log is read in any case: its curves and versions are in it. If the first leader of an elastic job was
     given up, its successor's is read as well.
     """
-    resource, name = job_names.parse(name)
-    body = await client.gateway.get(resource, namespace=client.namespace, name=name)
+    body = await job_names.read(client.gateway, name, namespace=client.namespace)
     job, reader = Job.from_object(body), _Reader(client)
     of_job = selector_of(job)
     pods, services, claims, events, nodes = await asyncio.gather(
@@ -61,7 +60,7 @@ async def gather(client: AsyncClient, name: str, *, logs: bool) -> Evidence:
         objects={
             "pods": pods,
             "service": services,
-            "claims": tuple(claim for claim in claims if _name(claim) in mounted),
+            "claims": tuple(claim for claim in claims if name_of(claim) in mounted),
             "nodes": tuple(map(_node, nodes)),
         },
         logs=tuple(log.end() for log in read.values()) if logs else (),
@@ -118,10 +117,6 @@ class _Reader:
         return {title: Log(title, "".join(kept), stamped=True) for title, kept in lines.items()}
 
 
-def _name(item: JsonObject) -> str:
-    return text(dig(item, "metadata", "name"))
-
-
 def _is_of(item: JsonObject, job: Job) -> bool:
     """Whether the job owns it: an earlier one of its name may have left others."""
     return job.owns(plain_from_object(item).metadata)
@@ -141,7 +136,7 @@ def _of_job(events: Iterable[Event], job: Job, claims: set[str]) -> list[Event]:
 
 def _node(node: JsonObject) -> JsonObject:
     """What matters of a node for a job that does not run there; the rest is the cluster's own business."""
-    metadata: JsonObject = {"name": _name(node), "labels": dig(node, "metadata", "labels")}
+    metadata: JsonObject = {"name": name_of(node), "labels": dig(node, "metadata", "labels")}
     spec: JsonObject = {field: dig(node, "spec", field) for field in ("taints", "unschedulable")}
     known = ("capacity", "allocatable", "conditions", "nodeInfo")
     return {"metadata": metadata, "spec": spec, "status": {field: dig(node, "status", field) for field in known}}

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from dtj.api.job import parse_time
-from dtj.api.json import dig, text
+from dtj.api.json import name_of, text
 from dtj.api.spec import Role
 from dtj.client.overview import Event
 
@@ -95,7 +95,7 @@ class Evidence:
     @property
     def name(self) -> str:
         """The job's."""
-        return text(dig(self.job, "metadata", "name"))
+        return name_of(self.job)
 
     @property
     def pods(self) -> tuple[dict[str, Any], ...]:

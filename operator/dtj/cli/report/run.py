@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from dtj.api.job import parse_time
+from dtj.api.job import micro_time, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import KIND, State
 from dtj.cli.report.evidence import (
@@ -91,7 +91,7 @@ def _jobs(
 def _last_sign(directory: RunDirectory, start: Start, following: Start | None) -> str:
     """The last time at which a killed start is known to have been alive."""
     logs = directory.replica_logs() if following is None else ()
-    written = (datetime.fromtimestamp(log.stat().st_mtime, UTC).isoformat().replace("+00:00", "Z") for log in logs)
+    written = (micro_time(datetime.fromtimestamp(log.stat().st_mtime, UTC)) for log in logs)
     return max([start.started_at, *(change.at for change in start.phases), *written])
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dtj.api.job import Job, parse_time
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, condition_of, dig, name_of, objects
 from dtj.api.names import Condition, Reason
 from dtj.cli.common.formatting import short_time
 from dtj.cli.report.evidence import Evidence, replica_named
@@ -24,6 +24,7 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import how_pod_ended
 from dtj.core.pod_state import PodState, main_container_of, replica_of, stopped_on_request
 from dtj.core.replicas import Replica
+from dtj.core.status import true_since
 from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
 
@@ -132,10 +133,8 @@ def _moments(evidence: Evidence, reason: Reason) -> list[tuple[datetime, str]]:
 
 def _span(job: Job, evidence: Evidence) -> tuple[datetime, datetime] | None:
     """From when to when the job, or this start of it, ran; None if it has not begun."""
-    suspended = job.status.condition(Condition.SUSPENDED)
-    since = suspended.last_transition_time if suspended is not None and suspended.status == "True" else None
-    start = parse_time(job.status.start_time)
-    over = parse_time(job.status.completion_time) or parse_time(since) or evidence.taken_at
+    start, suspended = parse_time(job.status.start_time), true_since(job.status, Condition.SUSPENDED)
+    over = parse_time(job.status.completion_time) or suspended or evidence.taken_at
     return (start, max(start, over)) if start is not None else None
 
 
@@ -229,7 +228,7 @@ def _bars(body: JsonObject, pod: Pod, created: datetime, end: Look, *, now: date
 def _gone_pods(evidence: Evidence, job: Job) -> Iterator[Row]:
     """Pods of which only events are left."""
     cause = job.status.root_cause
-    known = {dig(pod, "metadata", "name") for pod in evidence.pods}
+    known = {name_of(pod) for pod in evidence.pods}
     moments: dict[str, list[datetime]] = {}
     for event in evidence.events:
         if event.last is not None and event.about not in known and replica_named(event.about, job=evidence.name):
@@ -260,6 +259,5 @@ def _ended_at(body: JsonObject, pod: Pod) -> datetime | None:
 
 def _changed(body: JsonObject, kind: str) -> datetime | None:
     """Since when a condition of a pod is true."""
-    conditions = objects(dig(body, "status", "conditions"))
-    held = (each for each in conditions if (each.get("type"), each.get("status")) == (kind, "True"))
-    return parse_time(next(held, {}).get("lastTransitionTime"))
+    found = condition_of(dig(body, "status"), kind)
+    return parse_time(found.get("lastTransitionTime")) if found.get("status") == "True" else None

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from dtj.api.job import Job, parse_time
-from dtj.api.json import dig, text
+from dtj.api.json import dig, name_of, text
 from dtj.api.names import Condition, Reason, State
 from dtj.cli.common.connection import next_command, next_kubectl
 from dtj.cli.common.console import Console, Screen, Step, Text, coloured, coloured_state, step_lines
@@ -24,12 +24,14 @@ from dtj.cli.common.job_view import JobView, job_view, next_words
 from dtj.cli.common.terminal import Exit, say
 from dtj.client import AsyncClient, JobGone, job_names
 from dtj.client.diagnosis import reasons
-from dtj.client.members import waiting
 from dtj.client.overview import Event, Overview, Part, gather
 from dtj.client.pods import JobPod
 from dtj.client.watching import OUTAGE_SECONDS
+from dtj.core.context import JobContext
 from dtj.core.pod_state import PodState, replica_of, state_text, stopped_on_request
+from dtj.core.policies import members
 from dtj.core.replicas import Replica
+from dtj.core.status import is_ready
 from dtj.kube.errors import ApiError, NotFound, Unavailable
 from dtj.kube.waiting import Backoff, loop_time
 
@@ -171,13 +173,13 @@ _FACTS: Final = ("namespace", "strategy", "members", "image", "age", "attempt", 
 
 def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
     """All sections that have something to say, in ``width`` columns."""
-    view = job_view(overview.job)
+    view, context = job_view(overview.job), overview.context()
     sections = (
         ("Why is it not running", _why(overview, typed)),
         ("Root cause", _root_cause(view)),
         ("Progress", _progress(overview, view, width)),
-        ("Replicas", _replicas(overview, width)),
-        ("Members that wait", map(Text, islice(waiting(overview), _MAX_ROWS))),
+        ("Replicas", _replicas(overview, context, width)),
+        ("Members that wait", map(Text, islice(_members_that_wait(overview, context), _MAX_ROWS))),
         ("Volumes", _claims(overview)),
         ("Events", _events(overview)),
         ("Next", _next(overview, width, typed)),
@@ -206,7 +208,7 @@ def change_line(overview: Overview) -> str:
     reason = view.reason if view.state != State.SUCCEEDED else ""
     if view.why and reason not in _PLAIN_REASONS:
         reason += f": {' '.join(view.why.split())}"
-    restart = status.condition(Condition.RESTARTING) if status.is_true(Condition.RESTARTING) else None
+    restart = status.when_true(Condition.RESTARTING)
     restarts = restart.message if restart is not None else ""
     return "  ".join(filter(None, (view.state, view.ready, reason, restarts, ", ".join(view.progress))))
 
@@ -285,7 +287,7 @@ def _progress(overview: Overview, view: JobView, width: int) -> Iterator[Rendera
         yield Text(", ".join(marks), style="dim")
 
 
-def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
+def _replicas(overview: Overview, context: JobContext | None, width: int) -> Iterator[RenderableType]:
     if overview.pods.unread:
         yield _unread(overview.pods)
         return
@@ -295,7 +297,7 @@ def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
         rows = [each for each in rows if each.uid in current and not _is_well(each)][:_MAX_ROWS]
     missing = overview.missing_pods[:_MAX_ROWS]
     if rows or missing:
-        yield _pod_table(overview, rows, missing, width=width)
+        yield _pod_table(overview, context, rows, missing, width=width)
     left = len(overview.pods.items) - len(rows)
     if left:
         well = len([each for each in overview.current_pods if _is_well(each)])
@@ -306,11 +308,12 @@ def _is_well(each: JobPod) -> bool:
     return each.pod.succeeded or (each.pod.ready and not each.pod.terminating)
 
 
-def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str], *, width: int) -> Table:
+def _pod_table(
+    overview: Overview, context: JobContext | None, rows: Sequence[JobPod], missing: Sequence[str], *, width: int
+) -> Table:
     roomy = width >= _ROOMY
     current = {each.uid for each in overview.current_pods}
     on_request = stopped_on_request(each.pod for each in overview.pods.items)
-    context = overview.context()
     leader = context.leader if context is not None else None
     outsiders: frozenset[Replica] = context.outsiders if context is not None else frozenset()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -349,6 +352,36 @@ def _step_of(overview: Overview) -> str:
     return str(progress.step) if progress is not None and progress.step is not None else ""
 
 
+def _members_that_wait(overview: Overview, context: JobContext | None) -> Iterator[str]:
+    """A line for each replica of an elastic job that waits to join the others, or that the others wait for."""
+    status = overview.job.status
+    if context is None or context.world is None or overview.pods.unread or status.terminal or not status.start_time:
+        return
+    in_place = members.in_place(context)
+    for replica in sorted(context.outsiders):
+        first = "for the first answer of the launcher; after 60 s all start again"
+        yield f"{replica.hostname} waits {_what_for(context, replica) if in_place else first}"
+    for replica, due in (members.lost(context) if in_place else {}).items():
+        if due is None:
+            yield f"{replica.hostname} is not ready; the others wait for it, since fewer than minReplicas would be left"
+        else:
+            yield f"{replica.hostname} is not ready; the others go on without it at {due:%H:%M:%S} UTC"
+
+
+def _what_for(context: JobContext, replica: Replica) -> str:
+    """What keeps a replica from joining."""
+    pod = context.pod_of(replica)
+    if pod is None:
+        ready = context.job.status.condition(Condition.PODS_READY)
+        _, _, refusal = ready.message.partition(f"{context.name_of(replica)}: ") if ready is not None else ("", "", "")
+        return "for its pod" + (f": {refusal}" if refusal else "")
+    if pod.terminating or pod.main_container_ended:
+        return "for its next pod"
+    if is_ready(pod):
+        return "until it has imported its program, and then joins within 10 s"
+    return f"for its pod: {pod.blocker.message}" if pod.blocker is not None else "until its pod is ready"
+
+
 def _claims(overview: Overview) -> Iterator[RenderableType]:
     if overview.claims.unread:
         yield _unread(overview.claims)
@@ -357,9 +390,7 @@ def _claims(overview: Overview) -> Iterator[RenderableType]:
         size = text(dig(claim, "status", "capacity", "storage")) or text(
             dig(claim, "spec", "resources", "requests", "storage")
         )
-        yield Text.assemble(
-            text(dig(claim, "metadata", "name")), "  ", (phase, "" if phase == "Bound" else "yellow"), f"  {size}"
-        )
+        yield Text.assemble(name_of(claim), "  ", (phase, "" if phase == "Bound" else "yellow"), f"  {size}")
 
 
 def _events(overview: Overview) -> Iterator[RenderableType]:

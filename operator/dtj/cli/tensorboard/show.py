@@ -190,8 +190,7 @@ def trouble_of(record: PodRecord) -> str | None:
 def reason_to_wait(job: Job, pod: Pod | None) -> str:
     """What TensorBoard waits for."""
     if pod is None:
-        invalid = job.status.condition(Condition.INVALID)
-        if invalid is not None and invalid.status == "True":
+        if (invalid := job.status.when_true(Condition.INVALID)) is not None:
             return f"{job.name} cannot run: {invalid.message}"
         if job.status.state in ("Running", "Succeeded", "Failed"):
             return f"{job.name} is {job.status.state}: its TensorBoard is about to be created"

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from dtj.api import quantities
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects
-from dtj.api.spec import Gang, JobSpec, Scheduling
+from dtj.api.json import JsonObject, dig, fields_of, objects
+from dtj.api.spec import Gang, JobSpec
 from dtj.core import memory_increase
 from dtj.core.observed import GangApi
 
@@ -25,11 +25,6 @@ class Group:
     job: Job
     spec: JobSpec
     attempt: int
-
-    @property
-    def scheduling(self) -> Scheduling:
-        """What the job asks for."""
-        return self.spec.run_policy.scheduling or Scheduling()
 
     @property
     def size(self) -> str:
@@ -66,9 +61,7 @@ def size(job: Job, spec: JobSpec, api: GangApi | None) -> str:
 def least(spec: JobSpec) -> int:
     """How many pods must be schedulable before any starts."""
     all_pods = sum(spec.replicas(role) for role in spec.roles())
-    scheduling = spec.run_policy.scheduling
-    given = scheduling.min_available if scheduling is not None else None
-    return min(given or all_pods, all_pods)
+    return min(spec.scheduling.min_available or all_pods, all_pods)
 
 
 def requests(pod: JsonObject) -> dict[str, Fraction]:
@@ -118,5 +111,5 @@ def _asked(container: JsonObject) -> dict[str, Fraction]:
 
 def _quantities(given: JsonValue) -> dict[str, Fraction]:
     """Those of ``given`` that are quantities."""
-    read = {name: quantities.parse(value) for name, value in given.items()} if isinstance(given, dict) else {}
+    read = {name: quantities.parse(value) for name, value in fields_of(given).items()}
     return {name: quantity for name, quantity in read.items() if quantity is not None}

@@ -12,7 +12,7 @@ from typing import Final
 
 from dtj.api import kueue
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, add, object_at, objects, present
+from dtj.api.json import JsonObject, add, condition_of, object_at, present
 from dtj.api.names import Annotation
 from dtj.api.spec import Gang, Role
 from dtj.core.gang.group import Group
@@ -87,9 +87,8 @@ def disrupted_at(group: GangObject) -> datetime | None:
     """
     if group.api.gang is not Gang.NATIVE:
         return None
-    conditions = objects(group.status.get("conditions"))
-    found = next((c for c in conditions if c.get("type") == "DisruptionTarget" and c.get("status") == "True"), None)
-    return parse_time(found.get("lastTransitionTime")) if found is not None else None
+    found = condition_of(group.status, "DisruptionTarget")
+    return parse_time(found.get("lastTransitionTime")) if found.get("status") == "True" else None
 
 
 def _volcano_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:
@@ -98,8 +97,8 @@ def _volcano_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:
         {
             "minMember": group.least,
             "minResources": group.resources(pods),
-            "queue": group.scheduling.queue,
-            "priorityClassName": group.scheduling.priority_class_name,
+            "queue": group.spec.scheduling.queue,
+            "priorityClassName": group.spec.scheduling.priority_class_name,
         }
     )
 
@@ -110,7 +109,7 @@ def _coscheduling_spec(group: Group, pods: Iterable[JsonObject]) -> JsonObject:
         {
             "minMember": group.least,
             "minResources": group.resources(pods),
-            "scheduleTimeoutSeconds": group.scheduling.timeout_seconds,
+            "scheduleTimeoutSeconds": group.spec.scheduling.timeout_seconds,
         }
     )
 
@@ -124,7 +123,7 @@ def _native_spec(group: Group) -> JsonObject:
     return present(
         {
             "schedulingPolicy": _native_policy(group),
-            "priorityClassName": group.scheduling.priority_class_name,
+            "priorityClassName": group.spec.scheduling.priority_class_name,
             "disruptionMode": {"single": {}} if Role.PS in group.spec.roles() else {"all": {}},
         }
     )

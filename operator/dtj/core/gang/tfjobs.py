@@ -17,7 +17,7 @@ def as_configured(job: Job, platform: Platform) -> Job:
     queue it. Other jobs name theirs themselves."""
     if not job.form.foreign or job.spec is None:
         return job
-    asked, queue = job.spec.run_policy.scheduling or Scheduling(), job.labels.get(kueue.QUEUE, "")
+    asked, queue = job.spec.scheduling, job.labels.get(kueue.QUEUE, "")
     if queue and platform.queues_tfjobs:
         scheduling = Scheduling(gang=Gang.KUEUE, queue=queue, priority_class_name=asked.priority_class_name)
     else:

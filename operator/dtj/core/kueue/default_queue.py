@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dtj.api.kueue import leaves_queue_open
 from dtj.api.names import Reason
-from dtj.api.spec import Gang, Scheduling
+from dtj.api.spec import Gang
 from dtj.core.actions import Decision, LookForGangs, ReadDefaultQueue, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.gang.discovery import LOOK_AGAIN_SECONDS, looked_long_ago, served
@@ -26,12 +26,11 @@ def choose(context: JobContext) -> Decision | None:
     found = context.observed.gangs
     if found is None or (not context.own and looked_long_ago(found, context.now)):
         return Decision.of(LookForGangs())
-    api = served(Gang.KUEUE, found)
-    if api is None or _runs_without(context):
+    if served(Gang.KUEUE, found) is None or _runs_without(context):
         return None
     known = context.observed.default_queue
     if known is None or (context.now - known.at).total_seconds() >= LOOK_AGAIN_SECONDS:
-        return Decision.of(ReadDefaultQueue(api))
+        return Decision.of(ReadDefaultQueue())
     return _record(context, DEFAULT_QUEUE) if known.found else None
 
 
@@ -46,8 +45,7 @@ def problems(context: JobContext) -> tuple[Problem, ...]:
             f"LocalQueue {DEFAULT_QUEUE}: grant it get on localqueues of kueue.x-k8s.io, or set queue ({known.denied})"
         )
         return (Problem(Reason.GANG_UNAVAILABLE, message),)
-    scheduling = context.spec.run_policy.scheduling or Scheduling()
-    if known is None or known.found or scheduling.gang is not Gang.KUEUE:
+    if known is None or known.found or context.spec.scheduling.gang is not Gang.KUEUE:
         return ()
     message = (
         f"runPolicy.scheduling: Kueue needs a LocalQueue: set queue, or create the LocalQueue {DEFAULT_QUEUE} in the "

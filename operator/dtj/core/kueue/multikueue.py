@@ -62,10 +62,10 @@ def _queue(context: JobContext) -> Decision:
         return Decision()
     if found is None:
         held = report_workload_of_others(context) or check_template(context)
-        held = held or priorities.learn(context, api)
+        held = held or priorities.learn(context)
         if held is not None:
             return held
-    asked = ask_why(context, api)
+    asked = ask_why(context)
     if asked is not None:
         return asked
     why = queued_because(context, found if same else None)

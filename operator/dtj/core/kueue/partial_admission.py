@@ -53,11 +53,16 @@ def as_admitted(job: Job, workload: GangObject | None) -> Job:
     return replace(job, spec=spec.model_copy(update={"replica_specs": fewer}))
 
 
+def pod_sets(workload: GangObject) -> list[JsonObject]:
+    """What each role was given when Kueue admitted the job."""
+    return objects(dig(workload.status, "admission", "podSetAssignments"))
+
+
 def _admitted(job: Job, spec: JobSpec, workload: GangObject) -> int | None:
     """How many workers Kueue has admitted; None if it has not, or to a Workload of another size of the job."""
     if workload.api.gang is not Gang.KUEUE or workload.size != size(job, spec, workload.api):
         return None
-    for assignment in objects(dig(workload.status, "admission", "podSetAssignments")):
+    for assignment in pod_sets(workload):
         count = assignment.get("count")
         if assignment.get("name") == Role.WORKER and isinstance(count, int):
             return count

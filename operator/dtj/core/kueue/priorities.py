@@ -13,7 +13,7 @@ from dtj.api.spec import Gang
 from dtj.core.actions import Action, BestEffort, Decision, Delete, Emit, ReadPriorityClass, Update
 from dtj.core.context import JobContext
 from dtj.core.kueue.workloads import admitted, holds_quota, priority_class_fields
-from dtj.core.observed import GangApi, GangObject
+from dtj.core.observed import GangObject
 
 _OTHER_CLASS: Final = f"create the class, or change the label {PRIORITY_CLASS} of the job"
 """What to do about a class that cannot be read."""
@@ -24,17 +24,17 @@ def priority_class_object(name: str) -> str:
     return f"WorkloadPriorityClass {name}"
 
 
-def unread(context: JobContext, api: GangApi) -> ReadPriorityClass | None:
+def unread(context: JobContext) -> ReadPriorityClass | None:
     """What has to be read before a Workload is made; None if the job names no class, or its value is known."""
     name = priority_class(context.job.labels)
     if not name or name in context.observed.workload_priorities:
         return None
-    return ReadPriorityClass(api, name)
+    return ReadPriorityClass(name)
 
 
-def learn(context: JobContext, api: GangApi) -> Decision | None:
+def learn(context: JobContext) -> Decision | None:
     """Read the value before the job is reported to wait, so that the first report names a class that does not exist."""
-    first = unread(context, api)
+    first = unread(context)
     if first is None or context.job.prebuilt_workload or context.observed.refusal is not None:
         return None
     return Decision.of(first)
@@ -66,7 +66,7 @@ def follow_label(context: JobContext, workload: GangObject) -> tuple[Action, ...
         return (Delete(workload.api, workload.name, workload.uid),)
     if not name or name == workload.priority_class or (reserved and not workload.priority_class):
         return ()
-    first = unread(context, workload.api)
+    first = unread(context)
     if first is not None:
         return (first,)
     spec = {**priority_class_fields(name), "priority": context.observed.workload_priorities[name]}

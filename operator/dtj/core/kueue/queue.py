@@ -34,12 +34,12 @@ def hold_until_admitted(context: JobContext) -> Decision | None:
         return None
     same = workload is not None and fits(context, workload)
     if workload is not None and same and workloads.admitted(workload):
-        return _learn_flavors(context, api, workload)
+        return _learn_flavors(context, workload)
     if workload is None and not context.has_something_to_stop:
-        held = report_collision(context) or check_template(context) or priorities.learn(context, api)
+        held = report_collision(context) or check_template(context) or priorities.learn(context)
         if held is not None:
             return held
-    asked = ask_why(context, api)
+    asked = ask_why(context)
     if asked is not None:
         return asked
     why = queued_because(context, workload if same else None)
@@ -68,13 +68,13 @@ def queued_because(context: JobContext, workload: GangObject | None) -> DesiredC
     return DesiredCondition("True", Reason.QUEUED, priorities.refused(context) or words)
 
 
-def ask_why(context: JobContext, api: GangApi) -> Decision | None:
+def ask_why(context: JobContext) -> Decision | None:
     """Kueue says of a ClusterQueue that it is inactive; the queue itself says why."""
     name = context.inactive_queue
     known = context.observed.cluster_queues.get(name)
     if not name or (known is not None and (context.now - known.at).total_seconds() < READ_TTL):
         return None
-    return Decision.of(ReadClusterQueue(api, name))
+    return Decision.of(ReadClusterQueue(name))
 
 
 def into_queue(context: JobContext, api: GangApi, *, same: bool) -> tuple[Action, ...]:
@@ -90,7 +90,7 @@ def _have_workload(context: JobContext, api: GangApi, *, same: bool) -> tuple[Ac
     workload = context.gang_object
     made_by_others = bool(context.job.prebuilt_workload)
     if workload is None:
-        return () if made_by_others else (priorities.unread(context, api) or new_gang(context, api),)
+        return () if made_by_others else (priorities.unread(context) or new_gang(context, api),)
     if workload.terminating or made_by_others:
         return ()
     if same and workload.queue == workloads.queue_of(context.spec) and not _adds_gate(context, workload):
@@ -121,7 +121,7 @@ def _follow_job(context: JobContext, workload: GangObject) -> tuple[Update, ...]
     return (Update(workload.api, workload.name, patch),)
 
 
-def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:
+def _learn_flavors(context: JobContext, workload: GangObject) -> Decision | None:
     """Before pods are made: what the flavors mean to which the job was admitted. An administrator may change them."""
     known = {name for name, flavor in context.observed.flavors.items() if not _is_outdated(context, flavor)}
     unknown = tuple(name for name in workloads.flavors_of(workload) if name not in known)
@@ -131,7 +131,7 @@ def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> D
     if context.observed.refusal is not None:
         status = counted(context)
         refused = write(context, status, DesiredConditions(pods_ready=pods_ready(context, status)))
-    return refused.then(ReadFlavors(api, unknown))
+    return refused.then(ReadFlavors(unknown))
 
 
 def _is_outdated(context: JobContext, flavor: Flavor) -> bool:

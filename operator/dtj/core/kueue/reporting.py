@@ -18,7 +18,7 @@ from dtj.api.spec import Gang, Role
 from dtj.core.actions import Action, Decision, UpdateWorkloadStatus
 from dtj.core.context import JobContext
 from dtj.core.kueue import priorities
-from dtj.core.kueue.workloads import admitted, condition, conditions, digest, evicted, holds_quota, is_true
+from dtj.core.kueue.workloads import admitted, condition, digest, evicted, holds_quota, is_true
 from dtj.core.manifests.pod import role_template
 from dtj.core.messages import cut
 from dtj.core.observed import GangObject
@@ -226,7 +226,9 @@ def _with_reclaimable(workload: GangObject, counts: dict[str, int]) -> JsonObjec
 def _with_conditions(workload: GangObject, changed: list[JsonObject], now: datetime) -> JsonObject:
     """The list of conditions with these, in place of those of the same types."""
     types = {text(each.get("type")) for each in changed}
-    kept: list[JsonObject] = [each for each in conditions(workload) if each.get("type") not in types]
+    kept: list[JsonObject] = [
+        each for each in objects(workload.status.get("conditions")) if each.get("type") not in types
+    ]
     return {"conditions": [*kept, *(_stamped(workload, each, now) for each in changed)]}
 
 

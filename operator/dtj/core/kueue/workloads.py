@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable
 from typing import Final
 
-from pydantic import JsonValue
-
-from dtj.api.json import JsonObject, add, dig, extend, object_at, objects, present, text
+from dtj.api.json import (
+    JsonObject,
+    add,
+    condition_of,
+    dig,
+    digest_of,
+    extend,
+    fields_of,
+    object_at,
+    objects,
+    present,
+    text,
+)
 from dtj.api.kueue import (
     TOPOLOGY_CHOICES,
     TOPOLOGY_UNCONSTRAINED,
@@ -18,9 +26,9 @@ from dtj.api.kueue import (
     priority_class,
     topology_request,
 )
-from dtj.api.spec import JobSpec, Role, Scheduling
+from dtj.api.spec import JobSpec, Role
 from dtj.core.gang.group import Group, requests
-from dtj.core.kueue.partial_admission import least_workers
+from dtj.core.kueue.partial_admission import least_workers, pod_sets
 from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import Flavor, GangObject
 
@@ -61,7 +69,7 @@ def workload_spec(group: Group, pods: Iterable[JsonObject], *, priority: int | N
     ]
     return present(
         {
-            "queueName": group.scheduling.queue,
+            "queueName": group.spec.scheduling.queue,
             "podSets": [*sets],
             "priority": priority,
             **priority_class_fields(priority_class(group.job.labels)),
@@ -80,7 +88,7 @@ def digest(pods: Iterable[JsonObject]) -> str:
         ]
         for pod in pods
     ]
-    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:16]
+    return digest_of(read)
 
 
 def priority_class_fields(name: str) -> JsonObject:
@@ -92,17 +100,12 @@ def priority_class_fields(name: str) -> JsonObject:
 
 def queue_of(spec: JobSpec) -> str:
     """The LocalQueue of a job; empty if it names none."""
-    return (spec.run_policy.scheduling or Scheduling()).queue or ""
-
-
-def conditions(workload: GangObject) -> list[JsonObject]:
-    """The conditions of a Workload, as they are stored."""
-    return objects(workload.status.get("conditions"))
+    return spec.scheduling.queue or ""
 
 
 def condition(workload: GangObject, kind: str) -> JsonObject:
     """The condition of a type; empty if there is none."""
-    return next((found for found in conditions(workload) if found.get("type") == kind), {})
+    return condition_of(workload.status, kind)
 
 
 def is_true(workload: GangObject, kind: str) -> bool:
@@ -209,17 +212,14 @@ def _with_remedy(message: str) -> str:
 def flavors_of(workload: GangObject) -> tuple[str, ...]:
     """The names of the ResourceFlavors that the job was given."""
     found = (
-        text(flavor)
-        for assignment in objects(dig(workload.status, "admission", "podSetAssignments"))
-        for flavor in _values(assignment.get("flavors"))
+        text(flavor) for assignment in pod_sets(workload) for flavor in fields_of(assignment.get("flavors")).values()
     )
     return tuple(dict.fromkeys(found))
 
 
 def gives_nodes(workload: GangObject) -> bool:
     """Whether Kueue gives each pod of the job its node."""
-    assignments = objects(dig(workload.status, "admission", "podSetAssignments"))
-    return any(assignment.get("topologyAssignment") is not None for assignment in assignments)
+    return any(assignment.get("topologyAssignment") is not None for assignment in pod_sets(workload))
 
 
 def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, Flavor]) -> None:
@@ -230,9 +230,9 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
     pod_spec, metadata = object_at(pod, "spec"), object_at(pod, "metadata")
     add(metadata, "annotations", {WORKLOAD: workload.name})
     add(metadata, "labels", {POD_SET: role, **_queue_labels(workload)})
-    for assignment in objects(dig(workload.status, "admission", "podSetAssignments")):
+    for assignment in pod_sets(workload):
         if assignment.get("name") == role:
-            for flavor in map(flavors.get, map(text, _values(assignment.get("flavors")))):
+            for flavor in map(flavors.get, map(text, fields_of(assignment.get("flavors")).values())):
                 if flavor is not None:
                     add(pod_spec, "nodeSelector", {**flavor.node_labels})
                     extend(pod_spec, "tolerations", flavor.tolerations)
@@ -243,8 +243,7 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
             if update.get("name") != role:
                 continue
             for parent, field in ((pod_spec, "nodeSelector"), (metadata, "labels"), (metadata, "annotations")):
-                given = update.get(field)
-                if isinstance(given, dict):
+                if given := fields_of(update.get(field)):
                     add(parent, field, given)
             extend(pod_spec, "tolerations", objects(update.get("tolerations")))
 
@@ -261,7 +260,3 @@ def _wait_for_node(pod_spec: JsonObject, metadata: JsonObject) -> None:
     extend(pod_spec, "schedulingGates", [{"name": TOPOLOGY_GATE}])
     if not any(dig(metadata, "annotations", choice) for choice in TOPOLOGY_CHOICES):
         add(metadata, "annotations", {TOPOLOGY_UNCONSTRAINED: "true"})
-
-
-def _values(mapping: JsonValue) -> Iterable[JsonValue]:
-    return mapping.values() if isinstance(mapping, dict) else ()

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 from dtj.api import names
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
+from dtj.api.json import JsonObject, dig, extend, fields_of, items_of, object_at, objects, text
 from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import Gang, JobSpec, ReplicaSpec, Role
 from dtj.core import memory_increase
@@ -99,7 +99,7 @@ class PodRenderer:
             tpu=self._tpu_environment(replica),
         )
         hostname = base_name(job, replica) if job.form.replica_services else replica.hostname
-        pod_spec: JsonObject = {**_map(template, "spec"), "hostname": hostname}
+        pod_spec: JsonObject = {**fields_of(dig(template, "spec")), "hostname": hostname}
         for kind in _CONTAINER_KINDS:
             if kind in pod_spec:
                 pod_spec[kind] = [
@@ -112,7 +112,7 @@ class PodRenderer:
             job,
             pod_name(job, replica, number),
             labels={
-                **_map(template, "metadata", "labels"),
+                **fields_of(dig(template, "metadata", "labels")),
                 **labels_of(job),
                 **job.form.replica_labels(replica.role, replica.index, decides=decides),
                 Label.ATTEMPT: str(job.attempt),
@@ -122,7 +122,7 @@ class PodRenderer:
         main = text(job.form.main_container(pod_spec).get("name"))
         world = self._world if replica.role in TRAINING_ROLES else ""
         annotations = {
-            **_map(template, "metadata", "annotations"),
+            **fields_of(dig(template, "metadata", "annotations")),
             **({Annotation.MAIN_CONTAINER: main} if main else {}),
             **({Annotation.WORLD: world} if world else {}),
         }
@@ -198,9 +198,8 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     if pod_spec.get("hostNetwork") is True:
         # Otherwise such a pod asks its node's resolver, which does not know the names in TF_CONFIG.
         pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    scheduling = spec.run_policy.scheduling
-    if scheduling is not None and scheduling.priority_class_name is not None:
-        pod_spec.setdefault("priorityClassName", scheduling.priority_class_name)
+    if spec.scheduling.priority_class_name is not None:
+        pod_spec.setdefault("priorityClassName", spec.scheduling.priority_class_name)
     return template
 
 
@@ -348,13 +347,5 @@ def apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:
 
 def _may_escalate(context: JsonObject) -> bool:
     """The API server refuses allowPrivilegeEscalation=false next to what implies the contrary."""
-    added = dig(context, "capabilities", "add")
-    return context.get("privileged") is True or (
-        isinstance(added, list) and ("SYS_ADMIN" in added or "CAP_SYS_ADMIN" in added)
-    )
-
-
-def _map(template: JsonObject, *path: str) -> JsonObject:
-    """The user's labels or annotations; empty where there are none."""
-    value = dig(template, *path)
-    return value if isinstance(value, dict) else {}
+    added = items_of(dig(context, "capabilities", "add"))
+    return context.get("privileged") is True or "SYS_ADMIN" in added or "CAP_SYS_ADMIN" in added

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from dtj.api.job import Job, parse_time
+from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import CleanPodPolicy
 from dtj.api.status import JobStatus
@@ -15,9 +14,10 @@ from dtj.core.actions import Decision, DeletePod, Plan, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.observed import Pod
 from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ended_at, ends_of
-from dtj.core.pod_state import replica_of
+from dtj.core.pod_state import by_attempt, replica_of
 from dtj.core.policies.backoff import STUCK
 from dtj.core.replicas import incarnation, pod_name
+from dtj.core.status import true_since
 
 SIDECAR_SECONDS: Final = 5.0
 """How long ordinary sidecars may go on after the main container, before their pod is deleted."""
@@ -105,10 +105,7 @@ def _is_previous(pod: Pod, job: Job) -> bool:
 
 
 def _causes(pods: Iterable[Pod]) -> Iterable[Pod]:
-    by_attempt: defaultdict[int, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        by_attempt[pod.attempt].append(pod)
-    for attempt in by_attempt.values():
+    for attempt in by_attempt(pods):
         yield from (e.pod for e in ends_of(attempt) if not e.by_infrastructure and not _left_on_request(e.pod))
 
 
@@ -127,9 +124,7 @@ def seconds_until_given_up(pod: Pod, status: JobStatus, now: datetime) -> float 
     Counted from when the outcome was recorded, by the operator's own clock; None where it is not recorded, or where
     the pod was not asked to stop.
     """
-    outcomes = (status.condition(kind) for kind in (Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET))
-    decided = next((each.last_transition_time for each in outcomes if each is not None and each.status == "True"), None)
-    since = parse_time(decided)
+    since = true_since(status, Condition.SUCCESS_CRITERIA_MET) or true_since(status, Condition.FAILURE_TARGET)
     if since is None or pod.deletion_due is None or pod.deletion_requested_at is None:
         return None
     return (since + (pod.deletion_due - pod.deletion_requested_at) + STUCK - now).total_seconds()

@@ -38,8 +38,7 @@ def _end_due(context: JobContext) -> datetime | None:
 def _start_due(context: JobContext) -> datetime | None:
     """When the job fails because its pods are not ready yet; None if it never does, or once they were."""
     status = context.job.status
-    suspended = status.condition(Condition.SUSPENDED)
-    if status.ready_time is not None or (suspended is not None and suspended.status == "True"):
+    if status.ready_time is not None or status.is_true(Condition.SUSPENDED):
         return None  # it was ready once, or its resumption is about to be recorded
     return time_after(could_begin_at(context.job, status), context.spec.run_policy.start_deadline_seconds)
 
@@ -75,7 +74,7 @@ def _late(context: JobContext) -> Failure | None:
 
 def _recorded(status: JobStatus) -> str:
     """What the status says that keeps the job from starting and is no pod of its own."""
-    invalid, ready = status.condition(Condition.INVALID), status.condition(Condition.PODS_READY)
-    if invalid is not None and invalid.status == "True":
+    invalid, ready = status.when_true(Condition.INVALID), status.condition(Condition.PODS_READY)
+    if invalid is not None:
         return invalid.message
     return ready.message if ready is not None and ready.reason == Reason.NAME_TAKEN else ""

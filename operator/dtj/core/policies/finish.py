@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Role
 from dtj.core.actions import Decision, Emit, RequeueAfter
@@ -20,7 +19,7 @@ from dtj.core.outcome import Failure, Success
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import gang, service, ttl
 from dtj.core.policies.cleanup import seconds_until_given_up, stop_pods, to_stop
-from dtj.core.status import format_deadline, format_time, without_unreported_progress
+from dtj.core.status import format_deadline, format_time, true_since, without_unreported_progress
 from dtj.core.status_update import counted, write
 
 
@@ -88,8 +87,7 @@ def _evaluators(context: JobContext) -> tuple[Pod, ...]:
 
 def _evaluation_due(context: JobContext) -> datetime:
     """Until when they are waited for. It counts from when the success was recorded, or from now."""
-    met = context.job.status.condition(Condition.SUCCESS_CRITERIA_MET)
-    recorded = parse_time(met.last_transition_time) if met is not None and met.status == "True" else None
+    recorded = true_since(context.job.status, Condition.SUCCESS_CRITERIA_MET)
     return (recorded or context.now) + timedelta(seconds=context.spec.run_policy.evaluation_timeout_seconds)
 
 

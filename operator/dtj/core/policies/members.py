@@ -18,6 +18,7 @@ from typing import Final
 from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import COLLECTIVE, JobSpec, RestartScope, Role
+from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter, TellPod
 from dtj.core.conditions import DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
@@ -26,7 +27,7 @@ from dtj.core.pod_state import replica_of
 from dtj.core.policies import backoff
 from dtj.core.progress import progress
 from dtj.core.replicas import TRAINING_ROLES, Replica, possible_members, training_replicas
-from dtj.core.status import is_ready
+from dtj.core.status import is_ready, true_since
 from dtj.core.status_update import counted
 from dtj.core.world import World
 
@@ -57,10 +58,9 @@ def seconds_until_known(context: JobContext) -> float:
     """For how long to wait for the launcher's first word, before the pods of a job that runs are taken to have none."""
     if context.world is None or context.leader is None:
         return 0.0
-    reported, name = progress(context), context.name_of(context.leader)
-    can_be_asked = any(pod.name == name and pod.ip and is_ready(pod) for pod in context.current)
-    ready = context.job.status.condition(Condition.PODS_READY)
-    since = parse_time(ready.last_transition_time) if ready is not None and ready.status == "True" else None
+    reported, pod = progress(context), context.pod_of(context.leader)
+    can_be_asked = pod is not None and pod.ip and is_ready(pod)
+    since = true_since(context.job.status, Condition.PODS_READY)
     if (reported is not None and reported.reported) or not can_be_asked or since is None:
         return 0.0
     return context.seconds_until(since + FIRST_WORD)
@@ -82,12 +82,15 @@ def change(context: JobContext) -> Decision | None:
     world = following(context)
     if world is None:
         return None
-    status = counted(context).model_copy(update={"world": world.recorded()})
+    return record(context, world, counted(context))
+
+
+def record(context: JobContext, following: World, status: JobStatus, *events: Emit) -> Decision:
+    """Write ``status`` with the members that follow, and say so after ``events``; the next pass tells the pods."""
+    status = status.model_copy(update={"world": following.recorded()})
     desired = DesiredConditions(pods_ready=pods_ready(context, status))
-    return Decision.write(with_conditions(context, status, desired)).then(
-        announcement(context, world),
-        RequeueAfter(0.0),  # the next pass tells the pods
-    )
+    written = Decision.write(with_conditions(context, status, desired))
+    return written.then(*events, announcement(context, following), RequeueAfter(0.0))
 
 
 def following(context: JobContext, lost: Collection[Replica] = ()) -> World | None:

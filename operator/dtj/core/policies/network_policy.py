@@ -13,13 +13,11 @@ implement NetworkPolicy ignores it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 
 from dtj.api import names
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, digest_of
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import Action, Create, Delete, Kind, Update
 from dtj.core.context import JobContext
@@ -31,7 +29,7 @@ def network_policy(job: Job, access: JobAccess) -> JsonObject:
     """The NetworkPolicy of a job. Its annotation holds the digest of its spec."""
     spec = _spec(job, access)
     metadata = metadata_of(job, job.name, labels=labels_of(job))
-    metadata["annotations"] = {Annotation.POLICY_DIGEST: _digest(spec)}
+    metadata["annotations"] = {Annotation.POLICY_DIGEST: digest_of(spec)}
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
 
 
@@ -43,9 +41,9 @@ def before_pods(context: JobContext) -> tuple[Action, ...]:
     if found is None:
         return (Create(Kind.NETWORK_POLICY, network_policy(context.job, access)),)
     spec = _spec(context.job, access)
-    if not context.job.owns(found) or found.digest == _digest(spec):
+    if not context.job.owns(found) or found.digest == digest_of(spec):
         return ()
-    metadata: JsonObject = {"uid": found.uid, "annotations": {Annotation.POLICY_DIGEST: _digest(spec)}}
+    metadata: JsonObject = {"uid": found.uid, "annotations": {Annotation.POLICY_DIGEST: digest_of(spec)}}
     return (Update(Kind.NETWORK_POLICY, found.name, {"metadata": metadata, "spec": spec}),)
 
 
@@ -78,7 +76,3 @@ def _from(peers: Iterable[JsonObject], port: int) -> tuple[JsonObject, ...]:
     """One rule. No rule for no peers: an empty list would let everybody in."""
     listed = list(peers)
     return ({"from": [*listed], "ports": [{"protocol": "TCP", "port": port}]},) if listed else ()
-
-
-def _digest(spec: object) -> str:
-    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]

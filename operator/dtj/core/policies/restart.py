@@ -248,8 +248,7 @@ def _restart_times(context: JobContext) -> Iterator[datetime]:
     for replica in replicas(context.spec):
         if not context.replaced_alone(replica):
             continue
-        name = context.name_of(replica)
-        pod = next((pod for pod in context.current if pod.name == name), None)
+        pod = context.pod_of(replica)
         moment = backoff.restart_due(context, replica) if pod is None else pod.created_at
         if moment is not None and (pod is None or not pod.main_container_ended):
             yield moment

@@ -14,7 +14,6 @@ from dtj.api.job import parse_time
 from dtj.api.names import Reason
 from dtj.api.spec import OnStraggler, Role
 from dtj.core.actions import Decision, Emit, RequeueAfter
-from dtj.core.conditions import DesiredConditions, pods_ready, with_conditions
 from dtj.core.context import JobContext
 from dtj.core.observed import Straggler
 from dtj.core.policies import backoff, members
@@ -39,19 +38,9 @@ def replace_slow_member(context: JobContext) -> Decision | None:
         return None  # no spare waits
     status = counted(context)
     counts = backoff.replaced(status, slow, context.now, was_scheduled=True)
-    status = status.model_copy(
-        update={
-            "replica_statuses": counts,
-            "world": following.recorded(),
-            "straggler_replaced_time": format_time(context.now),
-        }
-    )
-    desired = DesiredConditions(pods_ready=pods_ready(context, status))
-    return Decision.write(with_conditions(context, status, desired)).then(
-        *events(context),
-        members.announcement(context, following),
-        RequeueAfter(0.0),  # the next pass tells the others, and then deletes the pod
-    )
+    now = {"replica_statuses": counts, "straggler_replaced_time": format_time(context.now)}
+    # The next pass tells the others, and then deletes the pod.
+    return members.record(context, following, status.model_copy(update=now), *events(context))
 
 
 def wake_ups(context: JobContext) -> Iterable[RequeueAfter]:

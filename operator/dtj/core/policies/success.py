@@ -18,10 +18,10 @@ from dtj.core.replicas import Replica, deciding_replicas
 def finish_as_recorded(context: JobContext) -> Decision | None:
     """Go on with the end that an earlier pass decided, whatever is seen now."""
     status = context.job.status
-    met, target = status.condition(Condition.SUCCESS_CRITERIA_MET), status.condition(Condition.FAILURE_TARGET)
-    if met is not None and met.status == "True":
+    met, target = status.when_true(Condition.SUCCESS_CRITERIA_MET), status.when_true(Condition.FAILURE_TARGET)
+    if met is not None:
         return finish(context, Success(met.message))
-    if target is not None and target.status == "True":
+    if target is not None:
         reason = Reason.recorded(target.reason, otherwise=Reason.REPLICA_FAILED)
         return finish(context, Failure(reason, target.message, status.root_cause))
     return None

@@ -15,7 +15,7 @@ from typing import Final
 
 from dtj.api import names
 from dtj.api.job import Job, parse_time
-from dtj.api.json import JsonObject, object_at, objects, text
+from dtj.api.json import JsonObject, object_at, objects, picked, text
 from dtj.api.names import Condition, Label, Reason
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
@@ -179,7 +179,7 @@ def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
     assert trains is not None
     given = object_at(role_template(job, spec, trains.role, platform=platform), "spec")
     main = job.form.main_container(given)
-    image: JsonObject = {"image": spec.tensor_board.image} if spec.tensor_board.image else _picked(main, _IMAGE)
+    image: JsonObject = {"image": spec.tensor_board.image} if spec.tensor_board.image else picked(main, _IMAGE)
     container: JsonObject = {
         "name": names.TENSORBOARD,
         **image,
@@ -192,13 +192,13 @@ def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
         "ports": [{"name": "http", "containerPort": names.TENSORBOARD_PORT}],
         "readinessProbe": {"tcpSocket": {"port": names.TENSORBOARD_PORT}, "periodSeconds": 2},
         "resources": spec.tensor_board.resources or DEFAULT_RESOURCES,
-        "securityContext": _picked(object_at(main, "securityContext"), _OF_THE_CONTAINER),
+        "securityContext": picked(object_at(main, "securityContext"), _OF_THE_CONTAINER),
     }
     volumes: list[JsonObject] = []
     if "://" in str(platform.directories.logs(spec)):
         volumes = _give_store_access(container, main, objects(given.get("volumes")))
     pod_spec: JsonObject = {
-        **_picked(given, _OF_THE_POD),
+        **picked(given, _OF_THE_POD),
         "containers": [container],
         **({"volumes": [*volumes]} if volumes else {}),
         "restartPolicy": "Always",
@@ -218,7 +218,7 @@ def _give_store_access(container: JsonObject, main: JsonObject, volumes: Sequenc
         The volume of that mount, if there is one.
     """
     env = [each for each in objects(main.get("env")) if text(each.get("name")).startswith(_STORE_VARIABLES)]
-    container |= {**({"env": [*env]} if env else {}), **_picked(main, ("envFrom",))}
+    container |= {**({"env": [*env]} if env else {}), **picked(main, ("envFrom",))}
     key = next((PurePosixPath(text(each.get("value"))) for each in env if each.get("name") == _KEY_FILE), None)
     mounts = objects(main.get("volumeMounts"))
     holding = [each for each in mounts if key and key.is_relative_to(text(each.get("mountPath")))]
@@ -228,10 +228,6 @@ def _give_store_access(container: JsonObject, main: JsonObject, volumes: Sequenc
     mount = max(holding, key=lambda each: len(PurePosixPath(text(each.get("mountPath"))).parts))
     container["volumeMounts"] = [{**mount, "readOnly": True}]
     return [each for each in volumes if each.get("name") == mount.get("name")]
-
-
-def _picked(fields: JsonObject, wanted: tuple[str, ...]) -> JsonObject:
-    return {name: fields[name] for name in wanted if name in fields}
 
 
 def _near(job: Job) -> JsonObject:

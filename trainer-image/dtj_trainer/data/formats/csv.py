@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
-from dtj_trainer.data.files import Found
+from dtj_trainer.data.files import FileSet
 from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, check_utf8, lines, shortened
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
@@ -23,12 +23,12 @@ _SEEN = 1e-3
 """The part of the range of a column by which rounding is spoken of."""
 
 
-class Table:
+class CsvReader:
     """A `dtj_trainer.data.formats.reader.Reader` of CSV files: all columns but the label are numbers."""
 
     decodes_batches = True
 
-    def __init__(self, config: DataConfig, found: Found, *, numbers: bool) -> None:
+    def __init__(self, config: DataConfig, found: FileSet, *, numbers: bool) -> None:
         """Learns the columns from the beginning of the first file.
 
         Raises:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.data.files import Found, class_folders, first_line
+from dtj_trainer.data.files import FileSet, class_folders, first_line
 from dtj_trainer.data.full_batches import Indexed
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.errors import UsageError
@@ -44,8 +44,8 @@ class Images(Indexed):
 
     def __init__(
         self,
-        found: Found,
-        validation: Found | None,
+        found: FileSet,
+        validation: FileSet | None,
         share: ValidationShare | None,
         *,
         size: tuple[int, int] | None,

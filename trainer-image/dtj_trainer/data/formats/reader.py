@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from dtj_trainer.data.files import Found, first_line
+from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 
@@ -53,7 +53,7 @@ class Reader(Protocol):
         ...
 
 
-def find_fault(reader: Reader, files: Found) -> str | None:
+def find_fault(reader: Reader, files: FileSet) -> str | None:
     """The first record that cannot be read or parsed, as a line; None where all can."""
     for number, path in enumerate(files.paths):
         row, record = 0, None

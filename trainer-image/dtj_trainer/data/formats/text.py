@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.files import Found, class_folders
+from dtj_trainer.data.files import FileSet, class_folders
 from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, check_utf8, lines
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
@@ -13,12 +13,12 @@ from dtj_trainer.errors import UsageError
 _TAB = "\t"
 
 
-class Lines:
+class TextReader:
     """A `dtj_trainer.data.formats.reader.Reader` of text; an example is one string, as it stands in the file."""
 
     decodes_batches = True
 
-    def __init__(self, found: Found, *, option: str, numbers: bool) -> None:
+    def __init__(self, found: FileSet, *, option: str, numbers: bool) -> None:
         """Looks at the first line: without a tab in it, the directories are the classes.
 
         Raises:
@@ -40,7 +40,7 @@ class Lines:
             self._labels = [found.class_of(path) for path in found.paths]
 
     def records(self, path: Any) -> Stream:
-        """Lines."""
+        """The lines of one file."""
         return lines(path)
 
     def prepare(self, records: Any, number: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
-from dtj_trainer.data.files import Found, first_line
+from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.images import decode_image, size_of
 from dtj_trainer.data.formats.reader import compression, shortened
 from dtj_trainer.data.source import Stream
@@ -34,14 +34,14 @@ class _Feature:
         return math.prod(self.shape)
 
 
-class Examples:
+class TFRecordReader:
     """A `dtj_trainer.data.formats.reader.Reader` of TFRecord files.
 
     The input is one feature, or several numeric ones in the order of their names, flat, behind each other. A feature
     of bytes is a picture where it begins as PNG or JPEG do, and else a text.
     """
 
-    def __init__(self, config: DataConfig, found: Found, *, numbers: bool) -> None:
+    def __init__(self, config: DataConfig, found: FileSet, *, numbers: bool) -> None:
         """Learns from the first record what all have.
 
         Raises:

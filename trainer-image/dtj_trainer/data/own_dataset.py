@@ -14,7 +14,7 @@ import tensorflow as tf
 from dtj_trainer.autograph import rewritten_within
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.held_out_examples import BATCH, Digest, Reading
-from dtj_trainer.data.source import Stream, stream_options
+from dtj_trainer.data.source import Stream, endless, stream_options
 from dtj_trainer.errors import UsageError
 
 _HELD_OUT_EVERY = 5
@@ -92,10 +92,7 @@ class OwnData:
             return training.shuffle(_WINDOW, seed=own, reshuffle_each_iteration=False) if self._shuffle else training
 
         stream = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples).skip(place)
-        stream = _in_batches(stream, batch, drop_remainder=True)
-        # An end that nobody rules out would make all workers ask each other at every step whether it has come.
-        stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-        return stream.with_options(stream_options()).prefetch(tf.data.AUTOTUNE)
+        return endless(_in_batches(stream, batch, drop_remainder=True))
 
     def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
