@@ -1,11 +1,11 @@
-"""What checkpoints in memory cost: blocks of steps with a copy after every 10 of them, next to blocks without.
+"""What checkpoints in memory cost: blocks of steps with copies, next to blocks without.
 
-    PYTHONPATH=trainer-image:bench:tests .venv-trainer/bin/python bench/trainer/in_memory.py [--pairs 12] [--every 10]
+    PYTHONPATH=trainer-image:bench:tests .venv-trainer/bin/python bench/trainer/in_memory.py [--pairs 12] [--every N]
 
-One training by one worker of MultiWorkerMirrored, in a process of its own for each model. Blocks of 30 steps take turns
-in it, so that both kinds see the same moment. All that comes with a copy is in its blocks: shorter calls, the look for
-weights that are not finite, what the loop waits for, and the thread that writes to /dev/shm next to the steps, on the
-same cores. CPU time is that of the whole process.
+One training by one worker of MultiWorkerMirrored, in a process of its own for each model. Blocks of 30 steps, or of as
+many as lie between two copies, take turns in it, so that both kinds see the same moment. All that comes with a copy is
+in its block: shorter calls, the look for weights that are not finite, what the loop waits for, and the thread that
+writes to /dev/shm next to the steps, on the same cores. CPU time is that of the whole process.
 
 A copy costs by the bytes of weights and optimizer, and a step by what it computes. So one model has long steps for its
 weights, as convolutions have, and one has many weights for its steps.
@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, process_time
@@ -47,7 +50,8 @@ from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.synchronous import train
 from loopback import free_ports
 
-BLOCK = 30
+_TRACING, _CHOOSING = 2, 4
+"""Blocks at the start that are not measured, and those in which the trainer chooses how often it copies."""
 layers = keras.layers
 
 
@@ -68,35 +72,57 @@ MODELS: Mapping[str, tuple[Callable[[], Any], int]] = {"convolutions": (convolut
 class InOddBlocks(EverySteps):
     """Due as often as usual in every second block, and never in the others, which end at the same steps."""
 
+    @property
+    def block(self) -> int:
+        """Steps."""
+        return block_of(self.steps)
+
+    def copies(self, step: int) -> bool:
+        return step // self.block % 2 == 1
+
     def steps_until_due(self, step: int) -> int:
-        return min(BLOCK - step % BLOCK, super().steps_until_due(step) if _copies(step) else BLOCK)
+        left = self.block - step % self.block
+        return min(left, super().steps_until_due(step)) if self.copies(step) else left
 
     def was_due(self, before: int, step: int) -> bool:
-        return super().was_due(before, step) if _copies(step - 1) or step >= self.total_steps else False
+        return super().was_due(before, step) if self.copies(step - 1) or step >= self.total_steps else False
 
 
-def _copies(step: int) -> bool:
-    return step // BLOCK % 2 == 1
+def block_of(every: int | None) -> int:
+    """Steps of a block, with a copy after so many."""
+    return max(30, every or 0)
 
 
 class Blocks(ProgressStore):
     """When each block was over: seconds, and CPU seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, block: int) -> None:
         super().__init__()
+        self._block = block
         self.ends: dict[int, tuple[float, float]] = {}
 
     def update(self, **changes: Any) -> Progress:
-        if (step := changes.get("step")) and step % BLOCK == 0:
+        if (step := changes.get("step")) and step % self._block == 0:
             self.ends.setdefault(step, (perf_counter(), process_time()))
         return super().update(**changes)
 
 
-def measure(name: str, pairs: int) -> None:
-    """Trains, and prints of each block what a step took, with the bytes of a copy."""
+class Chosen(logging.Handler):
+    """The number of steps between two copies that the trainer says that it has chosen."""
+
+    steps = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := re.search(r"after every (\d+) steps", record.getMessage()):
+            self.steps = int(found[1])
+
+
+def measure(name: str, pairs: int, every: int | None) -> None:
+    """Trains, and prints of each block what a step took, with the bytes of a copy; or the steps that were chosen."""
     made, batch = MODELS[name]
     data = digits()
-    epochs = 2 * BLOCK * (pairs + 2) * batch // len(data.training) + 1
+    block = block_of(every)
+    epochs = block * (2 * (pairs + 2) if every else _CHOOSING) * batch // len(data.training) + 1
     config = parse((f"--epochs={epochs}", f"--batch-size={batch}", "--strategy=MultiWorkerMirrored"), os.environ)
     strategy = make_strategy(config)
     task = image_classification(Arrays(data), keras)
@@ -106,19 +132,24 @@ def measure(name: str, pairs: int) -> None:
         model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return model
 
-    due = {True: InOddBlocks, False: EverySteps}
-    vars(checkpointing)["EverySteps"] = lambda steps, last: due[steps is not None](steps, last)
-    blocks = Blocks()
+    chosen, blocks = Chosen(), Blocks(block)
+    if every:
+        # In the middle, so that what a copy costs the steps after it is in its block.
+        odd = partial(InOddBlocks, shift=every // 2)
+        vars(checkpointing)["EverySteps"] = lambda steps, last: (odd if steps else EverySteps)(steps, last)
+    else:
+        logging.getLogger(checkpointing.__name__).addHandler(chosen)
+        logging.getLogger(checkpointing.__name__).setLevel(logging.INFO)
     context = TaskContext(config=config, progress_store=blocks, termination=Termination(leave=os._exit))
     train(Run(context=context, model=ModelFactory(name, build, task.data, loss=None), data=task.data), strategy)
     assert config.checkpoint.memory is not None
     copy = max(sum(p.stat().st_size for p in config.checkpoint.memory.directory.glob("ckpt-*.data-*")) // 2, 1)
     ends = [blocks.ends[step] for step in sorted(blocks.ends)]
-    took = [[(b - a) / BLOCK for a, b in zip(*both, strict=True)] for both in pairwise(ends)]
-    print(json.dumps({"bytes": copy, "blocks": took[2 : 2 * pairs + 2]}))
+    took = [[(b - a) / block for a, b in zip(*both, strict=True)] for both in pairwise(ends)]
+    print(json.dumps({"chosen": chosen.steps, "bytes": copy, "blocks": took[_TRACING : 2 * pairs + _TRACING]}))
 
 
-def child(name: str, pairs: int, every: int) -> tuple[int, list[list[float]]]:
+def child(name: str, pairs: int, every: int | None) -> Any:
     """What `measure` prints in a process of its own."""
     cluster = {"worker": [f"127.0.0.1:{free_ports(1)[0]}"]}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
@@ -126,35 +157,36 @@ def child(name: str, pairs: int, every: int) -> tuple[int, list[list[float]]]:
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
             "DTJ_JOB_NAME": "bench",
             "DTJ_CHECKPOINT_MEMORY_DIR": str(Path(memory) / "copies"),
-            "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS": str(every),
+            "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS": str(every or ""),
         }
         command = [sys.executable, __file__, "--pairs", str(pairs), "--measure", name]
+        command += ["--every", str(every)] if every else []
         done = subprocess.run(command, env={**os.environ, **environ}, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    return found["bytes"], found["blocks"]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
-    parser = figures.parser(
-        __doc__, pairs=(12, "blocks with copies, each next to one without"), every=(10, "steps between two copies")
-    )
+    parser = figures.parser(__doc__, pairs=(12, "blocks with copies, each next to one without"))
+    parser.add_argument("--every", type=int, help="steps between two copies (default: as the trainer chooses)")
     parser.add_argument("--measure", choices=MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        measure(options.measure, options.pairs)
+        measure(options.measure, options.pairs, options.every)
         return
     figures.print_machine()
     for name in MODELS:
-        size, blocks = child(name, options.pairs, options.every)
+        every = options.every or child(name, options.pairs, None)["chosen"]
+        found = child(name, options.pairs, every)
+        blocks = found["blocks"]
         # The first two of all trace; after those, the ones with copies come first.
         for of, clock in (("", 0), ("CPU, ", 1)):
             kept, bare = ([block[clock] for block in blocks[side::2]] for side in (0, 1))
             low, middle, high = statistics.quantiles((a / b for a, b in zip(kept, bare, strict=True)), n=4)
             figures.print_figure(
-                f"{of}{name}",
+                f"{of}{name}, every {every} steps",
                 f"{middle:.3f} of a step without (quartiles {low:.3f} and {high:.3f} of {len(bare)} pairs; of the "
                 f"medians {statistics.median(kept) / statistics.median(bare):.3f}: "
-                f"{1e3 * statistics.median(bare):.1f} ms a step), {size / 1e6:.1f} MB a copy",
+                f"{1e3 * statistics.median(bare):.1f} ms a step), {found['bytes'] / 1e6:.1f} MB a copy",
             )
 
 

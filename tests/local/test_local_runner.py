@@ -312,6 +312,7 @@ def test_workers_of_a_parameter_server_come_and_go_and_only_the_coordinator_star
     saved, resumed = (re.findall(rf"{said} step (\d+) of", words) for said in ("preempted: saved", "resumed:"))
     assert len(resumed) == 2
     assert resumed == saved[:2]
+    assert len(saved) == 3, "its servers stay at Ctrl-C until it has saved"
 
 
 def test_an_evaluator_measures_the_checkpoints_of_the_others(dtj: CommandLine) -> None:
