@@ -15,8 +15,6 @@ from builders import manifest
 from dtj.api import kueue as keys
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Condition
-from dtj.cli.common.terminal import Exit
-from support.command_line import typed
 from support.job_world import JobWorld
 from support.kueue_queues import ONE_CPU, Queues
 from support.operator_process import OperatorProcess, grant_flavors
@@ -109,45 +107,6 @@ def test_what_is_missing_is_named_with_the_remedy(queues: Queues, case: str) -> 
         assert any(words in each.message for each in said), said
 
     queues.world.eventually(named)
-    assert queues.world.pods() == {}
-
-
-REFUSED: dict[str, tuple[JsonObject, JsonObject, str]] = {
-    "elastic slices": (
-        {"kueue.x-k8s.io/elastic-job": "true"},
-        {},
-        "waits in its queue again when its number of workers changes: remove it",
-    ),
-    "least number": (
-        {"kueue.x-k8s.io/job-min-parallelism": "1"},
-        {},
-        "the least number of workers is spec.elastic.minReplicas: set it there",
-    ),
-    "gate": ({keys.ADMISSION_GATE: "budget"}, {}, "must list controllers, each once and as a domain and a path"),
-    "layers": ({}, {keys.LAYERS: "[]"}, f"is not supported: remove it, or set {keys.SLICE_REQUIRED}"),
-}
-"""Annotations of the job and of its template, and why they are refused. A rule of a CRD sees no annotation."""
-
-
-@pytest.mark.usefixtures("operator")
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_supported_is_refused_by_dtj_validate_and_by_the_operator(
-    queues: Queues, tmp_path: Path, case: str
-) -> None:
-    annotations, of_the_template, words = REFUSED[case]
-    queues.make("gpus", cpus=2)
-    template = {**ONE_CPU, "metadata": {"annotations": of_the_template}}
-    body = manifest(template=template, runPolicy={"scheduling": {"gang": "Kueue", "queue": "gpus"}})
-    body["metadata"] = {"name": "digits", "annotations": annotations}
-    path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump(body))
-    checked = typed(queues.world.plane, queues.world.namespace, "validate", path)
-    assert checked.return_value == Exit.USAGE
-    assert words in " ".join(checked.output.split())
-    queues.world.apply(body)
-    queues.world.await_condition(Condition.INVALID)
-    assert words in queues.world.condition(Condition.INVALID).message
-    assert queues.workload() is None
     assert queues.world.pods() == {}
 
 

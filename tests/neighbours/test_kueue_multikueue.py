@@ -176,8 +176,3 @@ class TestMultiKueue:
         clusters.manager.world.await_state("Suspended")
         clusters.manager.world.change_spec({"runPolicy": {"suspend": False}})
         clusters.run()
-
-    def test_a_job_without_a_queue_is_refused_with_the_remedy(self, clusters: Clusters) -> None:
-        clusters.manager.world.submit(managedBy=kueue.MULTIKUEUE)
-        clusters.manager.world.await_condition(Condition.INVALID)
-        assert "set runPolicy.scheduling.queue" in clusters.manager.world.condition(Condition.INVALID).message

@@ -1,9 +1,9 @@
-"""Workers under their launchers that train together as a test says, in the place of operator and kubelet."""
+"""Workers under their launchers that train together as a test or a benchmark says, in the place of the operator."""
 
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from loopback import free_ports
@@ -11,60 +11,63 @@ from trainer.cluster import Job
 
 
 class Group:
-    """The workers of a job that runs the launcher, of which files say who trains. The job's context ends them."""
+    """The tasks of a job that runs the launcher. Files say which workers train. The job's context ends all of them."""
 
     def __init__(self, job: Job, members: Sequence[int]) -> None:
         """Starts all of them.
 
         Args:
-            members: who trains first; the others wait.
+            members: the workers that train first; the others wait.
         """
         self._job = job
         self._generation = 0
         self._write(members)
         for (role, index), port in zip(job.tasks, free_ports(len(job.tasks)), strict=True):
-            file = str(self._file(index))
-            environ = {"DTJ_STATUS_PORT": str(port), "DTJ_WORLD_FILE": file, "DTJ_JOB_UID": "uid"}
-            job.start(f"{role}-{index}", environ=environ)
-        for _, index in job.tasks:
-            if index not in members:
-                job[f"worker-{index}"].wait_for("waiting, with all that is imported")
+            world = {} if role == "ps" else {"DTJ_WORLD_FILE": str(self._file(f"{role}-{index}"))}
+            job.start(f"{role}-{index}", environ={"DTJ_STATUS_PORT": str(port), "DTJ_JOB_UID": "uid", **world})
+        for role, index in job.tasks:
+            if role == "worker" and index not in members:
+                job[f"worker-{index}"].wait_for("waiting until the operator makes this task a member")
         self._members = members
 
-    def change(self, members: Sequence[int]) -> None:
-        """Tells all of them who trains now, and waits until those that train have heard of it."""
+    def change(self, members: Sequence[int], *, lost: Collection[int] = ()) -> None:
+        """Tells all of them who trains now, and waits until those that train and are not lost have heard of it."""
         said = self.said()
         self._generation += 1
         self._write(members)
-        for index in self._members:
-            self.wait_for("the job goes on with other members", index, said)
+        for index in {*self._members} - {*lost}:
+            self.wait_for("the job goes on with other members", f"worker-{index}", said)
         self._members = members
 
-    def kill(self, index: int) -> None:
-        """Ends the program of a worker, as the kernel would."""
-        launcher = self._job[f"worker-{index}"].process.pid
-        (trainer,) = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    def kill(self, index: int, *, launcher: bool = False) -> None:
+        """Ends the program of a worker, as the kernel would; with its launcher, as the loss of its pod does."""
+        process = self._job[f"worker-{index}"].process
+        (trainer,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if launcher:
+            process.kill()
         os.kill(int(trainer), signal.SIGKILL)
 
-    def said(self) -> dict[int, int]:
+    def said(self) -> dict[str, int]:
         """The lengths of the logs."""
-        return {index: len(self._job[f"worker-{index}"].log) for _, index in self._job.tasks}
+        return {name: len(replica.log) for name, replica in self._job.replicas.items()}
 
-    def wait_for(self, pattern: str, index: int, said: Mapping[int, int]) -> None:
-        """Waits until the log of a worker has a match after this place in it."""
-        self._job[f"worker-{index}"].wait_for(pattern, since=said[index])
+    def wait_for(self, pattern: str, replica: str, said: Mapping[str, int]) -> None:
+        """Waits until the log of a replica has a match after this place in it."""
+        self._job[replica].wait_for(pattern, since=said[replica])
 
-    def _file(self, index: int) -> Path:
-        return Path(self._job.folder, f"world-{index}")
+    def _file(self, replica: str) -> Path:
+        return Path(self._job.folder, f"world-{replica}")
 
     def _write(self, members: Sequence[int]) -> None:
-        addresses = [self._job.cluster["worker"][member] for member in members]
+        cluster = self._job.cluster
+        indexes = {**{role: range(len(listed)) for role, listed in cluster.items()}, "worker": members}
         content = {
             "generation": self._generation,
-            "members": {"worker": ",".join(map(str, members))},
-            "addresses": {"worker": addresses},
+            "members": {role: ",".join(map(str, listed)) for role, listed in indexes.items()},
+            "addresses": {role: [cluster[role][index] for index in listed] for role, listed in indexes.items()},
         }
-        for _, index in self._job.tasks:
-            draft = self._file(index).with_suffix(".draft")
+        for role, index in self._job.tasks:
+            file = self._file(f"{role}-{index}")
+            draft = file.with_suffix(".draft")
             draft.write_text(json.dumps(content))
-            draft.replace(self._file(index))
+            draft.replace(file)

@@ -105,7 +105,7 @@ def disturbed(folder: Path, *arguments: str) -> Job:
             said = workers.said()
             workers.kill(members[-1])
             job.hold_at(step + 20)
-            workers.wait_for(r"resumed: step \d+", members[0], said)
+            workers.wait_for(r"resumed: step \d+", f"worker-{members[0]}", said)
             job.wait_for_checkpoint(step + 20)
         job.let_go()
         assert job.wait() == dict.fromkeys(job.replicas, 0)

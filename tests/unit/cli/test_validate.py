@@ -161,6 +161,13 @@ def test_an_unknown_accelerator_profile_is_a_mistake_too(dtj: Dtj, tmp_path: Pat
     assert 'spec.accelerator.profile: there is no accelerator profile "abacus"' in dtj("validate", file).complaint
 
 
+def test_an_annotation_of_kueue_that_the_operator_does_not_follow_is_a_mistake_too(dtj: Dtj, tmp_path: Path) -> None:
+    body = manifest(runPolicy={"scheduling": {"gang": "Kueue", "queue": "gpus"}})
+    metadata: JsonObject = {"name": "digits", "annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+    complaint = dtj("validate", write(tmp_path, {**body, "metadata": metadata})).complaint
+    assert "waits in its queue again when its number of workers changes: remove it" in complaint
+
+
 def test_a_name_that_is_used_twice_names_the_other_place(dtj: Dtj, tmp_path: Path) -> None:
     first = write(tmp_path, manifest("a"), name="first.yaml")
     second = write(tmp_path, manifest("a"), name="second.yaml")
