@@ -159,7 +159,9 @@ def view_of(phase: str) -> RunView:
 
 async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: Path) -> None:
     known = gather(await run(python_job("", roles={"worker": 1}), tmp_path))
-    start = known.phases[0].at
+    job_start = parse_time(dig(known.job, "status", "startTime"))
+    assert job_start is not None
+    start = job_start - timedelta(milliseconds=1)  # the status has whole seconds, and is written after what was seen
     end = parse_time(dig(known.pods[0], "status", "containerStatuses", 0, "state", "terminated", "finishedAt"))
     assert end is not None
     middle = start + (end - start) / 2
@@ -172,6 +174,7 @@ async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: 
         ("saving", "exporting", middle, end),
         ("succeeded", "succeeded", end, end),
     ]
+    assert history(replace(known, job={**known.job, "status": {}})) is None, "it has not begun"
 
 
 def test_the_log_of_a_leader_tells_its_versions() -> None:

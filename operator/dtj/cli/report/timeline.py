@@ -158,11 +158,12 @@ def _replicas(evidence: Evidence, spans: list[tuple[datetime, datetime]]) -> Ite
         look = next((look for word, look in _PHASES.items() if change.phase.startswith(word)), Look.WAITING)
         if look not in ENDS or change.replica not in exact:
             known.setdefault(change.replica, []).append((change.at, look, change.phase.lower()))
-    next_starts = [*(start for start, _ in spans[1:]), datetime.max.replace(tzinfo=UTC)]
+    # What was seen before the first start belongs to it: its time is in whole seconds.
+    starts = [datetime.min.replace(tzinfo=UTC), *(start for start, _ in spans[1:]), datetime.max.replace(tzinfo=UTC)]
     for replica, changes in known.items():
         bars = [
             bar
-            for (start, over), next_start in zip(spans, next_starts, strict=True)
+            for (_, over), (start, next_start) in zip(spans, pairwise(starts), strict=False)
             for bar in _between(sorted(change for change in changes if start <= change[0] < next_start), over)
         ]
         if bars:
