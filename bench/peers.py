@@ -233,11 +233,10 @@ def _jobset(name: str, workers: int) -> JsonObject:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.parser(__doc__, rounds=(5, "how often all are measured"))
     parser.add_argument(
         "--jobs", nargs="+", type=Shape.parse, default=[Shape(100, 4)], help="number of jobs x workers (default 100x4)"
     )
-    parser.add_argument("--rounds", type=int, default=5, help="how often all are measured (default 5)")
     parser.add_argument(
         "--only", nargs="+", choices=SYSTEMS, default=SYSTEMS[:-1], help="these alone; TFJob's defaults need minutes"
     )

@@ -11,7 +11,6 @@ worker of each of these phases killed with SIGKILL, against 198 steps of two wor
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -171,9 +170,7 @@ def weights(folder: Path, *, disturbed: bool) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    options = figures.parser(__doc__, rounds=(3, "how often each gap is measured")).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rounds = {
             strategy: [gaps(Path(folder) / f"{strategy}-{number}", strategy) for number in range(options.rounds)]

@@ -11,7 +11,6 @@ at the moment of the loss.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -58,10 +57,7 @@ def lose(job: Job, victim: int, *, launched: bool) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
+    options = figures.parser(__doc__, rounds=(5, "kills of each way"), workers=(2, "of the job")).parse_args()
     entrypoint = image_entrypoint()
     ways: dict[str, Sequence[str]] = {
         "forked in place": entrypoint,
