@@ -16,7 +16,7 @@ from dtj.api import names
 from dtj.api.json import JsonObject
 from dtj.api.spec import JobSpec
 from dtj.local import run_directory
-from dtj.local.platform import local_network
+from dtj.local.ports import local_network
 from dtj.local.runner import FinishedRun, LocalRun
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView

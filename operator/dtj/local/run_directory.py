@@ -12,6 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from dtj.api.spec import JobSpec
+from dtj.core.platform import keeps_in_memory
+from dtj.core.replicas import Replica
+
 LATEST: Final = "latest"
 
 STOPPED: Final = "Stopped"
@@ -121,6 +125,36 @@ class RunDirectory:
             except BlockingIOError:
                 raise RunIsActive(self) from None
             yield
+
+
+class LocalDirectories:
+    """Folders of the run in place of the manifest's directories; what is a URL stays where it is.
+
+    A local run has all of them even where the manifest names none: what was trained should be found.
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+
+    def checkpoint(self, spec: JobSpec) -> str:
+        named = spec.checkpoint.directory if spec.checkpoint is not None else None
+        return named if named is not None and is_url(named) else str(self._directory.checkpoint)
+
+    def memory(self, spec: JobSpec, replica: Replica) -> str | None:
+        """A folder of each replica. A disk stands in for memory: what a killed runner leaves there takes no memory."""
+        return str(self._directory.memory / replica.hostname) if keeps_in_memory(spec, replica.role) else None
+
+    def export(self, spec: JobSpec) -> str:
+        named = spec.export.path if spec.export is not None else None
+        return named if named is not None and is_url(named) else str(self._directory.export)
+
+    def logs(self, spec: JobSpec) -> str:
+        return str(self._directory.tensorboard)
+
+
+def is_url(path: str) -> bool:
+    """Whether it names a place in an object store, and no directory."""
+    return "://" in path
 
 
 class RunError(Exception):

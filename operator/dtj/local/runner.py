@@ -27,6 +27,7 @@ from dtj.api.status import JobStatus, Progress
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed, Phase, Pod
 from dtj.core.planner import plan
+from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 from dtj.engine import progress
 from dtj.engine.engine import Engine, EngineSettings
@@ -36,10 +37,10 @@ from dtj.local.gateway import LocalGateway
 from dtj.local.kubelet import Kubelet
 from dtj.local.machine import thread_defaults
 from dtj.local.objects import Objects, timestamp
-from dtj.local.platform import HOST, LocalNetwork, local_platform
 from dtj.local.pod_command import Command, command_of
+from dtj.local.ports import HOST, LocalNetwork
 from dtj.local.replica_logs import LogTimes
-from dtj.local.run_directory import STOPPED, RunDirectory
+from dtj.local.run_directory import STOPPED, LocalDirectories, RunDirectory
 from dtj.local.run_record import Recorder, keep
 from dtj.local.scaling import asked
 from dtj.local.trainer import Trainer
@@ -224,10 +225,21 @@ class LocalRun:
         return Engine(
             gateway,
             plan=self._plan,
-            platform=local_platform(self._network, self._directory),
+            platform=self._platform(),
             instance="local",
             namespaces=(self._job.namespace,),
             settings=EngineSettings(workers=1, relist_every=None),
+        )
+
+    def _platform(self) -> Platform:
+        """This machine; accelerators in the manifest are accepted, TensorFlow finds the ones that are here."""
+        # Of a run's folder, ``dtj tensorboard --run`` shows the curves.
+        return Platform(
+            network=self._network,
+            directories=LocalDirectories(self._directory),
+            bind_address=HOST,
+            inline_addresses=None,
+            tensorboard=False,
         )
 
     def _plan(self, observed: Observed, now: datetime) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dtj.api.job import Job
-from dtj.local.platform import most_workers
+from dtj.local.ports import most_workers
 from dtj.local.run_directory import RunDirectory, RunError, write_privately
 from dtj.local.run_record import read_manifest
 

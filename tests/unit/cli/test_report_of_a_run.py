@@ -23,7 +23,7 @@ from dtj.cli.report.run import gather
 from dtj.cli.report.timeline import History, Look, history
 from dtj.core.replicas import Replica
 from dtj.local import run_directory
-from dtj.local.platform import local_network
+from dtj.local.ports import local_network
 from dtj.local.run_directory import RunDirectory
 from dtj.local.run_record import Recorder
 from dtj.local.runner import LocalRun

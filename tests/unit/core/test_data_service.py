@@ -6,7 +6,7 @@ from builders import job, spec_of
 from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from dtj.core.replicas import replicas
-from dtj.local.platform import local_network
+from dtj.local.ports import local_network
 from support.pod_environment import environment_of
 from world import World, live, running
 

@@ -14,8 +14,8 @@ from dtj.api.spec import JobSpec, Role
 from dtj.core.replicas import Replica
 from dtj.local import trainer as trainer_module
 from dtj.local.machine import MIB, memory, thread_defaults
-from dtj.local.platform import LocalDirectories, NoFreePort, ReservedPort, local_network, reserve
-from dtj.local.run_directory import RunDirectory
+from dtj.local.ports import NoFreePort, ReservedPort, local_network, reserve
+from dtj.local.run_directory import LocalDirectories, RunDirectory
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
 from support.local_runs import fake_trainer
 
@@ -140,7 +140,7 @@ def test_ports_differ_and_lie_outside_the_range_of_outgoing_connections() -> Non
 
 
 def test_a_machine_without_enough_ports_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dtj.local.platform._outgoing_range", lambda: (10_000, 65_535))
+    monkeypatch.setattr("dtj.local.ports._outgoing_range", lambda: (10_000, 65_535))
     with pytest.raises(NoFreePort, match="has 0 free ports outside 10000-65535; the job needs 2"):
         reserve(2)
 

@@ -9,7 +9,7 @@ import yaml
 
 from builders import job, manifest
 from dtj.api.spec import Role
-from dtj.local.platform import local_network, most_workers
+from dtj.local.ports import local_network, most_workers
 from dtj.local.run_directory import RunDirectory, RunError
 from dtj.local.scaling import ask, asked
 

@@ -31,8 +31,8 @@ from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container_of
 from dtj.engine.logs import TextFormatter
 from dtj.local import machine, run_directory
-from dtj.local.platform import NoFreePort, local_network
 from dtj.local.pod_command import image_of, omissions_of, problems_of
+from dtj.local.ports import NoFreePort, local_network
 from dtj.local.replica_logs import replica_logs, warnings_of
 from dtj.local.run_directory import RunDirectory, RunIsActive
 from dtj.local.runner import End, FinishedRun, LocalRun

@@ -16,8 +16,7 @@ from dtj.cli.common.formatting import short_number, short_time, shown_path
 from dtj.cli.common.job_view import CauseView, model_words
 from dtj.cli.common.options import RUNS
 from dtj.client.manifest_files import Document
-from dtj.local.platform import is_url
-from dtj.local.run_directory import LATEST, RunDirectory
+from dtj.local.run_directory import LATEST, RunDirectory, is_url
 from dtj.local.runner import End, FinishedRun, Result
 
 _CAUSE_LINES: Final = 12

@@ -1,4 +1,4 @@
-"""This machine as a platform: addresses are loopback ports, directories are folders of the run."""
+"""The ports of a local run: two of the loopback address for each replica, kept free until its process listens."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dtj.api.spec import JobSpec, Role
-from dtj.core.platform import Platform, keeps_in_memory
 from dtj.core.replicas import Replica, replicas
-from dtj.local.run_directory import RunDirectory
 
 HOST: Final = "127.0.0.1"
 
@@ -60,50 +58,6 @@ def local_network(spec: JobSpec) -> Iterator[LocalNetwork]:
         for port in ports:
             port.close()
 
-
-class LocalDirectories:
-    """Folders of the run in place of the manifest's directories; what is a URL stays where it is.
-
-    A local run has all of them even where the manifest names none: what was trained should be found.
-    """
-
-    def __init__(self, directory: RunDirectory) -> None:
-        self._directory = directory
-
-    def checkpoint(self, spec: JobSpec) -> str:
-        named = spec.checkpoint.directory if spec.checkpoint is not None else None
-        return named if named is not None and is_url(named) else str(self._directory.checkpoint)
-
-    def memory(self, spec: JobSpec, replica: Replica) -> str | None:
-        """A folder of each replica. A disk stands in for memory: what a killed runner leaves there takes no memory."""
-        return str(self._directory.memory / replica.hostname) if keeps_in_memory(spec, replica.role) else None
-
-    def export(self, spec: JobSpec) -> str:
-        named = spec.export.path if spec.export is not None else None
-        return named if named is not None and is_url(named) else str(self._directory.export)
-
-    def logs(self, spec: JobSpec) -> str:
-        return str(self._directory.tensorboard)
-
-
-def local_platform(network: LocalNetwork, directory: RunDirectory) -> Platform:
-    """This machine; accelerators in the manifest are accepted, TensorFlow finds the ones that are here."""
-    # Of a run's folder, ``dtj tensorboard --run`` shows the curves.
-    return Platform(
-        network=network,
-        directories=LocalDirectories(directory),
-        bind_address=HOST,
-        inline_addresses=None,
-        tensorboard=False,
-    )
-
-
-def is_url(path: str) -> bool:
-    """Whether it names a place in an object store, and no directory."""
-    return "://" in path
-
-
-# -- ports, kept free until the process that is to listen there starts ------------------------------------------
 
 _LOWEST: Final = 10_000
 _OUTGOING: Final = (32_768, 60_999)
