@@ -13,14 +13,12 @@ from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, DeletePod, Plan, RequeueAfter
 from dtj.core.context import JobContext
 from dtj.core.observed import Pod
-from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ended_at, ends_of
+from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ends_of
 from dtj.core.pod_state import by_attempt, replica_of
+from dtj.core.policies import sidecars
 from dtj.core.policies.backoff import STUCK
 from dtj.core.replicas import incarnation, pod_name
 from dtj.core.status import true_since
-
-SIDECAR_SECONDS: Final = 5.0
-"""How long ordinary sidecars may go on after the main container, before their pod is deleted."""
 
 MAX_KEPT_CAUSES: Final = 16
 """Pods that ended by an error of their own and are kept, the newest of them, however long ago that was."""
@@ -63,20 +61,15 @@ def stop_pods(context: JobContext, gone: Collection[Pod]) -> Plan:
 
 
 def stop(context: JobContext, pods: Iterable[Pod]) -> Plan:
-    """Delete those of ``pods`` that run; what is already on its way out needs no second call.
-
-    Deleting a pod takes its log away. So if its main container has ended, the kubelet is left to end the sidecars that
-    Kubernetes knows, and others have some seconds to end by themselves.
-    """
+    """Delete those of ``pods`` that run, sidecars last; what is already on its way out needs no second call."""
     deletions: list[DeletePod] = []
     waits: list[float] = []
     for pod in pods:
-        if pod.terminating or pod.all_containers_ended or (pod.main_container_ended and not pod.sidecars):
+        if pod.terminating or pod.all_containers_ended or sidecars.left_to_the_kubelet(pod):
             continue
-        since = (context.now - ended_at(pod)).total_seconds() if pod.main_container_ended else SIDECAR_SECONDS
-        if 0 <= since < SIDECAR_SECONDS:
-            waits.append(SIDECAR_SECONDS - since)
-        else:  # also if a clock that is ahead says that it is yet to end
+        if left := sidecars.seconds_left(pod, context.now):
+            waits.append(left)
+        else:
             deletions.append(DeletePod(pod.name, pod.uid))
     return (*deletions, *((RequeueAfter(min(waits)),) if waits else ()))
 
