@@ -30,7 +30,7 @@ from dtj.engine.progress import ProgressReader, StackRequests
 from dtj.engine.queue import WorkQueue
 from dtj.engine.record_guard import RecordGuard
 from dtj.engine.state import ClusterState
-from dtj.engine.stragglers import StragglerFinder
+from dtj.engine.step_timings import StragglerFinder
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Keep, Resource, everywhere, jobs_of
 from dtj.kube.informer import Change, Informer

@@ -31,6 +31,7 @@ from dtj.core.observed import (
     TemplateVerdict,
 )
 from dtj.core.platform import Platform
+from dtj.core.policies.straggler import Reading
 from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.engine.child_store import ChildStore
 from dtj.engine.expectations import Expectations
@@ -59,15 +60,6 @@ class UnlabelledObject:
 
     value: Pod | Child | GangObject
     checked_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a pod reported: ``at`` in seconds of any clock that is the same for all."""
-
-    at: float
-    step: int | None
-    step_seconds: float | None
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dtj.api.status import Progress
+from dtj.core.policies.straggler import Reading
 from dtj.engine.progress import fetch, read_progress
-from dtj.engine.state import Reading
-from dtj.engine.stragglers import read_step_timing
+from dtj.engine.step_timings import read_step_timing
 
 
 @asynccontextmanager

@@ -11,9 +11,9 @@ import pytest
 from builders import NOW, job
 from dtj.api.status import Progress
 from dtj.core.observed import SeenProgress, Straggler
-from dtj.engine import progress, stragglers
-from dtj.engine.state import Reading
-from dtj.engine.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, read_step_timing, slow
+from dtj.core.policies.straggler import MIN_REPLICAS, MIN_STEPS, READINGS, Reading, slow
+from dtj.engine import progress, step_timings
+from dtj.engine.step_timings import read_step_timing
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.periodic import ComputeTimer
 from support.status_ports import StatusPorts
@@ -97,7 +97,7 @@ class Pods(StatusPorts):
         return json.dumps(answer).encode() if answer is not None else None
 
     async def rounds(self, number: int) -> None:
-        finder = stragglers.StragglerFinder(self.state, self.queue)
+        finder = step_timings.StragglerFinder(self.state, self.queue)
         for _ in range(number):
             self.memory.step_timings.asking.not_before = 0.0
             await finder.compare_all()
@@ -121,7 +121,7 @@ class TestAsking:
     ) -> None:
         pods = Pods(monkeypatch)
         pods.says = {f"worker-{n}": {"step": 5} for n in range(4)}
-        finder = stragglers.StragglerFinder(pods.state, pods.queue)
+        finder = step_timings.StragglerFinder(pods.state, pods.queue)
         for _ in range(2):
             await finder.compare_all()
             assert len(pods.asked) == 4
@@ -144,10 +144,10 @@ class TestAsking:
     async def test_few_pods_are_asked_at_the_same_time_and_no_more_than_a_job_may_have(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pods = Pods(monkeypatch, workers=stragglers.MAX_ASKED + 10)
+        pods = Pods(monkeypatch, workers=step_timings.MAX_ASKED + 10)
         await pods.rounds(1)
-        assert len(pods.asked) == stragglers.MAX_ASKED
-        assert pods.most_together <= stragglers.AT_ONCE
+        assert len(pods.asked) == step_timings.MAX_ASKED
+        assert pods.most_together <= step_timings.AT_ONCE
 
     @virtual_time
     async def test_slow_pods_of_one_namespace_delay_those_of_no_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +162,9 @@ class TestAsking:
             return b'{"step": 5, "stepSeconds": 1}'
 
         pods.answer = answer
-        task = asyncio.create_task(stragglers.StragglerFinder(pods.state, pods.queue).run())
-        await asyncio.sleep(stragglers.INTERVAL + 1)
+        task = asyncio.create_task(step_timings.StragglerFinder(pods.state, pods.queue).run())
+        await asyncio.sleep(step_timings.INTERVAL + 1)
         assert len(pods.times("other")) == 4
-        await asyncio.sleep(stragglers.INTERVAL)
+        await asyncio.sleep(step_timings.INTERVAL)
         assert len(pods.times("other")) == 8
         task.cancel()

@@ -1,8 +1,4 @@
-"""Finds replicas that are slower than their peers: asks training replicas for their step times, and compares them.
-
-If each step waits for all replicas, all have the same pace, and only a replica itself knows how long its own part of a
-step takes (``stepSeconds``). Else the time between its steps is used. :mod:`dtj.core.policies.straggler` says what
-follows.
+"""Asks training replicas for their step times; :mod:`dtj.core.policies.straggler` says who is slow, and what follows.
 
 The load is limited: a few requests at a time, only for jobs whose progress is known, at most :data:`MAX_ASKED` replicas
 of each job, and more rarely than the replica that reports the job's progress. Namespaces take turns. A job whose pods
@@ -12,19 +8,18 @@ publish nothing to compare is asked more and more rarely. Values that are not nu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from statistics import median
 from typing import Final, NoReturn
 
 from dtj.api.job import Job
 from dtj.api.spec import COLLECTIVE, JobSpec
-from dtj.api.status import MAX_INTEGER, MAX_STRAGGLERS
+from dtj.api.status import MAX_INTEGER
 from dtj.core.observed import Pod, Straggler
+from dtj.core.policies.straggler import MIN_REPLICAS, Reading, lasting, slow, streaks
 from dtj.core.replicas import Replica, possible_members
 from dtj.engine.job_store import JobRecord
 from dtj.engine.progress import asked, decoded, pod_of
 from dtj.engine.queue import WorkQueue
-from dtj.engine.state import ClusterState, Reading, StepTimings
+from dtj.engine.state import ClusterState, StepTimings
 from dtj.kube.fairness import FairWork
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff, loop_time
@@ -141,55 +136,3 @@ def _duration(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if 0 < value <= MAX_INTEGER else None
-
-
-# -- who is slow, by what each reports of its own steps -------------------------------------------------------------
-
-FACTOR: Final = 1.5
-"""So much longer than the median a slow replica's steps take."""
-
-MIN_REPLICAS: Final = 3
-"""Replicas without which there is no median to speak of."""
-
-READINGS: Final = 3
-"""In this many readings in a row a replica must be slow to be named."""
-
-MIN_STEPS: Final = 10
-"""Steps that the median replica must do between two readings: of fewer, the time is not known well."""
-
-
-def slow(before: Mapping[str, Reading], now: Mapping[str, Reading], *, in_step: bool) -> tuple[Straggler, ...]:
-    """Those of ``now`` that are slow, the slowest first. Keys are host names; ``in_step`` is whether all go at one
-    pace."""
-    seconds = {name: reading.step_seconds for name, reading in now.items() if reading.step_seconds is not None}
-    if len(seconds) < MIN_REPLICAS and not in_step:
-        seconds = _between_steps(before, now)
-    if len(seconds) < MIN_REPLICAS:
-        return ()
-    usual = median(seconds.values())
-    found = (Straggler(name, own / usual) for name, own in seconds.items() if own > FACTOR * usual > 0)
-    return tuple(sorted(found, key=lambda straggler: -straggler.times))
-
-
-def _between_steps(before: Mapping[str, Reading], now: Mapping[str, Reading]) -> dict[str, float]:
-    """Seconds of a step since the last reading; of who did none, the whole time: it takes no less."""
-    steps: dict[str, int] = {}
-    seconds: dict[str, float] = {}
-    for name, reading in now.items():
-        earlier = before.get(name)
-        if earlier is None or reading.step is None or earlier.step is None or reading.step < earlier.step:
-            continue
-        steps[name] = reading.step - earlier.step
-        seconds[name] = (reading.at - earlier.at) / max(steps[name], 1)
-    enough = len(steps) >= MIN_REPLICAS and median(steps.values()) >= MIN_STEPS
-    return seconds if enough else {}
-
-
-def streaks(before: Mapping[str, int], found: Iterable[Straggler]) -> dict[str, int]:
-    """By host name: in how many readings in a row a replica was slow, this one included."""
-    return {straggler.hostname: before.get(straggler.hostname, 0) + 1 for straggler in found}
-
-
-def lasting(found: Iterable[Straggler], in_a_row: Mapping[str, int]) -> tuple[Straggler, ...]:
-    """Those that have been slow long enough to be named, as many as the status holds."""
-    return tuple(each for each in found if in_a_row.get(each.hostname, 0) >= READINGS)[:MAX_STRAGGLERS]
