@@ -22,7 +22,7 @@ from dtj.core.actions import CheckPods, CreatePod, Creation
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
 from dtj.engine.expectations import Expectation, Operation
-from dtj.engine.gangs import seen_gang
+from dtj.engine.gang_informers import seen_gang
 from dtj.engine.logs import about
 from dtj.engine.state import ClusterState, UnlabelledObject
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound

@@ -23,7 +23,7 @@ from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
 from dtj.engine.expectations import Expectation, Operation, told
 from dtj.engine.feed import JobFeed
-from dtj.engine.gangs import Gangs
+from dtj.engine.gang_informers import Gangs
 from dtj.engine.metrics import Metrics
 from dtj.engine.pod_events import PodEventReader
 from dtj.engine.progress import ProgressReader, StackRequests

@@ -47,7 +47,7 @@ from dtj.core.observed import ClusterQueue, DefaultQueue, GangApi
 from dtj.core.policies import tensorboard
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, slow_start
 from dtj.engine.expectations import Expectation, Operation, told
-from dtj.engine.gangs import Gangs
+from dtj.engine.gang_informers import Gangs
 from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics

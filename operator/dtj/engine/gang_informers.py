@@ -1,7 +1,7 @@
-"""The gang schedulers of the cluster: which there are, and the objects that declare jobs to them.
+"""Informers of PodGroups and Workloads, the objects of the gang schedulers that this cluster has.
 
-Neither is asked for before the first job that wants one: most clusters have none, and an operator that lists what is
-not served would log errors forever.
+No API is asked for before a policy wants it (:class:`~dtj.core.actions.LookForGangs`): most clusters have none, and an
+operator that lists what is not served would log errors forever.
 """
 
 from __future__ import annotations
