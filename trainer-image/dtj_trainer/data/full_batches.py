@@ -16,6 +16,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from dtj_trainer.autograph import as_written
+from dtj_trainer.data.shuffling import WINDOW, after_seen, permutation
 from dtj_trainer.data.source import Share, Stream, endless, stream_options
 from dtj_trainer.datasets import Dataset
 
@@ -25,8 +26,8 @@ _PART = 64
 class FullBatches(ABC):
     """A `dtj_trainer.data.source.Source` over records; also `dtj_trainer.data.source.Divisible`.
 
-    The order is a function of seed and epoch. Batches run on over the end of an epoch, so every batch is full; a run
-    that resumes skips to its epoch at once, and within it over records that are not decoded.
+    Batches run on over the end of an epoch, so every batch is full. A run that resumes skips to its epoch at once, and
+    within it over records that are not decoded.
     """
 
     name: str
@@ -36,8 +37,6 @@ class FullBatches(ABC):
     input_spec: Any
     decodes_batches = True
     """Whether the decoder takes a batch of records at once, or one record."""
-    window = 10_000
-    """Records among which the next is drawn, where an epoch is no permutation."""
     _after: Callable[[Any], Any] | None = None
 
     @property
@@ -97,10 +96,7 @@ class FullBatches(ABC):
 
     def records(self, *, seen: int, seed: Any) -> Stream:
         """Endless records, after those that were seen."""
-        epoch, offset = divmod(seen, self.examples)
-        # A range that ends is the only one with a start; nobody lives to see its end.
-        epochs = tf.data.Dataset.range(epoch, tf.int64.max)
-        return epochs.flat_map(lambda epoch: self.epoch(epoch, seed)).skip(offset)
+        return after_seen(seen, examples=self.examples, epoch=lambda epoch: self.epoch(epoch, seed))
 
     def in_order(self) -> Stream:
         """The records to learn from, as they come, once."""
@@ -111,7 +107,7 @@ class FullBatches(ABC):
         """Endless full batches in an order that is another one each time; any machine can work on any part."""
         numbers = tf.data.Dataset.range(self.parts).shuffle(self.parts).repeat()
         # A window that holds the data many times over would be filled before the first batch is given.
-        window = min(self.window, self.examples)
+        window = min(WINDOW, self.examples)
         return endless(self.batched(self.read_shards(numbers).shuffle(window), rows))
 
     def batched(self, records: Stream, rows: int, *, full: bool = True) -> Stream:
@@ -192,8 +188,3 @@ class Arrays(Indexed):
     def diagnose(self) -> str | None:
         """What is in memory can be read."""
         return None
-
-
-def permutation(count: Any, *, seed: Any, epoch: Any) -> Any:
-    """0 to count - 1 in an order of the epoch's own: int64 [count]."""
-    return tf.random.experimental.stateless_shuffle(tf.range(count, dtype=tf.int64), seed=[seed, epoch])

@@ -14,13 +14,11 @@ import tensorflow as tf
 from dtj_trainer.autograph import rewritten_within
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.held_out_examples import BATCH, Digest, Reading
+from dtj_trainer.data.shuffling import after_seen, shuffled
 from dtj_trainer.data.source import Stream, endless, stream_options
 from dtj_trainer.errors import UsageError
 
 _HELD_OUT_EVERY = 5
-_WINDOW = 10_000
-"""Examples that an epoch is shuffled over: all of a small data set, the nearest ones of a large one."""
-_EPOCH_SEEDS = 1_000_003
 _FIRST = 256
 """Examples whose order is looked at before all are read."""
 
@@ -83,15 +81,11 @@ class OwnData:
         # The workers of parameter servers make their stream on their own machine, in a function of TensorFlow's,
         # where a dataset of the coordinator's cannot be reached.
         training = self._open().training if tf.inside_function() else self._parts.training
-        epoch, place = divmod(first_step * batch + offset, self.examples)
 
-        def examples(epoch: Any) -> Stream:
-            # The seed of this function's graph, which a job's seed of 0 would make no seed at all.
-            tf.random.set_seed(1)
-            own = tf.cast(seed, tf.int64) * _EPOCH_SEEDS + epoch
-            return training.shuffle(_WINDOW, seed=own, reshuffle_each_iteration=False) if self._shuffle else training
+        def epoch(number: Any) -> Stream:
+            return shuffled(training, seed=seed, epoch=number) if self._shuffle else training
 
-        stream = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples).skip(place)
+        stream = after_seen(first_step * batch + offset, examples=self.examples, epoch=epoch)
         return endless(_in_batches(stream, batch, drop_remainder=True))
 
     def validation(self, *, batch: int) -> Stream:

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from dtj_trainer.data.files import FileSet
 from dtj_trainer.data.formats.reader import Reader, find_fault
-from dtj_trainer.data.full_batches import FullBatches, permutation
+from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.held_out_examples import ValidationShare
+from dtj_trainer.data.shuffling import permutation, shuffled
 from dtj_trainer.data.source import Stream
 
 FILES_AT_ONCE = 16
@@ -17,8 +18,6 @@ FILES_AT_ONCE = 16
 CHUNK = 64
 """Records taken from a file in its turn. What must be done to single records is done to a chunk at once: a call for
 each costs more than reading it (25 µs against 1)."""
-
-_SHUFFLE_SEED = 1_800_997
 
 Take = Callable[[Any, Any, Any], Any]
 """(number of the file, place of the first record, records [some]) -> what is wanted of them."""
@@ -61,12 +60,9 @@ class RecordFiles(FullBatches):
 
     def epoch(self, epoch: Any, seed: Any) -> Stream:
         """Records, shuffled."""
-        # The seeds of this function alone: without this, the order would depend on the global seed as well.
-        tf.random.set_seed(_SHUFFLE_SEED)
         numbers = permutation(len(self._found.paths), seed=seed, epoch=epoch)
-        drawn = tf.random.stateless_uniform((), seed=[seed, epoch], minval=0, maxval=2**62, dtype=tf.int64)
         records = self.read_shards(tf.data.Dataset.from_tensor_slices(numbers))
-        return records.shuffle(self.window, seed=drawn, reshuffle_each_iteration=False)
+        return shuffled(records, seed=seed, epoch=epoch)
 
     @property
     def file_bytes(self) -> int:
