@@ -151,9 +151,9 @@ def test_a_step_that_the_leader_left_out_is_read_by_all_tasks_when_it_is_saved_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the leader would wait for the others, which sum what each replica has a share of."""
-    from dtj_trainer.checkpoint import checkpointing, manager
+    from dtj_trainer.checkpoint import background_writer, checkpointing
 
-    monkeypatch.setattr(manager, "_PREVIOUS_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(background_writer, "_PREVIOUS_SAVE_SECONDS", 0.0)
     leader, worker = Saved(tmp_path), Saved(tmp_path, writes=False)
     slow, reads = threading.Event(), []
     write = leader.store._write

@@ -14,10 +14,11 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.checkpoint import interval
+from dtj_trainer.checkpoint.background_writer import SAVE_SECONDS
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.in_memory import Copies
 from dtj_trainer.checkpoint.interval import Cost, CostOfCopies
-from dtj_trainer.checkpoint.manager import SAVE_SECONDS, Store
+from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config

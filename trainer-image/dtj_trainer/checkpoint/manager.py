@@ -13,9 +13,9 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from dtj_trainer.checkpoint import directory_lock
 from dtj_trainer.checkpoint import files as checkpoints
+from dtj_trainer.checkpoint.background_writer import BackgroundWriter
 from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
 from dtj_trainer.checkpoint.state import Damaged, State
 from dtj_trainer.config.outputs import CheckpointPolicy
@@ -35,9 +36,7 @@ VALIDATION_RECORD = "validation.json"
 """What is remembered of validations, next to the checkpoints."""
 DRAFT = ".saving-"
 """What the names of folders with checkpoints that are being written begin with."""
-_PREVIOUS_SAVE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
-SAVE_SECONDS = 900.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +85,11 @@ class Store:
         self.memory = memory
         """This task's own copies in memory; None if it keeps none."""
         self._medium = medium
-        self._begun = self._failed = False
+        self._begun = False
         self._writes = writes
         self._device = io_device or "/device:CPU:0"
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
-        self._writing: tuple[int, Future[None]] | None = None
-        self._late: int | None = None
-        """The step whose checkpoint was waited for in vain."""
+        # A copy in memory is due so often that one line has to do for all of those that fail in a row.
+        self._writer = BackgroundWriter(warns_once=medium.is_memory)
         self._draft = f"{DRAFT}{socket.gethostname()}-{os.getpid()}"
         self._damaged: set[int] = set()
         self.last_step: int | None = None
@@ -134,36 +131,17 @@ class Store:
 
         Waits for the checkpoint before, if that is still being written, but not forever, and once for each.
         """
-        if self._writing and not self._wrote_meanwhile(*self._writing, step):
+        seconds = self._mirror.retry_seconds if self._mirror else None
+        if not self._writer.wait_for_previous(step, target=self._mirror or self._directory, seconds=seconds):
             self._read()
             return
         self._begin(step)
-        if self._writing and self._writing[0] == step:
-            self._writing[1].add_done_callback(self._warn)
-
-    def _wrote_meanwhile(self, writing: int, written: Future[None], step: int) -> bool:
-        """Whether the checkpoint of the step `writing` is written, or has failed, so that the next one can be."""
-        if written.done():
-            return True
-        if self._late == writing:
-            return False
-        target, seconds = str(self._directory), _PREVIOUS_SAVE_SECONDS
-        if self._mirror:
-            target, seconds = str(self._mirror), min(seconds, self._mirror.retry_seconds)
-        try:
-            written.exception(timeout=seconds)
-        except TimeoutError:
-            self._late = writing
-            log.warning(
-                f"step {step} is not saved: step {writing} is still being written to {target} after {seconds:g} s; "
-                "the training goes on, and saves again when it is written"
-            )
-            return False
-        return True
+        if self._writer.writes(step):
+            self._writer.warn_if_it_fails()
 
     def has_read(self, step: int) -> bool:
         """Whether the values of this step have been read, and are written or will be."""
-        return self.last_step == step or (self._writing is not None and self._writing[0] == step)
+        return self.last_step == step or self._writer.writes(step)
 
     def read_again(self, step: int) -> None:
         """Lets the next save of this step read its values, as that of a task does which has not written them."""
@@ -176,19 +154,17 @@ class Store:
         Raises:
             NotSaved: the directory does not take it. What was saved before is untouched.
         """
-        if self._writing and self._writing[0] == step:
-            self._finish()
+        if self._writer.writes(step):
+            self._writer.finish(self._directory)
         if self.last_step == step:
             return
         self._begin(step)
-        if self._writing:
-            self._finish()
+        self._writer.finish(self._directory)
 
     def settle(self) -> None:
         """Waits for what is being written; returns also if it cannot be written, which is reported by then."""
-        if self._writing:
-            with suppress(NotSaved):
-                self._finish()
+        with suppress(NotSaved):
+            self._writer.finish(self._directory)
 
     def restore(self, step: int) -> None:
         """Restores the checkpoint of this step, which was read in full before.
@@ -348,30 +324,9 @@ class Store:
             return
         values = self._read()
         if self._writes:
-            self._writing = step, self._pool.submit(self._write, self._directory, step, values)
+            self._writer.begin(step, partial(self._write, self._directory, step, values))
         else:
             self.last_step = step
-
-    def _finish(self) -> None:
-        """Waits for what is being written."""
-        assert self._writing is not None
-        step, writing = self._writing
-        try:
-            writing.result(timeout=SAVE_SECONDS)
-        except TimeoutError:
-            raise NotSaved(
-                f"checkpoint directory {self._directory}: step {step} was not written within "
-                f"{SAVE_SECONDS:g} s; check the volume"
-            ) from None
-        finally:
-            self._writing = None
-
-    def _warn(self, writing: Future[None]) -> None:
-        error = writing.exception()
-        # A copy in memory is due so often that one line has to do for all of those that fail in a row.
-        if error and not (self._medium.is_memory and self._failed):
-            log.warning(f"{error}; the training goes on and tries again")
-        self._failed = error is not None
 
     def _write(self, directory: Path, step: int, values: Sequence[Any]) -> None:
         """On the thread of the checkpoints.
