@@ -15,12 +15,13 @@ from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint.checkpointing import Checkpointing
 from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
-from dtj_trainer.config.nonfinite import LIMIT, SKIP, on_which, workers_of
+from dtj_trainer.config.nonfinite import SKIP, workers_of
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.training.actions import Action, Pause
 from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.reporting import Reporter, Run, Summaries
+from dtj_trainer.training.skipped_steps import SkippedSteps
 from dtj_trainer.training.stepping import Course, steps_within
 
 log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Controller:
         self.reporter = Reporter(run, self.summaries, course=course, step=self.first_step)
         self._next_steps = inner.first_steps
         self._wanted = 1
-        self._skipped = 0
+        self._skipped = SkippedSteps()
 
     def introduce(self) -> None:
         """Reports which step the training begins with; to be called by the leader."""
@@ -261,7 +262,7 @@ class Controller:
         """The metrics of a call, and how many updates were skipped so far."""
         measured = _measured_in(result)
         shown = {name: value for name, value in measured.items() if math.isfinite(value) or not result.skipped}
-        return shown | ({"skipped_steps": self._skipped} if self._skipped else {})
+        return shown | ({"skipped_steps": self._skipped.count} if self._skipped.count else {})
 
     def _check_loss(self, result: StepResult) -> None:
         """Makes sure that a call was finite, or that it may go on all the same.
@@ -278,8 +279,7 @@ class Controller:
                 "the loss is", step, replicas,
                 workers=result.not_finite_workers, is_exact=result.not_finite_is_exact,
             )  # fmt: skip
-        self._skipped += result.skipped
-        if self._skipped > LIMIT:
+        if not self._skipped.may_go_on_after(result.skipped):
             raise self._checkpoints.not_finite(
                 "the loss or a gradient is", step, replicas, workers=result.not_finite_workers
             )
@@ -287,12 +287,7 @@ class Controller:
             workers = result.not_finite_workers or workers_of(
                 cluster, replicas, total=self._strategy.num_replicas_in_sync
             )
-            later = result.skipped - 1
-            more = f", and so {'is that' if later == 1 else 'are those'} of {later} of the next steps" if later else ""
-            log.warning(
-                f"the loss or a gradient is not finite at step {step}{on_which(workers)}: its update is "
-                f"skipped{more} ({self._skipped} of at most {LIMIT})"
-            )
+            log.warning(self._skipped.describe(step, result.skipped, workers))
 
 
 def _measured_in(result: StepResult) -> Measured:

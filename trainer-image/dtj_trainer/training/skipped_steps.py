@@ -1,4 +1,7 @@
-"""`--on-nan=skip`: a step that is not finite on some replica leaves everything as it was before. Imports TensorFlow."""
+"""`--on-nan=skip`: a step that is not finite on some replica leaves everything as it was before, a few times in a run.
+
+Imports TensorFlow.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +10,34 @@ import tensorflow as tf
 
 from dtj_trainer import two_kerases
 from dtj_trainer.checkpoint.finite_weights import all_finite
+from dtj_trainer.config.nonfinite import LIMIT, on_which
 from dtj_trainer.training import weight_update
+
+
+class SkippedSteps:
+    """Counts the steps of a run whose update was skipped."""
+
+    count = 0
+
+    def may_go_on_after(self, skipped: int) -> bool:
+        """Counts so many more; returns whether a run may skip as many as there are now."""
+        self.count += skipped
+        return self.count <= LIMIT
+
+    def describe(self, step: int, skipped: int, workers: Sequence[str]) -> str:
+        """The line for the steps that were counted last.
+
+        Args:
+            step: the first of them.
+            skipped: how many they are.
+            workers: the names of those with a value that is not finite.
+        """
+        later = skipped - 1
+        more = f", and so {'is that' if later == 1 else 'are those'} of {later} of the next steps" if later else ""
+        return (
+            f"the loss or a gradient is not finite at step {step}{on_which(workers)}: its update is "
+            f"skipped{more} ({self.count} of at most {LIMIT})"
+        )
 
 
 class Skipping:
