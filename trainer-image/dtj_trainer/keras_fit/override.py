@@ -52,9 +52,10 @@ from dtj_trainer.keras_fit.replica_losses import (
     share_of,
 )
 from dtj_trainer.keras_fit.step_values import Results, shown, update_mean
+from dtj_trainer.training import weight_average
 from dtj_trainer.training.layers import batch_normalizations, synchronize_batch_normalization
 from dtj_trainer.training.loss_division import Parts
-from dtj_trainer.training.weight_update import gradients_of_whole_batch, overwriting_by_average
+from dtj_trainer.training.weight_update import gradients_of_whole_batch
 
 log = logging.getLogger(__name__)
 
@@ -389,7 +390,7 @@ def _check(model: Any, *, trains: bool, replicas: int) -> None:
 
 
 def _overwrite_model_variables_with_average_value(original: Any, optimizer: Any, weights: Any) -> None:
-    overwriting_by_average(optimizer, functools.partial(original, optimizer))(weights)
+    weight_average.overwriting(optimizer, functools.partial(original, optimizer))(weights)
 
 
 # -- callbacks -------------------------------------------------------------------------------------------------

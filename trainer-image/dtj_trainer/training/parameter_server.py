@@ -24,7 +24,7 @@ from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Task
 from dtj_trainer.distribution.agreement import Vote
 from dtj_trainer.distribution.stall_watch import BuildWatch, StallWatch, find_silent
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.training import optimizers, weight_update
+from dtj_trainer.training import optimizers, weight_average, weight_update
 from dtj_trainer.training.actions import load_actions
 from dtj_trainer.training.controller import Controller, StepResult
 from dtj_trainer.training.metric_values import Measured, means_by_example
@@ -219,7 +219,7 @@ class _Training:
 
     def finalize(self) -> None:
         """What the optimizer does after the last step."""
-        weight_update.finalize(self._optimizer, self.model.trainable_variables, self._strategy)
+        weight_average.finalize(weight_update.inner(self._optimizer), self.model.trainable_variables, self._strategy)
 
     def _schedule(self, iterator: Any, steps: int) -> None:
         self._coordinator.schedule(self._train_steps, args=(iterator, self._workers, tf.constant(steps, tf.int64)))

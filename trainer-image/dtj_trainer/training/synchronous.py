@@ -24,7 +24,7 @@ from dtj_trainer.distribution.strategies import distributed, peer_loss
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.training import optimizers, weight_update
+from dtj_trainer.training import optimizers, weight_average, weight_update
 from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.layers import batch_normalizations
@@ -189,7 +189,7 @@ class _Training:
         best, kept = self.best_step, config.validation.keep_best
         if best and kept and self._restore_best(best) and config.cluster.leads:
             log.info(f"the weights are those of step {best}, the best one by --keep-best={kept.metric} ({kept.mode})")
-        weight_update.finalize(self._optimizer, self.model.trainable_variables, self._strategy)
+        weight_average.finalize(weight_update.inner(self._optimizer), self.model.trainable_variables, self._strategy)
 
     def _restore_best(self, best: int) -> bool:
         """Restores the best step on all tasks, or on none: one of them may not be able to read it any more."""

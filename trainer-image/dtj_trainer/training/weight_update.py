@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import optimizers as compat
+from dtj_trainer.training import weight_average
 
 
 def inner(optimizer: Any) -> Any:
@@ -69,7 +70,7 @@ def sum_first(optimizer: Any) -> None:
     if one.gradient_accumulation_steps:
         compat.replace_update(one, lambda _: _accumulating(one))
     if one.use_ema:
-        compat.replace_overwriting(one, lambda overwrite: overwriting_by_average(one, overwrite))
+        compat.replace_overwriting(one, lambda overwrite: weight_average.overwriting(one, overwrite))
 
 
 def fails_in_replica(optimizer: Any) -> bool:
@@ -112,42 +113,6 @@ def _accumulating(optimizer: Any) -> Callable[[Any, Any], None]:
 
         tf.distribute.get_replica_context().merge_call(across, args=(list(grads),))
         if optimizer.use_ema:
-            _follow_weights(optimizer)
+            weight_average.follow(optimizer)
 
     return apply_across
-
-
-def _follow_weights(optimizer: Any) -> None:
-    """What Keras does with the moving average of the weights at the end of an update."""
-    compat.average(optimizer)
-    if optimizer.ema_overwrite_frequency:
-        tf.cond(
-            tf.equal((optimizer.iterations + 1) % optimizer.ema_overwrite_frequency, 0),
-            lambda: compat.overwrite(optimizer),
-            lambda: None,
-        )
-
-
-def overwriting_by_average(optimizer: Any, overwrite: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Overwrites weights with their moving average, which Keras 3 cannot do in a replica."""
-
-    def overwrite_anywhere(weights: Sequence[Any]) -> None:
-        if tf.distribute.in_cross_replica_context() or not tf.distribute.has_strategy():
-            overwrite(weights)
-            return
-        for weight, average in zip(weights, compat.averages_of(optimizer), strict=True):
-            if average is not None:
-                weight.assign(average)
-
-    return overwrite_anywhere
-
-
-def finalize(optimizer: Any, weights: Sequence[Any], strategy: Any) -> None:
-    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average.
-
-    To be called after the last checkpoint, which holds the weights as trained.
-    """
-    one = inner(optimizer)
-    if one.use_ema:
-        with strategy.scope():
-            one.finalize_variable_values(weights)
