@@ -137,8 +137,8 @@ def saved(tmp_path: Path) -> Any:
     from dtj_trainer.checkpoint.manager import Store
     from dtj_trainer.checkpoint.state import State
 
-    def store(*layer_names: str | None, optimizer: str = "Adam", of: Any = keras) -> tuple[Store, Any]:
-        made = [of.layers.Dense(4, name=name) for name in layer_names]
+    def store(*layer_names: str | None, optimizer: str = "Adam", of: Any = keras, units: int = 4) -> tuple[Store, Any]:
+        made = [of.layers.Dense(units, name=name) for name in layer_names]
         model = of.Sequential([of.Input((4,)), *made])
         used = getattr(of.optimizers, optimizer)(rate(of))
         used.build(model.trainable_variables)
@@ -185,6 +185,14 @@ def test_state_of_another_optimizer_is_refused_though_the_shapes_fit(saved: Any)
     saved("a", optimizer="Adagrad")[0].save(7)
     with pytest.raises(UsageError, match=r"optimizer/1 is a/kernel/accumulator, this model wants a/kernel/velocity;"):
         saved("a", optimizer="RMSprop")[0].restore_newest()
+
+
+def test_weights_of_another_shape_are_refused_though_the_names_fit(saved: Any) -> None:
+    from dtj_trainer.errors import UsageError
+
+    saved("a")[0].save(7)
+    with pytest.raises(UsageError, match=r"weights/0 \(a/kernel\) has shape \(4, 4\), this model wants \(4, 5\);"):
+        saved("a", units=5)[0].restore_newest()
 
 
 @pytest.mark.parametrize(("writes", "reads"), [("keras", "tf_keras"), ("tf_keras", "keras"), ("keras", "keras")])
