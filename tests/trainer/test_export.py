@@ -116,22 +116,6 @@ def test_the_tflite_model_answers_the_same(exported: Job) -> None:
     assert len(lite(inputs=data.inputs[:1])["class"]) == 1, "of any batch size"
 
 
-def test_the_graph_model_of_tensorflow_js_answers_the_same(exported: Job) -> None:
-    import numpy as np
-    import tensorflow as tf
-
-    from trainer.tfjs_model import GraphModel
-
-    data, serve = validation(), signature(version(exported))
-    inputs = tf.constant(data.inputs)
-    model, wanted = GraphModel(version(exported) / "tfjs"), serve(inputs=inputs)
-    assert model.signature["inputs"].keys() == {"inputs"}
-    answers = model(inputs=inputs)
-    assert answers.keys() == wanted.keys()
-    np.testing.assert_allclose(answers["probabilities"], wanted["probabilities"], atol=1e-5)
-    assert float((answers["class"].numpy() == data.labels).mean()) == pytest.approx(exported.result["accuracy"])
-
-
 def test_tensorflow_js_itself_loads_its_model_and_answers_the_same(exported: Job) -> None:
     import numpy as np
     import tensorflow as tf
