@@ -11,15 +11,10 @@ import pytest
 from trainer.cluster import DEADLINE, inherited, refused
 
 
-def test_a_bad_argument_or_variable_is_one_line(tmp_path: Path) -> None:
+def test_a_bad_argument_is_one_line(tmp_path: Path) -> None:
     assert refused(tmp_path, "--task=poetry") == (
         "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification, text-classification, "
         "tabular-regression, tabular-classification"
-    )
-    assert refused(tmp_path, DTJ_EXPORT_FORMATS="SavedModel,TensorFlowJS") == (
-        "dtj_trainer: DTJ_EXPORT_FORMATS=SavedModel,TensorFlowJS: TensorFlowJS needs the package tensorflowjs, "
-        "which is not installed here; build the trainer's image with --build-arg TFJS=1, or leave the format out "
-        "(docs/export.md)"
     )
 
 
