@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from trainer.cluster import Job, launched_once, ran, refused
-from trainer.outcome import points
 
 HERE = Path(__file__).resolve().parent
 INTERPRETED = HERE / "scripts" / "interpreted.py"
@@ -222,13 +221,6 @@ def test_a_call_that_only_one_worker_makes_is_an_error_of_the_script(folder: Pat
 def test_every_role_of_a_parameter_server_job_runs_the_script(folder: Path) -> None:
     job = ran(folder, strategy="ParameterServer", arguments=[f"--script={HERE / 'scripts' / 'serves.py'}"])
     assert "count 5.0" in job["chief-0"].log
-
-
-def test_the_tensorboard_callback_of_keras_writes_scalars_and_histograms(folder: Path) -> None:
-    arguments = [f"--script={HERE / 'scripts' / 'curves.py'}", "--", str(folder / "curves")]
-    ran(folder, arguments=arguments, imported=True)
-    assert len(points(folder / "curves" / "train")["epoch_loss"]) == 2
-    assert len(points(folder / "curves" / "validation")["epoch_loss"]) == 2
 
 
 @pytest.mark.parametrize(
