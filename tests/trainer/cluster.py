@@ -71,7 +71,6 @@ class Replica:
         self.name = name
         self.folder = folder
         self._log = folder / f"{name}.log"
-        self.started = time.monotonic()
         environ = {**inherited(), "DTJ_TERMINATION_LOG": str(folder / f"{name}.termination"), **environ}
         module, options = (program[1], program[2:]) if program[0] == "-m" else ("", ())
         server = None if plain else fork_server.current.get(module)
@@ -299,6 +298,24 @@ def ran(folder: Path, *, code: int = 0, environ: Mapping[str, str] | None = None
         job.start(environ=environ)
         assert {one.name: one.wait() for one in job.ending} == {one.name: code for one in job.ending}
     return job
+
+
+def refused(folder: Path, *arguments: str, **environ: str) -> str:
+    """The one line of a run that must be refused with 2, before TensorFlow is imported."""
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "dtj_trainer", *arguments],
+        env={**inherited(), **environ, "DTJ_TERMINATION_LOG": str(folder / "last words")},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    printed = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
+    assert ended.returncode == 2, ended.stderr
+    assert len(printed) == 1
+    assert "| tensorflow" not in ended.stderr
+    assert (folder / "last words").read_text() == printed[0].removeprefix("dtj_trainer: ") + "\n"
+    return printed[0]
 
 
 def run_interrupted_twice(job: Job, *, total: int = 90) -> None:

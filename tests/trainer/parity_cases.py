@@ -141,6 +141,7 @@ CASES: tuple[Case, ...] = (
     Case(name="tf_keras_masked", data="tokens", cells=SERVED, refused=NO_SERVERS),
     Case(name="tf_keras_weights", data="weighted", cells=SERVED, refused=NO_SERVERS),
     Case(name="normalised_penalties"),
+    Case(name="normalised_nested"),
     Case(name="normalised_raw", data="raw_points", tolerance=2e-3),
     Case(name="normalised_masked", data="tokens"),
     Case(name="bias_without_gradient", tolerance=5e-6),

@@ -293,6 +293,11 @@ MODELS: dict[str, Callable[[], Any]] = {
         first={"activity_regularizer": keras.regularizers.L2(0.05)},
         last=layers.Dense(CLASSES, activity_regularizer=keras.regularizers.L1(0.05)),
     ),
+    "normalised_nested": lambda: dense(
+        None,
+        keras.Sequential([layers.Dense(8), layers.BatchNormalization(), layers.ReLU()]),
+        layers.BatchNormalization(),
+    ),
     "normalised_raw": lambda: compiled(layers.BatchNormalization(), layers.Dense(CLASSES)),
     "normalised_masked": lambda: tagger(True, layers.BatchNormalization()),
     "bias_without_gradient": lambda: of_class(parts.Scaled, optimizers.Adam(0.01, epsilon=1e-4)),

@@ -29,7 +29,6 @@ from dtj_trainer.training.model import ModelFactory
 
 BATCH = 48
 DEVICES = 8
-SIZES = [(stages, micro_batches) for stages in (1, 2, 4) for micro_batches in (1, 2, 4, 8)]
 RATE = 0.0005
 DATA = Arrays(digits())
 
@@ -87,18 +86,6 @@ def batch() -> tuple[Any, Any]:
     return inputs, labels
 
 
-def gradients() -> Mapping[str, float]:
-    """Each number of stages and micro-batches against one tape: the largest difference of any gradient."""
-    model, (inputs, labels) = cnn(), batch()
-    plain = plain_gradients(model, inputs, labels)
-    return {"largest gradient": max(float(np.abs(g).max()) for g in plain)} | {
-        f"{s} stages, {m} micro-batches": difference(
-            Harness(model, stages=s, micro_batches=m).gradients(inputs, labels), plain
-        )
-        for s, m in SIZES
-    }
-
-
 def normalised() -> Any:
     """Blocks with a branch and BatchNormalization."""
     keras.utils.set_random_seed(2)
@@ -151,28 +138,6 @@ def dropout() -> Mapping[str, float]:
     return {**found, "the next step": difference(first, pieces.gradients(inputs, labels))}
 
 
-def penalised() -> Any:
-    keras.utils.set_random_seed(4)
-    layers, decay = keras.layers, keras.regularizers.L2(0.05)
-    hidden = [layers.Dense(32, activation="relu", kernel_regularizer=decay) for _ in range(3)]
-    return keras.Sequential([layers.Input(DATA.input_spec.shape[1:]), layers.Flatten(), *hidden, layers.Dense(10)])
-
-
-def penalties() -> Mapping[str, float]:
-    """The decay of weights counts once, however many micro-batches there are."""
-    model, (inputs, labels) = penalised(), batch()
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(factory().compute_metrics(model(inputs, training=True), labels)["loss"]) + tf.add_n(
-            model.losses
-        )
-    whole = [g.numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
-    found = {"without": difference(plain_gradients(model, inputs, labels), whole)}
-    for s, m in [(1, 4), (3, 4)]:
-        harness = Harness(model, stages=s, micro_batches=m)
-        found[f"{s} stages, {m} micro-batches"] = difference(harness.gradients(inputs, labels), whole)
-    return found
-
-
 def computed_again() -> Mapping[str, float]:
     """Convolutions in the graph that is run in the end, after all that TensorFlow has to say about it."""
     inputs, labels = batch()
@@ -184,7 +149,7 @@ def computed_again() -> Mapping[str, float]:
 
 
 CASES: dict[str, Callable[[], Mapping[str, float]]] = {
-    case.__name__: case for case in (gradients, normalisation, dropout, penalties, computed_again)
+    case.__name__: case for case in (normalisation, dropout, computed_again)
 }
 
 if __name__ == "__main__":

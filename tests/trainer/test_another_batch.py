@@ -1,36 +1,12 @@
 """A run that resumes with another global batch, such as that of another number of replicas."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-import tensorflow as tf
 
-from dtj_trainer.config.execution import BatchSize
-from dtj_trainer.training.seen_examples import SeenExamples
 from dtj_trainer.training.stepping import Course
 from trainer.cluster import Job
 from trainer.data_files import opened, taken, write
-
-DIGITS = {"examples": 1438, "epochs": 10}
-"""225 steps of 64 examples, 113 steps of 128."""
-
-
-def seen(*, batch: int, step: int, examples: int) -> SeenExamples:
-    """Of a run with this batch that has restored a checkpoint of this step."""
-    config = SimpleNamespace(batch_size=BatchSize(each_replica=64), cluster=SimpleNamespace(leads=True))
-    run: Any = SimpleNamespace(config=config, validation_data=SimpleNamespace(refresh=lambda: None))
-    step_variable, total = (tf.Variable(value, dtype=tf.int64) for value in (step, 0))
-    found = SeenExamples(run, Course(**DIGITS, batch=batch), step=step_variable, total_steps=total)
-    found._examples.assign(examples)
-    found._batch.assign(examples // step)
-    return found
-
-
-def resume(found: SeenExamples) -> Course:
-    found.course = found._resumed()
-    return found.course
 
 
 def test_a_run_of_another_number_of_replicas_trains_the_rest_of_its_epochs(folder: Path) -> None:
@@ -64,12 +40,3 @@ def test_the_batches_after_a_change_are_the_next_examples(tmp_path: Path, form: 
         stream = source.batches(batch=batch, seed=3, first_step=6, offset=course.offset)
         first = 5 * before + batch
         assert [pair for rows in taken(stream, 3) for pair in rows] == singly[first : first + 3 * batch]
-
-
-def test_examples_seen_and_not_steps_say_where_a_run_is() -> None:
-    found = seen(batch=128, step=200, examples=200 * 64)
-    course = resume(found)
-    assert course.total_steps == 200 + 13
-    assert (course.epoch_of(200), course.epoch_of(213)) == (9, 10)
-    found._refresh()
-    assert (int(found._examples), int(found._batch)) == (200 * 64, 128)

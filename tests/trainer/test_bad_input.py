@@ -8,36 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import DEADLINE, inherited
+from trainer.cluster import DEADLINE, inherited, refused
 
 
-def refused(folder: Path, *arguments: str, **environ: str) -> str:
-    """The one line of a run that must be refused with 2, without TensorFlow."""
-    ended = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "dtj_trainer", *arguments],
-        env={**inherited(), **environ, "DTJ_TERMINATION_LOG": str(folder / "last words")},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    printed = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
-    assert ended.returncode == 2, ended.stderr
-    assert len(printed) == 1
-    assert "| tensorflow" not in ended.stderr
-    assert (folder / "last words").read_text() == printed[0].removeprefix("dtj_trainer: ") + "\n"
-    return printed[0]
-
-
-def test_a_bad_argument_or_variable_is_one_line(tmp_path: Path) -> None:
+def test_a_bad_argument_is_one_line(tmp_path: Path) -> None:
     assert refused(tmp_path, "--task=poetry") == (
         "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification, text-classification, "
         "tabular-regression, tabular-classification"
-    )
-    assert refused(tmp_path, DTJ_EXPORT_FORMATS="SavedModel,TensorFlowJS") == (
-        "dtj_trainer: DTJ_EXPORT_FORMATS=SavedModel,TensorFlowJS: TensorFlowJS needs the package tensorflowjs, "
-        "which is not installed here; build the trainer's image with --build-arg TFJS=1, or leave the format out "
-        "(docs/export.md)"
     )
 
 

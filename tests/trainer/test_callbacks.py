@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -44,15 +43,6 @@ def test_the_package_alone_shows_the_fit_of_either_keras(tmp_path: Path, library
         (loss,) = (line for line in exposition if line.startswith('dtj_training_metric{name="loss"} '))
         assert float(loss.rpartition(" ")[2]) == pytest.approx(float(status_document["metrics"]["loss"]), rel=1e-3)
         assert 'dtj_training_phase{phase="Training"} 1' in exposition
-
-
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
-def test_a_fit_that_cannot_be_shown_goes_on_after_one_warning(tmp_path: Path, library: str) -> None:
-    with socket.create_server(("", 0)) as taken:
-        ended = fitted(tmp_path, library, str(taken.getsockname()[1]))
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("fitted\n") == 2
-    assert ended.stderr.count("no status on port") == 1
 
 
 def test_a_port_that_is_none_is_one_warning(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """Names in checkpoints: a swap of equal shapes is refused, and what is no change of the model is not."""
 
 import re
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainer.cluster import Job
+from trainer.cluster import ran
 
 SMALL = (
     "--batch-size=32",
@@ -137,8 +136,8 @@ def saved(tmp_path: Path) -> Any:
     from dtj_trainer.checkpoint.manager import Store
     from dtj_trainer.checkpoint.state import State
 
-    def store(*layer_names: str | None, optimizer: str = "Adam", of: Any = keras) -> tuple[Store, Any]:
-        made = [of.layers.Dense(4, name=name) for name in layer_names]
+    def store(*layer_names: str | None, optimizer: str = "Adam", of: Any = keras, units: int = 4) -> tuple[Store, Any]:
+        made = [of.layers.Dense(units, name=name) for name in layer_names]
         model = of.Sequential([of.Input((4,)), *made])
         used = getattr(of.optimizers, optimizer)(rate(of))
         used.build(model.trainable_variables)
@@ -187,6 +186,14 @@ def test_state_of_another_optimizer_is_refused_though_the_shapes_fit(saved: Any)
         saved("a", optimizer="RMSprop")[0].restore_newest()
 
 
+def test_weights_of_another_shape_are_refused_though_the_names_fit(saved: Any) -> None:
+    from dtj_trainer.errors import UsageError
+
+    saved("a")[0].save(7)
+    with pytest.raises(UsageError, match=r"weights/0 \(a/kernel\) has shape \(4, 4\), this model wants \(4, 5\);"):
+        saved("a", units=5)[0].restore_newest()
+
+
 @pytest.mark.parametrize(("writes", "reads"), [("keras", "tf_keras"), ("tf_keras", "keras"), ("keras", "keras")])
 @pytest.mark.parametrize("layer_names", [("a", "b"), (None, None), ("a", None)])
 def test_one_keras_goes_on_with_what_the_other_saved(saved: Any, writes: str, reads: str, layer_names: Any) -> None:
@@ -232,20 +239,13 @@ MODEL = """
 
 
 def test_a_job_whose_layers_were_swapped_is_refused_and_the_one_of_before_goes_on(folder: Path) -> None:
-    with Job(
-        folder,
-        arguments=[*SMALL, "--epochs=2"],
-        files={"mine.py": textwrap.dedent(MODEL.replace("{order}", "'relu', 'tanh'"))},
-    ) as job:
-        assert job.start().wait() == {"worker-0": 0}
-        step = job.newest_checkpoint
-        (folder / "mine.py").write_text(textwrap.dedent(MODEL.replace("{order}", "'tanh', 'relu'")))
-        assert job.start().wait() == {"worker-0": 2}
-        assert job["worker-0"].last_words == (
-            f"checkpoint {job.checkpoints}/ckpt-{step}: weights/0 is relu/kernel, this model wants tanh/kernel; give "
-            "the arguments of the run that wrote it, or an empty --checkpoint-dir"
-        )
-        assert "Traceback" not in job["worker-0"].log
-        (folder / "mine.py").write_text(textwrap.dedent(MODEL.replace("{order}", "'relu', 'tanh'")))
-        assert job.start(arguments=["--epochs=3"]).wait() == {"worker-0": 0}
-        assert f"resumed: step {step} of" in job["worker-0"].log
+    for order, epochs, code in (("'relu', 'tanh'", 2, 0), ("'tanh', 'relu'", 3, 2), ("'relu', 'tanh'", 3, 0)):
+        files = {"mine.py": MODEL.replace("{order}", order)}
+        job = ran(folder, code=code, arguments=[*SMALL, f"--epochs={epochs}"], files=files)
+        if code:
+            assert job["worker-0"].last_words == (
+                f"checkpoint {job.checkpoints}/ckpt-16: weights/0 is relu/kernel, this model wants tanh/kernel; give "
+                "the arguments of the run that wrote it, or an empty --checkpoint-dir"
+            )
+            assert "Traceback" not in job["worker-0"].log
+    assert "resumed: step 16 of" in job["worker-0"].log

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -289,34 +288,6 @@ def test_the_last_checkpoint_that_finds_no_room_is_an_error_of_one_line_and_the_
         )
         assert "Traceback" not in worker.log
         assert sound(volume)
-
-
-@mounts
-def test_a_volume_that_becomes_read_only_is_tried_again(folder: Path) -> None:
-    arguments = [*SHORT, "--epochs=100000"]
-    with (
-        small_volume(folder / "checkpoints", "64m") as volume,
-        Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, exports=False) as job,
-    ):
-        # The lock is open for writing, which a faulty disk ignores and `mount` does not: it cannot be had here.
-        (volume / ".lock").mkdir()
-        worker = job.start()["worker-0"]
-        job.wait_for_checkpoint(20)
-        until_quiet(["mount", "-o", "remount,ro", volume])
-        worker.wait_for(r"warning: checkpoint directory .*\(Read-only file system\)")
-        before = job.newest_checkpoint
-        subprocess.run(["mount", "-o", "remount,rw", volume], check=True)
-        job.wait_for_checkpoint(before + 10)
-        worker.kill(signal.SIGTERM)
-        assert worker.wait() == 42
-
-
-def until_quiet(command: list[Any]) -> None:
-    """Tries until it works: nothing can be made read-only while a file in it is being written."""
-    for _ in range(1000):
-        if subprocess.run(command, capture_output=True).returncode == 0:
-            return
-    pytest.fail(f"{command} never worked")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 42), (signal.SIGKILL, -signal.SIGKILL)])

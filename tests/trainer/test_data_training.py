@@ -1,14 +1,12 @@
 """Real jobs on users' files."""
 
 import re
-import signal
 from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job, ran
+from trainer.cluster import ran
 from trainer.data_files import write
-from trainer.outcome import tensors
 
 SHORT = ("--epochs=5", "--batch-size=16", "--held-out=0.2", "--checkpoint-every-steps=5", "--checkpoint-keep=9")
 
@@ -26,22 +24,6 @@ def test_two_workers_learn_of_pictures_what_one_process_learns(tmp_path: Path) -
         re.M,
     )
     assert "data:" not in two["worker-1"].log
-
-
-def test_a_run_on_files_that_was_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
-    arguments = [*SHORT, f"--data-dir={write(tmp_path / 'data', 'images')}", "--cache=none", "--steps-per-call=2"]
-    ends = []
-    for name in ("whole", "killed"):
-        with Job(tmp_path / name, arguments=arguments, exports=False) as job:
-            if name == "killed":
-                job.hold_at(5)
-                job.start().wait_for_checkpoint(5)
-                job.kill(signal.SIGKILL)
-                job["worker-0"].wait()
-                job.let_go()
-            assert job.start().wait() == {"worker-0": 0}
-        ends.append(tensors(job.checkpoints / "ckpt-15"))
-    assert ends[0] == ends[1]
 
 
 def test_a_picture_that_is_damaged_ends_the_job_in_one_line_that_names_it(tmp_path: Path) -> None:

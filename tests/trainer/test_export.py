@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import DEADLINE, PATH, SOURCE, Job
+from trainer.cluster import DEADLINE, PATH, SOURCE, Job, ran
 
-ONE = {"worker": 1}
 EPOCH = ("--epochs=1", "--batch-size=48")
 DOCUMENT = SOURCE.parent / "docs" / "export.md"
 TENSORFLOW_JS = Path(sys.prefix) / "tfjs" / "node_modules"
@@ -31,10 +30,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, tfjs: Path) -> Job:
     """A job that exported all formats; finished."""
     folder = tmp_path_factory.mktemp("exported")
     arguments = [*EPOCH, "--export-formats=SavedModel,TFLite,TensorFlowJS"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-        job.start(environ={"PYTHONPATH": f"{PATH}:{tfjs}"})
-        assert job.wait() == {"worker-0": 0}
-    return job
+    return ran(folder, arguments=arguments, environ={"PYTHONPATH": f"{PATH}:{tfjs}"})
 
 
 def version(job: Job) -> Path:
@@ -120,22 +116,6 @@ def test_the_tflite_model_answers_the_same(exported: Job) -> None:
     assert len(lite(inputs=data.inputs[:1])["class"]) == 1, "of any batch size"
 
 
-def test_the_graph_model_of_tensorflow_js_answers_the_same(exported: Job) -> None:
-    import numpy as np
-    import tensorflow as tf
-
-    from trainer.tfjs_model import GraphModel
-
-    data, serve = validation(), signature(version(exported))
-    inputs = tf.constant(data.inputs)
-    model, wanted = GraphModel(version(exported) / "tfjs"), serve(inputs=inputs)
-    assert model.signature["inputs"].keys() == {"inputs"}
-    answers = model(inputs=inputs)
-    assert answers.keys() == wanted.keys()
-    np.testing.assert_allclose(answers["probabilities"], wanted["probabilities"], atol=1e-5)
-    assert float((answers["class"].numpy() == data.labels).mean()) == pytest.approx(exported.result["accuracy"])
-
-
 def test_tensorflow_js_itself_loads_its_model_and_answers_the_same(exported: Job) -> None:
     import numpy as np
     import tensorflow as tf
@@ -176,9 +156,8 @@ def test_a_model_with_a_loop_is_a_tflite_model_that_takes_one_example_at_a_time_
     import numpy as np
     import tensorflow as tf
 
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*EPOCH, *ROWS, "--export-formats=TFLite"]) as job:
-        (folder / "rows.py").write_text(LSTM)
-        assert job.start(environ={"PYTHONPATH": f"{folder}:{PATH}"}).wait() == {"worker-0": 0}
+    arguments, environ = [*EPOCH, *ROWS, "--export-formats=TFLite"], {"PYTHONPATH": f"{folder}:{PATH}"}
+    job = ran(folder, arguments=arguments, files={"rows.py": LSTM}, environ=environ)
     assert "\nTFLite: takes one example at a time, float32 [1, 8, 8, 1]\n" in job["worker-0"].log
     inputs = validation().inputs[:20]
     lite = tf.lite.Interpreter(str(version(job) / "model.tflite")).get_signature_runner("serving_default")
@@ -190,11 +169,9 @@ def test_a_model_that_cannot_be_converted_is_one_line_and_its_saved_model_and_re
     folder: Path, tfjs: Path
 ) -> None:
     arguments = [*EPOCH, *ROWS, "--model=rows:odd", "--export-formats=TFLite,TensorFlowJS"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-        (folder / "rows.py").write_text(LSTM)
-        worker = job.start(environ={"PYTHONPATH": f"{folder}:{PATH}:{tfjs}"})["worker-0"]
-        assert worker.wait() == 1
-    path = version(job)
+    environ = {"PYTHONPATH": f"{folder}:{PATH}:{tfjs}"}
+    job = ran(folder, code=1, arguments=arguments, files={"rows.py": LSTM}, environ=environ)
+    worker, path = job["worker-0"], version(job)
     assert worker.last_words == (
         "export as TFLite: the model has operations that TFLite does not have (Atanh); the SavedModel is "
         f"safe in {path}; leave TFLite out of the formats (--export-formats, export.formats of a job)"
@@ -212,8 +189,7 @@ def test_a_model_that_cannot_be_converted_is_one_line_and_its_saved_model_and_re
 
 def test_the_leader_of_two_workers_converts_while_the_other_waits(folder: Path) -> None:
     arguments = [*EPOCH, "--export-formats=TFLite"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
-        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    job = ran(folder, strategy="MultiWorkerMirrored", arguments=arguments)
     assert job.result["export"]["formats"] == ["SavedModel", "TFLite"]
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", job.result["export"]["digest"])
     assert (version(job) / "model.tflite").exists()

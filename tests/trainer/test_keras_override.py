@@ -105,9 +105,7 @@ def test_a_backup_that_only_the_leader_finds_ends_all_tasks_with_one_line(folder
 
 def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path) -> None:
     arguments = [f"--script={HERE / 'scripts' / 'replicas.py'}", "--", *FITTED, *REFUSED]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
-        assert job.start().wait() == {"worker-0": 0}
-    log = job["worker-0"].log
+    log = ran(folder, arguments=arguments, imported=True)["worker-0"].log
     differences = {case: float(value) for case, value in re.findall(r"^(\w+:\w+) (\d\.\de-\d+)$", log, re.M)}
     assert sorted(differences) == sorted(FITTED)
     assert max(differences.values()) < 5e-6, differences

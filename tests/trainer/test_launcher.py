@@ -9,7 +9,7 @@ import pytest
 
 from loopback import free_ports
 from support.waiting import eventually_true
-from trainer.cluster import SOON, Job, Replica, image_entrypoint
+from trainer.cluster import Job, Replica, image_entrypoint
 from trainer.conftest import SHORT
 from trainer.outcome import tensors
 
@@ -69,19 +69,6 @@ def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
     assert same_bits(job, together)
 
 
-def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(folder: Path, together: Job) -> None:
-    with launched(folder) as job:
-        job.hold_at(30)
-        start(job)
-        job.wait_for_checkpoint(30)
-        survivor = job["worker-0"]
-        lose_pod(job, "worker-1", survivor)
-        start(job, "worker-1")
-        assert job.wait() == {"worker-0": 0, "worker-1": 0}
-        assert job["worker-0"] is survivor
-    assert same_bits(job, together)
-
-
 def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_next(folder: Path, together: Job) -> None:
     scope = {"DTJ_RESTART_SCOPE": "Pod"}
     with launched(folder) as job:
@@ -97,19 +84,6 @@ def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_nex
         assert job.wait() == {"worker-0": 0, "worker-1": 0}
         assert job["worker-0"] is survivor
     assert same_bits(job, together)
-
-
-def test_a_task_that_is_asked_to_stop_while_its_peer_is_away_stops_at_once(folder: Path) -> None:
-    with launched(folder) as job:
-        job.hold_at(10)
-        start(job)
-        job.wait_for_checkpoint(10)
-        job["worker-1"].kill()
-        job.let_go()
-        survivor = job["worker-0"]
-        survivor.wait_for(r"starting again in place(.|\n)*strategy MultiWorkerMirrored")
-        survivor.kill(signal.SIGTERM)
-        assert survivor.wait(SOON) == 143
 
 
 def test_parameter_servers_and_workers_come_back_in_their_place_without_tensorflow_in_their_launchers(

@@ -124,24 +124,21 @@ def test_gradients_that_overflow_under_loss_scaling_are_no_failure(folder: Path,
     assert all(np.isfinite(each).all() for each in weights(job, 60))
 
 
-@pytest.mark.parametrize("model", ["model", "normalized"])
+@pytest.mark.parametrize(
+    ("model", "program", "named"),
+    # Synchronized normalization makes it not finite on both workers.
+    [("model", MINE, True), ("normalized", MINE, False), ("spoils", FAR, True)],
+    ids=["a loss", "statistics of a normalization", "a gradient alone"],
+)
 @pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
-def test_skip_leaves_out_the_update_on_all_replicas(folder: Path, strategy: str, model: str) -> None:
-    job = ran(folder, strategy, "--on-nan=skip", f"--model=mine:{model}", code=0)
-    # Synchronized normalization makes it not finite on both.
-    on = {"model": WHERE[strategy], "normalized": ""}[model].replace("the loss is", "the loss or a gradient is")
+def test_skip_leaves_out_the_update_on_all_replicas(
+    folder: Path, strategy: str, model: str, program: str, named: bool
+) -> None:
+    job = ran(folder, strategy, "--on-nan=skip", f"--model=mine:{model}", program=program, code=0)
+    on = WHERE[strategy].replace("the loss is", "the loss or a gradient is") if named else ""
     assert re.search(rf"warning: .*{on}.*: its update is skipped \(1 of at most 10\)", job["worker-0"].log)
     # The same as plain Keras, which is not given the batch at all.
     for ours, theirs in zip(weights(job, 60), expected(folder, model), strict=True):
-        assert ours == pytest.approx(theirs, abs=1e-6)
-
-
-@pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
-def test_skip_leaves_out_an_update_whose_gradient_alone_is_not_finite(folder: Path, strategy: str) -> None:
-    job = ran(folder, strategy, "--on-nan=skip", "--model=mine:spoils", program=FAR, code=0)
-    on = WHERE[strategy].replace("the loss is", "the loss or a gradient is")
-    assert f"warning: {on}: its update is skipped (1 of at most 10)" in job["worker-0"].log
-    for ours, theirs in zip(weights(job, 60), expected(folder, "spoils"), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6)
 
 
@@ -159,35 +156,34 @@ def test_an_optimizer_whose_state_is_not_finite_is_never_saved(folder: Path, str
     assert job.newest_checkpoint == 30
 
 
-def test_a_state_of_an_optimizer_that_is_infinite_from_the_start_is_no_failure(folder: Path) -> None:
-    least = """
-class Least(keras.optimizers.SGD):
+LEAST = """
+class LeastSGD(keras.optimizers.SGD):
     def build(self, variables):
         super().build(variables)
         self.least = self.add_variable((), initializer=keras.initializers.Constant(np.inf), name="least")
 
-def counts():
-    found = model()
-    found.compile(Least(0.001), loss="mse")
-    return found
-"""
-    program = MINE.replace("    inputs[(", "    # ") + least
-    ran(folder, "OneDevice", "--model=mine:counts", program=program, code=0, arguments=OWN_OPTIMIZER)
-
-
-def test_a_state_that_is_infinite_from_the_start_is_no_failure(folder: Path) -> None:
-    least = """
 class Least(keras.layers.Layer):
     def build(self, shape):
         self.least = self.add_weight(shape=(), initializer=keras.initializers.Constant(np.inf), trainable=False)
     def call(self, inputs):
         return inputs
 
-def counts():
+def of_optimizer():
+    found = model()
+    found.compile(LeastSGD(0.001), loss="mse")
+    return found
+
+def of_layer():
     return model(Least())
 """
-    program = MINE.replace("    inputs[(", "    # ") + least
-    ran(folder, "OneDevice", "--model=mine:counts", program=program, code=0)
+
+
+@pytest.mark.parametrize(("state", "arguments"), [("of_optimizer", OWN_OPTIMIZER), ("of_layer", ARGUMENTS)])
+def test_a_state_that_is_infinite_from_the_start_is_no_failure(
+    folder: Path, state: str, arguments: Sequence[str]
+) -> None:
+    program = MINE.replace("    inputs[(", "    # ") + LEAST
+    ran(folder, "OneDevice", f"--model=mine:{state}", program=program, code=0, arguments=arguments)
 
 
 def test_a_call_without_an_update_shows_no_metrics(folder: Path) -> None:

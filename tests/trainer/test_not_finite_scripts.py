@@ -141,18 +141,6 @@ def test_a_session_that_reports_no_loss_saves_no_weights_that_are_not_finite(fol
     assert_stopped(job, "the weights are not finite by step 40")
 
 
-@pytest.mark.parametrize("script", [LOOP.format(reports=True, loss=OF_ALL), FIT], ids=["session", "fit"])
-def test_statistics_of_a_normalization_that_are_not_finite_are_never_saved(folder: Path, script: str) -> None:
-    """The loss stays finite: the infinite variance divides."""
-    normalized = COMMON.replace("Dense(4),", "Dense(4), keras.layers.BatchNormalization(),").replace("np.nan", "1e25")
-    job = ran(folder, "OneDevice", script, common=normalized)
-    assert job["worker-0"].last_words.startswith("the weights are not finite ")
-    if script == FIT:
-        assert [each.name for each in folder.glob("best-*.keras")] == ["best-1.keras"]
-    else:
-        assert job.newest_checkpoint == 30
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_fit_in_a_plain_script_ends_every_worker_with_1_and_keeps_the_files_of_its_callbacks(
     folder: Path, strategy: str
@@ -181,10 +169,12 @@ def test_without_the_override_a_fit_is_left_to_its_script(folder: Path) -> None:
     assert "the fit is over" in job["worker-0"].log
 
 
-@pytest.mark.parametrize("script", [LOOP.format(reports=True, loss=OF_ALL), FIT], ids=["session", "fit"])
-def test_an_optimizer_whose_state_is_not_finite_is_never_saved(folder: Path, script: str) -> None:
-    """The loss and the weights stay finite: the infinite mean of the squared gradients divides."""
-    spoils = """
+# The infinite variance of a batch divides.
+NORMALIZED = COMMON.replace("Dense(4),", "Dense(4), keras.layers.BatchNormalization(),").replace("np.nan", "1e25")
+# The infinite mean of the squared gradients divides.
+SPOILED = (
+    COMMON.replace("np.nan", "1e6").replace("Dense(4),", "Dense(4), Spoiled(),").replace("Adam", "RMSprop")
+    + """
 @tf.custom_gradient
 def spoiled(inputs):
     factor = tf.where(tf.reduce_any(tf.abs(inputs) > 1e4), 1e20, 1.0)
@@ -194,9 +184,21 @@ class Spoiled(keras.layers.Layer):
     def call(self, inputs):
         return spoiled(inputs)
 """
-    common = COMMON.replace("np.nan", "1e6").replace("Dense(4),", "Dense(4), Spoiled(),").replace("Adam", "RMSprop")
-    job = ran(folder, "OneDevice", script, common=common + spoils)
-    assert job["worker-0"].last_words.startswith("the weights are finite, but the optimizer's state is not finite ")
+)
+
+
+@pytest.mark.parametrize("script", [LOOP.format(reports=True, loss=OF_ALL), FIT], ids=["session", "fit"])
+@pytest.mark.parametrize(
+    ("common", "line"),
+    [
+        (NORMALIZED, "the weights are not finite "),
+        (SPOILED, "the weights are finite, but the optimizer's state is not finite "),
+    ],
+    ids=["statistics of a normalization", "state of an optimizer"],
+)
+def test_what_is_not_finite_where_the_loss_is_is_never_saved(folder: Path, common: str, line: str, script: str) -> None:
+    job = ran(folder, "OneDevice", script, common=common)
+    assert job["worker-0"].last_words.startswith(line)
     if script == FIT:
         assert [each.name for each in folder.glob("best-*.keras")] == ["best-1.keras"]
     else:

@@ -291,14 +291,6 @@ def test_an_export_that_cannot_be_uploaded_has_no_marker_and_ends_in_one_line(
     assert impatient.read("run/1.complete") is None
 
 
-@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT_REQUEST])
-def test_a_fault_that_passes_delays_an_export(bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, fault: Fault) -> None:
-    proxy.fail(WRITE, "1/saved_model.pb", fault, times=1)
-    export_versions.upload(bucket, exported(tmp_path / "7"), {})
-    assert proxy.is_spent()
-    assert bucket.read("run/1/saved_model.pb") == b"graph"
-
-
 def test_a_directory_follows_the_logs_of_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     copy = FolderCopy(bucket, tmp_path)
     bucket.write("run/train/events.out.tfevents.1", b"one")

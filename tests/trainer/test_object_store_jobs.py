@@ -141,19 +141,6 @@ def test_a_model_that_cannot_be_uploaded_is_exported_by_the_next_start(folder: P
     assert json.loads(store.contents.read(result))["exportPath"].endswith("/export/2")
 
 
-def test_data_that_cannot_be_read_end_a_job_with_one_line(folder: Path, store: Store) -> None:
-    environ = {**in_bucket(folder, store), **NO_EXPORT, "DTJ_CHECKPOINT_DIR": "", "DTJ_LOG_DIR": ""}
-    store.proxy.go_away()
-    try:
-        task = ran(folder, code=1, arguments=arguments_of(store), environ=environ)["worker-0"]
-    finally:
-        store.proxy.recover()
-    assert task.last_words.startswith(
-        f"--data-dir={store.url('data')}: the object store does not answer as it should ("
-    )
-    assert task.last_words.splitlines() == [task.last_words]
-
-
 def test_what_a_session_exports_is_in_the_bucket(folder: Path, store: Store) -> None:
     text = (
         "import dtj_trainer\n"

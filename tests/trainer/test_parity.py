@@ -18,7 +18,7 @@ from trainer.parity_cases import BY_NAME, CASES, ONE_SERVER, THREE_WORKERS, TWO_
 pytestmark = pytest.mark.timeout(4 * 3600)
 
 PROGRAM = Path(__file__).with_name("parity.py")
-ALWAYS = ("adam", "masked", "sample_weights", "mixed_float16", "clipnorm", "accumulation", "tf_keras_average")
+ALWAYS = ("penalties", "masked", "sample_weights", "mixed_float16", "clipnorm", "accumulation", "tf_keras_average")
 CHOSEN = {case.name for case in CASES} if os.environ.get("DTJ_PARITY") == "all" else set(ALWAYS)
 CELLS = [
     pytest.param(case.name, cell, id=f"{case.name}-{cell}")

@@ -37,11 +37,6 @@ def test_two_stages_learn_what_one_process_learns(alone: Job, piped: Job) -> Non
     assert (piped.folder / "export" / "1" / "saved_model.pb").exists()
 
 
-def test_a_checkpoint_has_the_layout_of_every_other_strategy(alone: Job, piped: Job) -> None:
-    ours, theirs = (tensors(job.checkpoints / "ckpt-90") for job in (piped, alone))
-    assert {key: len(value) for key, value in ours.items()} == {key: len(value) for key, value in theirs.items()}
-
-
 def test_a_preempted_and_then_killed_job_ends_with_the_same_bits(folder: Path, piped: Job) -> None:
     with Job(folder, strategy=STRATEGY, roles=TWO, arguments=SHORT, exports=False) as job:
         job.hold_at(20)
@@ -122,12 +117,3 @@ def test_a_leader_that_is_killed_is_replaced_on_stages_that_live_on(folder: Path
         job.start("worker-0").wait_for_checkpoint(saved + 20)
         job["worker-0"].wait_for(f"resumed: step {saved} of")
         assert job["worker-1"].process.poll() is None
-
-
-def test_stages_that_the_model_cannot_be_cut_into_are_refused(folder: Path) -> None:
-    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=["--stages=conv2d"]) as job:
-        assert job.start()["worker-0"].wait() == 2
-    assert job["worker-0"].last_words == (
-        "--stages=conv2d: the model cannot be cut before 'conv2d'; "
-        "it can before conv2d_1, max_pooling2d, flatten, dense, dense_1"
-    )

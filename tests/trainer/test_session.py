@@ -2,15 +2,12 @@
 
 import re
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from trainer.cluster import DEADLINE, Job, inherited, ran, run_interrupted_twice
+from trainer.cluster import Job, ran, run_interrupted_twice
 from trainer.outcome import tensors
 
 HERE = Path(__file__).resolve().parent
@@ -80,26 +77,6 @@ def test_a_coordinator_of_parameter_servers_goes_on_where_it_was_stopped(folder:
             assert servers[name].wait() == 143
 
 
-def test_plain_python_gets_the_same_session(folder: Path) -> None:
-    folder.mkdir()
-    environ = {
-        **inherited(),
-        "DTJ_CHECKPOINT_DIR": str(folder / "checkpoints"),
-        "DTJ_CHECKPOINT_EVERY_STEPS": "20",
-        "DTJ_TERMINATION_LOG": str(folder / "words"),
-    }
-    with subprocess.Popen([sys.executable, EXAMPLE, "--steps=1000000"], env=environ, cwd=folder) as process:
-        try:
-            while not list(folder.glob("checkpoints/*.index")):
-                assert process.poll() is None
-                time.sleep(0.02)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(DEADLINE) == 42
-        finally:
-            process.kill()
-    assert (folder / "words").read_text().startswith("preempted: all tasks saved step ")
-
-
 REFUSED = {
     "checkpoint(number=...): int has no variables": "s.checkpoint(number=1)",
     "checkpoint(model=...): the model has no weights yet": (
@@ -116,14 +93,6 @@ def test_a_session_used_wrongly_says_so_in_one_line(folder: Path) -> None:
         wrong = ran(folder, code=2, script=text, imported=True)
         assert line in wrong["worker-0"].last_words
         assert "Traceback" not in wrong["worker-0"].log
-
-
-def test_a_checkpoint_of_other_variables_is_refused(folder: Path) -> None:
-    text = "import dtj_trainer, tensorflow as tf, sys\nwith dtj_trainer.session() as s:\n    {}\n    list(s.steps(3))\n"
-    for shape, ends in (("[2]", 0), ("[3]", 2)):
-        checkpoint = f"s.checkpoint(v=tf.Variable(tf.zeros({shape})))"
-        shapes = ran(folder, code=ends, script=text.format(checkpoint), imported=True)
-    assert re.search(r"ckpt-3: v/0 has shape \(2,\), this model wants \(3,\)", shapes["worker-0"].last_words)
 
 
 SWAPPED = """

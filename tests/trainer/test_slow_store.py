@@ -35,20 +35,6 @@ def end_of(request: Callable[[], object]) -> tuple[float, TrainerError | None]:
     return time.monotonic() - began, None
 
 
-def test_a_store_that_takes_its_time_for_each_answer_loses_nothing(
-    bucket: Bucket, store: Store, tmp_path: Path
-) -> None:
-    store.proxy.answer_after(0.5)
-    writer = CheckpointMirror(bucket, tmp_path / "one")
-    writer.take_over()
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one/ckpt-1.index").write_bytes(b"index")
-    writer.upload(1)
-    reader = CheckpointMirror(bucket, tmp_path / "two")
-    assert reader.fetch(1)
-    assert (tmp_path / "two/ckpt-1.index").read_bytes() == b"index"
-
-
 @pytest.mark.parametrize("fault", [Fault.STALLED_REQUEST, Fault.STALLED_ANSWER, Fault.TRICKLE])
 def test_a_request_that_does_not_end_is_given_up_after_the_time_of_the_option(
     bucket: Bucket, store: Store, tmp_path: Path, fault: Fault

@@ -1,20 +1,15 @@
 """Certificates of a store: the variables that name them, right and wrong."""
 
-import datetime
-import ipaddress
 import ssl
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from dtj_trainer.config.store_url import Location
 from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from support.faulty_store import FaultyProxy
+from testbed.pki import Authority
 from trainer.stores import Store
 
 BUNDLES = {"s3": "AWS_CA_BUNDLE", "gs": "REQUESTS_CA_BUNDLE"}
@@ -27,42 +22,18 @@ def _without_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate that signs itself, for 127.0.0.1, and its key in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "store")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("certificates") / "store.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
-    return path
-
-
 @pytest.mark.parametrize("given", [True, False])
 def test_a_store_with_a_certificate_of_an_authority_of_ones_own(
-    monkeypatch: pytest.MonkeyPatch, served: Store, authority: Path, given: bool
+    monkeypatch: pytest.MonkeyPatch, served: Store, tmp_path: Path, given: bool
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority)
+    authority = Authority(tmp_path / "authority")
+    issued = authority.issue("store", hosts=["127.0.0.1"])
+    context.load_cert_chain(issued.certificate, issued.key)
     for name, value in served.environ.items():
         monkeypatch.setenv(name, value)
     if given:
-        monkeypatch.setenv(BUNDLES[served.scheme], str(authority))
+        monkeypatch.setenv(BUNDLES[served.scheme], str(authority.root.certificate))
     with FaultyProxy(*served.contents.address).serving(context) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)

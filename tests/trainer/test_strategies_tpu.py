@@ -12,15 +12,11 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import SOON, Job, launched_once
-
-ONE = {"worker": 1}
+from trainer.cluster import SOON, Job, launched_once, ran
 
 
 def test_no_tpu_on_this_host_is_one_line_that_says_what_to_ask_for(folder: Path) -> None:
-    with Job(folder, strategy="TPU", roles=ONE, plain=True) as job:
-        worker = job.start()["worker-0"]
-        assert worker.wait() == 2
+    worker = ran(folder, code=2, strategy="TPU", plain=True)["worker-0"]
     assert worker.last_words.startswith("TPU not found: this host has none of /dev/accel")
     assert "set spec.accelerator with a TPU's profile and topology" in worker.last_words
     assert "Traceback" not in worker.log
@@ -28,9 +24,7 @@ def test_no_tpu_on_this_host_is_one_line_that_says_what_to_ask_for(folder: Path)
 
 def test_a_runtime_that_nobody_listens_at_is_waited_for_no_longer_than_asked(folder: Path) -> None:
     environ = {"TPU_NAME": "grpc://127.0.0.1:9,grpc://127.0.0.2:9"}
-    with Job(folder, strategy="TPU", roles=ONE, arguments=["--start-timeout=4"]) as job:
-        worker = job.start(environ=environ)["worker-0"]
-        assert worker.wait() == 75
+    worker = ran(folder, code=75, strategy="TPU", arguments=["--start-timeout=4"], environ=environ)["worker-0"]
     assert re.search(
         r"start gate: 2 of 2 peers missing after \d+ s: TPU 0 at 127.0.0.1:9 \(connection refused\)", worker.last_words
     )
@@ -39,7 +33,7 @@ def test_a_runtime_that_nobody_listens_at_is_waited_for_no_longer_than_asked(fol
 def test_a_runtime_that_accepts_and_never_answers_is_waited_for_no_longer_than_asked(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         name = f"grpc://127.0.0.1:{mute.getsockname()[1]}"
-        with Job(folder, strategy="TPU", roles=ONE, arguments=["--start-timeout=4"], program=launched_once()) as job:
+        with Job(folder, strategy="TPU", arguments=["--start-timeout=4"], program=launched_once()) as job:
             worker = job.start(environ={"TPU_NAME": name})["worker-0"]
             assert worker.wait(SOON) == 75
     # TensorFlow may hold the interpreter meanwhile: then the stacks are the only words.

@@ -2,29 +2,20 @@
 
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from trainer.cluster import DEADLINE, Job, inherited, launched_once, ran
-from trainer.outcome import points
+from trainer.cluster import Job, launched_once, ran, refused
 
 HERE = Path(__file__).resolve().parent
 INTERPRETED = HERE / "scripts" / "interpreted.py"
 
 
-def script(folder: Path, path: Path | str, *words: str, options: Sequence[str] = (), imported: bool = False) -> Job:
-    """A job of one replica that runs a script."""
-    return Job(folder, arguments=[f"--script={path}", *options, "--", *words], imported=imported)
-
-
 def test_a_script_is_main_with_its_arguments_environment_children_and_exit_code(folder: Path) -> None:
-    with script(folder, INTERPRETED, "7", "children", options=[f"--checkpoint-dir={folder / 'elsewhere'}"]) as job:
-        worker = job.start()["worker-0"]
-        assert worker.wait() == 7
+    arguments = [f"--script={INTERPRETED}", f"--checkpoint-dir={folder / 'elsewhere'}", "--", "7", "children"]
+    worker = ran(folder, code=7, arguments=arguments)["worker-0"]
     assert "name __main__  file interpreted.py  neighbour neighbour\n" in worker.log
     assert 'TF_CONFIG {"cluster": {"worker": ["127.0.0.1:' in worker.log
     assert f"checkpoints {folder / 'elsewhere'}\n" in worker.log
@@ -33,17 +24,14 @@ def test_a_script_is_main_with_its_arguments_environment_children_and_exit_code(
 
 
 def test_the_leader_logs_its_versions(folder: Path) -> None:
-    with script(folder, INTERPRETED, "0") as job:
-        worker = job.start()["worker-0"]
-        assert worker.wait() == 0
+    worker = ran(folder, arguments=[f"--script={INTERPRETED}", "--", "0"])["worker-0"]
     assert re.search(r"^versions: python 3\.\d+\.\d+.*, tensorflow(-cpu)? 2\.\d+", worker.log, re.MULTILINE), worker.log
 
 
 def test_a_module_is_run_by_its_name(folder: Path) -> None:
     (folder / "package").mkdir(parents=True)
     (folder / "package" / "train.py").write_text("import sys\nprint(__name__, __package__, sys.argv[1:])\n")
-    with script(folder, "package.train", "a", "--b") as job:
-        assert job.start().wait() == {"worker-0": 0}
+    job = ran(folder, arguments=["--script=package.train", "--", "a", "--b"])
     assert job["worker-0"].log.endswith("__main__ package ['a', '--b']\n")
 
 
@@ -188,7 +176,7 @@ def test_a_script_that_ends_with_words_has_failed(folder: Path) -> None:
 def test_a_script_that_is_asked_to_stop_stops_at_once_or_as_its_own_handler_says(
     folder: Path, does: Sequence[str], code: int, last: str
 ) -> None:
-    with script(folder, INTERPRETED, "0", "wait", *does) as job:
+    with Job(folder, arguments=[f"--script={INTERPRETED}", "--", "0", "wait", *does]) as job:
         worker = job.start()["worker-0"]
         worker.wait_for("waiting")
         worker.kill(signal.SIGTERM)
@@ -235,19 +223,6 @@ def test_every_role_of_a_parameter_server_job_runs_the_script(folder: Path) -> N
     assert "count 5.0" in job["chief-0"].log
 
 
-def test_the_example_is_shown_and_trains(folder: Path) -> None:
-    with script(folder, HERE.parents[1] / "examples" / "own_script" / "train.py", "--epochs", "4") as job:
-        assert job.start().wait() == {"worker-0": 0}
-    assert re.search(r"^loss 0\.000\d+$", job["worker-0"].log, re.M)
-
-
-def test_the_tensorboard_callback_of_keras_writes_scalars_and_histograms(folder: Path) -> None:
-    with script(folder, HERE / "scripts" / "curves.py", str(folder / "curves"), imported=True) as job:
-        assert job.start().wait() == {"worker-0": 0}
-    assert len(points(folder / "curves" / "train")["epoch_loss"]) == 2
-    assert len(points(folder / "curves" / "validation")["epoch_loss"]) == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -269,14 +244,4 @@ def test_what_is_no_script_is_refused_in_one_line(tmp_path: Path, arguments: Seq
     (tmp_path / "needs").mkdir()
     (tmp_path / "needs" / "__init__.py").write_text("import absent\n")
     (tmp_path / "needs" / "train.py").touch()
-    ended = subprocess.run(
-        [sys.executable, "-m", "dtj_trainer", *arguments],
-        env={**inherited(), "DTJ_TERMINATION_LOG": str(tmp_path / "words")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(f"dtj_trainer: {line.format(tmp_path)}")
-    assert len(ended.stderr.splitlines()) == 1
+    assert refused(tmp_path, *arguments).startswith(f"dtj_trainer: {line.format(tmp_path)}")

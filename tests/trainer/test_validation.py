@@ -58,7 +58,7 @@ CASES = [
     )),
     ("masked", "tokens", 16, *WORKERS),
     ("masked_by_weight", "tokens", 8, *MIRRORED),
-    ("normalised_penalties", "points", 8, *MIRRORED),
+    *(("normalised_penalties", "points", 8, *run) for run in (MIRRORED, WORKERS)),
     # Keras takes the losses of single outputs as means of batches, whatever size these have.
     *(("several", "pairs", 8, *run) for run in (("OneDevice", ONE), MIRRORED, ("CentralStorage", ONE), WORKERS)),
     ("area_under_curve", "yes_or_no", 24, *WORKERS),
