@@ -298,6 +298,29 @@ def test_the_smallest_numbers_are_taken() -> None:
     assert (config.batch_size.over(1), config.checkpoint.every_steps, config.checkpoint.keep) == (1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("given", "strategy", "cluster", "seconds"),
+    [
+        ("", "OneDevice", {}, 1800),
+        ("", "MultiWorkerMirrored", TWO, 1800),
+        ("", "Pipeline", TWO, 300),
+        ("", "ParameterServer", SERVERS, 300),
+        ("--script=train.py", "ParameterServer", SERVERS, 1800),
+        ("--stall-timeout=9", "ParameterServer", SERVERS, 9),
+    ],
+)
+def test_a_step_that_other_processes_take_has_a_shorter_limit_unless_one_is_given(
+    given: str, strategy: str, cluster: dict[str, Any], seconds: float
+) -> None:
+    role = next(iter(cluster), "worker")
+    config = configured(*given.split(), DTJ_STRATEGY=strategy, TF_CONFIG=tf_config(role, **cluster) if cluster else "")
+    assert config.stall_timeout == seconds
+
+
+def test_data_that_a_service_reads_have_a_shorter_limit_too() -> None:
+    assert configured(TF_DATA_SERVICE_ADDRESS="d:5050").stall_timeout == 300
+
+
 def test_replicas_are_those_of_the_chief_and_then_of_the_workers() -> None:
     cluster: dict[str, Any] = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
     collective = configured("--strategy=MultiWorkerMirrored", TF_CONFIG=tf_config("chief", **cluster)).cluster
