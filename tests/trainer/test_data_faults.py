@@ -186,6 +186,10 @@ def test_words_are_no_numbers_to_be_predicted(tmp_path: Path) -> None:
     assert refusal(write(tmp_path / "data", "csv"), numbers=True).startswith(
         f"{tmp_path}/data/part-0.csv: record 1: column label (--label-column) is 'even', and not a number (this task"
     )
+    (tmp_path / "data.txt").write_text("1\tday\n" * 10 + "good\tday\n")
+    assert refusal(tmp_path / "data.txt", numbers=True).startswith(
+        f"{tmp_path}/data.txt: record 11: its label is 'good', and this task predicts numbers"
+    )
     assert "directories of images are classes" in refusal(write(tmp_path / "images", "images"), numbers=True)
 
 
@@ -256,9 +260,8 @@ def test_a_file_that_is_no_tfrecord_is_named(tmp_path: Path) -> None:
 
 def test_a_line_without_a_label_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("good\tday\n" * 10 + "bad weather\n" + "bad\tday\n" * 10)
-    printed = refusal(tmp_path)
-    assert printed.startswith(f"{tmp_path}/data.txt: record 11: ")
-    assert "a line without a tab" in printed
+    remedy = "a line without a tab; write label<TAB>text; fix it, or remove it"
+    assert refusal(tmp_path) == f"{tmp_path}/data.txt: record 11: {remedy}"
     (tmp_path / "data.txt").write_text("one line\n")
     assert "its first line has no tab; write label<TAB>text" in refusal(tmp_path)
 

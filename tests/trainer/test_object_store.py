@@ -300,10 +300,10 @@ def test_a_directory_follows_the_logs_of_a_bucket(bucket: Bucket, tmp_path: Path
     with (tmp_path / "train/events.out.tfevents.1").open("rb") as file:
         assert file.read() == b"one"
         bucket.write("run/train/events.out.tfevents.1", b"onetwo")
-        bucket.write("run/result.json", b"{}")
+        bucket.write("run/result.json", b"{12}")
         copy.update()
         assert file.read() == b"two"
-    assert (tmp_path / "result.json").read_bytes() == b"{}"
+    assert (tmp_path / "result.json").read_bytes() == b"{12}"
 
 
 def test_tensorboard_gets_a_directory_in_place_of_a_url(

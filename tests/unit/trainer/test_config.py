@@ -35,7 +35,6 @@ def test_nothing_at_all_trains_the_digits_on_one_device_into_dtj_output() -> Non
     assert config.export_dir == Path("dtj-output/export")
     assert config.log_dir == Path("dtj-output/logs")
     assert config.cluster.leads
-    assert config.checkpoint.every_seconds == 30
     assert config.status_port is None
 
 
@@ -87,6 +86,18 @@ def test_every_variable_of_the_operator_is_read() -> None:
     assert (policy.every_steps, policy.every_seconds, policy.keep) == (40, 2.5, 7)
     assert (policy.directory, config.export_dir, config.log_dir) == (Path("/c"), Path("/e"), Path("/l"))
     assert policy.memory == InMemory(directory=Path("/m"), every_steps=25)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("", 30),
+        ("--checkpoint-every-seconds=5", 5),
+        ("--checkpoint-every-steps=10", None),
+    ],
+)
+def test_a_checkpoint_is_due_by_time_unless_only_steps_are_given(given: str, seconds: float | None) -> None:
+    assert configured(*given.split()).checkpoint.every_seconds == seconds
 
 
 def test_without_a_number_of_steps_the_trainer_chooses_how_often_it_copies_to_memory() -> None:
@@ -277,7 +288,7 @@ def test_the_workers_of_a_pipeline_are_its_stages() -> None:
 
 
 def test_a_tpu_is_this_hosts_unless_runtimes_are_named() -> None:
-    assert configured("--strategy=TPU").tpu_runtimes == {}
+    assert configured("--strategy=TPU", TF_CONFIG=tf_config(worker=["a:2222"])).tpu_runtimes == {}
     config = configured("--strategy=TPU", TPU_NAME="grpc://a:8470,grpc://[::1]:8471")
     assert config.tpu_runtimes == {"TPU 0": ("a", 8470), "TPU 1": ("::1", 8471)}
     assert configured(TPU_NAME="grpc://a:8470").tpu_runtimes == {}
@@ -296,6 +307,29 @@ def test_the_smallest_numbers_are_taken() -> None:
     )  # fmt: skip
     assert (config.epochs, config.seed, config.steps_per_call, config.logical_cpus) == (1, 0, 1, 1)
     assert (config.batch_size.over(1), config.checkpoint.every_steps, config.checkpoint.keep) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "strategy", "cluster", "seconds"),
+    [
+        ("", "OneDevice", {}, 1800),
+        ("", "MultiWorkerMirrored", TWO, 1800),
+        ("", "Pipeline", TWO, 300),
+        ("", "ParameterServer", SERVERS, 300),
+        ("--script=train.py", "ParameterServer", SERVERS, 1800),
+        ("--stall-timeout=9", "ParameterServer", SERVERS, 9),
+    ],
+)
+def test_a_step_that_other_processes_take_has_a_shorter_limit_unless_one_is_given(
+    given: str, strategy: str, cluster: dict[str, Any], seconds: float
+) -> None:
+    role = next(iter(cluster), "worker")
+    config = configured(*given.split(), DTJ_STRATEGY=strategy, TF_CONFIG=tf_config(role, **cluster) if cluster else "")
+    assert config.stall_timeout == seconds
+
+
+def test_data_that_a_service_reads_have_a_shorter_limit_too() -> None:
+    assert configured(TF_DATA_SERVICE_ADDRESS="d:5050").stall_timeout == 300
 
 
 def test_replicas_are_those_of_the_chief_and_then_of_the_workers() -> None:
