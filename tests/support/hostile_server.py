@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import JsonValue
 
-from builders import NOW, UID, manifest, stored
+from builders import UID, at, manifest, stored
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Condition, Label
 from loopback import serving
@@ -47,10 +47,6 @@ def poisoned(value: JsonValue, *, within: str = "") -> JsonValue:
     return value
 
 
-def _moment() -> str:
-    return NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
     """A job; every free word of it is hostile."""
     body = stored(manifest(roles={"worker": 2}))
@@ -61,11 +57,11 @@ def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
             "status": "True",
             "reason": "R",
             "message": "m",
-            "lastTransitionTime": _moment(),
+            "lastTransitionTime": at(),
         }
     ]
     going: list[JsonValue] = [
-        {"type": str(kind), "status": status, "reason": "R", "message": "m", "lastTransitionTime": _moment()}
+        {"type": str(kind), "status": status, "reason": "R", "message": "m", "lastTransitionTime": at()}
         for kind, status in ((Condition.PODS_READY, "False"), (Condition.PROGRESS_STALLED, "True"))
     ]
     cause: JsonObject = {"role": "worker", "index": 0, "pod": "p", "node": "n", "exitCode": 1, "reason": "r"}
@@ -73,7 +69,7 @@ def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
         "state": "S",
         "reason": "R",
         "ready": "0/2",
-        "startTime": _moment(),
+        "startTime": at(),
         "gang": "G",
         "conditions": ends if ended else going,
         "rootCause": {**cause, "class": "C", "message": "m", "logTail": "one\ntwo", "hint": "h"},
@@ -83,13 +79,13 @@ def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
     found = poisoned({**body, "status": status})
     assert isinstance(found, dict)
     metadata: JsonObject = {"name": name + (PAYLOAD if poison_name else ""), "namespace": "default", "uid": UID}
-    return {**found, "metadata": {**metadata, "creationTimestamp": _moment(), "resourceVersion": "7"}}
+    return {**found, "metadata": {**metadata, "creationTimestamp": at(), "resourceVersion": "7"}}
 
 
 def pod(name: str, index: int = 0) -> JsonObject:
     """A pod of the job that is about to crash again; of another ``index`` one that has failed."""
     waiting: JsonObject = {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}
-    ended: JsonObject = {"terminated": {"exitCode": 1, "reason": "r", "message": "m", "finishedAt": _moment()}}
+    ended: JsonObject = {"terminated": {"exitCode": 1, "reason": "r", "message": "m", "finishedAt": at()}}
     found = poisoned(
         {
             "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
@@ -106,14 +102,14 @@ def pod(name: str, index: int = 0) -> JsonObject:
     metadata: JsonObject = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels}
     owner: JsonObject = {"uid": UID, "controller": True, "kind": "DistributedTrainingJob", "name": "digits"}
     object_at(found, "status")["phase"] = "Failed" if index else "Pending"
-    return {**found, "metadata": {**metadata, "ownerReferences": [owner], "creationTimestamp": _moment()}}
+    return {**found, "metadata": {**metadata, "ownerReferences": [owner], "creationTimestamp": at()}}
 
 
 def _event() -> JsonObject:
     body: JsonObject = {"reason": "r", "note": "n", "type": "Warning", "regarding": {"kind": "Pod", "name": "p"}}
     found = poisoned(body)
     assert isinstance(found, dict)
-    return {**found, "metadata": {"name": "e", "namespace": "default", "uid": "e"}, "eventTime": _moment()}
+    return {**found, "metadata": {"name": "e", "namespace": "default", "uid": "e"}, "eventTime": at()}
 
 
 def _named(kind: str) -> JsonObject:

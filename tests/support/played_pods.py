@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Self, TypeAlias
 
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.core.status import format_time
 from testbed import ApiError, ControlPlane
 from testbed.rest import RestClient
 
@@ -31,7 +32,7 @@ def status(
     code_of = {name: codes.get(name) for name in all_containers(pod, None)}
     runs = None in code_of.values()
     phase = "Running" if runs else "Failed" if any(code_of.values()) else "Succeeded"
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = format_time(datetime.now(UTC))
     ready = "True" if runs and all(code is None for code in code_of.values()) else "False"
     return {
         "phase": phase,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from builders import CLAIM_TEMPLATE
+from builders import CLAIM_TEMPLATE, NOW, at
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Annotation, Condition, Label
@@ -18,7 +18,6 @@ from dtj.core.observed import SeenProgress, Straggler
 from dtj.core.replicas import parse_indexes
 from dtj.kube.gateway import JOBS, LOCAL_QUEUES, PODS, SERVICES
 from dtj.kube.observed import resource_of
-from support.campaigns.model_api import EPOCH, time_text
 from support.campaigns.model_cluster import ModelCluster
 from support.virtual_time import loop_time
 
@@ -261,7 +260,7 @@ async def launchers(cluster: ModelCluster, *, slow: str = "") -> None:
         before = (cache.progress.pod_uid if cache.progress is not None else "", cache.waiting)
         if inside:
             told = Progress(phase="Training", world=0)
-            cache.progress = SeenProgress(uids[inside[0]], told, EPOCH + timedelta(seconds=loop_time()))
+            cache.progress = SeenProgress(uids[inside[0]], told, NOW + timedelta(seconds=loop_time()))
         cache.waiting = frozenset(uids[pod] for pod in known if pod not in inside)
         cache.step_timings.stragglers = (Straggler(slow, 2.0),) if slow else ()
         if before != (cache.progress.pod_uid if cache.progress is not None else "", cache.waiting):
@@ -331,7 +330,7 @@ async def is_admitted_twice(cluster: ModelCluster, *, again: str = "-r1") -> Non
                 "status": status,
                 "reason": "Because",
                 "message": "",
-                "lastTransitionTime": time_text(loop_time()),
+                "lastTransitionTime": at(loop_time()),
             }
             for kind, status in conditions.items()
         ]

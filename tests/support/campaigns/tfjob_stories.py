@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bad_tfjobs import container, role, tfjob
+from builders import at
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.kueue import QUEUE
 from dtj.api.names import Condition
@@ -11,7 +12,6 @@ from dtj.api.tfjob.form import TFJOB
 from dtj.core.platform import platform_of_tfjobs
 from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.observed import resource_of
-from support.campaigns.model_api import time_text
 from support.campaigns.model_cluster import ModelCluster
 from support.campaigns.stories import (
     API_OF,
@@ -156,7 +156,7 @@ async def in_a_queue(cluster: ModelCluster) -> None:
 
 def run_by_kubeflow(cluster: ModelCluster) -> None:
     """Kubeflow's operator has made the pods and Services of a TFJob, and they run."""
-    now = time_text(loop_time())
+    now = at(loop_time())
     policy: JsonObject = {"cleanPodPolicy": "Running"}
     body = tfjob("digits", run_policy=policy, Worker=role(2, restartPolicy="ExitCode"))
     told: list[JsonObject] = [
