@@ -73,10 +73,16 @@ async def suspend_and_resume(cluster: ModelCluster) -> None:
 
 async def delete_and_create_again(cluster: ModelCluster) -> None:
     """A job that runs is deleted, and another of the same name created at once."""
-    cluster.submit()
+    await is_created_again(cluster, cluster.submit)
+    await completes(cluster, "worker-0")
+
+
+async def is_created_again(cluster: ModelCluster, create: Callable[[], Job]) -> None:
+    """Two workers run, are deleted with their job, and run again as those of another."""
+    create()
     await cluster.runs("worker-0", "worker-1")
-    cluster.delete(JOBS)
-    second = cluster.submit()
+    cluster.delete(cluster.jobs)
+    second = create()
 
     def owned() -> bool:
         pods = [cluster.api.body(PODS, pod) for pod in cluster.api.names(PODS)]
@@ -84,7 +90,6 @@ async def delete_and_create_again(cluster: ModelCluster) -> None:
 
     await cluster.until("the pods are the second job's", owned)
     await cluster.runs("worker-0", "worker-1")
-    await completes(cluster, "worker-0")
 
 
 async def last_error_allowed(cluster: ModelCluster) -> None:
