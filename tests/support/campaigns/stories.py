@@ -19,6 +19,7 @@ from dtj.core.replicas import parse_indexes
 from dtj.kube.gateway import JOBS, LOCAL_QUEUES, PODS, SERVICES
 from dtj.kube.observed import resource_of
 from support.campaigns.model_cluster import ModelCluster
+from support.gang_worlds import kueue_condition
 from support.virtual_time import loop_time
 
 Story = Callable[[ModelCluster], Awaitable[None]]
@@ -329,16 +330,7 @@ async def is_admitted_twice(cluster: ModelCluster, *, again: str = "-r1") -> Non
     workloads = resource_of(API_OF[Gang.KUEUE])
 
     def says(**conditions: str) -> None:
-        found: list[JsonObject] = [
-            {
-                "type": kind,
-                "status": status,
-                "reason": "Because",
-                "message": "",
-                "lastTransitionTime": at(loop_time()),
-            }
-            for kind, status in conditions.items()
-        ]
+        found = [{**kueue_condition(*each), "lastTransitionTime": at(loop_time())} for each in conditions.items()]
         cluster.api.merge(workloads, "digits", {"status": {"conditions": [*found], "admission": _ADMISSION}})
 
     await cluster.until("there is a Workload", lambda: cluster.there(workloads))
