@@ -111,7 +111,6 @@ def pod(
     owner_uid: str | None = None,
     terminating: bool = False,
     termination: Termination | None = None,
-    reason: str = "",
 ) -> Pod:
     """The pod of a replica such as ``worker-1``; running and ready by default."""
     role, _, index = replica.rpartition("-")
@@ -127,7 +126,6 @@ def pod(
         ready=phase is Phase.RUNNING if ready is None else ready,
         terminating=terminating,
         node="node-1",
-        reason=reason,
         termination=termination,
         created_at=NOW,
     )

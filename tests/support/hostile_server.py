@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from builders import UID, at, manifest, stored
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Condition, Label
-from loopback import serving
+from loopback import JsonHandler, serving
 
 PAYLOAD: Final = (
     "\x1b]52;c;Y3VybA==\x1b\\\x1b]0;title\x07\x1b[7;7H\x9b2J\x90q\x9c\x07\x08\x7f\x85\u2028\u202eabc\u2066\u200b"
@@ -124,7 +124,7 @@ _LOG: Final = (
 )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     protocol_version = "HTTP/1.0"
     mode = "answers"
 
@@ -134,12 +134,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.mode != "answers":
             self._refuse()
         elif url.path.endswith("/log"):
-            self._send(_LOG.encode())
+            self.reply(_LOG.encode())
         elif "watch" in parse_qs(url.query):
             ended = job("digits", ended=True)
-            self._send(b"".join(json.dumps({"type": "MODIFIED", "object": ended}).encode() + b"\n" for _ in range(2)))
+            self.reply(b"".join(json.dumps({"type": "MODIFIED", "object": ended}).encode() + b"\n" for _ in range(2)))
         else:
-            self._send(json.dumps(self._found(url.path.rstrip("/").split("/"))).encode())
+            self.reply(json.dumps(self._found(url.path.rstrip("/").split("/"))).encode())
 
     def do_POST(self) -> None:
         """What was sent, or an access review that allows all."""
@@ -147,9 +147,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.mode != "answers":
             self._refuse()
         elif "reviews" in self.path:
-            self._send(json.dumps({**body, "status": {"allowed": True}}).encode())
+            self.reply(json.dumps({**body, "status": {"allowed": True}}).encode())
         else:
-            self._send(json.dumps(job(text(dig(body, "metadata", "name")), ended=False)).encode())
+            self.reply(json.dumps(job(text(dig(body, "metadata", "name")), ended=False)).encode())
 
     do_PATCH = do_DELETE = do_POST
 
@@ -174,21 +174,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self) -> None:
         if self.mode == "refuses":
             message = f"no{PAYLOAD}"
-            self._send(json.dumps({"kind": "Status", "reason": f"R{PAYLOAD}", "message": message}).encode(), status=403)
+            self.reply(json.dumps({"kind": "Status", "reason": f"R{PAYLOAD}", "message": message}).encode(), status=403)
         elif self.mode == "lacks":
-            self._send(b"404 page not found\n", status=404)
+            self.reply(b"404 page not found\n", status=404)
         else:
-            self._send(f"<html>{PAYLOAD}</html>".encode(), status=500)
-
-    def _send(self, body: bytes, *, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
-        """Say nothing."""
+            self.reply(f"<html>{PAYLOAD}</html>".encode(), status=500)
 
 
 @contextmanager
