@@ -47,7 +47,7 @@ class TestQuota:
         suspended_because(queues, "preempt", "old")
         queues.await_used("gpus", 2)
         assert world.pods("new") == {}, "the old pods still run"
-        world.let_pods_go("old")
+        world.hold_pods("old", hold=False)
         queues.run("new")
         queues.await_condition("Requeued", "True/Preempted", "old")
         world.end_pod("new-worker-0", exit_code=0)

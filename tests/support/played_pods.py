@@ -13,6 +13,9 @@ from dtj.core.status import format_time
 from testbed import ApiError, ControlPlane
 from testbed.rest import RestClient
 
+_RUN_SECONDS = 0.5
+"""A pod that is played runs for so long at least."""
+
 Ends: TypeAlias = Callable[[JsonObject], int | None]
 """The exit code with which the containers of a pod end; None: they run on."""
 
@@ -82,13 +85,11 @@ class Player:
         ends: Ends,
         *,
         starts: Callable[[JsonObject], bool] = lambda _: True,
-        seconds: float = 0.5,
     ) -> None:
         self._starts = starts
         self._api = plane.lasting_api()
         self._namespaces = namespaces
         self._ends = ends
-        self._seconds = seconds
         self._since: dict[str, float] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._play, name="kubelets", daemon=True)
@@ -122,7 +123,7 @@ class Player:
             if phase == "Pending" and self._starts(pod):
                 write(self._api, pod, {})
                 self._since[uid] = time.monotonic()
-            elif phase == "Running" and time.monotonic() > self._since.get(uid, 0.0) + self._seconds:
+            elif phase == "Running" and time.monotonic() > self._since.get(uid, 0.0) + _RUN_SECONDS:
                 code = self._ends(pod)
                 if code is not None:
                     write(self._api, pod, all_containers(pod, code))
