@@ -47,9 +47,9 @@ def probe(**fields: object) -> JsonObject:
     return pod({"livenessProbe": fields})  # type: ignore[dict-item]
 
 
-def http_probe(kind: str = "livenessProbe", **fields: object) -> JsonObject:
-    """A pod with a probe that asks for a page."""
-    return pod({kind: {**HTTP, **fields}})  # type: ignore[dict-item]
+def http_probe(**fields: object) -> JsonObject:
+    """A pod with a liveness probe that asks for a page."""
+    return probe(**HTTP, **fields)
 
 
 def resources(limits: JsonObject | None = None, requests: JsonObject | None = None) -> JsonObject:

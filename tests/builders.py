@@ -12,11 +12,17 @@ from dtj.api.json import JsonObject, object_at
 from dtj.api.spec import JobSpec
 from dtj.core.observed import GangsFound, Observed, Phase, Pod, Termination
 from dtj.core.platform import Platform
+from dtj.core.status import format_time
 from dtj.engine.job_store import JobRecord
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UID = "0b5e4c1e-0000-4000-8000-000000000001"
 CLAIM_TEMPLATE: JsonObject = {"spec": {"resources": {"requests": {"storage": "1Gi"}}}}
+
+
+def at(seconds: float = 0) -> str:
+    """A time of an API server, so long after :data:`NOW`."""
+    return format_time(NOW + timedelta(seconds=seconds))
 
 
 def manifest(
@@ -61,7 +67,7 @@ def stored(body: JsonObject, *, namespace: str = "default", uid: str = UID, gene
             "uid": uid,
             "generation": generation,
             "resourceVersion": "1",
-            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "creationTimestamp": at(),
         },
     }
 
@@ -105,7 +111,6 @@ def pod(
     owner_uid: str | None = None,
     terminating: bool = False,
     termination: Termination | None = None,
-    reason: str = "",
 ) -> Pod:
     """The pod of a replica such as ``worker-1``; running and ready by default."""
     role, _, index = replica.rpartition("-")
@@ -121,7 +126,6 @@ def pod(
         ready=phase is Phase.RUNNING if ready is None else ready,
         terminating=terminating,
         node="node-1",
-        reason=reason,
         termination=termination,
         created_at=NOW,
     )

@@ -1,4 +1,4 @@
-"""The log lines of the trainer and the launcher in a test's own process, as the format ``plain`` shows them."""
+"""The log lines of programs in a test's own process, as the format ``plain`` of the trainer shows them."""
 
 from __future__ import annotations
 

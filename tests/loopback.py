@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import BaseServer
 from threading import Thread
@@ -46,3 +47,18 @@ def serving(server: BaseServer) -> Iterator[None]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class JsonHandler(BaseHTTPRequestHandler):
+    """A handler of requests that replies in JSON, and logs nothing."""
+
+    def reply(self, body: bytes, *, status: int = 200) -> None:
+        """Send what is JSON already."""
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 
-from builders import NOW, UID, manifest, stored
+from builders import NOW, UID, at, manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Label
@@ -16,7 +15,7 @@ from dtj.kube.records import pod_from_object
 
 def moment(seconds_ago: float) -> str:
     """A timestamp so long before NOW."""
-    return (NOW - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return at(-seconds_ago)
 
 
 def condition(kind: Condition, status: str, reason: str, message: str = "", *, ago: float = 60) -> JsonObject:

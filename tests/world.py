@@ -259,11 +259,11 @@ class World:
     def finish_deletions(self) -> None:
         self.pods = {name: pod for name, pod in self.pods.items() if not pod.terminating}
 
-    def fail_worker(self, code: int, *, oom: bool = False) -> None:
+    def fail_worker(self, code: int) -> None:
         """The latest pod of worker 0 fails; time passes until no backoff holds anything back, and all pods run."""
         number = self.job.status.attempt - 1
         name = "worker-0" + (f"-r{number}" if number else "")
-        self.sees(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
+        self.sees(name, Phase.FAILED, exit_code=code)
         self.advance(61)
         self.start()
 

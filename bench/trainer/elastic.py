@@ -11,10 +11,6 @@ worker of each of these phases killed with SIGKILL, against 198 steps of two wor
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import signal
 import sys
 import tempfile
 import time
@@ -27,7 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 import figures
-from trainer.cluster import Job, free_ports, image_entrypoint
+from trainer.cluster import Job, image_entrypoint
+from trainer.elastic_group import Group
 
 EPOCHS = 8
 PHASES = ((0, 1), (0, 1, 2), (1,), (0, 1, 2, 3))
@@ -35,69 +32,9 @@ PHASES = ((0, 1), (0, 1, 2), (1,), (0, 1, 2, 3))
 
 ROLES = {"MultiWorkerMirrored": {"worker": 4}, "ParameterServer": {"chief": 1, "worker": 4, "ps": 1}}
 
-_NEXT_STEP = r"^resumed: step \d+ .*(\n.*)*?\nstep \d+"
+_NEXT_STEP = r"resumed: step \d+ .*(\n.*)*?\nstep \d+"
 
 SHAPE = ("--batch-size=58", "--checkpoint-every-steps=20", "--progress-every=0.05", "--steps-per-call=1")
-
-
-class Group:
-    """Four workers, of which the files say who trains."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._generation = 0
-        self._write(PHASES[0])
-
-    def start(self) -> None:
-        for (role, index), port in zip(self._job.tasks, free_ports(len(self._job.tasks)), strict=True):
-            world = {} if role == "ps" else {"DTJ_WORLD_FILE": str(self._file(role, index))}
-            environ = {"DTJ_STATUS_PORT": str(port), "DTJ_JOB_UID": "uid", **world}
-            self._job.start(f"{role}-{index}", environ=environ)
-
-    def change(self, members: Sequence[int]) -> None:
-        """Tell all of them who trains now."""
-        self._generation += 1
-        self._write(members)
-
-    def kill(self, index: int, *, launcher: bool = False) -> None:
-        """End the program of a worker, as the kernel would; with its ``launcher``, as the loss of its pod does."""
-        process = self._job[f"worker-{index}"].process
-        (trainer,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        if launcher:
-            process.kill()
-        os.kill(int(trainer), signal.SIGKILL)
-
-    def leader(self, members: Sequence[int]) -> str:
-        """Who reports the steps of these members."""
-        return "chief-0" if "chief" in self._job.cluster else f"worker-{members[0]}"
-
-    def until(self, pattern: str, replica: str, since: int) -> None:
-        """Wait until the log of a replica has a match after this place in it."""
-        began = time.monotonic()
-        while re.search(pattern, self._job[replica].log[since:], re.MULTILINE) is None:
-            if time.monotonic() - began > 300:
-                sys.exit(f"{pattern!r} was not said in 300 s:\n{self._job[replica].log[-2000:]}")
-            time.sleep(0.01)
-
-    def said(self, replica: str) -> int:
-        """The length of the log of a replica."""
-        return len(self._job[replica].log)
-
-    def _file(self, role: str, index: int) -> Path:
-        return Path(self._job.folder, f"world-{role}-{index}")
-
-    def _write(self, members: Sequence[int]) -> None:
-        cluster = self._job.cluster
-        indexes = {**{role: range(len(listed)) for role, listed in cluster.items()}, "worker": members}
-        content = {
-            "generation": self._generation,
-            "members": {role: ",".join(map(str, listed)) for role, listed in indexes.items()},
-            "addresses": {role: [cluster[role][index] for index in listed] for role, listed in indexes.items()},
-        }
-        for role, index in self._job.tasks:
-            draft = self._file(role, index).with_suffix(".draft")
-            draft.write_text(json.dumps(content))
-            draft.replace(self._file(role, index))
 
 
 @contextmanager
@@ -106,23 +43,23 @@ def group(folder: Path, arguments: Sequence[str], strategy: str) -> Iterator[tup
     program = image_entrypoint()
     options = [*SHAPE, *arguments]
     with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=options, program=program) as job:
-        workers = Group(job)
-        workers.start()
-        for index in (2, 3):
-            workers.until("waiting until the operator makes this task a member", f"worker-{index}", 0)
-        yield job, workers
+        yield job, Group(job, PHASES[0])
+
+
+def leader(job: Job, members: Sequence[int]) -> str:
+    """Who reports the steps of these members."""
+    return "chief-0" if "chief" in job.cluster else f"worker-{members[0]}"
 
 
 def gaps(folder: Path, strategy: str) -> list[float]:
     """Seconds from each change of the members to the first new step."""
     found = []
-    with group(folder, ["--epochs=1000000"], strategy) as (_, workers):
-        workers.until(r"^step \d+", workers.leader(PHASES[0]), 0)
+    with group(folder, ["--epochs=1000000"], strategy) as (job, workers):
+        job[leader(job, PHASES[0])].wait_for(r"\nstep \d+")
         for members in PHASES[1:]:
-            leader = workers.leader(members)
-            since, began = workers.said(leader), time.monotonic()
+            said, began = workers.said(), time.monotonic()
             workers.change(members)
-            workers.until(_NEXT_STEP, leader, since)
+            workers.wait_for(_NEXT_STEP, leader(job, members), said)
             found.append(time.monotonic() - began)
             time.sleep(1.0)
     return found
@@ -130,12 +67,12 @@ def gaps(folder: Path, strategy: str) -> list[float]:
 
 def takeover(folder: Path) -> float:
     """Seconds from the loss of a worker to the first new step with the spare in its place."""
-    with group(folder, ["--epochs=1000000"], "MultiWorkerMirrored") as (_, workers):
-        workers.until(r"^step [4-9]\d/", "worker-0", 0)  # there is a checkpoint by then
-        since, began = workers.said("worker-0"), time.monotonic()
+    with group(folder, ["--epochs=1000000"], "MultiWorkerMirrored") as (job, workers):
+        job["worker-0"].wait_for(r"\nstep [4-9]\d/")  # there is a checkpoint by then
+        said, began = workers.said(), time.monotonic()
         workers.kill(1, launcher=True)
-        workers.change((0, 2))
-        workers.until(_NEXT_STEP, "worker-0", since)
+        workers.change((0, 2), lost=(1,))
+        workers.wait_for(_NEXT_STEP, "worker-0", said)
         return time.monotonic() - began
 
 
@@ -144,15 +81,14 @@ def weights(folder: Path, *, disturbed: bool) -> dict[str, np.ndarray]:
     with group(folder, [f"--epochs={EPOCHS}"], "MultiWorkerMirrored") as (job, workers):
         for number, members in enumerate(PHASES if disturbed else ()):
             if number:
-                workers.change(members)
-                time.sleep(1.0)  # the programs are asked to save while they wait behind a checkpoint
+                workers.change(members)  # the programs are asked to save while they wait behind a checkpoint
             step = 40 * number + 20
             job.hold_at(step)
             job.wait_for_checkpoint(step)
-            since = workers.said(workers.leader(members))
+            said = workers.said()
             workers.kill(members[-1])
             job.hold_at(step + 20)
-            workers.until(r"^resumed: step \d+", workers.leader(members), since)
+            workers.wait_for(r"resumed: step \d+", leader(job, members), said)
             job.wait_for_checkpoint(step + 20)
         if disturbed:
             job.let_go()

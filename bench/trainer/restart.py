@@ -12,9 +12,7 @@ at the moment of the loss.
 from __future__ import annotations
 
 import os
-import re
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -32,15 +30,6 @@ def start(job: Job) -> None:
         job.start(f"{role}-{index}", environ={"DTJ_STATUS_PORT": str(port)})
 
 
-def until(job: Job, pattern: str, *, since: int, began: float) -> float:
-    """Seconds until the leader's log has a match after this place in it."""
-    while re.search(pattern, job["worker-0"].log[since:], re.MULTILINE) is None:
-        if time.monotonic() - began > 300:
-            sys.exit(f"{pattern!r} was not said in 300 s:\n{job['worker-0'].log[-2000:]}")
-        time.sleep(0.005)
-    return time.monotonic() - began
-
-
 def lose(job: Job, victim: int, *, launched: bool) -> tuple[float, float]:
     """Seconds from the loss to the restored checkpoint, and to the first new step."""
     since, began = len(job["worker-0"].log), time.monotonic()
@@ -52,8 +41,10 @@ def lose(job: Job, victim: int, *, launched: bool) -> tuple[float, float]:
         job.kill()
         job.wait()
         start(job)
-    resumed = until(job, r"^resumed: step \d+", since=since, began=began)
-    return resumed, until(job, r"^resumed: step \d+ .*(\n.*)*?\nstep \d+", since=since, began=began)
+    job["worker-0"].wait_for(r"resumed: step \d+", since=since)
+    resumed = time.monotonic() - began
+    job["worker-0"].wait_for(r"resumed: step \d+ .*(\n.*)*?\nstep \d+", since=since)
+    return resumed, time.monotonic() - began
 
 
 def main() -> None:

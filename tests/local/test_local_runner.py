@@ -15,42 +15,23 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.local_runs import MARK, PROC, marked_processes, new_mark
-from support.waiting import eventually
+from support.local_runs import PROC, LocalCommand, marked_processes
+from support.waiting import eventually, eventually_true
 from trainer_environment import ROOT, trainer_python
 
 EXAMPLES = ROOT / "examples"
 
 
-class CommandLine:
-    """``dtj run`` in a folder of its own."""
+class CommandLine(LocalCommand):
+    """With examples; output and errors are one."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.mark = new_mark()
-        self._started: list[subprocess.Popen[str]] = []
-
-    def start(self, *arguments: object) -> subprocess.Popen[str]:
-        started = subprocess.Popen(
-            [sys.executable, "-m", "dtj.cli.main", "run", "--trainer-python", trainer_python(), *map(str, arguments)],
-            cwd=self.folder,
-            env={**os.environ, MARK: self.mark},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._started.append(started)
-        return started
+    errors = subprocess.STDOUT
 
     def run(self, *arguments: object) -> tuple[int, str]:
         """Exit code and output."""
         started = self.start(*arguments)
         output, _ = started.communicate()
         return started.returncode, output
-
-    def latest(self, job: str) -> Path:
-        return self.folder / "dtj-runs" / job / "latest"
 
     def example(self, name: str, **changes: object) -> Path:
         """An example with other arguments or other fields of its spec."""
@@ -63,6 +44,10 @@ class CommandLine:
         file.write_text(yaml.safe_dump(body))
         return file
 
+    def newest_step(self, job: str, folder: str = "checkpoint") -> int:
+        """The step of the newest checkpoint in this folder of the run; 0 where there is none."""
+        return max((int(path.stem[5:]) for path in (self.latest(job) / folder).glob("ckpt-*.index")), default=0)
+
     def log(self, job: str, replica: str) -> str:
         """What a replica has said so far."""
         file = self.latest(job) / "logs" / f"{replica}.log"
@@ -73,11 +58,6 @@ class CommandLine:
         command = [sys.executable, "-m", "dtj.cli.main", "scale", f"--run={job}", f"--replicas={workers}"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
-
-    def close(self) -> None:
-        for started in self._started:
-            started.kill()
-            started.wait()
 
 
 def in_state(output: str, state: str) -> set[str]:
@@ -102,9 +82,8 @@ def processes(mark: str, replica: str) -> tuple[int, int]:
 
 @pytest.fixture
 def dtj(tmp_path: Path) -> Iterator[CommandLine]:
-    command_line = CommandLine(tmp_path)
-    yield command_line
-    command_line.close()
+    with CommandLine(tmp_path, trainer_python()) as command_line:
+        yield command_line
 
 
 def metrics_format() -> str:
@@ -155,11 +134,7 @@ def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_
     arguments = ["--task=image-classification", "--dataset=digits", "--epochs=12", "--checkpoint-every-steps=20"]
     manifest = dtj.example("digits-parameter-server.yaml", args=arguments, runPolicy={"backoffLimit": 1})
     running = dtj.start(manifest)
-
-    def saved() -> None:
-        assert list((dtj.latest("digits-ps") / "checkpoint").glob("ckpt-*.index"))
-
-    eventually(saved)
+    eventually_true(lambda: dtj.newest_step("digits-ps") > 0)
     launcher, _ = processes(dtj.mark, "chief-0")
     os.kill(launcher, signal.SIGKILL)
     output, _ = running.communicate()
@@ -177,19 +152,11 @@ def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_
 def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others(dtj: CommandLine) -> None:
     arguments = ["--task=image-classification", "--dataset=digits", "--epochs=25", "--checkpoint-every-steps=20"]
     running = dtj.start(dtj.example("digits.yaml", args=arguments))
-
-    def saved() -> None:
-        assert list((dtj.latest("digits") / "checkpoint").glob("ckpt-*.index"))
-
-    eventually(saved)
+    eventually_true(lambda: dtj.newest_step("digits") > 0)
     before = {name: processes(dtj.mark, name) for name in ("worker-0", "worker-1")}
     os.kill(before["worker-1"][1], signal.SIGKILL)
     logs = dtj.latest("digits") / "logs"
-
-    def resumed() -> None:
-        assert "resumed: step" in (logs / "worker-0.log").read_text()
-
-    eventually(resumed)
+    eventually_true(lambda: "resumed: step" in (logs / "worker-0.log").read_text())
     after = {name: processes(dtj.mark, name) for name in ("worker-0", "worker-1")}
     assert [launcher for launcher, _ in after.values()] == [launcher for launcher, _ in before.values()]
     output, _ = running.communicate()
@@ -210,8 +177,7 @@ def test_checkpoints_in_memory_outlive_the_processes_of_all_workers_but_one(dtj:
     names = ("worker-0", "worker-1", "worker-2")
 
     def newest() -> int:
-        memory = dtj.latest("digits") / "memory"
-        steps = [max((int(p.stem[5:]) for p in (memory / n).glob("ckpt-*.index")), default=0) for n in names]
+        steps = [dtj.newest_step("digits", f"memory/{name}") for name in names]
         assert min(steps) > 0
         return max(steps)
 
@@ -337,17 +303,11 @@ def test_two_workers_train_on_what_a_data_service_prepares(dtj: CommandLine) -> 
 def test_a_run_that_was_stopped_goes_on_where_it_was(dtj: CommandLine) -> None:
     long = dtj.example("digits.yaml", args=["--epochs=400"])
     running = dtj.start(long)
-
-    def trains() -> None:
-        log = dtj.latest("digits") / "logs" / "worker-0.log"
-        assert log.exists()
-        assert len(re.findall(r"step \d+/\d+", log.read_text())) >= 2
-
-    eventually(trains)
+    eventually_true(lambda: len(re.findall(r"step \d+/\d+", dtj.log("digits", "worker-0"))) >= 2)
     running.send_signal(signal.SIGINT)
     output, _ = running.communicate()
     assert running.returncode == 130, output
-    saved = max(int(path.stem.split("-")[1]) for path in (dtj.latest("digits") / "checkpoint").glob("ckpt-*.index"))
+    saved = dtj.newest_step("digits")
     assert saved > 0
     epochs = saved // 22 + 2
     code, output = dtj.run("--resume", dtj.example("digits.yaml", args=[f"--epochs={epochs}"]))

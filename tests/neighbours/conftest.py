@@ -11,7 +11,6 @@ import pytest
 from support.job_world import JobWorld
 from support.kueue_queues import Queues
 from support.operator_process import OperatorProcess, grant_flavors
-from support.waiters import Waiters
 from testbed import ControlPlane, binaries, runs
 from testbed.kueue import Kueue, Limits
 
@@ -47,6 +46,6 @@ def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
 
 
 @pytest.fixture(scope="session")
-def waiters() -> Waiters:
-    """The libraries of tools that wait."""
-    return Waiters(binaries.path_of("waiters"))
+def waiters() -> Path:
+    """The program that asks the libraries of tools that wait: `tests/testbed/go/waiters`."""
+    return binaries.path_of("waiters")

@@ -1,8 +1,7 @@
-"""How a job of ours begins, gives quota back, is stopped and ends, as the real Kueue sees it."""
+"""How a job of ours begins, gives quota back and is stopped, as the real Kueue sees it; how it ends, see the table of
+test_kueue_changes.py."""
 
 from __future__ import annotations
-
-import copy
 
 import pytest
 
@@ -10,8 +9,7 @@ from builders import priority_class
 from dtj.api import kueue
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
-from support.kueue_queues import ONE_CPU, Queues
-from support.waiting import eventually_equal
+from support.kueue_queues import Queues
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -24,25 +22,6 @@ def suspended_because(queues: Queues, words: str, name: str = "digits") -> None:
         assert words in condition.message, condition
 
     queues.world.eventually(reported)
-
-
-class TestEnd:
-    def test_a_job_that_succeeded_leaves_a_finished_workload(self, queues: Queues) -> None:
-        queues.make("gpus", cpus=2)
-        queues.submit()
-        queues.run()
-        queues.world.end_pod("digits-worker-0", exit_code=0)
-        queues.world.await_state("Succeeded")
-        queues.await_condition("Finished", "True/Succeeded")
-        queues.await_used("gpus", 0)
-
-    def test_the_workload_goes_with_the_job(self, queues: Queues) -> None:
-        queues.make("gpus", cpus=2)
-        queues.submit()
-        queues.run()
-        queues.world.delete_job()
-        eventually_equal(queues.workload, None)
-        queues.await_used("gpus", 0)
 
 
 class TestQuota:
@@ -68,7 +47,7 @@ class TestQuota:
         suspended_because(queues, "preempt", "old")
         queues.await_used("gpus", 2)
         assert world.pods("new") == {}, "the old pods still run"
-        world.let_pods_go("old")
+        world.hold_pods("old", hold=False)
         queues.run("new")
         queues.await_condition("Requeued", "True/Preempted", "old")
         world.end_pod("new-worker-0", exit_code=0)
@@ -111,43 +90,6 @@ class TestQuota:
         queues.world.end_pod("small-worker-0", exit_code=0)
         queues.run("next", workers=3)
 
-    def test_memory_that_a_job_needs_after_it_ran_out_of_it_is_asked_for(self, queues: Queues) -> None:
-        world, template = queues.world, copy.deepcopy(ONE_CPU)
-        resources: JsonObject = {"requests": {"cpu": "1", "memory": "1Gi"}}
-        template["spec"]["containers"][0]["resources"] = resources  # type: ignore[index, call-overload]
-        queues.make("gpus", cpus=2, amounts={"memory": "3Gi"})
-        more_memory = {"increasePercent": 100, "maxMemory": "8Gi"}
-        queues.submit(template=template, runPolicy={"onOutOfMemory": more_memory})
-        queues.run()
-        world.end_pod("digits-worker-0", exit_code=137, reason="OOMKilled")
-        queues.await_message("QuotaReserved", "insufficient quota for memory")
-        assert world.pods() == {}
-        queues.make("gpus", cpus=2, amounts={"memory": "4Gi"})
-        queues.run(suffix="-r2")  # the restart had a number, and its wait for quota gave it the next
-        requested = {
-            dig(pod, "spec", "containers", 0, "resources", "requests", "memory") for pod in world.pods().values()
-        }
-        assert requested == {"2Gi"}
-        assert world.job().status.restarts.out_of_memory == 1
-
-    @pytest.mark.parametrize("change", ["removed", "changed"])
-    def test_labels_that_change_while_a_job_runs_do_not_keep_its_quota_from_others(
-        self, queues: Queues, change: str
-    ) -> None:
-        for name, value in ("neighbours-high", 1000), ("neighbours-low", 10):
-            queues.make_priority_class(name, value)
-        queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
-        labels: JsonObject = {kueue.QUEUE: "gpus", kueue.PRIORITY_CLASS: "neighbours-low"}
-        queues.submit_labelled(labels, "runs")
-        queues.run("runs")
-        changed = f"{kueue.QUEUE}-" if change == "removed" else f"{kueue.QUEUE}=another"
-        queues.world.plane.kubectl("label", "-n", queues.world.namespace, "--overwrite", "dtj/runs", changed)
-        queues.submit_labelled({**labels, kueue.PRIORITY_CLASS: "neighbours-high"}, "urgent")
-        queues.await_condition("Evicted", "True/Preempted", "runs")
-        queues.run("urgent")
-        queues.world.end_pod("urgent-worker-0", exit_code=0)
-        queues.world.await_state("Succeeded", "urgent")
-
     def test_what_a_queue_lent_is_taken_back_by_its_owner(self, queues: Queues) -> None:
         queues.make("lender", cpus=2, cohort="all", preemption={"reclaimWithinCohort": "Any"})
         queues.make("borrower", cpus=0, cohort="all")
@@ -189,18 +131,6 @@ class TestStoppedQueues:
         assert queues.world.job("before").status.state == "Running"
         queues.stop("gpus", "None")
         queues.run("after")
-
-    def test_a_drained_queue_stops_jobs_until_it_is_started_again(self, queues: Queues) -> None:
-        queues.make("gpus", cpus=2)
-        queues.submit()
-        queues.run()
-        queues.stop("gpus", "HoldAndDrain")
-        queues.await_condition("Evicted", "True/ClusterQueueStopped")
-        queues.world.await_pods([])
-        queues.await_condition("Requeued", "False/ClusterQueueStopped")
-        queues.await_used("gpus", 0)
-        queues.stop("gpus", "None")
-        queues.run(suffix="-r1")
 
     def test_a_workload_that_was_deactivated_goes_on_when_it_is_active_again(self, queues: Queues) -> None:
         queues.make("gpus", cpus=2)

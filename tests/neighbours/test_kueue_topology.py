@@ -10,6 +10,7 @@ from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.kueue import POD_SET_GROUP, TOPOLOGY_REQUIRED
 from support.job_world import JobWorld
 from support.kueue_queues import ONE_CPU, Queues
+from support.slots import make_node
 from support.waiting import eventually_equal, eventually_true
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -39,24 +40,9 @@ class Racks:
         self.queues.await_active("gpus")
         # Last: Kueue looks again at the jobs of active queues when a node comes, but not when it has learned of those
         # that were there before.
-        for name, rack in self.rack_of.items():
-            self._make_node(name, rack)
-
-    def _make_node(self, name: str, rack: str) -> None:
         amounts: JsonObject = {"cpu": "2", "memory": "8Gi", "pods": "110"}
-        node: JsonObject = {
-            "metadata": {"name": name, "labels": {**self._pool, RACK: rack, HOST: name}},
-            "status": {
-                "capacity": amounts,
-                "allocatable": amounts,
-                "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}],
-            },
-        }
-        api = self.queues.world.api
-        api.request("POST", "/api/v1/nodes", node)
-        # The API server taints a new node, and the controller that would take that taint off does not run here.
-        taints: JsonObject = {"taints": [{"key": POOL, "effect": "NoSchedule"}]}
-        api.request("PATCH", f"/api/v1/nodes/{name}", {"spec": taints})
+        for name, rack in self.rack_of.items():
+            make_node(self.queues.world.api, name, amounts, labels={**self._pool, RACK: rack, HOST: name}, taint=POOL)
 
     def _nodes(self) -> list[JsonObject]:
         return [self.queues.world.api.request("GET", f"/api/v1/nodes/{name}") for name in self.rack_of]

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from builders import manifest
+from builders import NOW, manifest
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
@@ -21,8 +21,6 @@ from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS, jobs_of
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled
-
-EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 QUICK = EngineSettings(workers=2, rest=0.0, relist_every=None)
 
@@ -54,7 +52,7 @@ class Harness:
 
     def now(self) -> datetime:
         """The wall clock, which follows the loop's."""
-        return EPOCH + timedelta(seconds=loop_time())
+        return NOW + timedelta(seconds=loop_time())
 
     def _plan(self, observed: Observed, now: datetime) -> Plan:
         self.seen.append(observed)
@@ -68,9 +66,9 @@ class Harness:
         self.engine.feed.put(stored)
         return Job.from_object(stored)
 
-    async def take(self, name: str = "digits", *, uid: str = "", **metadata: object) -> Job:
+    async def take(self, name: str = "digits", **metadata: object) -> Job:
         """Submit a job, and have the engine do what it does at once."""
-        job = self.submit(name, uid=uid, **metadata)
+        job = self.submit(name, **metadata)  # type: ignore[arg-type]
         await settled()
         return job
 

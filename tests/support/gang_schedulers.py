@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtj.api.json import JsonObject
+from support.gang_worlds import kueue_condition
 from support.job_world import JobWorld
 from support.waiting import eventually, eventually_equal
 from testbed import ApiError, ControlPlane
@@ -28,6 +29,9 @@ _KINDS = (
     (VOLCANO, "PodGroup", "podgroups", "Namespaced"),
     (COSCHEDULING, "PodGroup", "podgroups", "Namespaced"),
 )
+
+
+_ADMITTED = (kueue_condition("QuotaReserved"), kueue_condition("Admitted"))
 
 
 def install(plane: ControlPlane) -> None:
@@ -116,24 +120,11 @@ class Groups:
 
     def keep_out(self, name: str = "digits", *, message: str) -> None:
         """Reserve no quota, and say why."""
-        self._say(name, {"conditions": [_condition("QuotaReserved", "False", "Pending", message)]})
+        self._say(name, {"conditions": [kueue_condition("QuotaReserved", "False", reason="Pending", message=message)]})
 
     def evict(self, name: str = "digits", *, message: str) -> None:
         """Want the quota back."""
-        self._say(name, {"conditions": [*_ADMITTED, _condition("Evicted", "True", "Preempted", message)]})
+        self._say(name, {"conditions": [*_ADMITTED, kueue_condition("Evicted", reason="Preempted", message=message)]})
 
     def _say(self, name: str, status: JsonObject) -> None:
         self.world.api.request("PATCH", f"{self._path}/{name}/status", {"status": status})
-
-
-def _condition(kind: str, status: str, reason: str = "Because", message: str = "") -> JsonObject:
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": "2026-01-02T03:04:05Z",
-    }
-
-
-_ADMITTED = (_condition("QuotaReserved", "True"), _condition("Admitted", "True"))

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from builders import job
+from builders import at, job
 from dtj.api.json import JsonObject, objects
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi
@@ -75,4 +75,4 @@ def workload_conditions(story: World) -> dict[str, str]:
 
 
 def kueue_condition(kind: str, status: str = "True", *, reason: str = "Because", message: str = "") -> JsonObject:
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "then"}
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at()}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import JsonValue
 
-from builders import NOW, UID, manifest, stored
+from builders import UID, at, manifest, stored
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Condition, Label
-from loopback import serving
+from loopback import JsonHandler, serving
 
 PAYLOAD: Final = (
     "\x1b]52;c;Y3VybA==\x1b\\\x1b]0;title\x07\x1b[7;7H\x9b2J\x90q\x9c\x07\x08\x7f\x85\u2028\u202eabc\u2066\u200b"
@@ -47,10 +47,6 @@ def poisoned(value: JsonValue, *, within: str = "") -> JsonValue:
     return value
 
 
-def _moment() -> str:
-    return NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
     """A job; every free word of it is hostile."""
     body = stored(manifest(roles={"worker": 2}))
@@ -61,11 +57,11 @@ def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
             "status": "True",
             "reason": "R",
             "message": "m",
-            "lastTransitionTime": _moment(),
+            "lastTransitionTime": at(),
         }
     ]
     going: list[JsonValue] = [
-        {"type": str(kind), "status": status, "reason": "R", "message": "m", "lastTransitionTime": _moment()}
+        {"type": str(kind), "status": status, "reason": "R", "message": "m", "lastTransitionTime": at()}
         for kind, status in ((Condition.PODS_READY, "False"), (Condition.PROGRESS_STALLED, "True"))
     ]
     cause: JsonObject = {"role": "worker", "index": 0, "pod": "p", "node": "n", "exitCode": 1, "reason": "r"}
@@ -73,7 +69,7 @@ def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
         "state": "S",
         "reason": "R",
         "ready": "0/2",
-        "startTime": _moment(),
+        "startTime": at(),
         "gang": "G",
         "conditions": ends if ended else going,
         "rootCause": {**cause, "class": "C", "message": "m", "logTail": "one\ntwo", "hint": "h"},
@@ -83,13 +79,13 @@ def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
     found = poisoned({**body, "status": status})
     assert isinstance(found, dict)
     metadata: JsonObject = {"name": name + (PAYLOAD if poison_name else ""), "namespace": "default", "uid": UID}
-    return {**found, "metadata": {**metadata, "creationTimestamp": _moment(), "resourceVersion": "7"}}
+    return {**found, "metadata": {**metadata, "creationTimestamp": at(), "resourceVersion": "7"}}
 
 
 def pod(name: str, index: int = 0) -> JsonObject:
     """A pod of the job that is about to crash again; of another ``index`` one that has failed."""
     waiting: JsonObject = {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}
-    ended: JsonObject = {"terminated": {"exitCode": 1, "reason": "r", "message": "m", "finishedAt": _moment()}}
+    ended: JsonObject = {"terminated": {"exitCode": 1, "reason": "r", "message": "m", "finishedAt": at()}}
     found = poisoned(
         {
             "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
@@ -106,14 +102,14 @@ def pod(name: str, index: int = 0) -> JsonObject:
     metadata: JsonObject = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels}
     owner: JsonObject = {"uid": UID, "controller": True, "kind": "DistributedTrainingJob", "name": "digits"}
     object_at(found, "status")["phase"] = "Failed" if index else "Pending"
-    return {**found, "metadata": {**metadata, "ownerReferences": [owner], "creationTimestamp": _moment()}}
+    return {**found, "metadata": {**metadata, "ownerReferences": [owner], "creationTimestamp": at()}}
 
 
 def _event() -> JsonObject:
     body: JsonObject = {"reason": "r", "note": "n", "type": "Warning", "regarding": {"kind": "Pod", "name": "p"}}
     found = poisoned(body)
     assert isinstance(found, dict)
-    return {**found, "metadata": {"name": "e", "namespace": "default", "uid": "e"}, "eventTime": _moment()}
+    return {**found, "metadata": {"name": "e", "namespace": "default", "uid": "e"}, "eventTime": at()}
 
 
 def _named(kind: str) -> JsonObject:
@@ -128,7 +124,7 @@ _LOG: Final = (
 )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     protocol_version = "HTTP/1.0"
     mode = "answers"
 
@@ -138,12 +134,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.mode != "answers":
             self._refuse()
         elif url.path.endswith("/log"):
-            self._send(_LOG.encode())
+            self.reply(_LOG.encode())
         elif "watch" in parse_qs(url.query):
             ended = job("digits", ended=True)
-            self._send(b"".join(json.dumps({"type": "MODIFIED", "object": ended}).encode() + b"\n" for _ in range(2)))
+            self.reply(b"".join(json.dumps({"type": "MODIFIED", "object": ended}).encode() + b"\n" for _ in range(2)))
         else:
-            self._send(json.dumps(self._found(url.path.rstrip("/").split("/"))).encode())
+            self.reply(json.dumps(self._found(url.path.rstrip("/").split("/"))).encode())
 
     def do_POST(self) -> None:
         """What was sent, or an access review that allows all."""
@@ -151,9 +147,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.mode != "answers":
             self._refuse()
         elif "reviews" in self.path:
-            self._send(json.dumps({**body, "status": {"allowed": True}}).encode())
+            self.reply(json.dumps({**body, "status": {"allowed": True}}).encode())
         else:
-            self._send(json.dumps(job(text(dig(body, "metadata", "name")), ended=False)).encode())
+            self.reply(json.dumps(job(text(dig(body, "metadata", "name")), ended=False)).encode())
 
     do_PATCH = do_DELETE = do_POST
 
@@ -178,21 +174,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self) -> None:
         if self.mode == "refuses":
             message = f"no{PAYLOAD}"
-            self._send(json.dumps({"kind": "Status", "reason": f"R{PAYLOAD}", "message": message}).encode(), status=403)
+            self.reply(json.dumps({"kind": "Status", "reason": f"R{PAYLOAD}", "message": message}).encode(), status=403)
         elif self.mode == "lacks":
-            self._send(b"404 page not found\n", status=404)
+            self.reply(b"404 page not found\n", status=404)
         else:
-            self._send(f"<html>{PAYLOAD}</html>".encode(), status=500)
-
-    def _send(self, body: bytes, *, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
-        """Say nothing."""
+            self.reply(f"<html>{PAYLOAD}</html>".encode(), status=500)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from builders import NOW, UID, manifest, stored
+from builders import NOW, UID, at, manifest, stored
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Label
 from dtj.cli.report.evidence import Evidence, Log, Unread, scalars_of
@@ -15,11 +15,6 @@ HOSTILE: Final = """<script>fetch("https://example.invalid")</script><img src=x 
 """What a program may print."""
 
 SECRET: Final = "correct-horse-battery"
-
-
-def at(seconds: float) -> str:
-    """A time of an API server, so long after the job's creation."""
-    return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod(name: str, status: JsonObject | None = None, *, attempt: int = 1, created: float = 0) -> JsonObject:

@@ -6,9 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
-
-from pydantic import JsonValue
+from typing import ClassVar, TypeVar
 
 from builders import manifest
 from dtj.api import names
@@ -34,7 +32,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Namespace:
-    """One namespace of a cluster."""
+    """One namespace of a cluster, and the pods of its jobs."""
+
+    JOB_NAME: ClassVar[str] = Label.JOB_NAME
+    """The label by which objects are known to be a job's."""
 
     plane: ControlPlane
     namespace: str
@@ -48,9 +49,35 @@ class Namespace:
         """Wait until ``check`` raises no AssertionError; what it returns then."""
         return eventually(check)
 
-    def _labelled(self, plural: str, label: str, job: str) -> dict[str, JsonObject]:
-        """The objects with a label of this job, or of any if its name is empty, by name."""
-        path = f"{self._at('/api/v1')}/{plural}?labelSelector={label}{job and f'%3D{job}'}"
+    def pods(self, name: str = "digits") -> dict[str, JsonObject]:
+        """The pods with this job's label, by name."""
+        return self._labelled("pods", name)
+
+    def services(self, name: str = "digits") -> dict[str, JsonObject]:
+        return self._labelled("services", name)
+
+    def run_pods(self, name: str = "digits") -> None:
+        """All pods of the job that have not ended run and are ready."""
+        for body in self.pods(name).values():
+            if dig(body, "status", "phase") not in ("Succeeded", "Failed"):
+                played_pods.write(self.api, body, {})
+
+    def hold_pods(self, name: str = "digits", *, hold: bool = True) -> None:
+        """The job's pods stay when they are deleted, as if their containers took long to stop; or go then.
+
+        They have a node: within 20 s, Kubernetes' garbage collector ends pods that stop and were never scheduled.
+        """
+        change: JsonObject = {"metadata": {"finalizers": [HELD] if hold else []}}
+        for pod, body in self._labelled("pods", name).items():
+            path = f"{self._at('/api/v1')}/pods/{pod}"
+            self.api.request("PATCH", path, change)
+            if hold and dig(body, "spec", "nodeName") is None:
+                target: JsonObject = {"kind": "Node", "name": "node-1"}
+                self.api.request("POST", f"{path}/binding", {"metadata": {"name": pod}, "target": target})
+
+    def _labelled(self, plural: str, job: str) -> dict[str, JsonObject]:
+        """The objects with the label of this job, or of any if its name is empty, by name."""
+        path = f"{self._at('/api/v1')}/{plural}?labelSelector={self.JOB_NAME}{job and f'%3D{job}'}"
         found = objects(self.api.request("GET", path).get("items"))
         return {text(dig(body, "metadata", "name")): body for body in found}
 
@@ -77,15 +104,10 @@ class JobWorld(Namespace):
 
         self.eventually(watches)
 
-    def user(self, name: str, *verbs: str, config_maps: tuple[str, ...] = ()) -> Path:
-        """The kubeconfig of a user who may do this to jobs, and to ConfigMaps, of the namespace, and nothing else."""
-        rights = [("training.dtj.dev", "distributedtrainingjobs", verbs), ("", "configmaps", config_maps)]
-        rules = [
-            {"apiGroups": [its_group], "resources": [resource], "verbs": [*allowed]}
-            for its_group, resource, allowed in rights
-            if allowed
-        ]
-        self.plane.grant(name, rules, namespace=self.namespace)
+    def user(self, name: str, *verbs: str) -> Path:
+        """The kubeconfig of a user who may do this to jobs of the namespace, and nothing else."""
+        rule = {"apiGroups": [names.GROUP], "resources": [names.PLURAL], "verbs": [*verbs]}
+        self.plane.grant(name, [rule], namespace=self.namespace)
         return self.plane.kubeconfig_for(name)
 
     # -- jobs ----------------------------------------------------------------------------------------------------
@@ -173,23 +195,16 @@ class JobWorld(Namespace):
 
     # -- what a job owns -----------------------------------------------------------------------------------------
 
-    def pods(self, name: str = "digits") -> dict[str, JsonObject]:
-        """The pods with this job's label, by name."""
-        return self._labelled("pods", Label.JOB_NAME, name)
-
     def uids(self, name: str = "digits") -> dict[str, object]:
         """Which pods these are: UIDs by name."""
         return {pod: dig(body, "metadata", "uid") for pod, body in self.pods(name).items()}
 
     def config_maps(self, name: str = "digits") -> dict[str, JsonObject]:
         """The job's ConfigMaps, by name; with an empty name those of all jobs."""
-        return self._labelled("configmaps", Label.JOB_NAME, name)
-
-    def services(self, name: str = "digits") -> dict[str, JsonObject]:
-        return self._labelled("services", Label.JOB_NAME, name)
+        return self._labelled("configmaps", name)
 
     def claims(self, name: str = "digits") -> dict[str, JsonObject]:
-        return self._labelled("persistentvolumeclaims", Label.JOB_NAME, name)
+        return self._labelled("persistentvolumeclaims", name)
 
     def await_pods(self, wanted: Iterable[str], name: str = "digits") -> None:
         """Wait until the job's pods are exactly these: their names without the job's."""
@@ -230,12 +245,6 @@ class JobWorld(Namespace):
 
     # -- the kubelet ---------------------------------------------------------------------------------------------
 
-    def run_pods(self, name: str = "digits") -> None:
-        """All pods of the job that have not ended run and are ready."""
-        for pod, body in self.pods(name).items():
-            if dig(body, "status", "phase") not in ("Succeeded", "Failed"):
-                self.run_pod(pod)
-
     def run_pod(self, pod: str, *, ip: str = "") -> None:
         """The pod runs, and is ready; it can be reached where it has an address."""
         self._write(pod, None, ip=ip)
@@ -247,19 +256,6 @@ class JobWorld(Namespace):
     def _write(self, pod: str, code: int | None, **told: str) -> None:
         body = self.api.request("GET", f"{self._at('/api/v1')}/pods/{pod}")
         played_pods.write(self.api, body, played_pods.all_containers(body, code), **told)
-
-    def hold_pods(self, name: str = "digits") -> None:
-        """The job's pods stay when they are deleted, as if their containers took long to stop."""
-        self._set_finalizers(name, [HELD])
-
-    def let_pods_go(self, name: str = "digits") -> None:
-        """The containers of held pods have stopped."""
-        self._set_finalizers(name, [])
-
-    def _set_finalizers(self, name: str, finalizers: list[JsonValue]) -> None:
-        for pod in self.pods(name):
-            patch: JsonObject = {"metadata": {"finalizers": finalizers}}
-            self.api.request("PATCH", f"{self._at('/api/v1')}/pods/{pod}", patch)
 
     # -- others --------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,15 @@
-"""Small local runs: jobs whose replicas run a line of Python, and an interpreter that passes for the trainer's."""
+"""Local runs: the command that starts one, small jobs, and an interpreter that passes for the trainer's."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Self
 
 import yaml
 
@@ -25,6 +27,44 @@ MARK = "TEST_MARK"
 """Variable by which a test finds the processes that it caused."""
 
 PROC = Path("/proc")
+
+
+class LocalCommand:
+    """``dtj run`` in a folder of its own, with variables of its own; what runs at the end of its context is killed."""
+
+    errors = subprocess.PIPE
+
+    def __init__(self, folder: Path, trainer: str | Path, **environ: str) -> None:
+        self.folder = folder
+        self.mark = new_mark()
+        self._environ = {"DTJ_TRAINER_PYTHON": str(trainer), MARK: self.mark, **environ}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: object, output: int = subprocess.PIPE, by: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """And let it go on."""
+        started = subprocess.Popen(
+            [*by, sys.executable, "-m", "dtj.cli.main", "run", *map(str, arguments)],
+            cwd=self.folder,
+            env={**os.environ, **self._environ},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=self.errors if output == subprocess.PIPE else output,
+            text=True,
+        )
+        self._started.append(started)
+        return started
+
+    def latest(self, job: str = "tiny") -> Path:
+        """The folder of the newest run of a job."""
+        return self.folder / "dtj-runs" / job / "latest"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for started in self._started:
+            started.kill()
+            started.wait()
 
 
 def python_job(code: str, *, name: str = "tiny", mark: str = "", **arguments: object) -> JsonObject:

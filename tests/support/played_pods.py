@@ -9,8 +9,12 @@ from datetime import UTC, datetime
 from typing import Self, TypeAlias
 
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.core.status import format_time
 from testbed import ApiError, ControlPlane
 from testbed.rest import RestClient
+
+_RUN_SECONDS = 0.5
+"""A pod that is played runs for so long at least."""
 
 Ends: TypeAlias = Callable[[JsonObject], int | None]
 """The exit code with which the containers of a pod end; None: they run on."""
@@ -31,7 +35,7 @@ def status(
     code_of = {name: codes.get(name) for name in all_containers(pod, None)}
     runs = None in code_of.values()
     phase = "Running" if runs else "Failed" if any(code_of.values()) else "Succeeded"
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = format_time(datetime.now(UTC))
     ready = "True" if runs and all(code is None for code in code_of.values()) else "False"
     return {
         "phase": phase,
@@ -81,13 +85,11 @@ class Player:
         ends: Ends,
         *,
         starts: Callable[[JsonObject], bool] = lambda _: True,
-        seconds: float = 0.5,
     ) -> None:
         self._starts = starts
         self._api = plane.lasting_api()
         self._namespaces = namespaces
         self._ends = ends
-        self._seconds = seconds
         self._since: dict[str, float] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._play, name="kubelets", daemon=True)
@@ -121,7 +123,7 @@ class Player:
             if phase == "Pending" and self._starts(pod):
                 write(self._api, pod, {})
                 self._since[uid] = time.monotonic()
-            elif phase == "Running" and time.monotonic() > self._since.get(uid, 0.0) + self._seconds:
+            elif phase == "Running" and time.monotonic() > self._since.get(uid, 0.0) + _RUN_SECONDS:
                 code = self._ends(pod)
                 if code is not None:
                     write(self._api, pod, all_containers(pod, code))

@@ -9,33 +9,33 @@ from dtj.api.names import Condition, Reason
 from support.job_world import JobWorld
 from support.waiting import eventually_equal
 from testbed import ControlPlane
+from testbed.rest import RestClient
 
 SLOT = "example.com/slot"
 """A resource that only these nodes have."""
 
 
+def make_node(api: RestClient, name: str, amounts: JsonObject, *, labels: JsonObject, taint: str) -> None:
+    """A node that is ready. It has this taint alone: the API server gives a new node one that nobody takes off here."""
+    ready: list[JsonValue] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
+    body: JsonObject = {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": {**amounts}, "allocatable": {**amounts}, "conditions": ready},
+    }
+    api.request("POST", "/api/v1/nodes", body)
+    api.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": [{"key": taint, "effect": "NoSchedule"}]}})
+
+
 class Slots:
     """A node with room for a number of pods that request a slot."""
 
-    def __init__(self, plane: ControlPlane, name: str, *, group: str = "", labels: JsonObject | None = None) -> None:
-        """`group` is the label by which pods choose between nodes; by default the node's name."""
+    def __init__(self, plane: ControlPlane, name: str) -> None:
         self._api = plane.api
         self.name = name
-        self._group = group or name
-        self._labels = labels or {}
 
     def create(self, number: int) -> None:
-        amounts = {"cpu": "32", "memory": "64Gi", "pods": "110", SLOT: str(number)}
-        taints: list[JsonValue] = [{"key": SLOT, "effect": "NoSchedule"}]
-        ready: list[JsonValue] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-        body: JsonObject = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": self.name, "labels": {"slots": self._group, **self._labels}},
-            "spec": {"taints": taints},
-            "status": {"capacity": {**amounts}, "allocatable": {**amounts}, "conditions": ready},
-        }
-        self._api.request("POST", "/api/v1/nodes", body)
+        amounts: JsonObject = {"cpu": "32", "memory": "64Gi", "pods": "110", SLOT: str(number)}
+        make_node(self._api, self.name, amounts, labels={"slots": self.name}, taint=SLOT)
 
     def grow(self, number: int) -> None:
         amounts = {"capacity": {SLOT: str(number)}, "allocatable": {SLOT: str(number)}}
@@ -46,25 +46,25 @@ class Slots:
 
     @property
     def template(self) -> JsonObject:
-        """Pods of which each needs a slot of this node, or of the nodes of its group."""
+        """Pods of which each needs a slot of this node."""
         container: JsonObject = {"name": "trainer", "image": "example/trainer:1", "resources": {"limits": {SLOT: "1"}}}
         return {
             "spec": {
-                "nodeSelector": {"slots": self._group},
+                "nodeSelector": {"slots": self.name},
                 "tolerations": [{"operator": "Exists"}],
                 "containers": [container],
             }
         }
 
 
-def bound(world: JobWorld, job: str = "digits") -> list[str]:
+def bound(world: JobWorld) -> list[str]:
     """The job's pods that have a node."""
-    return [name for name, pod in world.pods(job).items() if dig(pod, "spec", "nodeName")]
+    return [name for name, pod in world.pods().items() if dig(pod, "spec", "nodeName")]
 
 
-def await_bound(world: JobWorld, number: int, job: str = "digits") -> None:
+def await_bound(world: JobWorld, number: int) -> None:
     """Wait until this number of them have one."""
-    eventually_equal(lambda: len(bound(world, job)), number)
+    eventually_equal(lambda: len(bound(world)), number)
 
 
 def submit_eight_for_six_slots(world: JobWorld, slots: Slots, scheduling: JsonObject) -> None:

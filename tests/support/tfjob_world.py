@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import bad_tfjobs
 from dtj.api.json import JsonObject, dig, objects
 from support import played_pods
-from support.job_world import HELD, Namespace
+from support.job_world import Namespace
 from support.waiting import eventually
 from testbed.peers import TFJOBS
 
@@ -15,23 +16,14 @@ LABELS = "training.kubeflow.org"
 
 def tfjob(name: str, roles: Mapping[str, int], *, restarts: str = "Never", **run_policy: object) -> JsonObject:
     """A TFJob of these roles."""
-    role = {"restartPolicy": restarts, "template": {"spec": {"containers": [container()]}}}
-    specs = {kind: {**role, "replicas": count} for kind, count in roles.items()}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": name},
-        "spec": {"runPolicy": run_policy, "tfReplicaSpecs": specs},  # type: ignore[dict-item]
-    }
-
-
-def container() -> JsonObject:
-    """The container that trains."""
-    return {"name": "tensorflow", "image": "example/trainer:1", "command": ["python", "train.py"]}
+    specs = {kind: bad_tfjobs.role(count, restartPolicy=restarts) for kind, count in roles.items()}
+    return bad_tfjobs.tfjob(name, spec={"runPolicy": run_policy}, **specs)
 
 
 class TfJobWorld(Namespace):
     """All TFJobs of a namespace, and what they own."""
+
+    JOB_NAME = f"{LABELS}/job-name"
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
@@ -88,17 +80,13 @@ class TfJobWorld(Namespace):
 
     # -- what it owns --------------------------------------------------------------------------------------------
 
-    def pods(self, name: str) -> dict[str, JsonObject]:
-        """Its pods that are not being deleted, by name."""
-        return {key: pod for key, pod in self.all_pods(name).items() if "deletionTimestamp" not in _metadata(pod)}
-
     def all_pods(self, name: str) -> dict[str, JsonObject]:
         """Its pods, by name."""
-        return self._labelled("pods", f"{LABELS}/job-name", name)
+        return super().pods(name)
 
-    def services(self, name: str) -> dict[str, JsonObject]:
-        """Its Services, by name."""
-        return self._labelled("services", f"{LABELS}/job-name", name)
+    def pods(self, name: str = "digits") -> dict[str, JsonObject]:
+        """Its pods that are not being deleted, by name."""
+        return {key: pod for key, pod in self.all_pods(name).items() if "deletionTimestamp" not in _metadata(pod)}
 
     def await_pods(self, name: str, *wanted: str) -> dict[str, JsonObject]:
         """Wait until its pods are exactly these: their names without the job's."""
@@ -112,29 +100,10 @@ class TfJobWorld(Namespace):
 
     # -- kubelets ------------------------------------------------------------------------------------------------
 
-    def run_pods(self, name: str) -> None:
-        """All pods that have not ended run and are ready."""
-        for pod in self.pods(name).values():
-            if dig(pod, "status", "phase") not in ("Succeeded", "Failed"):
-                played_pods.write(self.plane.api, pod, {})
-
     def end_pod(self, pod: str, code: int, **of_container: int | None) -> None:
         """The containers of a pod end with this code, but for those that are named."""
         body = self.api.request("GET", f"{self._at('/api/v1')}/pods/{pod}")
         played_pods.write(self.plane.api, body, {**played_pods.all_containers(body, code), **of_container})
-
-    def hold_pods(self, name: str, *, hold: bool = True) -> None:
-        """The job's pods stay when they are deleted, as if their containers took long to stop; or go then.
-
-        They have a node: within 20 s, Kubernetes' garbage collector ends pods that stop and were never scheduled.
-        """
-        change: JsonObject = {"metadata": {"finalizers": [HELD] if hold else []}}
-        for pod, body in self.all_pods(name).items():
-            path = f"{self._at('/api/v1')}/pods/{pod}"
-            self.api.request("PATCH", path, change)
-            if hold and dig(body, "spec", "nodeName") is None:
-                target: JsonObject = {"kind": "Node", "name": "node-1"}
-                self.api.request("POST", f"{path}/binding", {"metadata": {"name": pod}, "target": target})
 
     @property
     def _jobs(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from testbed import binaries, images, oci, packages, runs
-from testbed.binaries import to_stderr
+from testbed.cache import report
 from testbed.control_plane import ControlPlane
 from testbed.errors import KubectlError, StartError, Unavailable
 from testbed.node_cluster import NodeCluster
@@ -76,7 +76,7 @@ def main() -> int:
     try:
         return int(given.run(given))
     except (KubectlError, StartError, Unavailable) as error:
-        to_stderr(str(error))
+        report(str(error))
         return 1
 
 
@@ -92,7 +92,7 @@ def up(standing: Standing) -> int:
     cluster = standing.cluster()
     with runs.launching():
         if cluster.run.exists() and not cluster.running():
-            to_stderr("clearing away what is left of a cluster that died")
+            report("clearing away what is left of a cluster that died")
             runs.remove(cluster.run)
         if not cluster.run.exists():
             standing.kind.launch(standing.run, owner=0, binaries=cluster.binaries)
@@ -133,7 +133,7 @@ def install() -> int:
     helm = binaries.ensure(("helm",))["helm"]
     for recipe in images.RECIPES.values():
         image = images.build(recipe, docker=False)
-        to_stderr(f"putting {image.name} onto the node")
+        report(f"putting {image.name} onto the node")
         cluster.load_image(image)
         cluster.tag_image(image, f"{REGISTRY}/dtj-{recipe.name}:{_version()}")
     # The CRDs are there: `up` has applied them.

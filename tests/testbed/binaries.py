@@ -16,7 +16,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from testbed.cache import cache_root, locked
+from testbed.cache import cache_root, locked, report
 from testbed.errors import Unavailable
 from testbed.toolchain import find_go, required_version
 
@@ -165,11 +164,6 @@ _ASSETS = ("etcd", "kube-apiserver")
 _OPTIONAL_ASSETS = ("kubectl",)
 
 
-def to_stderr(line: str) -> None:
-    """Report progress to a person: one line on stderr."""
-    print(f"testbed: {line}", file=sys.stderr, flush=True)
-
-
 def required(module: str, *, go_mod: str) -> str:
     """The version at which the text of a go.mod file requires `module`. Raises ValueError where it does not."""
     match = re.search(rf"^(?:require|\s)\s*{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
@@ -222,10 +216,10 @@ def _check_assets(paths: Mapping[str, Path]) -> None:
             )
 
 
-def ensure(names: Iterable[str] = CONTROL_PLANE, *, report: Report = to_stderr) -> Mapping[str, Path]:
+def ensure(names: Iterable[str] = CONTROL_PLANE) -> Mapping[str, Path]:
     """The paths of the named binaries, all of them built.
 
-    What is missing is built now, which takes minutes; `report` hears how it goes. Two processes never build at once.
+    What is missing is built now, which takes minutes. Two processes never build at once.
     Raises `Unavailable` where there is no Go, the modules cannot be downloaded or the build fails.
     """
     paths = {name: path_of(name) for name in names}
@@ -246,7 +240,7 @@ def ensure(names: Iterable[str] = CONTROL_PLANE, *, report: Report = to_stderr) 
             raise Unavailable(failure)
         lock.write_text("")
         try:
-            _build_all(_missing(paths), report=report)
+            _build_all(_missing(paths))
         except Unavailable as error:
             lock.write_text(str(error))
             raise
@@ -257,23 +251,23 @@ def _missing(paths: Mapping[str, Path]) -> list[str]:
     return [name for name, path in paths.items() if not path.exists()]
 
 
-def _build_all(names: Iterable[str], *, report: Report) -> None:
+def _build_all(names: Iterable[str]) -> None:
     """Build module by module: the binaries of one share most of their packages."""
     groups = {folder: list(group) for folder, group in groupby(sorted(names, key=_folder), key=_folder)}
     modules = [PROGRAMS[group[0]].module for group in groups.values()]
     if not modules:
         return
-    go = find_go(max(required_version(module.go_mod) for module in modules), report=report)
+    go = find_go(max(required_version(module.go_mod) for module in modules))
     for module, group in zip(modules, groups.values(), strict=True):
         report(f"building {', '.join(group)} {module.version}: {module.cold_minutes} min on 2 cores, the first time")
-        _build(module, group, go=go, report=report)
+        _build(module, group, go=go)
 
 
 def _folder(name: str) -> Path:
     return PROGRAMS[name].module.folder
 
 
-def _build(module: Module, names: list[str], *, go: Path, report: Report) -> None:
+def _build(module: Module, names: list[str], *, go: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache_root(), prefix="building-") as scratch:
         log, output = Path(scratch) / "log", Path(scratch) / "bin"
         output.mkdir()
@@ -286,7 +280,7 @@ def _build(module: Module, names: list[str], *, go: Path, report: Report) -> Non
             subprocess.Popen(command, cwd=module.folder, env=environment, stderr=stderr) as process,
         ):
             try:
-                _follow(process, built, log=log, report=report)
+                _follow(process, built, log=log)
             finally:
                 process.kill()
         if process.returncode != 0:
@@ -309,7 +303,7 @@ def _keep_assets(module: Module, *, go: Path, environment: Mapping[str, str]) ->
     shutil.copytree(Path(answer.stdout.strip()) / module.assets, assets_of(module), copy_function=shutil.copyfile)
 
 
-def _follow(process: subprocess.Popen[bytes], built: Mapping[str, Path], *, log: Path, report: Report) -> None:
+def _follow(process: subprocess.Popen[bytes], built: Mapping[str, Path], *, log: Path) -> None:
     """Report each binary as it appears, and a sign of life every 20 seconds, until the build ends."""
     begin = spoke = time.monotonic()
     waiting = dict(built)

@@ -1,4 +1,4 @@
-"""Where the testbed keeps what is worth keeping between runs, and the locks that guard it.
+"""Where the testbed keeps what is worth keeping between runs, the locks that guard it, and what it says meanwhile.
 
 Two places: the cache holds toolchain and binaries and outlives everything; a run's own files (certificates, data,
 logs) lie under the temporary directory, see `runs`.
@@ -6,9 +6,15 @@ logs) lie under the temporary directory, see `runs`.
 
 import fcntl
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def report(line: str) -> None:
+    """Tell a person how it goes: one line on stderr."""
+    print(f"testbed: {line}", file=sys.stderr, flush=True)
 
 
 def cache_root() -> Path:

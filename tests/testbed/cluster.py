@@ -47,11 +47,10 @@ class Cluster(ABC):
         """Put an image onto the nodes, so that pods can be made of it; with imagePullPolicy IfNotPresent or Never."""
 
     def kubectl(
-        self, *arguments: str, stdin: str | None = None, check: bool = True, kubeconfig: Path | None = None
+        self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as administrator, or with another kubeconfig. Raises `KubectlError` on failure if `check`."""
-        chosen = kubeconfig or self.kubeconfig
-        home = {"KUBECONFIG": str(chosen), "KUBECACHEDIR": str(self.kubeconfig.with_name("kubectl"))}
+        """Run kubectl as administrator. Raises `KubectlError` on failure if `check`."""
+        home = {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.kubeconfig.with_name("kubectl"))}
         done = subprocess.run(
             [self.kubectl_path, *arguments],
             input=stdin,

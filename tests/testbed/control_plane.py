@@ -151,18 +151,14 @@ class ControlPlane(Cluster):
         self._apiserver.start(self._apiserver_command(), owner=runs.owner_of(self.run))
         self._apiserver.await_ready(self.api.is_ready)
 
-    def kill_apiserver(self) -> None:
-        """Kill the API server (SIGKILL): every connection breaks, data stays."""
-        self._apiserver.kill()
-
     @contextmanager
     def outage(self) -> Iterator[Etcd]:
-        """Inside the block the API server is down; after it, it is up and ready again.
+        """Inside the block the API server is down, by SIGKILL; after it, it is up and ready again.
 
         Gives the store, in which a test may change things meanwhile: an object deleted there is one whose deletion no
         watch will ever tell of.
         """
-        self.kill_apiserver()
+        self._apiserver.kill()
         try:
             yield self.etcd
         finally:

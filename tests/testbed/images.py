@@ -20,9 +20,8 @@ from functools import cached_property
 from pathlib import Path
 
 from testbed import base_image, packages
-from testbed.binaries import Report, to_stderr
 from testbed.buildah import Buildah, run
-from testbed.cache import cache_root, locked
+from testbed.cache import cache_root, locked, report
 from testbed.cluster import Image
 
 ROOT = Path(__file__).parent.parent.parent
@@ -87,7 +86,7 @@ def docker_works() -> bool:
     return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
-def build(recipe: Recipe, *, docker: bool, report: Report = to_stderr) -> Image:
+def build(recipe: Recipe, *, docker: bool) -> Image:
     """The image of a recipe: in Docker if `docker`, else an archive in the cache.
 
     Raises `Unavailable` where it cannot be built, with the last words of the build.
@@ -96,11 +95,11 @@ def build(recipe: Recipe, *, docker: bool, report: Report = to_stderr) -> Image:
         arguments = _arguments(recipe, {})
         run("docker", "build", *arguments, f"--file={recipe.dockerfile}", f"--tag={recipe.image}", str(recipe.context))
         return Image(name=recipe.image)
-    packages.ensure(packages.IMAGES, report=report)
+    packages.ensure(packages.IMAGES)
     archive = cache_root() / "images" / f"{recipe.name}-{recipe.key}.tar"
     with locked(cache_root() / "images.lock", on_wait=lambda: report("waiting for another process that builds images")):
         if not archive.exists():
-            _build_archive(recipe, archive, report=report)
+            _build_archive(recipe, archive)
     return Image(name=recipe.image, archive=archive)
 
 
@@ -127,7 +126,7 @@ def docker_archive(image: Image) -> Iterator[Path]:
         yield archive
 
 
-def _build_archive(recipe: Recipe, archive: Path, *, report: Report) -> None:
+def _build_archive(recipe: Recipe, archive: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache_root(), prefix="building-") as scratch:
         buildah = Buildah(Path(scratch))
         base = base_image.ensure(buildah, report=report)

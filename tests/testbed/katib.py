@@ -4,7 +4,6 @@ They come from its module. Its algorithms, its collectors and its database of me
 first two, and go/katib/main.go stands for the third.
 """
 
-import base64
 from functools import cached_property
 from pathlib import Path
 
@@ -104,10 +103,9 @@ class Katib(Manager):
         """Its webhooks as its manifests have them, at this port of this machine."""
         written = self.module / "manifests" / "v1beta1" / "components" / "webhook" / "webhooks.yaml"
         configurations: list[dict[str, object]] = []
-        authority = base64.b64encode(Authority(self._plane.run / "pki").root.certificate.read_bytes()).decode()
         for body in yaml.safe_load_all(written.read_text()):
             for hook in body["webhooks"]:
                 url = f"https://{ADDRESS}:{port}{hook['clientConfig']['service']['path']}"
-                hook["clientConfig"] = {"url": url, "caBundle": authority}
+                hook["clientConfig"] = {"url": url, "caBundle": Authority(self._plane.run / "pki").bundle}
             configurations.append(body)
         return configurations

@@ -3,8 +3,7 @@
 Its CRDs come from the module that it is built from.
 """
 
-import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -54,13 +53,7 @@ class Kueue(Manager):
         self._plane.install_crds(binaries.assets_of(KUEUE), server_side=True)
         self._await_served()
 
-    def start(
-        self,
-        limits: Limits,
-        *,
-        feature_gates: Mapping[str, bool] | None = None,
-        frameworks: Sequence[str] = ("batch/job",),
-    ) -> None:
+    def start(self, limits: Limits, *, frameworks: Sequence[str] = ("batch/job",)) -> None:
         """Start the manager; return when it is ready. Raises StartError with the end of its log if it is not.
 
         `frameworks` are its own integrations that are on.
@@ -69,12 +62,11 @@ class Kueue(Manager):
         webhook, health = free_ports(2)
         configuration = self._folder / "configuration.yaml"
         configuration.write_text(yaml.safe_dump(self._configuration(limits, webhook, health, frameworks)))
-        gates = {"VisibilityOnDemand": False, **(feature_gates or {})}
         self._start(
             f"--config={configuration}",
             f"--kubeconfig={self._plane.kubeconfig}",
             "--zap-log-level=2",
-            "--feature-gates=" + ",".join(f"{name}={str(on).lower()}" for name, on in gates.items()),
+            "--feature-gates=VisibilityOnDemand=false",
             health=health,
             # It reads the certificate of its metrics from this folder alone.
             own="/etc",
@@ -88,14 +80,13 @@ class Kueue(Manager):
     def _webhooks(self, does: str, kinds: tuple[str, ...], port: int, *operations: str) -> dict[str, object]:
         """Have the API server ask the manager about these kinds, as an installation of Kueue does."""
         group, version = VERSION.split("/")
-        authority = base64.b64encode(Authority(self._plane.run / "pki").root.certificate.read_bytes()).decode()
         verb = {"Mutating": "mutate", "Validating": "validate"}[does]
         webhooks = [
             {
                 "name": f"{verb}.{kind}.kb.io",
                 "clientConfig": {
                     "url": f"https://{ADDRESS}:{port}/{verb}-{group.replace('.', '-')}-{version}-{kind}",
-                    "caBundle": authority,
+                    "caBundle": Authority(self._plane.run / "pki").bundle,
                 },
                 "rules": [
                     {

@@ -4,9 +4,8 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from testbed.binaries import Report, to_stderr
 from testbed.buildah import run
-from testbed.cache import cache_root, locked
+from testbed.cache import cache_root, locked, report
 from testbed.errors import Unavailable
 
 # What is looked for, and the package that brings it.
@@ -29,7 +28,7 @@ IMAGES: Mapping[str, str] = {
 }
 
 
-def ensure(files: Mapping[str, str], *, report: Report = to_stderr) -> None:
+def ensure(files: Mapping[str, str]) -> None:
     """Install the packages of those `files` that this machine lacks.
 
     Raises `Unavailable` where that needs another user than root, another system than Debian, or fails.

@@ -1,5 +1,6 @@
 """A certificate authority for one run: who issues is trusted by all of its processes and by nobody else."""
 
+import base64
 import datetime
 import ipaddress
 from collections.abc import Sequence
@@ -53,6 +54,11 @@ class Authority:
         if not self.root.certificate.exists():
             directory.mkdir(mode=0o700, exist_ok=True)
             self._create()
+
+    @property
+    def bundle(self) -> str:
+        """Its certificate, as the API server takes it from who registers a webhook."""
+        return base64.b64encode(self.root.certificate.read_bytes()).decode()
 
     def issue(self, user: str, *, groups: Sequence[str] = (), hosts: Sequence[str] = ()) -> KeyPair:
         """A certificate for `user`, in `groups` (Kubernetes reads CN and O), valid as a server on `hosts` too.

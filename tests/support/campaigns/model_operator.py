@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import msgspec
 
+from builders import NOW
 from dtj.api.form import DTJ, Form
 from dtj.api.json import JsonObject, dig, text
 from dtj.core.planner import plan
@@ -19,7 +20,7 @@ from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError
 from dtj.kube.gateway import Listing, Resource, jobs_of, one_page
-from support.campaigns.model_api import EPOCH, ModelApi
+from support.campaigns.model_api import ModelApi
 from support.virtual_time import loop_time
 
 WITH_CONFIG_MAPS = Platform(inline_addresses=0)
@@ -130,4 +131,4 @@ class _LateList:
 
 def _wall(ahead: float = 0.0) -> datetime:
     """A clock on the wall, which follows the loop's and is this many seconds ahead."""
-    return EPOCH + timedelta(seconds=loop_time() + ahead)
+    return NOW + timedelta(seconds=loop_time() + ahead)

@@ -10,6 +10,7 @@ events of each UID in a task of its own (``reorder``).
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -19,9 +20,9 @@ from enum import StrEnum
 from dtj.api.json import dig
 from dtj.engine.expectations import TIME_LIMIT
 from dtj.kube.gateway import EVENTS, PODS
+from log_lines import log_lines
 from support.campaigns.model_cluster import End, ModelCluster
 from support.campaigns.tfjob_stories import EVERY_STORY, cluster_of
-from support.defects import Defects
 from support.fake_gateway import Line
 from support.virtual_time import VirtualTimeLoop, loop_time
 
@@ -173,7 +174,7 @@ also delete one that has ended meanwhile, whose log alone is lost."""
 
 
 async def _play(story: str, disturb: Callable[[ModelCluster], None]) -> Outcome:
-    with Defects() as defects:
+    with log_lines("dtj", logging.ERROR) as defects:  # neither what it is shown nor being killed is a reason for any
         cluster = cluster_of(story)
         disturb(cluster)
         cluster.start_operator()
@@ -186,7 +187,7 @@ async def _play(story: str, disturb: Callable[[ModelCluster], None]) -> Outcome:
         events={stream: len(cluster.api.lines(plurals_of(cluster, stream))) for stream in STREAMS},
         writes=len([call for call in cluster.api.writes() if EVENTS.plural not in call]),
         seconds=seconds,
-        faults=(*defects.lines, *_fallen(cluster)),
+        faults=(*defects, *_fallen(cluster)),
     )
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from builders import CLAIM_TEMPLATE
+from builders import CLAIM_TEMPLATE, NOW, at
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Annotation, Condition, Label
@@ -18,8 +18,8 @@ from dtj.core.observed import SeenProgress, Straggler
 from dtj.core.replicas import parse_indexes
 from dtj.kube.gateway import JOBS, LOCAL_QUEUES, PODS, SERVICES
 from dtj.kube.observed import resource_of
-from support.campaigns.model_api import EPOCH, time_text
 from support.campaigns.model_cluster import ModelCluster
+from support.gang_worlds import kueue_condition
 from support.virtual_time import loop_time
 
 Story = Callable[[ModelCluster], Awaitable[None]]
@@ -74,10 +74,16 @@ async def suspend_and_resume(cluster: ModelCluster) -> None:
 
 async def delete_and_create_again(cluster: ModelCluster) -> None:
     """A job that runs is deleted, and another of the same name created at once."""
-    cluster.submit()
+    await is_created_again(cluster, cluster.submit)
+    await completes(cluster, "worker-0")
+
+
+async def is_created_again(cluster: ModelCluster, create: Callable[[], Job]) -> None:
+    """Two workers run, are deleted with their job, and run again as those of another."""
+    create()
     await cluster.runs("worker-0", "worker-1")
-    cluster.delete(JOBS)
-    second = cluster.submit()
+    cluster.delete(cluster.jobs)
+    second = create()
 
     def owned() -> bool:
         pods = [cluster.api.body(PODS, pod) for pod in cluster.api.names(PODS)]
@@ -85,7 +91,6 @@ async def delete_and_create_again(cluster: ModelCluster) -> None:
 
     await cluster.until("the pods are the second job's", owned)
     await cluster.runs("worker-0", "worker-1")
-    await completes(cluster, "worker-0")
 
 
 async def last_error_allowed(cluster: ModelCluster) -> None:
@@ -261,7 +266,7 @@ async def launchers(cluster: ModelCluster, *, slow: str = "") -> None:
         before = (cache.progress.pod_uid if cache.progress is not None else "", cache.waiting)
         if inside:
             told = Progress(phase="Training", world=0)
-            cache.progress = SeenProgress(uids[inside[0]], told, EPOCH + timedelta(seconds=loop_time()))
+            cache.progress = SeenProgress(uids[inside[0]], told, NOW + timedelta(seconds=loop_time()))
         cache.waiting = frozenset(uids[pod] for pod in known if pod not in inside)
         cache.step_timings.stragglers = (Straggler(slow, 2.0),) if slow else ()
         if before != (cache.progress.pod_uid if cache.progress is not None else "", cache.waiting):
@@ -325,16 +330,7 @@ async def is_admitted_twice(cluster: ModelCluster, *, again: str = "-r1") -> Non
     workloads = resource_of(API_OF[Gang.KUEUE])
 
     def says(**conditions: str) -> None:
-        found: list[JsonObject] = [
-            {
-                "type": kind,
-                "status": status,
-                "reason": "Because",
-                "message": "",
-                "lastTransitionTime": time_text(loop_time()),
-            }
-            for kind, status in conditions.items()
-        ]
+        found = [{**kueue_condition(*each), "lastTransitionTime": at(loop_time())} for each in conditions.items()]
         cluster.api.merge(workloads, "digits", {"status": {"conditions": [*found], "admission": _ADMISSION}})
 
     await cluster.until("there is a Workload", lambda: cluster.there(workloads))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bad_tfjobs import container, role, tfjob
-from dtj.api.json import JsonObject, dig, object_at, text
+from builders import at
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.kueue import QUEUE
 from dtj.api.names import Condition
 from dtj.api.spec import Gang
@@ -11,7 +13,6 @@ from dtj.api.tfjob.form import TFJOB
 from dtj.core.platform import platform_of_tfjobs
 from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.observed import resource_of
-from support.campaigns.model_api import time_text
 from support.campaigns.model_cluster import ModelCluster
 from support.campaigns.stories import (
     API_OF,
@@ -19,18 +20,17 @@ from support.campaigns.stories import (
     Story,
     completes,
     is_admitted_twice,
+    is_created_again,
     loses_a_member_of_its_gang,
     nothing_is_left,
 )
 from support.virtual_time import loop_time
 
 
-def submit(cluster: ModelCluster, restarts: str = "OnFailure", **counts: int) -> JsonObject:
+def submit(cluster: ModelCluster, restarts: str = "OnFailure", **counts: int) -> Job:
     """Create a TFJob with these roles; its clean-up leaves no pod that runs."""
     roles = {kind: role(count, restartPolicy=restarts) for kind, count in (counts or {"Worker": 2}).items()}
-    body = tfjob("digits", run_policy={"cleanPodPolicy": "Running"}, **roles)
-    cluster.create(body)
-    return body
+    return cluster.create(tfjob("digits", run_policy={"cleanPodPolicy": "Running"}, **roles))
 
 
 async def can_be_reached(cluster: ModelCluster) -> None:
@@ -122,18 +122,7 @@ async def scaled(cluster: ModelCluster) -> None:
 
 async def deleted_and_created_again(cluster: ModelCluster) -> None:
     """A job that runs is deleted, and another of the same name created at once."""
-    submit(cluster)
-    await cluster.runs("worker-0", "worker-1")
-    cluster.delete(cluster.jobs)
-    body = submit(cluster)
-    uid = dig(cluster.api.body(cluster.jobs, text(dig(body, "metadata", "name"))), "metadata", "uid")
-
-    def owned() -> bool:
-        pods = [cluster.api.body(PODS, pod) for pod in cluster.api.names(PODS)]
-        return len(pods) == 2 and all(dig(pod, "metadata", "ownerReferences", 0, "uid") == uid for pod in pods)
-
-    await cluster.until("the pods are the second job's", owned)
-    await cluster.runs("worker-0", "worker-1")
+    await is_created_again(cluster, lambda: submit(cluster))
     await can_be_reached(cluster)
     await completes(cluster, "worker-0")
 
@@ -156,7 +145,7 @@ async def in_a_queue(cluster: ModelCluster) -> None:
 
 def run_by_kubeflow(cluster: ModelCluster) -> None:
     """Kubeflow's operator has made the pods and Services of a TFJob, and they run."""
-    now = time_text(loop_time())
+    now = at(loop_time())
     policy: JsonObject = {"cleanPodPolicy": "Running"}
     body = tfjob("digits", run_policy=policy, Worker=role(2, restartPolicy="ExitCode"))
     told: list[JsonObject] = [

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from builders import at
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.cli.report import cluster
@@ -18,7 +19,7 @@ from dtj.kube.errors import Forbidden, NotFound
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES
 from dtj.kube.pod_logs import LogQuery
 from support.fake_gateway import FakeGateway
-from support.job_evidence import at, job, moment, pod, runs
+from support.job_evidence import job, moment, pod, runs
 
 UID = "uid-of-digits"
 

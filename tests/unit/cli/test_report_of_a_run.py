@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from builders import at
 from dtj import __version__
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig
@@ -29,7 +30,6 @@ from dtj.local.run_record import Recorder
 from dtj.local.runner import LocalRun
 from dtj.local.trainer import Trainer
 from dtj.local.view import ReplicaView, RunView
-from support.job_evidence import at
 from support.local_runs import python_job, run_locally
 
 

@@ -7,7 +7,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,21 +20,19 @@ from dtj.cli.main import cli
 from dtj.local import machine, run_directory
 from dtj.local.run_directory import RunDirectory
 from patience import PATIENCE_SECONDS
-from support.local_runs import fake_trainer, marked_processes, new_mark, python_job, write
+from support.local_runs import LocalCommand, fake_trainer, marked_processes, python_job, write
 from support.waiting import eventually
 
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 
 
-class CommandLine:
-    """``dtj run`` in a folder of its own, with an interpreter that passes for the trainer's."""
+class CommandLine(LocalCommand):
+    """With an interpreter that passes for the trainer's."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.mark = new_mark()
         self.trainer = fake_trainer(folder)
-        self._started: list[subprocess.Popen[str]] = []
+        super().__init__(folder, self.trainer, COLUMNS="200")
 
     def job(self, code: str, **arguments: object) -> JsonObject:
         return python_job(code, mark=self.mark, **arguments)  # type: ignore[arg-type]
@@ -46,46 +43,20 @@ class CommandLine:
         output, errors = started.communicate(timeout=PATIENCE_SECONDS)
         return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
 
-    def start(
-        self, *arguments: object, output: int = subprocess.PIPE, by: tuple[str, ...] = ()
-    ) -> subprocess.Popen[str]:
-        """And let it go on."""
-        command = [*by, sys.executable, "-m", "dtj.cli.main", "run", *map(str, arguments)]
-        started = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env={**os.environ, "DTJ_TRAINER_PYTHON": str(self.trainer), "COLUMNS": "200"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.PIPE if output == subprocess.PIPE else output,
-            text=True,
-        )
-        self._started.append(started)
-        return started
-
-    def run_folder(self, job: str = "tiny") -> Path:
-        return self.folder / "dtj-runs" / job / "latest"
-
     def wait_until_up(self, replicas: int = 2) -> None:
         """Wait until this many replicas have printed it."""
 
         def up() -> None:
-            logs = list(self.run_folder().glob("logs/worker-*.log"))
+            logs = list(self.latest().glob("logs/worker-*.log"))
             assert sum("up" in log.read_text() for log in logs) == replicas
 
         eventually(up)
 
-    def close(self) -> None:
-        for started in self._started:
-            started.kill()
-            started.wait()
-
 
 @pytest.fixture
 def dtj(tmp_path: Path) -> Iterator[CommandLine]:
-    command_line = CommandLine(tmp_path)
-    yield command_line
-    command_line.close()
+    with CommandLine(tmp_path) as command_line:
+        yield command_line
 
 
 def test_a_run_that_succeeds_prints_a_line_a_change_and_what_to_type_next(dtj: CommandLine) -> None:
@@ -99,8 +70,8 @@ def test_a_run_that_succeeds_prints_a_line_a_change_and_what_to_type_next(dtj: C
     assert re.search(r"^tiny succeeded after \d+s$", done.stdout, re.MULTILINE)
     assert "kubectl apply -f job.yaml" in lines[-1]
     assert "\x1b" not in done.stdout
-    assert yaml.safe_load((dtj.run_folder() / "manifest.yaml").read_text())["metadata"]["name"] == "tiny"
-    assert "created 2 pods" in (dtj.run_folder() / "logs" / "dtj.log").read_text()
+    assert yaml.safe_load((dtj.latest() / "manifest.yaml").read_text())["metadata"]["name"] == "tiny"
+    assert "created 2 pods" in (dtj.latest() / "logs" / "dtj.log").read_text()
 
 
 def test_without_a_file_the_manifest_of_this_folder_runs(dtj: CommandLine) -> None:
@@ -116,7 +87,7 @@ def test_a_run_that_fails_names_the_replica_its_code_and_its_last_line(dtj: Comm
     assert done.returncode == 1
     assert "  cause        worker-1 exited with code 3\n               boom\n" in done.stdout
     assert re.search(r"  its log      dtj-runs/tiny/[-\d]+/logs/worker-1\.log\n", done.stdout)
-    decisions = (dtj.run_folder() / "logs" / "dtj.log").read_text()
+    decisions = (dtj.latest() / "logs" / "dtj.log").read_text()
     assert "is Failed, was Running (ReplicaFailed)\n" in decisions, "no limit was reached: the manifest has none"
     assert marked_processes(dtj.mark) == []
 
@@ -253,9 +224,9 @@ def test_resume_goes_on_in_the_latest_runs_folder(dtj: CommandLine) -> None:
         done = dtj.run(file, "--resume")
         assert done.returncode == 0
         assert ("There is no earlier run to resume: this is the first.\n" in done.stdout) == (expected == ["0"])
-        assert (dtj.run_folder() / "logs/worker-0.log").read_text().split() == expected
+        assert (dtj.latest() / "logs/worker-0.log").read_text().split() == expected
     assert dtj.run(file).returncode == 0
-    assert (dtj.run_folder() / "logs/worker-0.log").read_text().split() == ["0"]
+    assert (dtj.latest() / "logs/worker-0.log").read_text().split() == ["0"]
     assert len(list((dtj.folder / "dtj-runs/tiny").iterdir())) == 3, "two runs and the link"
 
 
@@ -265,7 +236,7 @@ def test_a_resume_that_another_process_was_ahead_of_changes_nothing_in_the_folde
     """The other process begins between the search for the run and the start of it."""
     file = write(dtj.folder, dtj.job("pass", roles={"worker": 1}))
     assert dtj.run(file).returncode == 0
-    folder = dtj.run_folder().resolve()
+    folder = dtj.latest().resolve()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     search = run_directory.latest
     with ExitStack() as other:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from builders import manifest
+from builders import NOW, manifest
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.status import JobStatus
 from dtj.core.actions import CreatePod, DeleteJob, DeletePod, Kind, PatchStatus, Plan, Update
@@ -18,7 +18,7 @@ from dtj.engine import progress
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.job_store import JobRecord
 from dtj.kube.gateway import JOBS, PODS, SERVICES
-from support.engine_harness import EPOCH, Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
+from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, virtual_time
 
@@ -33,7 +33,7 @@ def known(harness: Harness) -> str | None:
 @virtual_time
 async def test_jobs_of_namespaces_of_another_shard_are_not_kept(gateway: FakeGateway) -> None:
     engine = Engine(
-        gateway, plan=plan, platform=Platform(), instance="test", now=lambda: EPOCH, keep=lambda place: place == "ours"
+        gateway, plan=plan, platform=Platform(), instance="test", now=lambda: NOW, keep=lambda place: place == "ours"
     )
     for namespace in ("ours", "theirs"):
         body = manifest()

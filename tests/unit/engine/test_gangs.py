@@ -16,7 +16,7 @@ from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue, ReadFlavors
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangsFound, Observed
 from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS
+from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, Resource
 from dtj.kube.observed import resource_of
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
@@ -46,6 +46,14 @@ async def test_the_schedulers_that_are_there_are_found_in_one_call(there: tuple[
     versions = {Gang.KUEUE: "kueue.x-k8s.io/v1beta2", Gang.COSCHEDULING: "scheduling.x-k8s.io/v1alpha1"}
     assert [(api.gang, api.api_version) for api in (await found(gateway)).apis] == [(g, versions[g]) for g in there]
     assert [call.verb for call in gateway.calls].count("discover") == 1
+
+
+@virtual_time
+async def test_a_version_that_the_operator_does_not_know_is_found_by_its_name() -> None:
+    gateway = FakeGateway()
+    gateway.installed = {Resource("kueue.x-k8s.io/v1", "Workload", "workloads")}
+    gangs = await found(gateway)
+    assert (gangs.apis, gangs.unknown) == ((), ("kueue.x-k8s.io/v1",))
 
 
 @virtual_time
