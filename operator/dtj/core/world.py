@@ -88,7 +88,7 @@ def world_of(job: Job, spec: JobSpec, texts: Iterable[str] = ()) -> World | None
     first = (Replica(Role.WORKER, index) for index in range(counts.desired)) if counts is not None else ()
     chief = (replica for replica in training_replicas(spec) if replica.role is Role.CHIEF)
     begun = World(0, frozenset((*chief, *first)) if counts is not None else frozenset(training_replicas(spec)))
-    told = [world for text in set(texts) if (world := _parsed(text)) is not None]
+    told = [world for text in dict.fromkeys(texts) if (world := _parsed(text)) is not None]
     status = job.status.world
     if status is not None:
         told.append(World(status.generation, _members(status.members.items())))

@@ -120,6 +120,13 @@ def test_of_two_lost_workers_the_first_is_given_up_if_enough_are_left_without_it
     assert second == "worker-2 is not ready; the others wait for it, since fewer than minReplicas would be left"
 
 
+def test_lost_workers_are_named_in_their_order() -> None:
+    world = trains(8)
+    for index in range(1, 7):
+        world.loses(f"worker-{index}")
+    assert [line.split()[0] for line in waiting(world)] == [f"worker-{index}" for index in range(1, 7)]
+
+
 def test_the_step_is_that_of_the_first_member_if_worker_0_was_given_up() -> None:
     world = trains(2)
     world.loses("worker-0")

@@ -199,12 +199,12 @@ def _enough(context: JobContext, members: frozenset[Replica]) -> bool:
 
 
 def _awaited(context: JobContext) -> Iterable[tuple[Replica, datetime]]:
-    """The workers of a collective that have no ready pod, and until when the others wait for them."""
+    """The workers of a collective that have no ready pod, in order, and until when the others wait for them."""
     elastic = context.spec.elastic
     assert elastic is not None
     if context.spec.strategy not in COLLECTIVE:
         return
-    for replica in _unready(context):
+    for replica in sorted(_unready(context)):
         since = backoff.restart_due(context, replica) or _unready_since(context)
         if since is not None:
             yield replica, since + timedelta(seconds=elastic.shrink_after_seconds)
