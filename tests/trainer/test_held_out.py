@@ -60,6 +60,7 @@ ARGUMENTS = (
 VALIDATES = ("--checkpoint-every-steps=5", "--validate-every=20")
 """A checkpoint before the first validation."""
 AT_THE_START = "--data=mine:data: the order of the examples changes from one reading to the next"
+ALIKE = "--data=mine:data: the inputs change from one reading to the next, and all labels are equal"
 ONCE_EACH_CALL = "examples.take(400).concatenate(examples.skip(400).shuffle(COUNT, reshuffle_each_iteration=False))"
 SPLIT = "{{'training': {}.take(800), 'held_out': {}.skip(800)}}"
 OPTIONS = {
@@ -86,6 +87,7 @@ def options_of(strategy: str, data: str, *arguments: str) -> dict[str, Any]:
         ("later", AT_THE_START),
         (ONCE_EACH_CALL, AT_THE_START),
         ("later.map(lambda x, y: (x, tf.ones([1])))", AT_THE_START),
+        ("examples.map(lambda x, y: (x, tf.ones([1]))).shuffle(COUNT)", ALIKE),
         (SPLIT.format("examples", "later"), "--data=mine:data: the held_out examples change from one reading"),
     ],
 )

@@ -92,16 +92,24 @@ class Reading:
         """
         self._batches = iter(_hashed(batches, batch, takes))
         self._digest = Digest()
+        self._labels: set[int] = set()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         while True:
-            taken, examples, sums = next(self._batches)
+            taken, examples, sums, labels = next(self._batches)
             self._digest += Digest.of(sums.numpy())
+            if len(self._labels) < 2:
+                self._labels.update(labels.numpy().tolist())
             if taken:
                 return examples
+
+    @property
+    def labels_are_equal(self) -> bool:
+        """Whether all labels so far are the same, and so say nothing of the order."""
+        return len(self._labels) < 2
 
     def finish(self) -> Digest:
         """Reads what is left; the digest of all."""
@@ -119,7 +127,7 @@ class HeldOut:
         """
         self.data = data
         self._origin = origin
-        self._inputs_stay = bool(getattr(data, "inputs_stay", False))
+        self._inputs_stay = bool(getattr(data, "inputs_have_to_stay", False))
         # A user's dataset is read before the training; of files, the first evaluation is the first reading.
         self._first: Digest | None = getattr(data, "validation_digest", None)
         with tf.device("CPU:0"):
@@ -174,7 +182,8 @@ class HeldOut:
 
 @as_written
 def _hashed(batches: Stream, batch: int, takes: Callable[[Any], Any] | None) -> Any:
-    """Batches as (whether this worker takes it, the batch or nothing of it, uint64 [4]: see `Digest`)."""
+    """Batches as (whether this worker takes it, the batch or nothing of it, uint64 [4]: see `Digest`, different labels:
+    int64 [at most 2])."""
 
     def hashed(number: Any, examples: Any) -> Any:
         first, *rest = examples if isinstance(examples, tuple) else (examples,)
@@ -189,11 +198,12 @@ def _hashed(batches: Stream, batch: int, takes: Callable[[Any], Any] | None) -> 
                 tf.reduce_sum(_numbers(tf.concat([places, labels], axis=1))),
             ]
         )
+        different = tf.unique(tf.bitcast(labels, tf.int64)).y[:2]
         if takes is None:
-            return tf.constant(True), examples, sums
+            return tf.constant(True), examples, sums, different
         taken = takes(number)
         kept = tf.where(taken, count, tf.zeros_like(count))
-        return taken, tf.nest.map_structure(lambda part: part[:kept], examples), sums
+        return taken, tf.nest.map_structure(lambda part: part[:kept], examples), sums, different
 
     return batches.enumerate().map(hashed).prefetch(tf.data.AUTOTUNE)
 

@@ -63,6 +63,8 @@ class OwnData:
         again = self._open() if seconds < _AGAIN_WITHIN_SECONDS else self._parts
         self.inputs_stay = True
         """Whether inputs have the same bits each time they are read."""
+        self.labels_are_equal = False
+        """Whether all held-out examples have the same label."""
         self.order = self._check_order(again)
         """Of the first examples that are trained on, and of all that are held out; the same on all workers."""
         self.examples = self._count(self._parts.training, TRAINING)
@@ -92,6 +94,14 @@ class OwnData:
         """See `Source`."""
         return _in_batches(self._parts.validation, batch).with_options(stream_options())
 
+    @property
+    def inputs_have_to_stay(self) -> bool:
+        """Whether inputs that change show that others are held out: random augmentation changes inputs, but no labels.
+
+        It is not told from another order where all labels are equal.
+        """
+        return self.inputs_stay or self.labels_are_equal
+
     def _read_held_out(self, again: _Parts) -> Digest | None:
         """Reads all held-out examples, and once more if that is quick.
 
@@ -100,14 +110,16 @@ class OwnData:
         """
         began = time.monotonic()
         try:
-            first = Reading(self.validation(batch=BATCH), batch=BATCH).finish()
+            reading = Reading(self.validation(batch=BATCH), batch=BATCH)
+            first = reading.finish()
+            self.labels_are_equal = reading.labels_are_equal
             if time.monotonic() - began > _AGAIN_WITHIN_SECONDS:
                 return first
             second = Reading(_in_batches(again.validation, BATCH).with_options(stream_options()), batch=BATCH).finish()
         except tf.errors.OpError:
             # Who evaluates them says why.
             return None
-        if not second.is_in_order_of(first, inputs_stay=self.inputs_stay):
+        if not second.is_in_order_of(first, inputs_stay=self.inputs_have_to_stay):
             raise self._order_changes()
         return first
 
@@ -130,6 +142,13 @@ class OwnData:
         return f"{first.examples} {first.labels} {first.inputs if stay else ''}"
 
     def _order_changes(self) -> UsageError:
+        if self.labels_are_equal and not self.inputs_stay:
+            return UsageError(
+                f"{self._origin}: the inputs change from one reading to the next, and all labels are equal, so that "
+                f"nothing shows whether {HELD_OUT} examples are trained on; return {{'{TRAINING}': …, "
+                f"'{HELD_OUT}': …}} of separate examples with inputs that stay in the second, or shuffle(…, seed=…, "
+                "reshuffle_each_iteration=False)"
+            )
         if self._parts.whole is None:
             return UsageError(
                 f"{self._origin}: the {HELD_OUT} examples change from one reading to the next, so that the model "
