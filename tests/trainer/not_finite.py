@@ -1,5 +1,6 @@
 """Models of which one batch is not finite, and what plain Keras comes to without that batch."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,27 +120,22 @@ def weights(job: Job, step: int) -> list[Any]:
     return [np.frombuffer(found[name], "float32") for name in sorted(found) if name.startswith("weights")]
 
 
-def mine(folder: Path) -> Any:
-    """The program of a job, as a module."""
+def expected(folder: Path, build: str, *, bad: Sequence[int] = (BAD_STEP,), epochs: int = 1) -> list[Any]:
+    """The weights that plain Keras comes to without these batches of each epoch."""
     import importlib.util
+
+    import keras
 
     spec = importlib.util.spec_from_file_location("mine", folder / "mine.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def expected(folder: Path, build: str) -> list[Any]:
-    """The weights that plain Keras comes to without the batch."""
-    import keras
-
-    program = mine(folder)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
     keras.utils.set_random_seed(0)
     model = getattr(program, build)()
     model.compile(optimizer=keras.optimizers.Adam(0.001), loss="mse")
-    for number, (inputs, labels) in enumerate(program.data()["training"].batch(8), start=1):
-        if number != BAD_STEP:
-            model.train_on_batch(inputs, labels)
+    for _ in range(epochs):
+        for number, (inputs, labels) in enumerate(program.data()["training"].batch(8), start=1):
+            if number not in bad:
+                model.train_on_batch(inputs, labels)
     return [weight.numpy().ravel() for weight in model.weights]
