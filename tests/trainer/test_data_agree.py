@@ -5,33 +5,10 @@ from pathlib import Path
 import pytest
 
 from trainer import endings
-from trainer.cluster import Job, ran
+from trainer.changing_data import options_of
+from trainer.cluster import ran
 
-MODEL = """
-import os
-
-import keras
-import numpy as np
-import tensorflow as tf
-
-def model():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile(loss="mse")
-    return model
-
-COUNT = 200
-numbers = np.arange(2 * COUNT, dtype="float32").reshape(COUNT, 2)
-examples = tf.data.Dataset.from_tensor_slices((numbers, numbers[:, :1]))
-index = int(os.environ["DTJ_INDEX"])
-"""
 CHANGES = "the order of the examples changes from one reading to the next"
-
-
-def ended(folder: Path, strategy: str, data: str, code: int) -> Job:
-    """A job with data of these lines, when it is over."""
-    arguments = ["--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1"]
-    files = {"mine.py": f"{MODEL}\ndef data():\n    return {data}\n"}
-    return ran(folder, strategy=strategy, arguments=arguments, files=files, code=code)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +26,7 @@ def ended(folder: Path, strategy: str, data: str, code: int) -> Job:
     ],
 )
 def test_a_dataset_that_shuffles_by_itself_is_refused_with_the_remedy(folder: Path, data: str, line: str) -> None:
-    job = ended(folder, "OneDevice", data, code=2)
+    job = ran(folder, code=2, **options_of("OneDevice", data, count=200))
     assert job["worker-0"].last_words.startswith(f"--data=mine:data: {line}")
     assert "reshuffle_each_iteration=False" in job["worker-0"].last_words
 
@@ -63,29 +40,29 @@ def test_a_dataset_that_shuffles_by_itself_is_refused_with_the_remedy(folder: Pa
     ],
 )
 def test_a_fixed_order_augmentation_and_separate_parts_are_not_refused(folder: Path, data: str) -> None:
-    ended(folder, "OneDevice", data, code=0)
+    ran(folder, **options_of("OneDevice", data, count=200))
 
 
 def test_workers_with_data_of_different_length_end_before_the_first_step(folder: Path) -> None:
-    job = ended(folder, "MultiWorkerMirrored", "examples.take(COUNT - 40 * index)", code=2)
+    job = ran(folder, code=2, **options_of("MultiWorkerMirrored", "examples.take(COUNT - 40 * INDEX)", count=200))
     endings.check(job, "data_of_different_length")
 
 
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        ("examples.skip(10 * index).take(100)", "data: worker 0 and worker 1 do not read the same examples"),
+        ("examples.skip(10 * INDEX).take(100)", "data: worker 0 and worker 1 do not read the same examples"),
         (
             "{'training': examples.skip(40).shuffle(COUNT), 'held_out': examples.take(40)}",
             "data: worker 0 and worker 1 do not read the same examples in the same order",
         ),
         (
-            "examples.map(lambda x, y: (tf.cast(x, tf.float64 if index else tf.float32), y))",
+            "examples.map(lambda x, y: (tf.cast(x, tf.float64 if INDEX else tf.float32), y))",
             "data: worker 0 has TensorSpec(shape=(None, 2), dtype=tf.float32, name=None) inputs, worker 1 has",
         ),
     ],
 )
 def test_workers_with_different_data_end_with_2_and_a_line_that_names_both(folder: Path, data: str, line: str) -> None:
-    job = ended(folder, "MultiWorkerMirrored", data, code=2)
+    job = ran(folder, code=2, **options_of("MultiWorkerMirrored", data, count=200))
     for replica in job.replicas.values():
         assert replica.last_words.startswith(line)

@@ -11,7 +11,7 @@ import pytest
 
 from trainer import cluster
 from trainer.cluster import Job
-from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, HUGE, MINE, STAGED, expected, saved, weights
+from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, HUGE, MINE, OVERFLOWS, STAGED, expected, saved, weights
 
 WHERE = {
     "OneDevice": f"the loss is not finite at step {BAD_STEP}",
@@ -90,9 +90,6 @@ def test_a_last_step_that_is_not_finite_is_not_saved(folder: Path) -> None:
     assert job.newest_checkpoint == 30
 
 
-OVERFLOWS = FAR.replace("np.inf, 1.0", "1e20, 1.0")
-"""One batch has gradients whose squares float32 cannot hold. The mean of the squares is infinite from then on, and
-RMSprop divides by it: the weights stay as they are, finite. Adam makes a NaN of it one step later."""
 STATE = "the weights are finite, but the optimizer's state is not finite"
 STAYS = "the last finite checkpoint is checkpoints/ckpt-"
 
