@@ -7,10 +7,8 @@ that no test's timeout pays for it. A test that needs what cannot be had here fa
 """
 
 import os
-import shutil
-import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +20,6 @@ from support.job_world import JobWorld
 from support.operator_process import grant
 from support.slots import Slots
 from testbed import Cluster, ControlPlane, KubectlError, NodeCluster, Unavailable, binaries, images, packages, runs
-from testbed.fake_nodes import FAKE_NODES, FakeNode
 from testbed.kind import KindCluster, kind_works
 
 Plane = TypeVar("Plane", bound=ControlPlane)
@@ -40,28 +37,6 @@ class SharedRun:
     def with_nodes(self) -> str:
         """The name of the run with nodes."""
         return f"{self.name}-nodes"
-
-    @property
-    def folder(self) -> Path:
-        """Where the xdist workers of the run leave notes for each other; made by whoever needs it first."""
-        return Path(tempfile.gettempdir()) / f"dtj-{self.name}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Need:
-    """What some fixtures need, and how it is provided."""
-
-    fixtures: frozenset[str]
-    provide: Callable[[pytest.Config], object]
-
-    def of(self, item: pytest.Item) -> bool:
-        """Whether a test has this need. A fixture of that name in the test's own file is another one."""
-        fixtures = getattr(item, "_fixtureinfo", None)
-        return fixtures is not None and any(
-            not definitions[-1].func.__module__.rpartition(".")[2].startswith("test_")
-            for name, definitions in fixtures.name2fixturedefs.items()
-            if name in self.fixtures
-        )
 
 
 def _provide_neighbour(*programs: str) -> Callable[[pytest.Config], None]:
@@ -85,25 +60,33 @@ def _provide_operator_image(config: pytest.Config) -> None:
     images.build(images.OPERATOR, docker=_in_docker(config))
 
 
-NEEDS = (
-    Need(fixtures=frozenset({"cluster", "own_control_plane"}), provide=lambda _: binaries.ensure()),
-    Need(fixtures=frozenset({"older_state"}), provide=lambda _: older_release.checkout()),
-    Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue")),
-    Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters")),
-    Need(fixtures=frozenset({"scheduler_plugins"}), provide=_provide_neighbour("scheduler-plugins")),
-    Need(fixtures=frozenset({"node_cluster"}), provide=_provide_nodes),
-    Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image),
-    Need(
-        fixtures=frozenset({"older_operator_image"}),
-        provide=lambda config: images.build(older_release.operator(), docker=_in_docker(config)),
-    ),
-    Need(
-        fixtures=frozenset({"trainer_image"}),
-        provide=lambda config: images.build(images.TRAINER, docker=_in_docker(config)),
-    ),
-)
+NEEDS: Mapping[str, Callable[[pytest.Config], object]] = {
+    "cluster": lambda _: binaries.ensure(),
+    "own_control_plane": lambda _: binaries.ensure(),
+    "older_state": lambda _: older_release.checkout(),
+    "kueue": _provide_neighbour("kueue"),
+    "waiters": _provide_neighbour("waiters"),
+    "scheduler_plugins": _provide_neighbour("scheduler-plugins"),
+    "node_cluster": _provide_nodes,
+    "operator_image": _provide_operator_image,
+    "older_operator_image": lambda config: images.build(older_release.operator(), docker=_in_docker(config)),
+    "trainer_image": lambda config: images.build(images.TRAINER, docker=_in_docker(config)),
+}
+"""How what a fixture needs is provided, by its name."""
+
+
+def _needs(item: pytest.Item) -> set[str]:
+    """The fixtures of a test that need something. One of that name in the test's own file is another one."""
+    fixtures = getattr(item, "_fixtureinfo", None)
+    return {
+        name
+        for name, definitions in (fixtures.name2fixturedefs if fixtures is not None else {}).items()
+        if name in NEEDS and not definitions[-1].func.__module__.rpartition(".")[2].startswith("test_")
+    }
+
+
 SHARED = pytest.StashKey[SharedRun]()
-MISSING = pytest.StashKey[dict[Need, str]]()
+MISSING = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -138,7 +121,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shared = config.stash[SHARED]
     if shared.owner != os.getpid():
         return
-    shutil.rmtree(shared.folder, ignore_errors=True)
     runs.remove(runs.root() / shared.name)
     nodes = runs.root() / shared.with_nodes
     if nodes.exists() and _chosen(config) == "kind":
@@ -151,21 +133,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    for need in NEEDS:
-        if any(map(need.of, session.items)):
+    needed = set().union(*map(_needs, session.items))
+    for name, provide in NEEDS.items():
+        if name in needed:
             with capture.global_and_fixture_disabled():
                 try:
-                    need.provide(session.config)
+                    provide(session.config)
                 except Unavailable as error:
-                    session.config.stash[MISSING][need] = f"no testbed: {error}"
+                    session.config.stash[MISSING][name] = f"no testbed: {error}"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail here rather than in a fixture, so that each failure is one line."""
-    for need, missing in item.config.stash[MISSING].items():
-        if need.of(item):
-            pytest.fail(missing, pytrace=False)
+    missing = item.config.stash[MISSING]
+    for name in _needs(item) & missing.keys():
+        pytest.fail(missing[name], pytrace=False)
 
 
 def _chosen(config: pytest.Config) -> str:
@@ -266,12 +249,6 @@ def older_operator_image(request: pytest.FixtureRequest, node_cluster: Cluster) 
 def trainer_image(request: pytest.FixtureRequest, node_cluster: Cluster) -> str:
     """The name of the trainer's image, built from its Dockerfile and on the nodes: pull it IfNotPresent."""
     return _load(images.TRAINER, request.config, node_cluster)
-
-
-@pytest.fixture(scope="session")
-def fake_nodes(node_cluster: Cluster) -> tuple[FakeNode, ...]:
-    """The nodes with accelerators that stand next to the real one, for scheduling alone: no container runs there."""
-    return FAKE_NODES
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dtj.api.json import JsonObject
-from support.cluster_jobs import ClusterJobs
-from testbed import tiny_image
+from support.cluster_jobs import ClusterJobs, tiny
 from testbed.processes import wait_until
 
 WORKERS = 16
@@ -20,24 +18,7 @@ def config_maps(jobs: ClusterJobs) -> str:
 
 def test_each_pod_of_a_large_job_finds_all_addresses_and_its_own_task(jobs: ClusterJobs) -> None:
     script = 'echo "$TF_CONFIG"; trap exit TERM; while :; do sleep 1; done'
-    container: JsonObject = {
-        "name": "main",
-        "image": tiny_image.NAME,
-        "imagePullPolicy": "Never",
-        "command": ["sh", "-c", script],
-    }
-    jobs.submit(
-        {
-            "apiVersion": "training.dtj.dev/v1alpha1",
-            "kind": "DistributedTrainingJob",
-            "metadata": {"name": NAME},
-            "spec": {
-                "strategy": "MultiWorkerMirrored",
-                "replicaSpecs": {"worker": {"replicas": WORKERS}},
-                "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}},
-            },
-        }
-    )
+    jobs.submit(tiny(NAME, script, roles={"worker": WORKERS}))
     jobs.await_condition(NAME, "PodsReady")
     (config_map,) = config_maps(jobs).split()
     assert config_map.startswith(f"configmap/{NAME}-cluster-")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +13,10 @@ from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, example, tiny
-from support.programs import SOURCES
+from support.command_line import CommandLine
 from support.waiting import eventually
 from testbed import NodeCluster
-from testbed.fake_nodes import FakeNode
+from testbed.fake_nodes import FAKE_NODES
 from testbed.processes import wait_until
 
 MEET_ALL = """
@@ -72,13 +70,12 @@ def test_a_volume_that_cannot_be_mounted_is_said_in_the_words_of_the_kubelets_ev
     eventually(is_said)
 
 
-@pytest.mark.takes_accelerators
 @pytest.mark.parametrize(
     ("name", "profile", "resource"),
     [("digits-gpu", "gke-nvidia-l4", "nvidia.com/gpu"), ("digits-tpu", "tpu-v5e", "google.com/tpu")],
 )
 def test_replicas_land_on_the_nodes_that_have_their_accelerator(
-    jobs: ClusterJobs, fake_nodes: tuple[FakeNode, ...], name: str, profile: str, resource: str
+    jobs: ClusterJobs, name: str, profile: str, resource: str
 ) -> None:
     body = example(name)
     body["spec"]["accelerator"]["profile"] = profile  # type: ignore[index,call-overload]
@@ -87,40 +84,25 @@ def test_replicas_land_on_the_nodes_that_have_their_accelerator(
         body["spec"]["replicaSpecs"]["worker"]["replicas"] = 2  # type: ignore[index,call-overload]
     jobs.submit(body)
     jobs.await_condition(name, "PodsReady")
-    nodes = {node.name: node for node in fake_nodes}
+    nodes = {node.name: node for node in FAKE_NODES}
     landed = [nodes[pod["spec"]["nodeName"]] for pod in jobs.pods().values()]
     assert len({node.name for node in landed}) == 2
     assert {node.resource for node in landed} == {resource}
 
 
-def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs: ClusterJobs) -> None:
+def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs: ClusterJobs, tmp_path: Path) -> None:
     script = 'mkdir -p "$DTJ_LOG_DIR"; echo loss 0.41 > "$DTJ_LOG_DIR/curves"; sleep 300'
     storage: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
     jobs.submit(tiny("curves", script, roles={"worker": 1}, checkpoint=storage, tensorBoard={}))
-    place = (f"--namespace={jobs.namespace}", f"--kubeconfig={node_testbed.kubeconfig}")
-    command = [
-        sys.executable,
-        "-m",
-        "dtj.cli.main",
-        "tensorboard",
-        "curves",
-        "--port=0",
-        f"--timeout={PATIENCE_SECONDS:.0f}",
-        *place,
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as shown:
-        try:
-            assert shown.stdout is not None
-            line = shown.stdout.readline()
-            assert line.startswith("TensorBoard of curves: http://127.0.0.1:"), jobs.story("curves")
-            (url,) = re.findall(r"http://[0-9.:]+/", line)
-            for _ in range(2):
-                with urllib.request.urlopen(f"{url}curves", timeout=PATIENCE_SECONDS) as reply:
-                    assert reply.read() == b"loss 0.41\n"
-            shown.send_signal(signal.SIGINT)
-            shown.wait(PATIENCE_SECONDS)
-        finally:
-            shown.kill()
-    assert shown.returncode == 130
+    with CommandLine(tmp_path, node_testbed.kubeconfig, jobs.namespace) as dtj:
+        shown = dtj.start("tensorboard", "curves", "--port=0", f"--timeout={PATIENCE_SECONDS:.0f}")
+        assert shown.stdout is not None
+        line = shown.stdout.readline()
+        assert line.startswith("TensorBoard of curves: http://127.0.0.1:"), jobs.story("curves")
+        (url,) = re.findall(r"http://[0-9.:]+/", line)
+        for _ in range(2):
+            with urllib.request.urlopen(f"{url}curves", timeout=PATIENCE_SECONDS) as reply:
+                assert reply.read() == b"loss 0.41\n"
+        shown.send_signal(signal.SIGINT)
+        assert shown.wait(PATIENCE_SECONDS) == 130
     jobs.delete("curves")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 from dtj.cli.common.terminal import Exit
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, tiny
-from support.command_line import typed
-from support.programs import SOURCES
+from support.command_line import CommandLine, typed
 
 FAILS_ONCE = """
 for line in 1 2 3; do echo "attempt $DTJ_ATTEMPT line $line"; done
@@ -22,22 +19,17 @@ exit 3
 """
 
 
-def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: ClusterJobs) -> None:
-    place = ("-n", jobs.namespace, "--kubeconfig", str(jobs.cluster.kubeconfig))
+def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: ClusterJobs, tmp_path: Path) -> None:
     policy = {"successPolicy": "AllWorkers"}
     jobs.submit(tiny("told", FAILS_ONCE, roles={"worker": 2}, runPolicy=policy))
-    command = [sys.executable, "-m", "dtj.cli.main", "logs", "told", "--follow", *place]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as following:
-        try:
-            assert following.stdout is not None
-            shown = [following.stdout.readline() for _ in range(6)]  # three lines of each pod of the first attempt
-            jobs.kubectl("exec", "told-worker-1", "--", "touch", "/tmp/fail")
-            jobs.await_condition("told", "Complete")
-            shown += following.stdout.readlines()
-            assert following.wait(PATIENCE_SECONDS) == Exit.OK, shown
-        finally:
-            following.kill()
+    with CommandLine(tmp_path, jobs.cluster.kubeconfig, jobs.namespace) as dtj:
+        following = dtj.start("logs", "told", "--follow")
+        assert following.stdout is not None
+        shown = [following.stdout.readline() for _ in range(6)]  # three lines of each pod of the first attempt
+        jobs.kubectl("exec", "told-worker-1", "--", "touch", "/tmp/fail")
+        jobs.await_condition("told", "Complete")
+        shown += following.stdout.readlines()
+        assert following.wait(PATIENCE_SECONDS) == Exit.OK, shown
     lines = [f"attempt {attempt} line {line}" for attempt in (1, 2) for line in (1, 2, 3)]
     first, second = lines[:3], [*lines[3:], "done"]
     expected = {

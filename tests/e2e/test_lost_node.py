@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dtj.api.json import JsonObject
 from dtj.core.observed import Pod
 from dtj.kube.observed import pod_from
@@ -14,7 +12,6 @@ from testbed.processes import wait_until
 from testbed.second_node import SecondNode
 
 
-@pytest.mark.disturbs  # pods of other tests may land on the node
 def test_a_pod_whose_node_lost_its_power_is_silent_and_not_merely_unready(
     node_testbed: NodeCluster, node_namespace: str
 ) -> None:

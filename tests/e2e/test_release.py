@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from dtj.api.json import JsonObject, dig, objects
 from support import older_release
 from support.cluster_jobs import ClusterJobs, example, training
 from support.installation import Installation
 from testbed import Cluster
 from testbed.processes import wait_until
-
-pytestmark = pytest.mark.disturbs
 
 NATIVE: JsonObject = {"gangSchedulers": ["Native"]}
 """The other gang schedulers are not installed. All other values are the chart's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from builders import manifest
 from dtj.api.json import JsonObject, dig
 from support.cluster_jobs import ClusterJobs
 from support.injector import LABEL, injecting
@@ -30,17 +31,8 @@ def job(name: str, sidecar: str, script: str) -> JsonObject:
         "metadata": {"labels": {LABEL: sidecar}},
         "spec": {"terminationGracePeriodSeconds": 2, "containers": [container("tensorflow", script)]},
     }
-    return {
-        "apiVersion": "training.dtj.dev/v1alpha1",
-        "kind": "DistributedTrainingJob",
-        "metadata": {"name": name},
-        "spec": {
-            "strategy": "OneDevice",
-            "replicaSpecs": {"worker": {"replicas": 1}},
-            "template": template,
-            "runPolicy": {"backoffLimit": 0},
-        },
-    }
+    policy = {"backoffLimit": 0}
+    return manifest(name, strategy="OneDevice", roles={"worker": 1}, template=template, runPolicy=policy)
 
 
 def test_sidecars_that_are_injected_first_decide_no_end_and_hold_no_job(

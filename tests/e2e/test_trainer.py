@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from builders import CLAIM_TEMPLATE, manifest
-from support.cluster_jobs import EXAMPLES, ClusterJobs, example, training
+from support.cluster_jobs import ClusterJobs, training
 from testbed import NodeCluster
-from testbed.processes import wait_until
-from testbed.rest import Json
 
 CHECKPOINT = {"claimTemplate": CLAIM_TEMPLATE, "everySteps": 20}
 SAVED_STEPS = 40
@@ -23,20 +20,6 @@ KILL_THE_TRAINING = (
     "[os.kill(pid, signal.SIGKILL) for pid in inside if b'dtj' in open(f'/proc/{pid}/cmdline', 'rb').read()]"
 )
 """Every process of the trainer's but the launcher, which is process 1."""
-
-
-def complete(jobs: ClusterJobs, name: str) -> None:
-    jobs.await_condition(name, "Complete")
-
-
-def uids(pods: Mapping[str, Json]) -> dict[str, str]:
-    """Which pods these are, by name."""
-    return {name: pod["metadata"]["uid"] for name, pod in pods.items()}
-
-
-def test_a_loop_of_ones_own_runs_from_its_directory(jobs: ClusterJobs, trainer_image: str) -> None:
-    jobs.submit_with_code(example("own-loop", image=trainer_image), EXAMPLES / "own_loop")
-    complete(jobs, "own-loop")
 
 
 def test_a_pod_of_a_restricted_namespace_runs_the_code_that_was_submitted(
@@ -53,7 +36,7 @@ def test_a_pod_of_a_restricted_namespace_runs_the_code_that_was_submitted(
     template = {"spec": {"containers": [container]}}
     body = manifest("coded", strategy="OneDevice", roles={"worker": 1}, template=template)
     locked_jobs.submit_with_code(body, tmp_path)
-    complete(locked_jobs, "coded")
+    locked_jobs.await_condition("coded", "Complete")
     log = locked_jobs.log("coded-worker-0")
     assert "this is the submitted code\n in /code of ['package', 'train.py', 'written.txt']" in log
     locked_jobs.delete("coded")
@@ -65,11 +48,11 @@ class TestRestartsInPlace:
             training("in-place", "--epochs=40", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT)
         )
         jobs.await_step("in-place-worker-0", least=SAVED_STEPS)
-        before = uids(jobs.pods())
+        before = jobs.uids()
         jobs.kubectl("exec", "in-place-worker-1", "--", "python", "-c", KILL_THE_TRAINING)
         jobs.await_log("in-place-worker-0", "resumed")
-        assert uids(jobs.pods()) == before
-        complete(jobs, "in-place")
+        assert jobs.uids() == before
+        jobs.await_condition("in-place", "Complete")
         status = jobs.job("in-place")["status"]
         assert status["attempt"] == 1
         assert status.get("restarts", {}).get("total", 0) == 0
@@ -81,14 +64,14 @@ class TestRestartsInPlace:
             pytest.skip("only the network of the testbed's own node can be cut")
         jobs.submit(training("parted", "--epochs=40", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT))
         jobs.await_step("parted-worker-0", least=SAVED_STEPS)
-        before = jobs.pods()
-        one, other = (pod["status"]["podIP"] for pod in before.values())
+        before = jobs.uids()
+        one, other = (pod["status"]["podIP"] for pod in jobs.pods().values())
         with jobs.cluster.machine.parted(one, other):
             for name in before:
                 jobs.await_log(name, "starting again in place")
         jobs.await_log("parted-worker-0", "resumed")
-        assert uids(jobs.pods()) == uids(before)
-        complete(jobs, "parted")
+        assert jobs.uids() == before
+        jobs.await_condition("parted", "Complete")
         status = jobs.job("parted")["status"]
         assert (status["attempt"], status["restarts"]["total"]) == (1, 0)
 
@@ -103,20 +86,11 @@ class TestRestartsInPlace:
             )
         )  # fmt: skip
         jobs.await_step("mended-worker-0")
-        survivor = jobs.pods()["mended-worker-0"]["metadata"]["uid"]
+        survivor = jobs.uids()["mended-worker-0"]
         jobs.kubectl("delete", "pod", "mended-worker-1", "--wait=false")
         jobs.await_log("mended-worker-0", "resumed")
-        complete(jobs, "mended")
-        pods = jobs.pods()
-        assert pods["mended-worker-0"]["metadata"]["uid"] == survivor
+        jobs.await_condition("mended", "Complete")
+        assert jobs.uids()["mended-worker-0"] == survivor
         status = jobs.job("mended")["status"]
         assert status["attempt"] == 1
         assert status["restarts"]["total"] == 1
-
-
-def test_stacks_are_printed_on_demand_and_the_training_goes_on(jobs: ClusterJobs, trainer_image: str) -> None:
-    jobs.submit(training("asked", "--epochs=30", image=trainer_image, strategy="OneDevice", roles={"worker": 1}))
-    jobs.await_step("asked-worker-0")
-    jobs.kubectl("exec", "asked-worker-0", "--", "sh", "-c", "kill -QUIT 1")
-    wait_until(lambda: "Thread 0x" in jobs.log("asked-worker-0"), what="the stacks")
-    complete(jobs, "asked")

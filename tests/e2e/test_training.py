@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import pytest
-
 from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject
 from patience import PATIENCE_SECONDS
@@ -18,14 +16,10 @@ LONG = "--epochs=30"
 """Long enough for a test to do something in the middle."""
 
 
-def complete(jobs: ClusterJobs, name: str) -> None:
-    jobs.await_condition(name, "Complete")
-
-
 class TestStrategies:
     def test_two_workers_train_the_example_that_the_readme_applies(self, jobs: ClusterJobs, trainer_image: str) -> None:
         jobs.submit(example("digits", image=trainer_image))
-        complete(jobs, "digits")
+        jobs.await_condition("digits", "Complete")
         log = jobs.log("digits-worker-0")
         assert "replicas 2" in log
         assert _accuracy(log) > 0.9
@@ -34,7 +28,7 @@ class TestStrategies:
     def test_a_chief_a_worker_and_an_evaluator_train_together(self, jobs: ClusterJobs, trainer_image: str) -> None:
         jobs.submit(example("digits-evaluator", image=trainer_image))
         jobs.await_log("digits-evaluated-evaluator-0", "held-out")
-        complete(jobs, "digits-evaluated")
+        jobs.await_condition("digits-evaluated", "Complete")
         assert _accuracy(jobs.log("digits-evaluated-chief-0")) > 0.9
         exported = jobs.job("digits-evaluated")["status"]["export"]
         assert (exported["path"], exported["formats"]) == ("/dtj/checkpoint/export/1", ["SavedModel"])
@@ -50,7 +44,7 @@ class TestStrategies:
         # Its pods take seconds to start, and a job of two epochs may be over when they are seen to train.
         wait_until(lambda: "locked-worker-0" in locked_jobs.pods(), what="the pods")
         assert policies() == ["networkpolicy.networking.k8s.io/locked"]
-        complete(locked_jobs, "locked")
+        locked_jobs.await_condition("locked", "Complete")
         wait_until(lambda: policies() == [], what="the end of the NetworkPolicy")
 
 
@@ -62,7 +56,7 @@ class TestDisturbances:
         jobs.await_step("resumes-worker-0")
         jobs.kubectl("delete", "pod", "resumes-worker-1", "--wait=false")
         jobs.await_log("resumes-worker-0-r1", "resumed")
-        complete(jobs, "resumes")
+        jobs.await_condition("resumes", "Complete")
         assert jobs.job("resumes")["status"]["attempt"] == 2
         assert "resumes-worker-1" not in jobs.pods()
 
@@ -76,11 +70,11 @@ class TestDisturbances:
         )
         jobs.submit(body)
         jobs.await_log("headed-chief-0", "loss")
-        servers = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items() if "chief" not in name}
+        servers = {name: uid for name, uid in jobs.uids().items() if "chief" not in name}
         jobs.kubectl("delete", "pod", "headed-chief-0", "--wait=false")
         jobs.await_log("headed-chief-0-r1", "resumed")
-        assert {name: jobs.pods()[name]["metadata"]["uid"] for name in servers} == servers
-        complete(jobs, "headed")
+        assert servers.items() <= jobs.uids().items()
+        jobs.await_condition("headed", "Complete")
         assert _accuracy(jobs.log("headed-chief-0-r1")) > 0.9
         status = jobs.job("headed")["status"]
         assert status["attempt"] == 1
@@ -141,18 +135,16 @@ class TestDisturbances:
         jobs.kubectl("patch", "dtj/rests", "--type=merge", f"--patch={patch}")
         wait_until(lambda: jobs.kubectl("get", "dtj", "-o", "name") == "", what="its removal")
 
-    @pytest.mark.disturbs
     def test_the_pods_train_on_while_the_operator_is_gone(
         self, operator: Installation, jobs: ClusterJobs, trainer_image: str
     ) -> None:
         jobs.submit(training("goes-on", LONG, image=trainer_image, roles={"worker": 2}))
         jobs.await_step("goes-on-worker-0")
-        before = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
+        before = jobs.uids()
         for pod in operator.pods():
             operator.kill(pod)
-        complete(jobs, "goes-on")
-        after = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
-        assert before.items() >= after.items()
+        jobs.await_condition("goes-on", "Complete")
+        assert before.items() >= jobs.uids().items()
 
 
 def test_helm_test_gets_the_operators_answer(operator: Installation) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import shutil
 import signal
@@ -36,11 +35,10 @@ def find_browser() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A page after it was loaded. ``screenshot`` is a PNG of ``colours`` different ones, ``paper`` its first pixel;
+    """A page after it was loaded. A picture of it has ``colours`` different ones, ``paper`` is its first pixel;
     ``requests`` are addresses other than its own, ``complaints`` what the console and the browser's log say; ``width``
     is that of all it holds, in pixels; ``elements`` counts them by name."""
 
-    screenshot: bytes
     colours: int
     paper: tuple[int, int, int]
     requests: tuple[str, ...]
@@ -155,7 +153,6 @@ async def _look(tab: Tab, page: Path, *, width: int, dark: bool) -> Seen:
     requests, complaints = tuple(_requests(tab, own)), tuple(_complaints(tab))
     colours, paper = await _pixels(tab, shot["data"])
     return Seen(
-        screenshot=base64.b64decode(shot["data"]),
         colours=colours,
         paper=paper,
         requests=requests,

@@ -130,9 +130,7 @@ class ClusterJobs:
         return "\n".join(done.stdout + done.stderr for done in outputs)
 
 
-def tiny(
-    name: str, script: str, *, strategy: str = "MultiWorkerMirrored", roles: dict[str, int], **spec: object
-) -> JsonObject:
+def tiny(name: str, script: str, *, roles: dict[str, int], **spec: object) -> JsonObject:
     """A job that runs a shell script in the image that the testbed's node has."""
     container = {
         "name": "trainer",
@@ -142,7 +140,7 @@ def tiny(
         "args": [script],
     }
     template = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
-    return manifest(name, strategy=strategy, roles=roles, template=template, **spec)
+    return manifest(name, roles=roles, template=template, **spec)  # type: ignore[arg-type]
 
 
 def example(name: str, *, image: str | None = None) -> JsonObject:

@@ -7,11 +7,11 @@ import json
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 
 from dtj.api.json import JsonObject, dig, text
-from loopback import serving
+from loopback import JsonHandler, serving
 from testbed import Cluster
 from testbed.pki import Authority
 
@@ -37,7 +37,7 @@ def injecting(cluster: Cluster, namespace: str, sidecars: dict[str, JsonObject],
         "name": "injector.example.com",
         "clientConfig": {
             "url": f"https://127.0.0.1:{server.server_address[1]}/",
-            "caBundle": base64.b64encode(authority.root.certificate.read_bytes()).decode(),
+            "caBundle": authority.bundle,
         },
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
@@ -53,8 +53,8 @@ def injecting(cluster: Cluster, namespace: str, sidecars: dict[str, JsonObject],
             cluster.api.request("DELETE", f"{CONFIGURATIONS}/{namespace}")
 
 
-def _handler(sidecars: dict[str, JsonObject]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(sidecars: dict[str, JsonObject]) -> type[JsonHandler]:
+    class Handler(JsonHandler):
         def do_POST(self) -> None:  # the library's name
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             pod = review["request"]["object"]
@@ -70,14 +70,7 @@ def _handler(sidecars: dict[str, JsonObject]) -> type[BaseHTTPRequestHandler]:
                 "patchType": "JSONPatch",
                 "patch": base64.b64encode(patch).decode(),
             }
-            body = json.dumps({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": reply}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
+            answer = {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": reply}
+            self.reply(json.dumps(answer).encode())
 
     return Handler

@@ -40,7 +40,13 @@ def grant_everywhere(plane: ControlPlane) -> None:
     with tempfile.TemporaryDirectory() as home:
         helm = Helm(program=binaries.ensure(("helm",))["helm"], home=Path(home))
         rules = operator_rules(helm.objects({"tfjob": {"enabled": True}}))["*"]
-    plane.grant(USER, rules)
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": USER}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER}
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}
+    plane.apply(
+        {**kind, "kind": "ClusterRole", "rules": rules},
+        {**kind, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
+    )
 
 
 def ours(plane: ControlPlane, *arguments: str, log: Path) -> OperatorProcess:

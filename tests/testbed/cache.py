@@ -24,18 +24,17 @@ def cache_root() -> Path:
 
 
 @contextmanager
-def locked(path: Path, *, shared: bool = False, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a lock on the file `path` across processes: an exclusive one, or one that others may share.
+def locked(path: Path, *, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock on the file `path` across processes.
 
     The kernel releases it when the holder ends, however it ends. `on_wait` is called once if another holds it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a") as file:
         try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if on_wait is not None:
                 on_wait()
-            fcntl.flock(file, kind)
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -4,8 +4,7 @@ They carry the labels, resources and taints that the providers' own nodes carry,
 scheduler puts a pod, not what runs there. Every one is tainted, as GKE does with its own: a pod that did not ask for an
 accelerator belongs on the real node.
 
-Sources: Google Cloud, "Run GPUs in GKE Standard node pools" and "Plan TPUs in GKE"; EKS Auto Mode, "supported labels";
-NVIDIA GPU Feature Discovery, "generated labels".
+Sources: Google Cloud, "Run GPUs in GKE Standard node pools" and "Plan TPUs in GKE".
 """
 
 import json
@@ -48,54 +47,30 @@ class FakeNode:
         }
 
 
-def _gke_gpu(name: str, accelerator: str, *, machine: str, devices: int) -> FakeNode:
+def _gpu(name: str) -> FakeNode:
     labels = {
-        "cloud.google.com/gke-accelerator": accelerator,
-        "cloud.google.com/gke-accelerator-count": str(devices),
-        "node.kubernetes.io/instance-type": machine,
+        "cloud.google.com/gke-accelerator": "nvidia-l4",
+        "cloud.google.com/gke-accelerator-count": "1",
+        "node.kubernetes.io/instance-type": "g2-standard-32",
     }
-    return FakeNode(name=name, resource=GPU, devices=devices, labels=labels)
+    return FakeNode(name=name, resource=GPU, devices=1, labels=labels)
 
 
-def _gke_tpu(name: str, topology: str, *, slice_of: str, devices: int) -> FakeNode:
+def _tpu(name: str, *, slice_of: str, devices: int) -> FakeNode:
     labels = {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
-        "cloud.google.com/gke-tpu-topology": topology,
+        "cloud.google.com/gke-tpu-topology": "2x4",
         "cloud.google.com/gke-nodepool": slice_of,
         "node.kubernetes.io/instance-type": f"ct5lp-hightpu-{devices}t",
     }
     return FakeNode(name=name, resource=TPU, devices=devices, labels=labels)
 
 
-def _eks(name: str, gpu: str, *, machine: str, devices: int) -> FakeNode:
-    labels = {
-        "eks.amazonaws.com/compute-type": "auto",
-        "eks.amazonaws.com/instance-gpu-name": gpu,
-        "eks.amazonaws.com/instance-gpu-manufacturer": "nvidia",
-        "eks.amazonaws.com/instance-gpu-count": str(devices),
-        "node.kubernetes.io/instance-type": machine,
-    }
-    return FakeNode(name=name, resource=GPU, devices=devices, labels=labels)
-
-
-def _bare_metal(name: str, product: str, *, memory: int, devices: int) -> FakeNode:
-    labels = {
-        "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.product": product,
-        "nvidia.com/gpu.count": str(devices),
-        "nvidia.com/gpu.memory": str(memory),
-    }
-    return FakeNode(name=name, resource=GPU, devices=devices, labels=labels)
-
-
 FAKE_NODES = (
-    *(_gke_gpu(f"gke-l4-{index}", "nvidia-l4", machine="g2-standard-32", devices=1) for index in range(2)),
-    # The topology 2x4 comes as one host of eight chips and as two of four; 4x4 as four of four.
-    _gke_tpu("gke-tpu-2x4-one-host", "2x4", slice_of="v5e-2x4-a", devices=8),
-    *(_gke_tpu(f"gke-tpu-2x4-{host}", "2x4", slice_of="v5e-2x4-b", devices=4) for host in range(2)),
-    *(_gke_tpu(f"gke-tpu-4x4-{host}", "4x4", slice_of="v5e-4x4", devices=4) for host in range(4)),
-    *(_eks(f"eks-l4-{index}", "l4", machine="g6.8xlarge", devices=1) for index in range(2)),
-    _bare_metal("bare-a100-0", "NVIDIA-A100-SXM4-80GB", memory=81_920, devices=8),
+    *(_gpu(f"gke-l4-{index}") for index in range(2)),
+    # The topology 2x4 comes as one host of eight chips and as two of four.
+    _tpu("gke-tpu-2x4-one-host", slice_of="v5e-2x4-a", devices=8),
+    *(_tpu(f"gke-tpu-2x4-{host}", slice_of="v5e-2x4-b", devices=4) for host in range(2)),
 )
 
 
