@@ -48,7 +48,8 @@ async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event(gate
     async with harnessed(with_tensorboard, gateway=gateway) as harness:
         harness.submit()
         await asyncio.sleep(600.0)
-        assert 8 <= harness.writes().count("create pods digits-worker-1") <= 20
+        # At least half of 1, 2, 4, … and 60 s lie between two.
+        assert 8 <= harness.writes().count("create pods digits-worker-1") <= 25
         (event,) = (body for body in events(harness) if body["reason"] == Reason.TENSORBOARD_FAILED)
         assert dig(event, "note") == f"{QUOTA.message}; the job goes on without TensorBoard, which is tried again"
         harness.gateway.heal()
