@@ -303,10 +303,11 @@ def test_addresses_of_every_family_are_read_and_written() -> None:
 def test_the_smallest_numbers_are_taken() -> None:
     config = configured(
         "--epochs=1", "--seed=0", "--steps-per-call=1", "--batch-size=1", "--logical-cpus=1",
-        "--checkpoint-every-steps=1", "--checkpoint-keep=1",
+        "--checkpoint-every-steps=1", "--checkpoint-keep=1", "--progress-every=0.1",
     )  # fmt: skip
     assert (config.epochs, config.seed, config.steps_per_call, config.logical_cpus) == (1, 0, 1, 1)
     assert (config.batch_size.over(1), config.checkpoint.every_steps, config.checkpoint.keep) == (1, 1, 1)
+    assert config.progress_seconds == 0.1
 
 
 @pytest.mark.parametrize(

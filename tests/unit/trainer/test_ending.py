@@ -172,6 +172,19 @@ def test_a_script_hears_signals_as_under_python(tmp_path: Path, body: str, code:
         assert process.wait(PATIENCE_SECONDS) == code
 
 
+def test_a_signal_in_the_middle_of_a_print_is_heard_also_without_our_pipe(tmp_path: Path) -> None:
+    body = """
+    import io
+    class Interrupted(io.FileIO):
+        def write(self, data):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().write(data)
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(Interrupted(1, "w", closefd=False)))
+    signal.set_wakeup_fd(-1)
+    """
+    assert finished(tmp_path, OPEN.format(body=body)) == (143, f"ready\n{LEAVING}")
+
+
 @pytest.mark.parametrize("how", ["os.fork() or time.sleep(60)", "subprocess.Popen(['sleep', '60']).pid"])
 def test_what_a_script_starts_ends_at_sigterm_and_nobody_else_hears_of_it(tmp_path: Path, how: str) -> None:
     body = f"child = {how}; os.kill(child, signal.SIGTERM); print(os.waitpid(child, 0)[1], flush=True)"

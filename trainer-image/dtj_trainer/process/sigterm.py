@@ -97,9 +97,12 @@ class Termination:
         """PID 1 only receives what it has a handler for; blocked signals still go to `_take`."""
 
     def _open(self, number: int, _: object) -> None:
-        """`_read` has it from the pipe already, unless the script, as asyncio does, has put another in its place."""
+        """`_read` has it from the pipe already, unless the script, as asyncio does, has put another in its place.
+
+        A handler answers nothing itself: it may run in the middle of a print, and then must not print.
+        """
         if signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False) != self._pipe:
-            self._on_request(number)
+            os.write(self._pipe, bytes([number]))
 
     def _hold(self) -> None:
         """A child shares the pipe until it has forgotten it; a signal before that would be taken for this task's."""
