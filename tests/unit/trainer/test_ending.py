@@ -172,6 +172,12 @@ def test_a_script_hears_signals_as_under_python(tmp_path: Path, body: str, code:
         assert process.wait(PATIENCE_SECONDS) == code
 
 
+def test_ctrl_c_interrupts_a_script_as_under_python(tmp_path: Path) -> None:
+    with listening(tmp_path, OPEN.format(body="pass"), signal.SIGINT) as (process, output):
+        assert "KeyboardInterrupt" in output.read()
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGINT
+
+
 def test_a_signal_in_the_middle_of_a_print_is_heard_also_without_our_pipe(tmp_path: Path) -> None:
     body = """
     import io
