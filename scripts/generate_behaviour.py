@@ -72,7 +72,7 @@ CHAPTERS = {
         "unit/engine/test_status_port.py",
     ),
     "TensorBoard": ("unit/core/test_tensorboard.py",),
-    "Stragglers": ("unit/engine/test_stragglers.py",),
+    "Stragglers": ("unit/core/test_straggler.py", "unit/engine/test_stragglers.py"),
     "Pod security": ("api/test_operator_pod_security.py",),
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (
