@@ -66,9 +66,9 @@ class Harness:
         self.engine.feed.put(stored)
         return Job.from_object(stored)
 
-    async def take(self, name: str = "digits", **metadata: object) -> Job:
+    async def take(self, name: str = "digits", *, uid: str = "", **metadata: object) -> Job:
         """Submit a job, and have the engine do what it does at once."""
-        job = self.submit(name, **metadata)  # type: ignore[arg-type]
+        job = self.submit(name, uid=uid, **metadata)
         await settled()
         return job
 

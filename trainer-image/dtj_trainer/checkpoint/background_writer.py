@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 from dtj_trainer.errors import NotSaved
 
@@ -17,10 +18,12 @@ SAVE_SECONDS = 900.0
 class BackgroundWriter:
     """The checkpoint that is being written, if there is one."""
 
-    def __init__(self, *, warns_once: bool) -> None:
+    def __init__(self, directory: Path | None, *, warns_once: bool) -> None:
         """Args:
+        directory: for the lines alone; None where nothing is written.
         warns_once: whether one line does for all failures in a row.
         """
+        self._directory = directory
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._writing: tuple[int, Future[None]] | None = None
         self._late: int | None = None
@@ -70,7 +73,7 @@ class BackgroundWriter:
         if self._writing:
             self._writing[1].add_done_callback(self._warn)
 
-    def finish(self, directory: object) -> None:
+    def finish(self) -> None:
         """Waits for what is being written, if anything is.
 
         Raises:
@@ -83,7 +86,7 @@ class BackgroundWriter:
             writing.result(timeout=SAVE_SECONDS)
         except TimeoutError:
             raise NotSaved(
-                f"checkpoint directory {directory}: step {step} was not written within "
+                f"checkpoint directory {self._directory}: step {step} was not written within "
                 f"{SAVE_SECONDS:g} s; check the volume"
             ) from None
         finally:

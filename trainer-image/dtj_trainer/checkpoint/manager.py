@@ -89,7 +89,7 @@ class Store:
         self._writes = writes
         self._device = io_device or "/device:CPU:0"
         # A copy in memory is due so often that one line has to do for all of those that fail in a row.
-        self._writer = BackgroundWriter(warns_once=medium.is_memory)
+        self._writer = BackgroundWriter(directory, warns_once=medium.is_memory)
         self._draft = f"{DRAFT}{socket.gethostname()}-{os.getpid()}"
         self._damaged: set[int] = set()
         self.last_step: int | None = None
@@ -155,16 +155,16 @@ class Store:
             NotSaved: the directory does not take it. What was saved before is untouched.
         """
         if self._writer.writes(step):
-            self._writer.finish(self._directory)
+            self._writer.finish()
         if self.last_step == step:
             return
         self._begin(step)
-        self._writer.finish(self._directory)
+        self._writer.finish()
 
     def settle(self) -> None:
         """Waits for what is being written; returns also if it cannot be written, which is reported by then."""
         with suppress(NotSaved):
-            self._writer.finish(self._directory)
+            self._writer.finish()
 
     def restore(self, step: int) -> None:
         """Restores the checkpoint of this step, which was read in full before.

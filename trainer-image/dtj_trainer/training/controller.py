@@ -279,7 +279,8 @@ class Controller:
                 "the loss is", step, replicas,
                 workers=result.not_finite_workers, is_exact=result.not_finite_is_exact,
             )  # fmt: skip
-        if not self._skipped.may_go_on_after(result.skipped):
+        self._skipped.count += result.skipped
+        if self._skipped.are_too_many:
             raise self._checkpoints.not_finite(
                 "the loss or a gradient is", step, replicas, workers=result.not_finite_workers
             )

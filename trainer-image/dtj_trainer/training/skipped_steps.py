@@ -19,10 +19,10 @@ class SkippedSteps:
 
     count = 0
 
-    def may_go_on_after(self, skipped: int) -> bool:
-        """Counts so many more; returns whether a run may skip as many as there are now."""
-        self.count += skipped
-        return self.count <= LIMIT
+    @property
+    def are_too_many(self) -> bool:
+        """Whether the run must not go on."""
+        return self.count > LIMIT
 
     def describe(self, step: int, skipped: int, workers: Sequence[str]) -> str:
         """The line for the steps that were counted last.
