@@ -36,6 +36,8 @@ def test_a_dataset_that_shuffles_by_itself_is_refused_with_the_remedy(folder: Pa
     [
         "examples.shuffle(COUNT, seed=1, reshuffle_each_iteration=False)",
         "examples.map(lambda x, y: (x + tf.random.normal([2]), y))",
+        # Each fifth is held out.
+        "examples.enumerate().map(lambda n, e: (e[0] + tf.random.normal([2]), tf.cast([n % 5], tf.float32)))",
         "{'training': examples.skip(40).shuffle(COUNT), 'held_out': examples.take(40)}",
     ],
 )

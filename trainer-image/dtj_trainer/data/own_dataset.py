@@ -64,7 +64,7 @@ class OwnData:
         self.inputs_stay = True
         """Whether inputs have the same bits each time they are read."""
         self.labels_are_equal = False
-        """Whether all held-out examples have the same label."""
+        """Whether no label shows the order: those of all held-out examples, and the first ones of a whole dataset."""
         self.order = self._check_order(again)
         """Of the first examples that are trained on, and of all that are held out; the same on all workers."""
         self.examples = self._count(self._parts.training, TRAINING)
@@ -112,7 +112,7 @@ class OwnData:
         try:
             reading = Reading(self.validation(batch=BATCH), batch=BATCH)
             first = reading.finish()
-            self.labels_are_equal = reading.labels_are_equal
+            self.labels_are_equal &= reading.labels_are_equal
             if time.monotonic() - began > _AGAIN_WITHIN_SECONDS:
                 return first
             second = Reading(_in_batches(again.validation, BATCH).with_options(stream_options()), batch=BATCH).finish()
@@ -132,12 +132,13 @@ class OwnData:
         # Some datasets differ from one pass to the next, others from one call of the function to the next.
         whole = self._parts.whole is not None
         judged = [parts.whole if whole else parts.validation for parts in (self._parts, self._parts, again)]
-        first, *others = map(_digest_of_first, judged)
+        (first, self.labels_are_equal), *read_again = map(_read_first, judged)
+        others = [digest for digest, _ in read_again]
         if not all(other.is_in_order_of(first, inputs_stay=False) for other in others):
             raise self._order_changes()
         self.inputs_stay = all(first.inputs == other.inputs for other in others)
         if not whole:
-            first, *others = map(_digest_of_first, (self._parts.training, again.training))
+            first, *others = (_read_first(parts.training)[0] for parts in (self._parts, again))
         stay = all(first.inputs == other.inputs for other in others)
         return f"{first.examples} {first.labels} {first.inputs if stay else ''}"
 
@@ -232,15 +233,16 @@ class OwnData:
         return count
 
 
-def _digest_of_first(dataset: Stream) -> Digest:
-    """Of the first examples: a dataset that shuffles shows it there.
+def _read_first(dataset: Stream) -> tuple[Digest, bool]:
+    """The digest of the first examples, and whether their labels are equal: a dataset that shuffles shows it there.
 
     What cannot be read is left to who reads all of it, and says why.
     """
     try:
-        return Reading(_in_batches(dataset.take(_FIRST), _FIRST).with_options(stream_options()), batch=_FIRST).finish()
+        reading = Reading(_in_batches(dataset.take(_FIRST), _FIRST).with_options(stream_options()), batch=_FIRST)
+        return reading.finish(), reading.labels_are_equal
     except tf.errors.OpError:
-        return Digest()
+        return Digest(), True
 
 
 def _every_fifth(dataset: Stream, *, validation: bool) -> Stream:
