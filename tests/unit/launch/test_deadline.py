@@ -82,6 +82,24 @@ def test_the_end_of_a_script_that_succeeded_is_success_though_python_is_stuck_in
     assert watched(f"LastResort(0).set(0.3)\n{STUCK}").wait() == 0
 
 
+def test_a_script_that_is_stuck_after_its_last_exit_handler_ends_with_its_code(watched: Watched) -> None:
+    body = """
+        import atexit
+        from dtj_trainer.user_code import script_runner
+        script_runner._TEAR_DOWN_SECONDS = 0.3
+        script_runner._TearDown().code = 42
+        atexit.register(print, "handled", flush=True)
+        atexit.register(time.sleep, 1)
+        class Stuck:
+            def __del__(self, sleep=time.sleep):
+                sleep(60)
+        stuck = Stuck()
+    """
+    launched = watched(body)
+    assert launched.wait() == 42
+    assert "handled" in launched.output
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_to_stop_ends_it_where_it_said_that_it_may_be_stuck(watched: Watched, number: int) -> None:
     body = f"""
