@@ -127,6 +127,13 @@ def test_a_loss_of_its_own_names_the_worker_that_reports_it(folder: Path) -> Non
     assert_stopped(job, f"the loss is not finite at step {BAD_STEP} on worker 1")
 
 
+def test_a_loss_of_the_last_step_of_a_session_that_is_not_finite_ends_it_with_1_unsaved(folder: Path) -> None:
+    last = LOOP.format(reports=True, loss="loss if s.step < 2 else float('nan')").replace("s.steps(60)", "s.steps(3)")
+    job = ran(folder, "OneDevice", last)
+    assert job["worker-0"].last_words.startswith("the loss is not finite at step 3; ")
+    assert not saved(job)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_fit_in_a_session_ends_every_worker_with_1_and_names_the_worker(folder: Path, strategy: str) -> None:
     on = " on worker 1" if strategy == "MultiWorkerMirrored" else ""
