@@ -113,6 +113,33 @@ def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path
     assert {case for case, line in lines.items() if line.startswith(REFUSED[case])} == set(REFUSED)
 
 
+SILENT = """
+import keras, numpy as np, tensorflow as tf
+
+cpu, = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+class Silent(keras.Sequential):
+    def train_step(self, data):
+        super().train_step(data)
+        return {}
+
+    def test_step(self, data):
+        return {}
+
+with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
+    model = Silent([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+x = np.ones((8, 2), "float32")
+history = model.fit(x, x[:, :1], batch_size=4, verbose=0).history
+print("measured", history, model.evaluate(x, verbose=0, return_dict=True))
+"""
+
+
+def test_steps_that_measure_nothing_train_and_evaluate_with_two_replicas(folder: Path) -> None:
+    assert "\nmeasured {} {}\n" in ran(folder, script=SILENT, imported=True)["worker-0"].log
+
+
 ONE_WORKER = """
 import keras, numpy as np, tensorflow as tf
 

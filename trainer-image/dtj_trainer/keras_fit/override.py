@@ -352,6 +352,8 @@ def _means(strategy: Any, outputs: Any, *, by_replica: bool) -> Any:
     first = tree.map_structure(lambda value: _local(strategy, value), outputs)
     shapes = [tf.shape(value) for value in tree.flatten(first)]
     replicas = strategy.num_replicas_in_sync
+    if not shapes:
+        return (first, tf.zeros(replicas)) if by_replica else first
 
     def packed(values: Any) -> Any:
         parts = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in tree.flatten(values)]
