@@ -61,11 +61,14 @@ class RestClient:
                 raise
             return None
 
-    def text(self, method: str, path: str, body: Json | None = None) -> str:
-        """As `request`, with the answer as text: for health checks and for watches, which answer line by line."""
+    def text(self, method: str, path: str, body: Json | bytes | None = None) -> str:
+        """As `request`, with the answer as text: for health checks and for watches, which answer line by line.
+
+        A body may be JSON that no dictionary can hold.
+        """
         connection = self._lasting or self._connect()
         try:
-            payload = None if body is None else json.dumps(body)
+            payload = body if body is None or isinstance(body, bytes) else json.dumps(body)
             headers = {"Content-Type": content_type(method), "Accept": "application/json", "User-Agent": "dtj-testbed"}
             connection.request(method, path, payload, headers)
             response = connection.getresponse()

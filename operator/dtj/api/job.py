@@ -39,7 +39,12 @@ MAX_SPEC_VALUES: Final = 10_000
 """Most values in a spec that is read, counted by :func:`_values_in`. A large one has 1,500. A value of two bytes takes
 up to 350 bytes in a pass, and 64 passes may wait for an answer at the same time."""
 
+MAX_SPEC_LEVELS: Final = 100
+"""Most levels of objects and lists in a spec that is read. A large one has 20. Readers call themselves for each level,
+which Python allows 1,000 times."""
+
 _TEXTS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_BRACKETS: Final = re.compile(rb"[\[{]|[\]}]")
 _SIGNS: Final = (b"{", b"[", b",")
 
 
@@ -55,6 +60,11 @@ def size_problem(spec: bytes) -> str:
             f"spec: has {values:,} values, and the operator reads {MAX_SPEC_VALUES:,} at most: remove what Kubernetes "
             "does not know, and put data into a ConfigMap, a volume or the image"
         )
+    if _levels_in(spec) > MAX_SPEC_LEVELS:
+        return (
+            f"spec: has more than {MAX_SPEC_LEVELS} levels of objects and lists, and the operator reads no more: "
+            "remove what Kubernetes does not know"
+        )
     return ""
 
 
@@ -63,6 +73,17 @@ def _values_in(text: bytes) -> int:
     if sum(map(text.count, _SIGNS)) <= MAX_SPEC_VALUES:
         return 0
     return sum(map(_TEXTS.sub(b"", text).count, _SIGNS))
+
+
+def _levels_in(text: bytes) -> int:
+    """How deep objects and lists are nested, without decoding it; 0 where there are too few of them to matter."""
+    if text.count(b"{") + text.count(b"[") <= MAX_SPEC_LEVELS:
+        return 0
+    level = deepest = 0
+    for sign in _BRACKETS.findall(_TEXTS.sub(b"", text)):
+        level += 1 if sign in b"[{" else -1
+        deepest = max(deepest, level)
+    return deepest
 
 
 def as_stored_text(spec: object) -> bytes:
@@ -183,15 +204,21 @@ def form_of_kind(api_version: JsonValue, kind: JsonValue) -> Form:
     return tfjob.TFJOB if is_tfjob else DTJ
 
 
+_LATEST_YEAR: Final = 9000
+"""Python's calendar ends with the year 9999, and nothing that is added to a time is 999 years long."""
+
+
 def parse_time(value: object) -> datetime | None:
-    """A timestamp of the API server as an aware datetime; None if there is none or it cannot be read."""
+    """A timestamp of the API server as an aware datetime; None if there is none, or it cannot be read.
+
+    One that no clock has ever shown counts as none: a sum with what is left never leaves the calendar."""
     if not isinstance(value, str):
         return None
     try:
         parsed = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError:
         return None
-    return parsed if parsed.tzinfo is not None else None
+    return parsed if parsed.tzinfo is not None and 1970 <= parsed.year <= _LATEST_YEAR else None
 
 
 def micro_time(moment: datetime) -> str:

@@ -49,6 +49,14 @@ def text(value: JsonValue, default: str = "") -> str:
     return value if isinstance(value, str) else default
 
 
+def whole_number(digits: str, *, most: int) -> int | None:
+    """The number that ASCII digits stand for; None if they are none, or it is larger than ``most``.
+
+    Python refuses to read a number of 5,000 digits, and others may write one wherever they write a text."""
+    readable = digits.isascii() and digits.isdigit() and len(digits) <= len(str(most))
+    return number if readable and (number := int(digits)) <= most else None
+
+
 def name_of(body: JsonValue) -> str:
     """The name of an object of Kubernetes."""
     return text(dig(body, "metadata", "name"))

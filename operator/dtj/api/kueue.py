@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dtj.api import names
-from dtj.api.json import JsonObject, dig, fields_of, text
+from dtj.api.json import JsonObject, dig, fields_of, text, whole_number
 from dtj.api.names import DOMAIN_PATH, LABEL_KEY, Label, matches
 from dtj.api.spec import Gang, JobSpec
 
 _MAX_INT32: Final = 2_147_483_647
+_MAX_SHOWN: Final = 64
+"""Most characters of a wrong value that a message repeats."""
 
 
 def problems(spec: JobSpec, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
@@ -58,7 +60,7 @@ def priority_class(labels: Mapping[str, str]) -> str:
 def max_execution_seconds(labels: Mapping[str, str]) -> int | None:
     """How long Kueue lets the job run in all; None without a valid label."""
     given = labels.get(MAX_EXECUTION_SECONDS, "")
-    return int(given) if given.isascii() and given.isdigit() and 0 < int(given) <= _MAX_INT32 else None
+    return whole_number(given, most=_MAX_INT32) or None
 
 
 def _label_problems(spec: JobSpec, labels: Mapping[str, str]) -> Iterator[str]:
@@ -181,7 +183,7 @@ def topology_request(template: JsonObject) -> JsonObject:
         fields["unconstrained"] = _BOOLEANS[given[TOPOLOGY_UNCONSTRAINED]]
     if SLICE_REQUIRED in given:
         fields["podSetSliceRequiredTopology"] = given[SLICE_REQUIRED]
-        fields["podSetSliceSize"] = int(given[SLICE_SIZE])
+        fields["podSetSliceSize"] = whole_number(given[SLICE_SIZE], most=_MAX_INT32)
     return fields
 
 
@@ -209,8 +211,8 @@ def _topology_problems_of(given: Mapping[str, str]) -> Iterator[str]:
     if (SLICE_REQUIRED in given) != (SLICE_SIZE in given):
         yield f"{SLICE_REQUIRED} and {SLICE_SIZE} belong together: set both, or remove both"
     size = given.get(SLICE_SIZE, "1")
-    if not (size.isascii() and size.isdigit() and 0 < int(size) <= _MAX_INT32):
-        yield f"{SLICE_SIZE} must be a number of pods from 1 to {_MAX_INT32:,}, not {size!r}"
+    if not whole_number(size, most=_MAX_INT32):
+        yield f"{SLICE_SIZE} must be a number of pods from 1 to {_MAX_INT32:,}, not {size[:_MAX_SHOWN]!r}"
     if POD_SET_GROUP in given and TOPOLOGY_REQUIRED not in given and TOPOLOGY_PREFERRED not in given:
         yield f"{POD_SET_GROUP} needs {TOPOLOGY_REQUIRED} or {TOPOLOGY_PREFERRED}: set one of them, or remove it"
     if POD_SET_GROUP in given and SLICE_REQUIRED in given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -26,14 +27,23 @@ class PodWords(LenientModel):
         return {key: _printable(value, field=key) for key, value in raw.items()} if isinstance(raw, dict) else raw
 
 
-def _printable(value: object, *, field: str) -> object:
+_LEVELS: Final = 3
+"""Levels of a field that are read: no field of such a model has more. What lies deeper is read as null."""
+
+
+def _printable(value: object, *, field: str, levels: int = _LEVELS) -> object:
     """The value, with each text in it on one line; the end of a log keeps its lines."""
     if isinstance(value, str):
         return printable(value) if field in ("logTail", "log_tail") else one_line(value)
+    if isinstance(value, dict | list | tuple) and levels == 0:
+        return None
     if isinstance(value, dict):
-        return {_printable(key, field=field): _printable(item, field=field) for key, item in value.items()}
+        return {
+            one_line(key) if isinstance(key, str) else key: _printable(item, field=field, levels=levels - 1)
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_printable(item, field=field) for item in value]
+        return [_printable(item, field=field, levels=levels - 1) for item in value]
     return value
 
 

@@ -186,6 +186,7 @@ class Reason(StrEnum):
     PODS_CREATED = "PodsCreated"
     POD_CREATION_FAILED = "PodCreationFailed"
     API_CALL_FAILED = "ApiCallFailed"
+    OPERATOR_ERROR = "OperatorError"
     REPLICA_FAILED = "ReplicaFailed"
     FATAL_EXIT_CODE = "FatalExitCode"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"

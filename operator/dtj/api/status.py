@@ -24,6 +24,9 @@ _MAX_MESSAGE_LENGTH: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
 
 
+MAX_CONDITION_MESSAGE: Final = 32_768
+"""As in metav1.Condition."""
+
 CONDITION_TYPE: Final = (
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 )
@@ -48,7 +51,9 @@ class ConditionStatus(LenientModel):
         description="reason is a CamelCase word that explains the last transition.",
         json_schema_extra={"minLength": 1, "pattern": CONDITION_REASON},
     )
-    message: str = Field(default="", max_length=32768, description="message describes what happened and what to do.")
+    message: str = Field(
+        default="", max_length=MAX_CONDITION_MESSAGE, description="message describes what happened and what to do."
+    )
     last_transition_time: _Time = Field(
         default="", description="lastTransitionTime is the time of the last change of status (RFC 3339)."
     )

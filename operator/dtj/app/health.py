@@ -23,13 +23,19 @@ class HealthPortTaken(Exception):
     """A port is not available."""
 
 
-def health_routes(*, longest_pass: Callable[[], float], ready: Callable[[], bool]) -> dict[str, Handler]:
-    """``/healthz``: no worker hangs. ``/readyz``: the stores are complete, so that jobs are acted on."""
+def health_routes(
+    *, longest_pass: Callable[[], float], failing: Callable[[], str], ready: Callable[[], bool]
+) -> dict[str, Handler]:
+    """``/healthz``: no worker hangs, and no task fails again and again.
+
+    ``/readyz``: the stores are complete, so that jobs are acted on."""
 
     async def healthz(_: web.Request) -> web.Response:
         seconds = longest_pass()
         if seconds > LONGEST_PASS_SECONDS:
             return web.Response(status=500, text=f"a pass has been running for {seconds:.0f} s\n")
+        if words := failing():
+            return web.Response(status=500, text=f"{words}\n")
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:

@@ -2,7 +2,7 @@
 
 The engine, the lease and the HTTP endpoints run in one event loop, kopf in another (see :mod:`dtj.app.watch`). When
 one of them ends unexpectedly, the whole process ends, and says why: a restarted operator is safe at any point, half an
-operator is not. If only kopf ends, it is started again.
+operator is not. The tasks within an engine, and kopf, are started again (:mod:`dtj.engine.supervision`).
 """
 
 from __future__ import annotations
@@ -110,6 +110,9 @@ async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], st
         def longest_pass() -> float:
             return max((each.queue.longest_running() for shard in engines.values() for each in shard), default=0.0)
 
+        def failing() -> str:
+            return next((each.failing for shard in engines.values() for each in shard if each.failing), "")
+
         def ready() -> bool:
             """Whether we act on jobs, or know which operator does: an operator that stands by is ready, too."""
             return all(
@@ -120,7 +123,7 @@ async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], st
         metrics.watch_throttle(lambda: gateway.throttle.limited)
         metrics.watch_record(lambda: any(each.drops_record for shard in engines.values() for each in shard))
         metrics.watch_leader(lambda: [lease is None or lease.leading for lease in leases])
-        health = health_routes(longest_pass=longest_pass, ready=ready)
+        health = health_routes(longest_pass=longest_pass, failing=failing, ready=ready)
         await stack.enter_async_context(serving(settings.health_port, health))
         await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
         if await _unless_stopped(stop, wait_until_served(gateway)):
@@ -250,7 +253,7 @@ async def _operate(
     async def watch(engine: Engine) -> None:
         jobs = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=namespaces, keep=keep)
         await served[engine.feed.resource].wait()
-        await (stop.wait() if nothing else jobs.run())
+        await (stop.wait() if nothing else engine.keep("watch on jobs", jobs.run))
 
     async def serve(engine: Engine) -> None:
         resource = engine.feed.resource

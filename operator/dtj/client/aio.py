@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, Self
 
-import msgspec
-
 from dtj import __version__
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, name_of
@@ -29,6 +27,7 @@ from dtj.client.watching import WaitCondition, snapshots, where_it_is
 from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
+from dtj.kube.decoding import decode_object
 from dtj.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
 from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, PODS, jobs_of
 from dtj.kube.records import decode_pod
@@ -36,8 +35,6 @@ from dtj.kube.records import decode_pod
 USER_AGENT: Final = f"dtj/{__version__}"
 MANAGER: Final = "dtj"
 """Who owns the fields that a person sets through this client; the operator's are its own."""
-
-_decode: Callable[[bytes], JsonObject] = msgspec.json.Decoder(dict).decode
 
 
 class AsyncClient:
@@ -89,7 +86,7 @@ class AsyncClient:
         """The same jobs as the API server has them."""
         where = None if all_namespaces else namespace or self.namespace
         listing = await self.gateway.list(JOBS, namespace=where, selector=selector)
-        return tuple(sorted(map(_decode, listing.items), key=lambda body: Job.from_object(body).key))
+        return tuple(sorted(map(decode_object, listing.items), key=lambda body: Job.from_object(body).key))
 
     async def get(self, name: str, *, namespace: str | None = None) -> Job:
         """One job; ``tfjob/NAME`` is a TFJob of Kubeflow. Raises NotFound."""
@@ -155,7 +152,7 @@ class AsyncClient:
         about = {job.uid, *(pod.uid for pod in await self.pods(job))}
         of_job = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector=f"regarding.uid={job.uid}")
         of_pods = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector="regarding.kind=Pod")
-        found = (_decode(item) for item in (*of_job.items, *of_pods.items))
+        found = (decode_object(item) for item in (*of_job.items, *of_pods.items))
         return aggregated(Event.from_object(body) for body in found if dig(body, "regarding", "uid") in about)
 
     async def wait(
@@ -381,4 +378,4 @@ async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> Asy
 
 
 def _job(item: bytes) -> Job:
-    return Job.from_object(_decode(item))
+    return Job.from_object(decode_object(item))

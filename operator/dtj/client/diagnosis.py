@@ -43,6 +43,7 @@ _REMEDIES: Final[dict[str, str]] = {
     Reason.POD_START_FAILED: "fix the volume or the network that the message names; ReadWriteOnce is for one node",
     Reason.POD_CREATION_FAILED: "fix what the message names; the operator retries at growing intervals",
     Reason.API_CALL_FAILED: "fix the permission or the webhook that the message names; the operator retries",
+    Reason.OPERATOR_ERROR: "report the error: the operator's log has the place; it tries again every minute",
     Reason.GANG_RELEASED: "the operator retries all pods together: make room for all of them, or request fewer",
     Reason.GANG_UNAVAILABLE: "install the scheduler, or set another runPolicy.scheduling.gang",
     Reason.BACKOFF: "nothing: the next attempt starts automatically",
@@ -58,7 +59,8 @@ def reasons(overview: Overview) -> tuple[Diagnosis, ...]:
     """Why the job does not run; nothing where it runs, or has ended."""
     job = overview.job
     status = job.status
-    if status.terminal or (status.is_true(Condition.PODS_READY) and not status.is_true(Condition.PROGRESS_STALLED)):
+    troubled = status.is_true(Condition.PROGRESS_STALLED) or status.is_true(Condition.STALLED)
+    if status.terminal or (status.is_true(Condition.PODS_READY) and not troubled):
         return ()
     return tuple(_found(overview))
 
@@ -68,7 +70,14 @@ def explaining_condition(job: Job) -> ConditionStatus | None:
 
     Of a job that runs and is not stalled, or that no operator has seen, there is nothing to explain.
     """
-    kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.PROGRESS_STALLED)
+    kinds = (
+        Condition.FAILED,
+        Condition.COMPLETE,
+        Condition.STALLED,
+        Condition.INVALID,
+        Condition.SUSPENDED,
+        Condition.PROGRESS_STALLED,
+    )
     found = next((each for each in map(job.status.when_true, kinds) if each is not None and each.message), None)
     if found is not None or job.status.terminal:
         return found
@@ -92,6 +101,7 @@ def _found(overview: Overview) -> Iterator[Diagnosis]:
         yield from _unseen(overview)
         return
     for kind, explain in (
+        (Condition.STALLED, _plainly),
         (Condition.INVALID, _plainly),
         (Condition.SUSPENDED, _suspended),
         (Condition.RESTARTING, _plainly),
@@ -99,7 +109,7 @@ def _found(overview: Overview) -> Iterator[Diagnosis]:
     ):
         if (condition := status.when_true(kind)) is not None:
             yield explain(overview, condition)
-            if kind in (Condition.INVALID, Condition.SUSPENDED):
+            if kind in (Condition.STALLED, Condition.INVALID, Condition.SUSPENDED):
                 return
     ready = status.condition(Condition.PODS_READY)
     if ready is not None and ready.status != "True":

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
 
-import msgspec
-
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import as_role
@@ -22,6 +20,7 @@ from dtj.core.context import JobContext
 from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
+from dtj.kube.decoding import decode_object
 from dtj.kube.errors import ApiError, NotFound
 from dtj.kube.events import reported_at
 from dtj.kube.gateway import CLAIMS, EVENTS, NODES, PODS, Listing
@@ -186,4 +185,4 @@ async def one(call: Awaitable[T]) -> tuple[T, ...]:
 
 async def all_of(call: Awaitable[Listing]) -> tuple[JsonObject, ...]:
     """The objects of a list. Raises ApiError."""
-    return tuple(msgspec.json.decode(item, type=dict) for item in (await call).items)
+    return tuple(decode_object(item) for item in (await call).items)

@@ -35,7 +35,7 @@ from dtj.core.replicas import (
 )
 from dtj.core.status import is_ready, recorded_completions, recorded_replacements
 from dtj.core.validity import Problem, problems
-from dtj.core.world import World, world_of
+from dtj.core.world import World, told_of_members, world_of
 
 REJECTION_TTL: Final = timedelta(seconds=60)
 """For how long a template stays rejected: the admission policy that refused it may have been fixed since."""
@@ -195,8 +195,7 @@ class JobContext:
     @cached_property
     def world(self) -> World | None:
         """The replicas that train together in a job whose members can change while its pods live."""
-        told = (pod.world for pod in self.own if pod.world and pod.attempt == self.attempt)
-        return world_of(self.job, self.spec, told)
+        return world_of(self.job, self.spec, (pod.world for pod in told_of_members(self.job, self.own)))
 
     @property
     def members(self) -> frozenset[Replica] | None:

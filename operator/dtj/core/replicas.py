@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dtj.api.job import Job
-from dtj.api.spec import JobSpec, Role, SuccessPolicy
+from dtj.api.json import whole_number
+from dtj.api.spec import MAX_REPLICAS, JobSpec, Role, SuccessPolicy
 from dtj.api.status import JobStatus
 
 TRAINING_ROLES = (Role.CHIEF, Role.WORKER)
@@ -100,17 +101,24 @@ def format_indexes(indexes: Iterable[int]) -> str:
 
 
 def parse_indexes(text: str) -> frozenset[int]:
-    """The inverse of :func:`format_indexes`; parts that cannot be read are left out."""
+    """The inverse of :func:`format_indexes`; parts that cannot be read are left out, and what no replica can have.
+
+    Others may have written it. So no index is visited twice, however often ranges name it.
+    """
     found: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last.isdecimal() or not last):
-            found.update(range(int(first), min(int(last or first), int(first) + _LONGEST_RANGE) + 1))
+    following = 0
+    for first, last in sorted(_read_ranges(text)):
+        found.update(range(max(first, following), last + 1))
+        following = max(following, last + 1)
     return frozenset(found)
 
 
-_LONGEST_RANGE = 100_000
-"""A status edited by hand must not make the operator build a list without end."""
+def _read_ranges(text: str) -> Iterator[tuple[int, int]]:
+    for part in text.split(","):
+        begin, _, end = part.partition("-")
+        first, last = (whole_number(each, most=MAX_REPLICAS - 1) for each in (begin, end or begin))
+        if first is not None and last is not None:
+            yield first, last
 
 
 def _ranges(indexes: list[int]) -> Iterator[tuple[int, int]]:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.spec import CLUSTER_ROLES, ELASTIC, JobSpec, RestartScope, Role, as_role
-from dtj.api.status import WorldStatus
+from dtj.api.status import MAX_INTEGER, WorldStatus
+from dtj.core.observed import Pod
 from dtj.core.platform import Network, address_of
+from dtj.core.pod_state import replica_of
 from dtj.core.replicas import TRAINING_ROLES, Replica, format_indexes, parse_indexes, replicas, training_replicas
 
 
@@ -77,6 +80,12 @@ def has_world(job: Job, spec: JobSpec) -> bool:
     )
 
 
+def told_of_members(job: Job, pods: Iterable[Pod]) -> list[Pod]:
+    """Those of a job's pods that know a world of this attempt: no evaluator, no parameter server. Of a pod that is no
+    replica, what it has was written by somebody else."""
+    return [pod for pod in pods if pod.world and pod.attempt == job.attempt and replica_of(pod) is not None]
+
+
 def world_of(job: Job, spec: JobSpec, texts: Iterable[str] = ()) -> World | None:
     """The newest world that the status or the pods know of; None if the job has none.
 
@@ -90,21 +99,34 @@ def world_of(job: Job, spec: JobSpec, texts: Iterable[str] = ()) -> World | None
     begun = World(0, frozenset((*chief, *first)) if counts is not None else frozenset(training_replicas(spec)))
     told = [world for text in dict.fromkeys(texts) if (world := _parsed(text)) is not None]
     status = job.status.world
-    if status is not None:
+    if status is not None and status.generation <= _LATEST:
         told.append(World(status.generation, _members(status.members.items())))
     return max(told, key=lambda world: world.generation, default=begun)
 
 
+_LATEST: Final = MAX_INTEGER // 2
+_LATEST_OF_PODS: Final = _LATEST // 2
+"""The latest generations that a status and a pod are believed. What anybody may write on a pod must leave room for the
+next ones, which are recorded in the status, and those in a status room for what it can hold."""
+
+_LONGEST: Final = 2**16
+"""Most characters of what a pod has. 5,000 ranges, the most that members of two roles can need, have 25,000."""
+
+
 def _parsed(text: str) -> World | None:
-    """The world that a pod has; None if somebody wrote something else there."""
+    """The world that a pod has; None if it is not as :meth:`World.text` writes it: somebody else has written it."""
+    if len(text) > _LONGEST:
+        return None
     try:
         content: JsonObject = json.loads(text)
         generation, members = content["generation"], content["members"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not isinstance(generation, int) or not isinstance(members, dict):
+    if not isinstance(generation, int) or not 0 <= generation <= _LATEST_OF_PODS or not isinstance(members, dict):
         return None
-    return World(generation, _members((role, str(ranges)) for role, ranges in members.items()))
+    found = World(generation, _members((role, text) for role, text in members.items() if isinstance(text, str)))
+    of_training = {role: text for role, text in members.items() if as_role(role) in TRAINING_ROLES}
+    return found if found.members and found._ranges() == of_training else None
 
 
 def _members(ranges: Iterable[tuple[str, str]]) -> frozenset[Replica]:

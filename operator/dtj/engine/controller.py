@@ -11,16 +11,20 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeAlias
 
 from dtj.core.actions import Plan, RequeueAfter
 from dtj.core.observed import Observed
+from dtj.core.policies import operator_error
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
+from dtj.engine.job_store import JobRecord
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import QueueShutDown, WorkQueue
 from dtj.engine.state import ClusterState
+from dtj.engine.supervision import Supervisor, words_of
 from dtj.kube.errors import ApiError, Conflict, NotFound
 from dtj.kube.records import Key
 
@@ -30,6 +34,9 @@ PlanFunction: TypeAlias = Callable[[Observed, datetime], Plan]
 
 MAX_PLANS_A_PASS: Final = 5
 """How often a pass may plan again at once, because something new is known, before it must wait like a failed one."""
+
+DEFECTS_TO_REPORT: Final = 2
+"""Errors of our own in a row after which a job's status says so: the first may pass by itself."""
 
 CONFLICTS_TO_DOUBT: Final = 3
 """Conflicts in a row after which it is no lag of a moment: the watch is silent, or what it reported is true no more."""
@@ -47,6 +54,7 @@ class Controller:
         executor: Executor,
         creator: Creator,
         metrics: Metrics,
+        supervisor: Supervisor,
         now: Callable[[], datetime],
         in_doubt: Callable[[], None],
         hands_off: Callable[[], bool] = lambda: False,
@@ -59,6 +67,7 @@ class Controller:
         self._executor = executor
         self._creator = creator
         self._metrics = metrics
+        self._supervisor = supervisor
         self._now = now
         self._in_doubt = in_doubt
         self._hands_off = hands_off
@@ -70,15 +79,22 @@ class Controller:
             with suppress(QueueShutDown):
                 while True:
                     key = await self._queue.get()
-                    group.create_task(self._process(key), name=f"pass over {'/'.join(key)}")
+                    task = group.create_task(self._process(key), name=f"pass over {'/'.join(key)}")
+                    # Not by the task itself: one that is cancelled before it begins does nothing at all.
+                    task.add_done_callback(partial(self._done, key))
+
+    def _done(self, key: Key, _: asyncio.Task[None]) -> None:
+        self._queue.done(key)
 
     async def _process(self, key: Key) -> None:
         """One pass over a job; what goes wrong is logged, and tried again later."""
-        record = self._state.jobs.get(key)
-        if record is None or record.deleting:
-            self._queue.forget(key)
-            self._queue.done(key)
-            return
+        with self._supervisor.sparing("controller"):
+            if (record := self._state.jobs.get(key)) is None or record.deleting:
+                self._queue.forget(key)
+            else:
+                await self._pass_over(key, record)
+
+    async def _pass_over(self, key: Key, record: JobRecord) -> None:
         self._state.caches.begin(record.uid)
         try:
             with self._metrics.reconcile():
@@ -97,10 +113,13 @@ class Controller:
                 delay,
                 extra=about(record, action="retry", reason=error.reason),
             )
-        except Exception:
+        except Exception as error:
             # A defect that one job meets must not stop the others.
             delay = self._queue.add_failed(key)
+            self._metrics.defects("pass over a job", 1)
             log.exception("planning failed; trying again in %.1f s", delay, extra=about(record, action="retry"))
+            if self._queue.failures(key) >= DEFECTS_TO_REPORT:
+                await self._report(key, error)
         else:
             if settled:
                 self._queue.forget(key)
@@ -111,7 +130,17 @@ class Controller:
             if now is None or now.uid != record.uid:
                 # A job that went while it was worked on leaves nothing behind.
                 self._state.expectations.forget(record.identity)
-            self._queue.done(key)
+
+    async def _report(self, key: Key, error: Exception) -> None:
+        """Write into the job's status what keeps it from being planned."""
+        record = self._state.jobs.get(key)
+        if record is None or record.deleting or self._hands_off():
+            return
+        try:
+            job = record.job()
+            await self._executor.execute(job, operator_error.report(job, words_of(error), self._now()))
+        except ApiError as refused:
+            log.debug("the error is not reported: %s", refused.message, extra=about(record, action="status"))
 
     async def _reconcile(self, key: Key) -> bool:
         """Plan and act until nothing new is learned. Returns False if that took suspiciously long."""

@@ -31,6 +31,7 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.record_guard import RecordGuard
 from dtj.engine.state import ClusterState
 from dtj.engine.step_timings import StragglerFinder
+from dtj.engine.supervision import Supervisor
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Keep, Resource, everywhere, jobs_of
 from dtj.kube.informer import Change, Informer
@@ -86,6 +87,7 @@ class Engine:
         self._namespaces = tuple(namespaces)
         self._settings = settings or EngineSettings()
         self._stopping = asyncio.Event()
+        self._supervisor = Supervisor(count=metrics.defects)
         self._recorder = EventRecorder(gateway, instance=instance, now=now)
         self.state = ClusterState(platform)
         self.queue: WorkQueue[Key] = WorkQueue(
@@ -99,12 +101,15 @@ class Engine:
             state=self.state,
             queue=self.queue,
             recorder=self._recorder,
+            supervisor=self._supervisor,
             resource=jobs_of(form),
             keep=keep,
+            on_unreadable=metrics.unreadable,
         )
-        self._progress = ProgressReader(self.state, self.queue, metrics=metrics, now=now)
-        self._stragglers = StragglerFinder(self.state, self.queue)
-        self._pod_events = PodEventReader(gateway, self.state, self.queue, now=now)
+        supervisor = self._supervisor
+        self._progress = ProgressReader(self.state, self.queue, metrics=metrics, now=now, supervisor=supervisor)
+        self._stragglers = StragglerFinder(self.state, self.queue, supervisor=supervisor)
+        self._pod_events = PodEventReader(gateway, self.state, self.queue, now=now, supervisor=supervisor)
         self._gangs = Gangs(
             gateway,
             self.state,
@@ -113,6 +118,8 @@ class Engine:
             on_change=lambda resource, change: self._on_child(resource, self.state.gangs, change),
             now=now,
             keep=keep,
+            supervisor=supervisor,
+            on_unreadable=metrics.unreadable,
         )
         self._guard = None if keeps_record is None else RecordGuard(form, keeps_record, self._plan_all)
         self._controller = self._make_controller(plan, metrics=metrics, now=now)
@@ -129,6 +136,15 @@ class Engine:
         """Whether nothing is done for any job, because the API server does not keep our record of it."""
         return self._guard is not None and self._guard.dropped
 
+    async def keep(self, part: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Have ``work``, which the engine needs, done as its own tasks are: begun again after an error."""
+        await self._supervisor.keep(part, work)
+
+    @property
+    def failing(self) -> str:
+        """Which task fails although it is started again and again; empty if there is none."""
+        return self._supervisor.failing()
+
     def _plan_all(self) -> None:
         for record in self.state.jobs:
             self.queue.add(record.key)
@@ -138,7 +154,7 @@ class Engine:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Work until :meth:`stop`. An error here is a defect; it ends everything, as an ExceptionGroup."""
+        """Work until :meth:`stop`. Each task is kept going by :mod:`dtj.engine.supervision`."""
         try:
             await self._run()
         finally:
@@ -146,23 +162,24 @@ class Engine:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
+
+            def keep(name: str, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
+                return group.create_task(self._supervisor.keep(name, work), name=name)
+
             background = [
-                group.create_task(self._recorder.run(), name="event recorder"),
-                group.create_task(self._gangs.run(), name="gangs"),
-                group.create_task(self._progress.run(), name="progress"),
-                group.create_task(self._stragglers.run(), name="stragglers"),
-                group.create_task(self._pod_events.run(), name="events of pods"),
-                *(
-                    group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
-                    for informer in self._informers
-                ),
+                keep("event recorder", self._recorder.run),
+                keep("gangs", self._gangs.run),
+                keep("progress", self._progress.run),
+                keep("stragglers", self._stragglers.run),
+                keep("events of pods", self._pod_events.run),
+                *(keep(f"informer of {informer.resource.plural}", informer.run) for informer in self._informers),
             ]
             if self._guard is not None:
-                background.append(group.create_task(self._guard.run(), name="guard of the record"))
-            if self._settings.relist_every is not None:
-                listing = self.feed.keep_listing(self._gateway, self._namespaces, every=self._settings.relist_every)
-                background.append(group.create_task(listing, name="list of jobs"))
-            workers = group.create_task(self._work(), name="controller")
+                background.append(keep("guard of the record", self._guard.run))
+            if (every := self._settings.relist_every) is not None:
+                listing = partial(self.feed.keep_listing, self._gateway, self._namespaces, every=every)
+                background.append(keep("list of jobs", listing))
+            workers = keep("controller", self._work)
             await self._stopping.wait()
             self.queue.shut_down()
             if self.synced:
@@ -182,6 +199,7 @@ class Engine:
             await informer.synced.wait()
         if self._guard is not None:
             await self._guard.know()
+        self._plan_all()  # where it is begun again, passes were cut off
         await self._controller.run()
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
@@ -204,6 +222,7 @@ class Engine:
             executor=executor,
             creator=creator,
             metrics=metrics,
+            supervisor=self._supervisor,
             now=now,
             in_doubt=self.feed.relist_soon,
             hands_off=lambda: self.drops_record,
@@ -226,6 +245,7 @@ class Engine:
                 on_change=lambda change: self._on_child(resource, store, change),
                 on_turned_back=self.feed.relist_soon,
                 keep=self._keep,
+                on_unreadable=self._metrics.unreadable,
             )
 
         policies = [watching(NETWORK_POLICIES, self.state.network_policies, decode_plain, network_policy_from)]

@@ -14,14 +14,17 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Reason
 from dtj.engine.job_store import JobRecord, News
 from dtj.engine.logs import about
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
+from dtj.engine.supervision import Supervisor
+from dtj.kube.decoding import Once, Unreadable
 from dtj.kube.errors import ApiError
-from dtj.kube.events import EventRecorder
+from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import JOBS, Gateway, Keep, Resource, everywhere
-from dtj.kube.records import Key, decode_plain
+from dtj.kube.records import Key, Metadata, decode_plain, version_number
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
@@ -47,13 +50,18 @@ class JobFeed:
         state: ClusterState,
         queue: WorkQueue[Key],
         recorder: EventRecorder,
+        supervisor: Supervisor,
         resource: Resource = JOBS,
         keep: Keep = everywhere,
+        on_unreadable: Callable[[str], None] = lambda kind: None,
     ) -> None:
         """``keep`` says of a namespace whether its jobs are ours."""
         self._state = state
         self._queue = queue
         self._recorder = recorder
+        self._supervisor = supervisor
+        self._on_unreadable = on_unreadable
+        self._unread = Once()
         self.resource = resource
         self._keep = keep
         self._wanted = asyncio.Event()
@@ -63,15 +71,17 @@ class JobFeed:
 
     def put(self, body: JsonObject) -> None:
         """A job was created or changed, or is simply there."""
-        key, uid, version = _identity(body)
-        if self._keep(key[0]) and not self._state.jobs.holds(key, uid=uid, version=version):
-            record = JobRecord.from_object(body)
-            self._note(record, self._state.jobs.put(record))
+        with self._supervisor.sparing("watch on jobs"):
+            key, uid, version = _identity(body)
+            if self._keep(key[0]) and not self._state.jobs.holds(key, uid=uid, version=version):
+                record = JobRecord.from_object(body)
+                self._note(record, self._state.jobs.put(record))
 
     def remove(self, body: JsonObject) -> None:
         """A job is gone. What it owned is the garbage collector's business."""
-        key, uid, _ = _identity(body)
-        self._forget(self._state.jobs.remove(key, uid=uid))
+        with self._supervisor.sparing("watch on jobs"):
+            key, uid, _ = _identity(body)
+            self._forget(self._state.jobs.remove(key, uid=uid))
 
     def relist_soon(self) -> None:
         """Have all jobs listed: there is reason to think that the store knows one that is gone, or an old version."""
@@ -82,22 +92,26 @@ class JobFeed:
         jobs = self._state.jobs
         listed_at, newest = jobs.moment, jobs.newest
         present: set[str] = set()
+        number_listed = 0
         version = ""
         async for page in gateway.pages(self.resource, namespace=namespace):
             version = page.resource_version
+            number_listed += len(page.items)
             for number, item in enumerate(page.items, start=1):
-                metadata = decode_plain(item).metadata
-                present.add(metadata.uid)
-                if self._keep(metadata.namespace) and not jobs.holds(
-                    metadata.key, uid=metadata.uid, version=metadata.resource_version
-                ):
-                    record = JobRecord.from_json(item)
-                    self._note(record, jobs.merge(record, listed_at=listed_at))
+                with self._supervisor.sparing("list of jobs"):
+                    metadata = decode_plain(item).metadata
+                    present.add(metadata.uid)
+                    if self._keep(metadata.namespace) and not jobs.holds(
+                        metadata.key, uid=metadata.uid, version=metadata.resource_version
+                    ):
+                        self._merge(item, metadata, listed_at=listed_at)
                 if number % MAX_READ_AT_ONCE == 0:
                     await asyncio.sleep(0)
-        for record in jobs.missing(namespace, present, listed_at=listed_at):
+        # One whose identity cannot be read may be any of those that are missing.
+        missing = jobs.missing(namespace, present, listed_at=listed_at) if len(present) == number_listed else []
+        for record in missing:
             self._forget(jobs.remove(record.key, uid=record.uid))
-        if version.isdecimal() and int(version) < newest:
+        if (listed := version_number(version)) is not None and listed < newest:
             log.warning(
                 "the API server went back from version %d to %s of its history: all jobs are read and watched again",
                 newest,
@@ -105,6 +119,24 @@ class JobFeed:
             )
             jobs.turned_back(version)
             self.on_turned_back()
+
+    def _merge(self, item: bytes, metadata: Metadata, *, listed_at: int) -> None:
+        try:
+            record = JobRecord.from_json(item)
+        except Unreadable as error:
+            self._unreadable(metadata, error)
+        else:
+            self._note(record, self._state.jobs.merge(record, listed_at=listed_at))
+
+    def _unreadable(self, metadata: Metadata, error: Unreadable) -> None:
+        """Tell the job's owner, once. What was known of the job stays."""
+        self._on_unreadable(self.resource.kind)
+        if self._unread.is_new(metadata.uid):
+            kind = self.resource
+            subject = Subject(metadata.namespace, metadata.name, metadata.uid, kind.api_version, kind.kind)
+            words = f"the operator cannot read this job, and does nothing for it: {str(error)[:300]}"
+            self._recorder.record(subject, "Warning", Reason.INVALID_SPEC, words)
+            log.error("%s/%s: %s", metadata.namespace, metadata.name, words)
 
     async def keep_listing(self, gateway: Gateway, namespaces: Sequence[str | None], *, every: float) -> NoReturn:
         """Relist at a fixed interval, and when it is wanted soon. A list that fails is tried again."""

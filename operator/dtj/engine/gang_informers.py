@@ -19,6 +19,7 @@ from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
+from dtj.engine.supervision import Supervisor
 from dtj.kube.errors import Forbidden, NotFound
 from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOAD_PRIORITIES, Gateway, Keep, Resource
 from dtj.kube.informer import Change, Informer
@@ -52,6 +53,8 @@ class Gangs:
         on_change: Callable[[Resource, Change[GangObject]], None],
         now: Callable[[], datetime],
         keep: Keep,
+        supervisor: Supervisor,
+        on_unreadable: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self._gateway = gateway
         self._state = state
@@ -60,6 +63,8 @@ class Gangs:
         self._on_change = on_change
         self._now = now
         self._keep = keep
+        self._supervisor = supervisor
+        self._on_unreadable = on_unreadable
         self._looking = asyncio.Lock()
         self._fresh_until = 0.0
         self._new: asyncio.Queue[Informer[Any, Any]] = asyncio.Queue()
@@ -70,7 +75,8 @@ class Gangs:
         async with asyncio.TaskGroup() as group:
             while True:
                 informer = await self._new.get()
-                group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
+                name = f"informer of {informer.resource.plural}"
+                group.create_task(self._supervisor.keep(name, informer.run), name=name)
 
     async def look(self) -> None:
         """Find out which APIs are served, and have the objects of each in the state. Raises ApiError.
@@ -145,6 +151,7 @@ class Gangs:
                 convert=partial(gang_from, api, form=self._form),
                 on_change=partial(self._on_change, resource_of(api)),
                 keep=self._keep,
+                on_unreadable=self._on_unreadable,
             )
             for namespace in self._namespaces
         ]

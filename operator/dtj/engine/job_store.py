@@ -26,10 +26,11 @@ from typing import Final
 import msgspec
 
 from dtj.api.job import Job, form_of_kind
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, fields_of
 from dtj.api.names import Condition
+from dtj.kube.decoding import reader
 from dtj.kube.job_body import json_of, read_job
-from dtj.kube.records import Key
+from dtj.kube.records import Key, version_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,10 @@ class JobRecord:
 
     @classmethod
     def from_json(cls, raw: bytes) -> JobRecord:
-        """Keep a job as the API server writes it. Raises msgspec.DecodeError if it is none."""
+        """Keep a job as the API server writes it. Raises Unreadable if it is none."""
         found = read_job(raw)
         metadata = found.metadata
-        status = form_of_kind(found.api_version, found.kind).record(msgspec.json.decode(found.status))
+        status = form_of_kind(found.api_version, found.kind).record(fields_of(_decode(found.status)))
         alive = metadata.deletion_timestamp is None and not status.terminal
         return cls(
             namespace=intern(metadata.namespace),  # a text that many jobs share
@@ -94,8 +95,10 @@ class JobRecord:
 
     def job(self) -> Job:
         """The job with all that is read of it."""
-        return Job.from_object(msgspec.json.decode(_unpacked(self.packed)))
+        return Job.from_object(fields_of(_decode(_unpacked(self.packed))))
 
+
+_decode: Final = reader(object)
 
 _USUAL_WORDS: Final = (
     b'"ttlSecondsAfterFinished":"cleanPodPolicy":"Running""backoffLimit":"runPolicy":{"strategy":"ParameterServer"'
@@ -256,8 +259,9 @@ class JobStore:
 
 def _is_older(version: str, than: str) -> bool:
     """Resource versions of one resource can be compared as numbers (KEP-5504); others count as not older."""
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+    one, other = version_number(version), version_number(than)
+    return one is not None and other is not None and one < other
 
 
 def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0
+    return version_number(version) or 0

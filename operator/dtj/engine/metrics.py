@@ -109,6 +109,18 @@ DROPPED: Final = Described(
     "dtj_tfjob_record_dropped",
     "1 while nothing is done for TFJobs because their CRD drops status.dtj.",
 )
+DEFECTS: Final = Described(
+    "counter",
+    "dtj_defects",
+    "Unexpected errors, by the part of the operator that met them. The part goes on; the log has each error.",
+    ("part",),
+)
+UNREADABLE: Final = Described(
+    "counter",
+    "dtj_unreadable_objects",
+    "Objects of the API server that the operator could not read, by kind. It leaves them out; the log names each once.",
+    ("kind",),
+)
 LEADER: Final = Described("gauge", "dtj_leader", "1 if this operator runs jobs, 0 if it stands by.")
 SHARD: Final = Described(
     "gauge",
@@ -169,6 +181,8 @@ class Metrics(QueueObserver):
         self._recovery = self._histogram(RECOVERY)
         self._members = self._counter(MEMBERS)
         self._progress = self._counter(PROGRESS)
+        self._defects = self._counter(DEFECTS)
+        self._unreadable = self._counter(UNREADABLE)
         for name in RESTART_CLASSES:  # a rate needs the zero before the first
             self._restarts.labels(name)
         for result in ("read", "silent"):
@@ -222,6 +236,14 @@ class Metrics(QueueObserver):
     def asked_for_progress(self, *, answered: bool) -> None:
         """A pod was asked how far it is."""
         self._progress.labels("read" if answered else "silent").inc()
+
+    def defects(self, part: str, number: int) -> None:
+        """So many unexpected errors were met by a part of the engine: 0 when it begins its work."""
+        self._defects.labels(part).inc(number)
+
+    def unreadable(self, kind: str) -> None:
+        """An object of this kind cannot be read."""
+        self._unreadable.labels(kind).inc()
 
     def watch_leader(self, held: Callable[[], Sequence[bool]]) -> None:
         """Report which shards this operator holds, found out when asked."""

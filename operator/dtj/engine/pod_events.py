@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
-import msgspec
-
 from dtj.api.json import dig, text
 from dtj.core.blockers import START_TROUBLES, start_trouble, waits_without_a_word
 from dtj.core.observed import Blocker, Pod
 from dtj.engine.job_store import JobRecord
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
+from dtj.engine.supervision import Supervisor
+from dtj.kube.decoding import Unreadable, decode_object
 from dtj.kube.errors import ApiError
 from dtj.kube.events import reported_at
 from dtj.kube.gateway import EVENTS, Gateway
@@ -55,8 +55,15 @@ class PodEventReader:
     """Reads events of pods that wait, and has a job planned when they say something else than before."""
 
     def __init__(
-        self, gateway: Gateway, state: ClusterState, queue: WorkQueue[Key], *, now: Callable[[], datetime]
+        self,
+        gateway: Gateway,
+        state: ClusterState,
+        queue: WorkQueue[Key],
+        *,
+        now: Callable[[], datetime],
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._gateway = gateway
         self._state = state
         self._queue = queue
@@ -76,7 +83,8 @@ class PodEventReader:
             del self._readings[namespace]
         for namespace, jobs in waiting.items():
             if self._is_due(namespace, frozenset(pod.uid for _, pods in jobs for pod in pods)):
-                await self._read(namespace, jobs)
+                with self._supervisor.sparing("events of pods"):
+                    await self._read(namespace, jobs)
 
     def _waiting(self) -> dict[str, list[tuple[JobRecord, list[Pod]]]]:
         """The jobs with pods that wait without a word, by namespace."""
@@ -128,7 +136,10 @@ class _Troubles:
     def add(self, events: Iterable[bytes]) -> None:
         """Look through some more events."""
         for item in events:
-            event = msgspec.json.decode(item, type=dict)
+            try:
+                event = decode_object(item)
+            except Unreadable:
+                continue  # anybody may write events
             uid, reason, at = text(dig(event, "regarding", "uid")), text(event.get("reason")), reported_at(event)
             if uid not in self._pods or reason not in START_TROUBLES or at is None or at < self._since:
                 continue

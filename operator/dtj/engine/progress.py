@@ -15,8 +15,6 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
-import msgspec
-
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
@@ -26,10 +24,12 @@ from dtj.core.platform import Platform
 from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name
 from dtj.core.status import is_ready
-from dtj.core.world import World, has_world, world_of
+from dtj.core.world import World, has_world, told_of_members, world_of
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
+from dtj.engine.supervision import Supervisor
+from dtj.kube.decoding import Unreadable, decode_object
 from dtj.kube.fairness import FairSlots, FairWork
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff, loop_time
@@ -62,7 +62,8 @@ async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: 
 async def asked(pod: Pod, platform: Platform, *, request: str = "GET /status") -> bytes | None:
     """What a replica's pod answers on its status port; None if it does not."""
     replica = replica_of(pod)
-    assert replica is not None
+    if replica is None:
+        return None
     port = platform.network.status_port(role=replica.role, index=replica.index)
     return await fetch(pod.ip, port, request=request)
 
@@ -74,9 +75,8 @@ def read_progress(body: bytes) -> Progress | None:
 
 def decoded(body: bytes) -> JsonObject | None:
     """The JSON object of an answer; None if it is none."""
-    with suppress(msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
-        content = msgspec.json.decode(body)
-        return content if isinstance(content, dict) else None
+    with suppress(Unreadable):
+        return decode_object(body)
     return None
 
 
@@ -101,15 +101,22 @@ quarter of the time at most in which it may stall."""
 def pod_of(state: ClusterState, job: Job, replica: Replica) -> Pod | None:
     """The job's own pod that runs a replica now, where it is there and can be reached."""
     pod = state.pods.get((job.namespace, pod_name(job, replica, incarnation(job.status, replica))))
-    return pod if pod is not None and job.owns(pod) and pod.ip else None
+    return pod if pod is not None and job.owns(pod) and replica_of(pod) == replica and pod.ip else None
 
 
 class ProgressReader:
     """Asks the pods of running jobs, and has a job planned when its answer is another."""
 
     def __init__(
-        self, state: ClusterState, queue: WorkQueue[Key], *, metrics: Metrics, now: Callable[[], datetime]
+        self,
+        state: ClusterState,
+        queue: WorkQueue[Key],
+        *,
+        metrics: Metrics,
+        now: Callable[[], datetime],
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._state = state
         self._queue = queue
         self._metrics = metrics
@@ -131,6 +138,11 @@ class ProgressReader:
                 self._questions.add(record.namespace, record.key)
 
     async def _ask_now(self, key: Key) -> None:
+        """One question; whatever a pod answers, the others are asked."""
+        with self._supervisor.sparing("question to a pod"):
+            await self._ask(key)
+
+    async def _ask(self, key: Key) -> None:
         """Ask the pod of a job as it is now, if there still is a pod to be asked."""
         record = self._state.jobs.get(key)
         job = record.job() if record is not None and record.running else None
@@ -154,8 +166,7 @@ class ProgressReader:
         spec = job.spec
         if spec is None or not has_world(job, spec):
             return None
-        pods = [pod for pod in self._state.pods.of(job).values() if job.owns(pod) and pod.attempt == job.attempt]
-        told = [pod for pod in pods if pod.world]  # no evaluator, no parameter server
+        told = told_of_members(job, filter(job.owns, self._state.pods.of(job).values()))
         world = world_of(job, spec, (pod.world for pod in told))
         assert world is not None
         outside = [pod for pod in told if pod.ip and is_ready(pod) and replica_of(pod) not in world.members]

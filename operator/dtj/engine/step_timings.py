@@ -20,6 +20,7 @@ from dtj.engine.job_store import JobRecord
 from dtj.engine.progress import asked, decoded, pod_of
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState, StepTimings
+from dtj.engine.supervision import Supervisor
 from dtj.kube.fairness import FairWork
 from dtj.kube.records import Key
 from dtj.kube.waiting import Backoff, loop_time
@@ -43,7 +44,8 @@ SILENCE: Final = Backoff(base=INTERVAL, cap=900.0)
 class StragglerFinder:
     """Compares the replicas of running jobs, and has a job planned when others are slow than before."""
 
-    def __init__(self, state: ClusterState, queue: WorkQueue[Key]) -> None:
+    def __init__(self, state: ClusterState, queue: WorkQueue[Key], *, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
         self._state = state
         self._queue = queue
         self._comparisons: FairWork[Key] = FairWork(self._compare_now, places=JOBS_AT_ONCE)
@@ -63,6 +65,11 @@ class StragglerFinder:
                 self._comparisons.add(record.namespace, record.key)
 
     async def _compare_now(self, key: Key) -> None:
+        """One comparison; whatever pods answer, those of other jobs are compared."""
+        with self._supervisor.sparing("comparison of step times"):
+            await self._compare_replicas(key)
+
+    async def _compare_replicas(self, key: Key) -> None:
         """Compare the replicas of a job as it is now, if there still are enough."""
         record = self._state.jobs.get(key)
         if record is None or not self._is_due(record) or (spec := (job := record.job()).spec) is None:

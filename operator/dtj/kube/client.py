@@ -23,6 +23,7 @@ from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.clock import ServerClock
 from dtj.kube.config import ConfigError, ConnectionSource
+from dtj.kube.decoding import Unreadable, decode_object, reader
 from dtj.kube.errors import (
     ApiError,
     Conflict,
@@ -40,6 +41,7 @@ from dtj.kube.paging import PAGE_SIZE, PageTooLong, read_page
 from dtj.kube.pod_logs import LogQuery, split_lines
 from dtj.kube.throttle import PacedSlots
 from dtj.kube.waiting import loop_time
+from dtj.kube.watch_lines import WATCH_SILENCE_SECONDS, watch_lines
 
 USER_AGENT: Final = f"dtj-operator/{__version__}"
 
@@ -50,14 +52,8 @@ There are as many again for all others: see :mod:`dtj.kube.fairness`."""
 WATCH_SECONDS: Final = 300
 """How long one watch lasts, before jitter: as in client-go, so that load balancers get to even out."""
 
-WATCH_SILENCE_SECONDS: Final = 90.0
-"""How long a watch may be silent. Servers send a bookmark every minute; more silence is a dead connection."""
-
 LOG_SILENCE_SECONDS: Final = 300.0
 """How long a log that is followed may be silent before it is requested again: a dead connection sends nothing."""
-
-MAX_LINE_BYTES: Final = 2**22
-"""Longest line of a watch: twice the read buffer of the client's sessions. etcd takes objects up to 1.5 MiB."""
 
 Observe: TypeAlias = Callable[[str, Resource, int, float], None]
 """Gets (verb, resource, HTTP status or 0, seconds) of each call."""
@@ -95,9 +91,8 @@ class _WatchLine(msgspec.Struct):
     object: msgspec.Raw
 
 
-_decode_page = msgspec.json.Decoder(_Page).decode
-_decode_line = msgspec.json.Decoder(_WatchLine).decode
-_decode_object: Callable[[bytes], JsonObject] = msgspec.json.Decoder(dict).decode
+_decode_page = reader(_Page)
+_decode_line = reader(_WatchLine)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -204,8 +199,11 @@ class KubeGateway:
         }
         path = resource.path(namespace)
         async with self._stream("watch", resource, path=path, query=query, timeout=_WATCH_TIMEOUT) as reply:
-            while line := await _read_line(reply):
-                event = _decode_line(line)
+            async for line in watch_lines(reply):
+                try:
+                    event = _decode_line(line)
+                except Unreadable as error:
+                    raise Gone(f"a line of the watch cannot be read: {error}: list again") from error
                 if event.type == "ERROR":
                     raise error_from_status(bytes(event.object))
                 yield WatchEvent(type=event.type, object=bytes(event.object))
@@ -224,7 +222,7 @@ class KubeGateway:
 
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         path = resource.path(namespace, name)
-        return await self._call("get", resource, path=path, namespace=namespace, decode=_decode_object)
+        return await self._call("get", resource, path=path, namespace=namespace, decode=decode_object)
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False, strict: bool = False
@@ -242,7 +240,7 @@ class KubeGateway:
             namespace=namespace,
             query=query,
             body=body,
-            decode=_decode_object,
+            decode=decode_object,
             accept=accept,
         )
 
@@ -252,7 +250,7 @@ class KubeGateway:
         path = resource.path(namespace, name, subresource)
         query = {"fieldManager": self._manager}
         # The answer to a status holds the whole job, however long.
-        decode = in_short if resource in (JOBS, TFJOBS) and subresource == "status" else _decode_object
+        decode = in_short if resource in (JOBS, TFJOBS) and subresource == "status" else decode_object
         try:
             return await self._call(
                 "patch", resource, path=path, namespace=namespace, query=query, body=patch, decode=decode
@@ -285,7 +283,7 @@ class KubeGateway:
             path=path,
             namespace=namespace,
             body=options,
-            decode=_decode_object,
+            decode=decode_object,
             accept=_METADATA,
         )
 
@@ -320,7 +318,7 @@ class KubeGateway:
         """
         if not resources:
             return Discovery(())
-        listed = _versions(await self._call("get", resources[0], path="/apis", decode=_decode_object))
+        listed = _versions(await self._call("get", resources[0], path="/apis", decode=decode_object))
         groups = {resource.group for resource in resources}
         return Discovery(
             served=tuple([r for r in resources if r.api_version in listed and await self._discovers(r)]),
@@ -339,7 +337,7 @@ class KubeGateway:
 
     async def version(self) -> str:
         """The server's version, such as ``v1.33.1``. Everybody may ask."""
-        reply = await self._call("get", _VERSION, path="/version", decode=_decode_object)
+        reply = await self._call("get", _VERSION, path="/version", decode=decode_object)
         return text(reply.get("gitVersion"))
 
     async def review(self, attributes: JsonObject, *, user: str = "", groups: Sequence[str] = ()) -> bool:
@@ -354,13 +352,13 @@ class KubeGateway:
             spec |= {"user": user, "groups": [*groups]}
         body: JsonObject = {"apiVersion": resource.api_version, "kind": kind, "spec": spec}
         reply = await self._call(
-            "create", resource, path=resource.path(None), body=body, decode=_decode_object, accept=_JSON
+            "create", resource, path=resource.path(None), body=body, decode=decode_object, accept=_JSON
         )
         return dig(reply, "status", "allowed") is True
 
     async def _discovers(self, resource: Resource) -> bool:
         try:
-            reply = await self._call("get", resource, path=resource.root, decode=_decode_object)
+            reply = await self._call("get", resource, path=resource.root, decode=decode_object)
         except NotFound:
             return False
         return any(entry.get("name") == resource.plural for entry in objects(reply.get("resources")))
@@ -443,7 +441,7 @@ class KubeGateway:
                 yield reply
         except _TRANSPORT_ERRORS as error:
             raise Unavailable(f"{self.server}: {transport_words(error)}") from error
-        except msgspec.DecodeError as error:
+        except Unreadable as error:
             raise Unavailable(f"{self.server}{path}: not the answer of an API server: {error}") from error
         finally:
             self._observe(verb, resource, status, loop_time() - started)
@@ -483,15 +481,3 @@ def _versions(groups: JsonObject) -> frozenset[str]:
     """The ``<group>/<version>`` of an APIGroupList."""
     listed = (version for group in objects(groups.get("groups")) for version in objects(group.get("versions")))
     return frozenset(text(version.get("groupVersion")) for version in listed)
-
-
-async def _read_line(reply: aiohttp.ClientResponse) -> bytes:
-    """The next line of a watch, empty at its end."""
-    try:
-        return bytes(await reply.content.readline())
-    except ValueError as error:
-        raise Gone(f"a line of the watch is longer than {MAX_LINE_BYTES} bytes: list again") from error
-    except aiohttp.SocketTimeoutError as error:
-        # Not only a dead connection is silent: so is a watch from a version that an API server whose etcd was restored
-        # from a backup does not have yet, and it would be again (kubernetes/kubernetes#107457).
-        raise Gone(f"the watch was silent for {WATCH_SILENCE_SECONDS:g} s: list again") from error

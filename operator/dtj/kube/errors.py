@@ -8,6 +8,8 @@ from http import HTTPStatus
 
 import msgspec
 
+from dtj.kube.decoding import Unreadable, reader
+
 
 class ApiError(Exception):
     """The API server refused or failed a call.
@@ -119,7 +121,7 @@ class _Status(msgspec.Struct):
     details: _Details | None = None
 
 
-_decode = msgspec.json.Decoder(_Status).decode
+_decode = reader(_Status)
 
 
 def error_from_reply(status: int, body: bytes, *, headers: Mapping[str, str]) -> ApiError:
@@ -136,7 +138,7 @@ def error_from_status(body: bytes) -> ApiError:
 def _read(body: bytes) -> _Status:
     try:
         return _decode(body)
-    except msgspec.DecodeError:
+    except Unreadable:
         # A proxy's page, or the server's plain "404 page not found".
         return _Status(message=body[:_LONGEST_TEXT].decode(errors="replace").strip())
 

@@ -10,6 +10,7 @@ The promises, in the order of the failures that they come from:
   that stays silent, is followed by a new list, as in client-go's reflector. Only a broken connection is not: the next
   watch goes on from its place.
 - The callback sees changes one by one, in order, after the store has them.
+- An object that cannot be read is named once and left out; what was known of it stays. It stops no other.
 
 It decides nothing and asks nothing of the API server but list and watch.
 """
@@ -19,19 +20,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, NamedTuple, NoReturn, TypeVar
+from typing import Final, Generic, NamedTuple, NoReturn, TypeVar
 
-import msgspec
-
+from dtj.kube.decoding import Once, Unreadable
 from dtj.kube.errors import ApiError, Gone
 from dtj.kube.gateway import Gateway, Keep, Resource, WatchEvent, everywhere
-from dtj.kube.records import Key, PlainRecord, Record, decode_plain
+from dtj.kube.records import Key, Record, decode_plain, version_number
 from dtj.kube.waiting import Backoff
 
 log = logging.getLogger(__name__)
+
+MAX_READ_AT_ONCE: Final = 50
+"""Objects of a page that are read before the event loop gets to do something else: a page may have 8 MiB."""
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -74,6 +77,7 @@ class Informer(Generic[R, T]):
         backoff: Backoff | None = None,
         on_turned_back: Callable[[], None] = lambda: None,
         keep: Keep = everywhere,
+        on_unreadable: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
@@ -86,6 +90,8 @@ class Informer(Generic[R, T]):
         self._backoff = backoff or Backoff(base=0.5, cap=30.0)
         self._on_turned_back = on_turned_back
         self._keep = keep
+        self._on_unreadable = on_unreadable
+        self._unreadable = Once()
         self._values: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
         self._failures = 0
@@ -111,13 +117,23 @@ class Informer(Generic[R, T]):
 
     async def _list(self) -> str:
         listed: dict[Key, _Read[T]] = {}
+        unread: set[Key | None] = set()
         version = ""
         async for page in self._gateway.pages(self.resource, namespace=self._namespace, selector=self._selector):
             # A pod's JSON is much longer than what is kept of it: 130,000 bytes in a job of 2,700 workers.
-            listed |= {read.key: read for read in map(self._read, page.items) if read is not None}
+            for number, body in enumerate(page.items, start=1):
+                try:
+                    read = self._read(body)
+                except Unreadable as error:
+                    unread.add(self._skip(body, error))
+                    continue
+                if read is not None:
+                    listed[read.key] = read
+                if number % MAX_READ_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             version = page.resource_version
         self._recovered()
-        for key in [key for key in self._values if key not in listed]:
+        for key in [key for key in self._values if key not in listed and key not in unread]:
             self._delete(key)
         for read in listed.values():
             self._put(read)
@@ -128,7 +144,8 @@ class Informer(Generic[R, T]):
     def _compare(self, version: str) -> None:
         """Versions of lists only grow, unless etcd was restored from a backup."""
         before, self._listed_version = self._listed_version, version
-        if version.isdecimal() and before.isdecimal() and int(version) < int(before):
+        one, other = version_number(version), version_number(before)
+        if one is not None and other is not None and one < other:
             log.warning("%s: the API server went back to an older history, version %s", self._title(), version)
             self._on_turned_back()
 
@@ -162,31 +179,48 @@ class Informer(Generic[R, T]):
 
     def _apply(self, event: WatchEvent) -> str:
         """Take over one event. Returns its resource version."""
-        if event.type == "BOOKMARK":
-            return _decode_bookmark(event.object)
-        read = self._read(event.object)
+        try:
+            if event.type == "BOOKMARK":
+                return decode_plain(event.object).metadata.resource_version
+            if event.type == "DELETED":
+                metadata = decode_plain(event.object).metadata
+                self._delete(metadata.key)
+                return metadata.resource_version
+            read = self._read(event.object)
+        except Unreadable as error:
+            self._skip(event.object, error)
+            return ""
         if read is None:
             return ""
-        if event.type == "DELETED":
-            self._delete(read.key)
-        else:
-            self._put(read)
+        self._put(read)
         return read.version
 
     def _read(self, body: bytes) -> _Read[T] | None:
-        """Decode an object, and keep of it what is read. One that cannot be read must not stop the others."""
+        """Decode an object, and keep of it what is read; None for one of another operator. Raises Unreadable."""
+        if self._is_foreign(body):
+            return None
+        record = self._decode(body)
         try:
-            record = None if self._is_foreign(body) else self._decode(body)
-        except msgspec.DecodeError as error:
-            log.error("%s cannot be read and is ignored: %s: %r", self.resource.kind, error, body[:200])
-            return None
-        if record is None:
-            return None
-        metadata = record.metadata
-        return _Read(metadata.key, metadata.uid, metadata.resource_version, self._convert(record))
+            value = self._convert(record)
+        except Exception as error:  # whoever made the object must not end the informer
+            raise Unreadable(f"{type(error).__name__}: {error}") from error
+        return _Read(record.metadata.key, record.metadata.uid, record.metadata.resource_version, value)
+
+    def _skip(self, body: bytes, error: Unreadable) -> Key | None:
+        """An object cannot be read: say so once. What was known of it stays, and the others are read. Returns its
+        key, if at least that can be read."""
+        self._on_unreadable(self.resource.kind)
+        key: Key | None = None
+        with suppress(Unreadable):
+            key = decode_plain(body).metadata.key
+        subject = body[:200] if key is None else key
+        if self._unreadable.is_new(subject):
+            name = "/".join(key) if key is not None else repr(subject)
+            log.error("%s %s cannot be read and is ignored: %s", self.resource.kind, name, str(error)[:300])
+        return key
 
     def _is_foreign(self, body: bytes) -> bool:
-        """Whether the object is of a namespace that another operator serves. Raises msgspec.DecodeError."""
+        """Whether the object is of a namespace that another operator serves. Raises Unreadable."""
         return self._keep is not everywhere and not self._keep(decode_plain(body).metadata.namespace)
 
     def _put(self, read: _Read[T]) -> None:
@@ -196,13 +230,24 @@ class Informer(Generic[R, T]):
         before = self._values.get(key)
         self._values[key], self._uids[key] = after, uid
         if before != after:
-            self._on_change(Change(before, after))
+            self._tell(key, Change(before, after))
 
     def _delete(self, key: Key) -> None:
         before = self._values.pop(key, None)
         self._uids.pop(key, None)
         if before is not None:
-            self._on_change(Change(before, None))
+            self._tell(key, Change(before, None))
+
+    def _tell(self, key: Key, change: Change[T]) -> None:
+        """Report a change. One that was not taken over is reported again by the next list."""
+        try:
+            self._on_change(change)
+        except Exception:
+            if change.before is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = change.before
+            raise
 
     async def _lose_place(self, error: ApiError) -> None:
         """Wait before the next list; say so once, unless it is a matter of routine."""
@@ -227,8 +272,3 @@ class Informer(Generic[R, T]):
     def _title(self) -> str:
         where = f"in namespace {self._namespace}" if self._namespace is not None else "in all namespaces"
         return f"watching {self.resource.plural} {where}"
-
-
-def _decode_bookmark(body: bytes) -> str:
-    record: PlainRecord = decode_plain(body)
-    return record.metadata.resource_version

@@ -15,6 +15,7 @@ from dtj.api import kueue, names
 from dtj.api.job import size_problem
 from dtj.api.json import JsonObject
 from dtj.api.tfjob import read as tfjob
+from dtj.kube.decoding import Unreadable, reader
 from dtj.kube.gateway import Keep, everywhere
 from dtj.kube.records import decode_plain
 
@@ -73,10 +74,10 @@ class _List(msgspec.Struct, rename="camel"):
     items: list[msgspec.Raw] = []
 
 
-_decode_job = msgspec.json.Decoder(JobObject).decode
-_decode_head = msgspec.json.Decoder(_Head).decode
-_decode_line = msgspec.json.Decoder(_Line).decode
-_decode_list = msgspec.json.Decoder(_List).decode
+_decode_job = reader(JobObject)
+_decode_head = reader(_Head)
+_decode_line = reader(_Line)
+_decode_list = reader(_List)
 _encode = msgspec.json.Encoder().encode
 
 _LONGEST_HEAD: Final = 1024
@@ -91,7 +92,7 @@ _TEXT: Final = "text"
 
 
 def read_job(raw: bytes | msgspec.Raw) -> JobObject:
-    """What is read of a job. Raises msgspec.DecodeError if it is none."""
+    """What is read of a job. Raises Unreadable if it is none."""
     found = _decode_job(raw)
     found.metadata.annotations = _kept(found.metadata.annotations)
     found.spec_problem = found.spec_problem or size_problem(bytes(found.spec))
@@ -111,7 +112,7 @@ def _kept(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
 def in_short(raw: bytes | msgspec.Raw) -> JsonObject:
     """A job as an object that takes as much memory as its JSON is long: its identity, and that JSON as a text.
 
-    Raises msgspec.DecodeError if it is none.
+    Raises Unreadable if it is none.
     """
     job = read_job(raw)
     identity: JsonObject = {
@@ -135,23 +136,37 @@ def json_of(body: JsonObject) -> bytes:
 
 
 def decode_jobs(raw: bytes, keep: Keep = everywhere) -> JsonObject:
-    """A page of a list of jobs that are ours, each :func:`in_short`. Raises msgspec.DecodeError."""
+    """A page of a list of jobs that are ours, each :func:`in_short`; without those that cannot be read. Raises
+    Unreadable if it is no list."""
     page = _decode_list(raw)
-    items = [in_short(item) for item in page.items if _is_ours(item, keep)]
-    return {"kind": page.kind, "apiVersion": page.api_version, "metadata": page.metadata, "items": [*items]}
+    items = (_ours_in_short(item, keep) for item in page.items)
+    return {
+        "kind": page.kind,
+        "apiVersion": page.api_version,
+        "metadata": page.metadata,
+        "items": [item for item in items if item is not None],
+    }
 
 
 def shortened(line: bytes, keep: Keep = everywhere) -> bytes:
-    """A line of a watch on jobs, with the job :func:`in_short`; another line as it is. Empty if the job is not ours."""
+    """A line of a watch on jobs, with the job :func:`in_short`; another line as it is. Empty if the job is not ours, or
+    cannot be read: kopf would end at it, again and again."""
     try:
         event = _decode_line(line)
-        if event.type not in _OF_JOBS:
-            return line
-        if not _is_ours(event.object, keep):
-            return b""
-        return _encode({"type": event.type, "object": in_short(event.object)})
-    except msgspec.DecodeError:
+    except Unreadable:
         return line
+    if event.type not in _OF_JOBS:
+        return line
+    job = _ours_in_short(event.object, keep)
+    return b"" if job is None else _encode({"type": event.type, "object": job})
+
+
+def _ours_in_short(raw: msgspec.Raw, keep: Keep) -> JsonObject | None:
+    """A job :func:`in_short`; None if it is not ours, or cannot be read. A list of the feed's own names that one."""
+    try:
+        return in_short(raw) if _is_ours(raw, keep) else None
+    except Unreadable:
+        return None
 
 
 def _is_ours(raw: msgspec.Raw, keep: Keep) -> bool:

@@ -14,9 +14,10 @@ from pydantic import JsonValue
 
 from dtj.api.form import DTJ, Form
 from dtj.api.job import parse_time
-from dtj.api.json import JsonObject, dig, objects, picked, text
+from dtj.api.json import JsonObject, dig, objects, picked, text, whole_number
 from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation, Label
+from dtj.api.status import MAX_INTEGER
 from dtj.core.actions import Kind
 from dtj.core.blockers import WaitingContainer, blocker_of
 from dtj.core.messages import MAX_NOTE, cut
@@ -226,16 +227,21 @@ def _deletion_requested_at(record: PodRecord, *, ended_at: datetime | None) -> d
     ends = parse_time(metadata.deletion_timestamp)
     if ends is None:
         return None
-    requested = ends - timedelta(seconds=metadata.deletion_grace_period_seconds or 0)
+    requested = ends - _grace(metadata.deletion_grace_period_seconds)
     if metadata.deletion_grace_period_seconds != 0 or ended_at is None:
         return requested
-    grace = timedelta(seconds=min(max(record.spec.termination_grace_period_seconds or 0, 0), _LONGEST_GRACE))
+    grace = _grace(record.spec.termination_grace_period_seconds)
     return min(requested, ended_at) if requested - ended_at <= grace + _KUBELETS_MARGIN else requested
 
 
 _LONGEST_GRACE: Final = 10**8
-"""Seconds that a timedelta holds with ease."""
+"""Three years, in seconds. The API server stores any grace period up to 2^63 seconds."""
+
+
+def _grace(seconds: int | None) -> timedelta:
+    return timedelta(seconds=min(max(seconds or 0, 0), _LONGEST_GRACE))
 
 
 def _number(label: str, *, default: int) -> int:
-    return int(label) if label.isdecimal() else default
+    number = whole_number(label, most=MAX_INTEGER)
+    return default if number is None else number

@@ -11,11 +11,17 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from dtj.api import names
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, whole_number
 from dtj.api.tfjob.names import CONTAINER
+from dtj.kube.decoding import reader
 
 Key = tuple[str, str]
 """(namespace, name)."""
+
+
+def version_number(version: str) -> int | None:
+    """A resource version as a number: those of one resource can be compared (KEP-5504). None if it is none."""
+    return whole_number(version, most=2**63 - 1)
 
 
 class _Partial(msgspec.Struct, rename="camel", gc=False):
@@ -269,10 +275,10 @@ class PodRecord(_Partial):
         return next((status.state.terminated for status in statuses if status.name == container), None)
 
 
-decode_pod = msgspec.json.Decoder(PodRecord).decode
-decode_service = msgspec.json.Decoder(ServiceRecord).decode
-decode_gang = msgspec.json.Decoder(GangRecord).decode
-decode_plain = msgspec.json.Decoder(PlainRecord).decode
+decode_pod = reader(PodRecord)
+decode_service = reader(ServiceRecord)
+decode_gang = reader(GangRecord)
+decode_plain = reader(PlainRecord)
 
 
 def pod_from_object(body: JsonObject) -> PodRecord:

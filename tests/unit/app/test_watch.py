@@ -18,6 +18,7 @@ from dtj.core.platform import Platform
 from dtj.engine.feed import JobFeed
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
+from dtj.engine.supervision import Supervisor
 from dtj.kube.errors import ApiError, Gone, TooManyRequests, Unavailable
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import JOBS
@@ -54,7 +55,7 @@ class Watched:
         self.state = ClusterState(Platform())
         queue: WorkQueue[Key] = WorkQueue(backoff=Backoff(base=1.0, cap=1.0))
         recorder = EventRecorder(self.gateway, instance="test", now=lambda: NOW)
-        self.feed = RecordedFeed(state=self.state, queue=queue, recorder=recorder)
+        self.feed = RecordedFeed(state=self.state, queue=queue, recorder=recorder, supervisor=Supervisor())
         self.feed.news = []
         backoff = Backoff(base=0.01, cap=0.05, rng=random.Random(7))
         self.watch = JobWatch(self.feed, self._connect, namespaces=("default",), backoff=backoff)

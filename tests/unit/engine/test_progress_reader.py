@@ -17,6 +17,7 @@ from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
 from dtj.engine.metrics import Metrics
 from dtj.engine.progress import StackRequests
+from dtj.engine.supervision import Supervisor
 from support.elastic_world import ElasticWorld
 from support.status_ports import StatusPorts
 from support.virtual_time import loop_time, virtual_time
@@ -64,7 +65,9 @@ def reader_of(ports: StatusPorts, metrics: Metrics | None = None) -> progress.Pr
     def now() -> datetime:
         return NOW + timedelta(seconds=loop_time())
 
-    return progress.ProgressReader(ports.state, ports.queue, metrics=metrics or Metrics(), now=now)
+    return progress.ProgressReader(
+        ports.state, ports.queue, metrics=metrics or Metrics(), now=now, supervisor=Supervisor()
+    )
 
 
 @virtual_time

@@ -14,6 +14,7 @@ from dtj.core.observed import SeenProgress, Straggler
 from dtj.core.policies.straggler import MIN_REPLICAS, READINGS, Reading, slow
 from dtj.engine import progress, step_timings
 from dtj.engine.step_timings import read_step_timing
+from dtj.engine.supervision import Supervisor
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.periodic import ComputeTimer
 from support.status_ports import StatusPorts
@@ -60,7 +61,7 @@ class Pods(StatusPorts):
         return json.dumps(answer).encode() if answer is not None else None
 
     async def rounds(self, number: int) -> None:
-        finder = step_timings.StragglerFinder(self.state, self.queue)
+        finder = step_timings.StragglerFinder(self.state, self.queue, supervisor=Supervisor())
         for _ in range(number):
             self.memory.step_timings.asking.not_before = 0.0
             await finder.compare_all()
@@ -84,7 +85,7 @@ class TestAsking:
     ) -> None:
         pods = Pods(monkeypatch)
         pods.says = {f"worker-{n}": {"step": 5} for n in range(4)}
-        finder = step_timings.StragglerFinder(pods.state, pods.queue)
+        finder = step_timings.StragglerFinder(pods.state, pods.queue, supervisor=Supervisor())
         for _ in range(2):
             await finder.compare_all()
             assert len(pods.asked) == 4
@@ -125,7 +126,7 @@ class TestAsking:
             return b'{"step": 5, "stepSeconds": 1}'
 
         pods.answer = answer
-        task = asyncio.create_task(step_timings.StragglerFinder(pods.state, pods.queue).run())
+        task = asyncio.create_task(step_timings.StragglerFinder(pods.state, pods.queue, supervisor=Supervisor()).run())
         await asyncio.sleep(step_timings.INTERVAL + 1)
         assert len(pods.times("other")) == 4
         await asyncio.sleep(step_timings.INTERVAL)

@@ -252,4 +252,4 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_others(caplog: py
         gateway.put(PODS, pod("a"))
         await settled()
         assert watched.store == {"a": "Pending"}
-    assert "Pod cannot be read" in caplog.text
+    assert "Pod default/broken cannot be read" in caplog.text

@@ -7,12 +7,13 @@ import json
 
 import kopf
 import msgspec
+import pytest
 from aiohttp import web
 
 from builders import NOW, manifest, seen, stored
 from dtj.api import names
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, object_at
+from dtj.api.json import JsonObject, dig, object_at, objects
 from dtj.app.watch import WatchSession
 from dtj.core.actions import PatchStatus
 from dtj.core.planner import plan
@@ -100,9 +101,43 @@ def test_a_line_of_a_watch_that_is_no_job_stays_as_it_is() -> None:
         b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}',
         b'{"type":"ERROR","object":{"kind":"Status","code":410}}',
         b"no JSON",
-        b'{"type":"ADDED","object":7}',
     ):
         assert shortened(line) == line
+
+
+def deep(levels: int, **spec: str) -> bytes:
+    """A job with so many objects in objects where its template keeps unknown fields."""
+    body = stored(manifest(template={"spec": {"containers": [{"name": "trainer", "image": "x"}], "unknown": "DEEP"}}))
+    return raw({**body, "spec": {**object_at(body, "spec"), **spec}}).replace(
+        b'"DEEP"', b'{"a":' * levels + b"1" + b"}" * levels
+    )
+
+
+@pytest.mark.parametrize("levels", [100, 200, 900, 9_000])
+def test_a_job_of_many_levels_is_invalid_and_the_others_are_read(levels: int) -> None:
+    page = decode_jobs(b'{"metadata":{},"items":[' + deep(levels) + b"," + raw(stored(manifest("other"))) + b"]}")
+    one, other = (JobRecord.from_object(item) for item in objects(page["items"]))
+    assert other.job().problems == ()
+    assert one.job().problems[0].startswith("spec: has more than 100 levels of objects and lists, and")
+    assert complaint(in_short(deep(levels))) == one.job().problems[0]
+    event = msgspec.json.decode(shortened(b'{"type":"ADDED","object":' + deep(levels) + b"}"))
+    assert JobRecord.from_object(event["object"]).job().problems == one.job().problems
+
+
+def test_a_job_of_another_controller_is_left_alone_however_deep() -> None:
+    assert plan(seen(read(deep(9_000, managedBy="a.dev/b"))), NOW) == ()
+
+
+def test_a_status_of_many_levels_keeps_what_can_be_read() -> None:
+    body = raw({**stored(manifest()), "status": {"attempt": 3, "progress": {"metrics": "DEEP"}}})
+    given = body.replace(b'"DEEP"', b"[" * 9_000 + b"]" * 9_000)
+    assert read(given).status.attempt == 3
+
+
+def test_what_cannot_be_read_is_left_out_of_lists_and_watches_and_the_others_stay() -> None:
+    page = decode_jobs(b'{"metadata":{},"items":[7,{"metadata":{"name":8}},' + raw(stored(manifest("other"))) + b"]}")
+    assert [dig(item, "metadata", "name") for item in objects(page["items"])] == ["other"]
+    assert shortened(b'{"type":"ADDED","object":7}') == b""
 
 
 def test_a_page_keeps_its_place_in_the_list() -> None:

@@ -93,3 +93,47 @@ async def test_a_page_of_long_objects_after_many_short_ones_is_asked_for_again_w
     assert [f'"name": "{n}"' in item.decode() for n, item in enumerate(listing.items)] == [True] * len(lengths)
     assert max(limits) == paging.PAGE_SIZE
     assert limits[-1] == 1, "one object is read, however long"
+
+
+def pod_of(length: int, version: int) -> bytes:
+    """A line of a watch with a pod that has so many of the sign that JSON writes in six bytes."""
+    head = f'{{"type":"MODIFIED","object":{{"metadata":{{"name":"a","namespace":"d","resourceVersion":"{version}"}},'
+    return head.encode() + b'"spec":{"containers":[{"name":"c","args":["' + b"\\u003c" * length + b'"]}]}}}\n'
+
+
+async def test_the_longest_object_that_can_be_stored_is_a_line_like_others() -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=b"".join((pod_of(1, 1), pod_of(1_400_000, 2), pod_of(1, 3))))
+
+    async with served(answer) as url, gateway_at(url) as gateway:
+        events = [event async for event in gateway.watch(PODS, namespace=None, resource_version="0")]
+    assert [len(event.object) > 8_000_000 for event in events] == [False, True, False]
+
+
+async def test_a_line_that_is_longer_than_any_object_has_all_objects_listed() -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=pod_of(1, 1) + pod_of(3_000_000, 2))
+
+    async with served(answer) as url, gateway_at(url) as gateway:
+        assert "longer than 16,777,216 bytes" in (error := await end_of_watch(gateway)).message
+    assert isinstance(error, Gone)
+
+
+@pytest.mark.parametrize(
+    "line", [b"no JSON\n", b'{"type":"NEW","object":{}}\n', b'{"type":"ADDED"}\n', b"\xff\n", b"[\n"]
+)
+async def test_a_line_that_is_none_of_a_watch_has_all_objects_listed(line: bytes) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=pod_of(1, 1) + line)
+
+    async with served(answer) as url, gateway_at(url) as gateway:
+        assert isinstance(await end_of_watch(gateway), Gone)
+
+
+async def test_a_line_that_is_cut_is_none_and_the_next_watch_goes_on_from_its_place() -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=pod_of(1, 1) + pod_of(1, 2)[:60])
+
+    async with served(answer) as url, gateway_at(url) as gateway:
+        events = [event async for event in gateway.watch(PODS, namespace=None, resource_version="0")]
+    assert len(events) == 1

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from dtj.api import names as dtj_names
 from dtj.api.json import JsonObject, objects, text
 from dtj.api.names import Reason, State
-from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
+from dtj.api.status import MAX_CONDITION_MESSAGE, ConditionStatus, JobStatus, ReplicaStatus
 from dtj.api.tfjob.names import KIND, RECORD, Condition
 
 FIELDS: Final = frozenset((RECORD, "conditions", "replicaStatuses", "startTime", "completionTime", "lastReconcileTime"))
@@ -46,7 +46,7 @@ def _adopted(status: JsonObject) -> JobStatus:
                 type=ours,
                 status="True",
                 reason=Reason.JOB_FINISHED,
-                message=text(condition.get("message")),
+                message=text(condition.get("message"))[:MAX_CONDITION_MESSAGE],
                 last_transition_time=text(condition.get("lastTransitionTime")),
             )
             return JobStatus(attempt=1, start_time=start, completion_time=end, conditions=(ended,))

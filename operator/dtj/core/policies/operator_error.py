@@ -1,0 +1,44 @@
+"""What the status of a job says that the operator cannot plan, because of an error of its own.
+
+No other policy gets to say anything about such a job, so this one stands alone: it reads nothing but the status.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dtj.api.job import Job
+from dtj.api.names import Condition, Reason
+from dtj.api.status import ConditionStatus
+from dtj.core.actions import Emit, PatchStatus, Plan
+from dtj.core.messages import cut
+from dtj.core.status import format_time
+
+
+def report(job: Job, error: str, now: datetime) -> Plan:
+    """Say that ``error`` keeps the operator from planning the job; empty if the status says it already.
+
+    Stalled is True until the next pass that writes the status. A job whose pods run goes on; of another one, the
+    condition PodsReady says the same.
+    """
+    message = cut(f"the operator met an error of its own, and tries again: {error}")
+    words = {Condition.STALLED: "True"}
+    if not job.status.is_true(Condition.PODS_READY):
+        words[Condition.PODS_READY] = "False"
+    found = {condition.type: condition for condition in job.status.conditions}
+    for kind, value in words.items():
+        before = found.get(kind)
+        moved = before is None or before.status != value
+        found[kind] = ConditionStatus(
+            type=kind,
+            status=value,  # type: ignore[arg-type]  # one of the two above
+            reason=Reason.OPERATOR_ERROR,
+            message=message,
+            last_transition_time=format_time(now) if moved or before is None else before.last_transition_time,
+            observed_generation=job.generation,
+        )
+    conditions = tuple(found.values())
+    if conditions == job.status.conditions:
+        return ()
+    status = job.status.model_copy(update={"conditions": conditions, "reason": str(Reason.OPERATOR_ERROR)})
+    return PatchStatus(status), Emit("Warning", Reason.OPERATOR_ERROR, message)
