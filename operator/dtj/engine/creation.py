@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.core.actions import CheckPods, CreatePod, Creation
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
@@ -163,7 +163,7 @@ class Creator:
         resource, name = _resource(wanted), wanted.name
         body = await self._gateway.get(resource, namespace=job.namespace, name=name)
         metadata = plain_from_object(body).metadata
-        labelled = dig(body, "metadata", "labels", job.form.job_label) is not None
+        labelled = job.form.selects(fields_of(dig(body, "metadata", "labels")))
         if job.owns(metadata) and labelled:
             shown = self._state.shown(resource, (job.namespace, name))
             if shown is None or shown.uid != metadata.uid:

@@ -11,6 +11,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Annotation, Label, Reason
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
+from dtj.api.tfjob.form import TFJOB
 from dtj.core.actions import (
     CheckPods,
     Create,
@@ -25,10 +26,12 @@ from dtj.core.actions import (
     TellPod,
 )
 from dtj.core.observed import Observed
+from dtj.core.platform import platform_of_tfjobs
 from dtj.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests
-from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, TFJOBS, Resource
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
+from support.played_tfjobs import tfjob
 from support.virtual_time import loop_time, settled, virtual_time
 
 STARTING = JobStatus(state="Starting", attempt=1, ready="0/2")
@@ -199,6 +202,29 @@ async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_to
         assert (pod_of_others.role, pod_of_others.index) == ("worker", 0)
         assert pod_of_others.owner_uid != job.uid
         assert harness.gateway.body(PODS, "digits-worker-0") == foreign
+
+
+@virtual_time
+@pytest.mark.parametrize("resource", [PODS, SERVICES], ids=str)
+async def test_a_name_that_a_pytorchjob_of_the_same_name_has_is_taken(resource: Resource, gateway: FakeGateway) -> None:
+    """Its pods have the job's name in the same label, and another operator's name beside it."""
+    labels: JsonObject = {
+        "training.kubeflow.org/job-name": "mnist",
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "0",
+    }
+    owner: JsonObject = {"kind": "PyTorchJob", "name": "mnist", "uid": "theirs", "controller": True}
+    gateway.put(resource, {"metadata": {"name": "mnist-worker-0", "labels": labels, "ownerReferences": [owner]}})
+    async with harnessed(gateway=gateway, form=TFJOB, platform=platform_of_tfjobs()) as harness:
+        body = {**tfjob({"Worker": 1}), "apiVersion": TFJOB.api_version, "kind": TFJOB.kind}
+        harness.engine.feed.put(gateway.put(TFJOBS, {**body, "metadata": {"name": "mnist", "uid": "ours"}}))
+        await asyncio.sleep(60.0)
+        taken = f'{resource.kind.lower()} "mnist-worker-0" already exists and is not owned by this job'
+        assert taken in str(gateway.body(TFJOBS, "mnist")["status"])
+        gateway.remove(resource, "mnist-worker-0")
+        await asyncio.sleep(60.0)
+        assert gateway.names(PODS) == ["mnist-worker-0"]
 
 
 @virtual_time
