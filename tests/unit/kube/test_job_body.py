@@ -7,6 +7,7 @@ import json
 
 import kopf
 import msgspec
+import pytest
 from aiohttp import web
 
 from builders import NOW, manifest, seen, stored
@@ -138,6 +139,21 @@ def test_kopf_gets_lists_and_watches_whose_jobs_are_short() -> None:
     assert [event["type"] for event in events] == ["ADDED", "MODIFIED"]
     assert all(len(json.dumps(event)) < 2000 for event in events)
     assert discovered == {"resources": []}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("7", "7"), ("3600", "60"), ("inf", "60"), ("Wed, 21 Oct 2026 07:28:00 GMT", None)]
+)
+def test_kopf_is_told_to_come_back_within_a_minute(given: str, told: str | None) -> None:
+    async def story() -> str | None:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(status=429, headers={"Retry-After": given})
+
+        async with served(answer) as url, WatchSession(kopf.ConnectionInfo(server=url)).aiohttp_session as session:
+            reply = await session.get(f"{url}/{names.PLURAL}?watch=true")
+            return reply.headers.get("Retry-After")
+
+    assert asyncio.run(story()) == told
 
 
 def test_credentials_that_were_refused_are_known_again() -> None:
