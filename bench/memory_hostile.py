@@ -4,9 +4,9 @@
     PYTHONPATH=operator:tests:trainer-image python bench/memory_hostile.py --alone
 
 Scenes, each with an operator of its own: one job of 10,000 replicas, fifty of 1,000, a hundred suspended ones of
-1.3 MB, whose templates hold what no schema knows, 32 of 256 KiB with six roles that are to start, and a hundred
-Services of 1.2 MiB with our label. The operator's peak is read while it works, and again from an operator that is
-started when the objects are there. It is stopped where it goes beyond ``--stop-mib``.
+1.3 MB, whose templates hold what no schema knows, 32 of 256 KiB with six roles that are to start, a hundred Services of
+1.2 MiB with our label, and five hundred whose owner has a UID of 1 MB. The operator's peak is read while it works, and
+again from an operator that is started when the objects are there. It is stopped where it goes beyond ``--stop-mib``.
 
 With ``--alone``, the last ones without a control plane: the engine over a server in memory whose dry runs take 0.2 s.
 It also shows for how long at most the event loop did nothing else, by the clock and in CPU time.
@@ -69,6 +69,7 @@ def main() -> None:
         f"{options.junk} of 1.3 MB": lambda: (_hostile(f"junk-{n}") for n in range(options.junk)),
         "32 of 256 KiB": lambda: (_six_roles(f"junk-{n}", JUNK) for n in range(32)),
         "100 Services of 1.2 MiB": lambda: map(_service, range(100)),
+        "500 Services with owners of 1 MB": lambda: map(_owned_service, range(500)),
     }
     wanted = {name: make for name, make in scenes.items() if options.scene in name}
     peaks = {name: _peaks(name, make(), options) for name, make in wanted.items()}
@@ -103,6 +104,22 @@ def _service(number: int) -> JsonObject:
         "kind": "Service",
         "metadata": {"name": f"s{number}", "namespace": "default", "labels": {Label.JOB_NAME: "x"}},
         "spec": {"selector": dict.fromkeys(itertools.islice(keys, 130_000), ""), "ports": [{"port": 1}]},
+    }
+
+
+def _owned_service(number: int) -> JsonObject:
+    """A Service of an owner with a UID of 1 MB: Kubernetes has no limit for it but that of the whole object."""
+    owner: JsonObject = {"apiVersion": "example.com/v1", "kind": "Any", "name": "x", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": f"s{number}",
+            "namespace": "default",
+            "labels": {Label.JOB_NAME: "x"},
+            "ownerReferences": [{**owner, "uid": f"{number}".ljust(1_000_000, "u")}],
+        },
+        "spec": {"ports": [{"port": 1}]},
     }
 
 
@@ -163,9 +180,10 @@ def _watched(operator: OperatorProcess, options: argparse.Namespace) -> str:
 class _Server(FakeGateway):
     """An API server that keeps nothing: it has these Services, and no status can be written."""
 
-    def __init__(self, services: int) -> None:
+    def __init__(self, services: int, make: Callable[[int], JsonObject]) -> None:
         super().__init__()
         self._services = services
+        self._make = make
 
     def pages(
         self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
@@ -177,7 +195,7 @@ class _Server(FakeGateway):
     async def _pages_of_services(self) -> AsyncIterator[Listing]:
         yield Listing((), "1")
         for number in range(self._services):
-            yield Listing((msgspec.json.encode(_service(number)),), "1")
+            yield Listing((msgspec.json.encode(self._make(number)),), "1")
             await asyncio.sleep(0)
 
     async def create(
@@ -198,6 +216,8 @@ def _alone(options: argparse.Namespace) -> None:
         "32 of 256 KiB": partial(_engine, jobs=32, junk="JUNK"),
         "32 just taken": partial(_engine, jobs=32, junk="JUST_TAKEN"),
         "100 Services": partial(_engine, services=100),
+        "500 Services with owners of 1 MB": partial(_engine, services=500, make=_owned_service),
+        "both": partial(_engine, jobs=32, junk="JUNK", services=500, make=_owned_service),
     }
     figures.print_machine()
     figures.print_figure("the chart's limit", _limit())
@@ -207,17 +227,20 @@ def _alone(options: argparse.Namespace) -> None:
                 figures.print_figure(name, process.submit(scene).result())
 
 
-def _engine(*, jobs: int = 0, junk: str = "JUNK", services: int = 0) -> str:
-    return asyncio.run(_engine_with([_encoded(number, globals()[junk]) for number in range(jobs)], services))
+def _engine(
+    *, jobs: int = 0, junk: str = "JUNK", services: int = 0, make: Callable[[int], JsonObject] = _service
+) -> str:
+    server = _Server(services, make)
+    return asyncio.run(_engine_with([_encoded(number, globals()[junk]) for number in range(jobs)], server))
 
 
 def _encoded(number: int, junk: object) -> bytes:
     return msgspec.json.encode(stored(_six_roles(f"junk-{number}", junk), uid=f"uid-{number}"))
 
 
-async def _engine_with(jobs: list[bytes], services: int) -> str:
+async def _engine_with(jobs: list[bytes], server: _Server) -> str:
     settings = EngineSettings(relist_every=None)
-    engine = Engine(_Server(services), plan=plan, platform=Platform(), instance="bench", settings=settings)
+    engine = Engine(server, plan=plan, platform=Platform(), instance="bench", settings=settings)
     empty, blocked = common.memory(getpid(), peak=True), _Blocked()
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_watch_loop(blocked))

@@ -79,7 +79,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, create]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [create, delete]
+  verbs: [get, create, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch, list]

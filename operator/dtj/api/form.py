@@ -83,6 +83,11 @@ class Form:
             Label.JOB_UID: uid,
         }
 
+    def selects(self, labels: JsonObject) -> bool:
+        """Whether :attr:`selector` finds an object with these labels."""
+        terms = (term.partition("=") for term in self.selector.split(","))
+        return all(key in labels and (not sign or labels[key] == value) for key, sign, value in terms)
+
     def replica_labels(self, role: Role, index: int, *, decides: bool) -> JsonObject:
         """The labels that a replica's pods have besides; ``decides`` is whether its success is the job's."""
         return {Label.APP_COMPONENT: str(role), Label.ROLE: str(role), Label.INDEX: str(index)}

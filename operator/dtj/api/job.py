@@ -36,7 +36,7 @@ MAX_SPEC_BYTES: Final = 262_144
 
 
 MAX_SPEC_VALUES: Final = 10_000
-"""Most values in a spec that is read, counted by :func:`_values_in`. A large one has 1,500. A value of two bytes takes
+"""Most values in a spec that is read, counted by :func:`values_in`. A large one has 1,500. A value of two bytes takes
 up to 350 bytes in a pass, and 64 passes may wait for an answer at the same time."""
 
 MAX_SPEC_LEVELS: Final = 100
@@ -55,7 +55,7 @@ def size_problem(spec: bytes) -> str:
             f"spec: is {len(spec):,} bytes long, and the operator reads {MAX_SPEC_BYTES:,} at most: put scripts and "
             "data into a ConfigMap, a volume or the image"
         )
-    if (values := _values_in(spec)) > MAX_SPEC_VALUES:
+    if (values := values_in(spec)) > MAX_SPEC_VALUES:
         return (
             f"spec: has {values:,} values, and the operator reads {MAX_SPEC_VALUES:,} at most: remove what Kubernetes "
             "does not know, and put data into a ConfigMap, a volume or the image"
@@ -68,7 +68,7 @@ def size_problem(spec: bytes) -> str:
     return ""
 
 
-def _values_in(text: bytes) -> int:
+def values_in(text: bytes) -> int:
     """About how many values JSON has, without decoding it: its commas and opening brackets outside of texts."""
     if sum(map(text.count, _SIGNS)) <= MAX_SPEC_VALUES:
         return 0

@@ -26,6 +26,7 @@ import kopf
 from dtj.api.json import JsonObject
 from dtj.engine.feed import JobFeed
 from dtj.kube.config import ConnectionSource
+from dtj.kube.errors import error_from_reply
 from dtj.kube.gateway import JOBS, TFJOBS, Keep, everywhere
 from dtj.kube.job_body import decode_jobs, shortened
 from dtj.kube.waiting import Backoff
@@ -277,6 +278,19 @@ class JobsResponse(aiohttp.ClientResponse):
 
     keep: ClassVar[Keep] = staticmethod(everywhere)
     """Says of a namespace whether kopf sees its jobs."""
+
+    @property
+    def headers(self) -> Any:
+        """With the time to come back that :class:`~dtj.kube.errors.ApiError` has: kopf waits for any."""
+        found = super().headers
+        if (given := found.get("Retry-After")) is None:
+            return found
+        seconds = error_from_reply(self.status, b"", headers={"Retry-After": given}).retry_after
+        bounded = found.copy()
+        del bounded["Retry-After"]
+        if seconds is not None:
+            bounded["Retry-After"] = f"{seconds:g}"
+        return bounded
 
     @property
     def _has_jobs(self) -> bool:

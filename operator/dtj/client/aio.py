@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -35,6 +36,8 @@ from dtj.kube.records import decode_pod
 USER_AGENT: Final = f"dtj/{__version__}"
 MANAGER: Final = "dtj"
 """Who owns the fields that a person sets through this client; the operator's are its own."""
+
+_LOG: Final = logging.getLogger("dtj.client")
 
 
 class AsyncClient:
@@ -203,7 +206,10 @@ class AsyncClient:
         if len(found) != 1:
             raise InvalidManifest((f"the manifest holds {len(found)} jobs, not one: use submit_all",))
         if code is not None:
-            found = (with_code(found[0], code if isinstance(code, CodePack) else pack(code)),)
+            packed = code if isinstance(code, CodePack) else pack(code)
+            if packed.warning:
+                _LOG.warning("code: %s", packed.warning)
+            found = (with_code(found[0], packed),)
         (created,) = await self._create(found, namespace)
         return created
 

@@ -13,12 +13,15 @@ import os
 import re
 import stat
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from dtj.api.printable import one_line
 from dtj.client.errors import CodeError
+from dtj.client.secret_files import SECRET_FILES
 
 IGNORE_FILE: Final = ".dtjignore"
 
@@ -50,22 +53,8 @@ ALWAYS_IGNORED: Final = (
     ".ruff_cache/",
     ".DS_Store",
     "dtj-runs/",
-    ".env",
-    ".netrc",
-    ".git-credentials",
-    ".pypirc",
-    "credentials.json",
-    "application_default_credentials.json",
-    "*.pem",
-    "*.p12",
-    "id_rsa",
-    "id_ed25519",
-    ".aws/",
-    ".kube/",
-    ".ssh/",
 )
-"""What no job needs, or what does not belong into a ConfigMap, which more people may read than a Secret.
-A line ``!name`` of a ``.dtjignore`` packs it."""
+"""What no job needs. A line ``!name`` of a ``.dtjignore`` packs it, and one of :data:`SECRET_FILES`."""
 
 _MTIME: Final = 315_619_200
 """2 January 1980 for each file: earlier times cannot be written to a zip file, and so to a wheel."""
@@ -73,19 +62,29 @@ _MTIME: Final = 315_619_200
 _NAMED: Final = 3
 """How many of the largest files a refusal names."""
 
+_NAMED_SECRETS: Final = 10
+"""How many of the files a warning names that usually hold secrets."""
+
 
 @dataclass(frozen=True, slots=True)
 class CodePack:
     """The files of a directory.
 
     ``archive`` is a tar, compressed by gzip; ``digest`` the SHA-256 of the tar, in hexadecimal; ``files`` the number of
-    files and links; ``size`` the bytes of the files.
+    files and links; ``size`` the bytes of the files; ``withheld`` are the files and directories that were left out
+    because such usually hold secrets.
     """
 
     archive: bytes
     digest: str
     files: int
     size: int
+    withheld: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str:
+        """What was left out because it usually holds secrets, and how to send it; empty if nothing was."""
+        return _warning(self.withheld)
 
     @property
     def summary(self) -> str:
@@ -106,12 +105,13 @@ def pack(directory: str | os.PathLike[str] | None, *, extra: Mapping[str, str] |
     root = Path(directory or ".")
     texts = {name: text.encode() for name, text in (extra or {}).items()}
     try:
-        entries = _entries(root) if directory is not None else []
+        entries, withheld = _entries(root) if directory is not None else ([], ())
         for taken in (entry.name for entry in entries if entry.name in texts):
             raise CodeError(f"{root / taken}: the name is needed for the function: rename this file")
         if not texts and all(entry.isdir() for entry in entries):
-            raise CodeError(f"{root}: there is no file to pack; files that {IGNORE_FILE} excludes do not count")
-        return _packed(entries, root, texts)
+            words = f"{root}: there is no file to pack; files that {IGNORE_FILE} excludes do not count"
+            raise CodeError("; ".join(filter(None, (words, _warning(withheld)))))
+        return replace(_packed(entries, root, texts), withheld=withheld)
     except OSError as error:
         raise CodeError(
             f"{error.filename or root}: cannot be read: {error.strerror}; change its permissions, or exclude it in "
@@ -146,25 +146,39 @@ def _packed(entries: list[tarfile.TarInfo], root: Path, texts: Mapping[str, byte
     return found
 
 
-def _entries(root: Path) -> list[tarfile.TarInfo]:
-    """What is to be packed, sorted by path. Raises CodeError and OSError."""
+def _warning(withheld: Sequence[str]) -> str:
+    if not withheld:
+        return ""
+    named = ", ".join(withheld[:_NAMED_SECRETS])
+    more = len(withheld) - _NAMED_SECRETS
+    return one_line(
+        f"left out, because such files usually hold secrets: {named}{f' and {more} more' if more > 0 else ''}; to send "
+        f'one nevertheless, write "!{withheld[0]}" into {IGNORE_FILE}'
+    )
+
+
+def _entries(root: Path) -> tuple[list[tarfile.TarInfo], tuple[str, ...]]:
+    """What is to be packed, sorted by path, and what is left out because it usually holds secrets. Raises CodeError and
+    OSError."""
     if not root.exists():
         raise CodeError(f"{root}: directory not found")
     if not root.is_dir():
         raise CodeError(f"{root}: is not a directory: name the directory that holds the code")
-    found = []
-    for entry in _walk(root, "", _ignored(root)):
+    found: list[tarfile.TarInfo] = []
+    withheld: list[str] = []
+    for entry in _walk(root, "", _ignored(root), withheld):
         found.append(entry)
         if len(found) > MAX_ENTRIES:
             raise CodeError(
                 f"{root}: more than {MAX_ENTRIES:,} files: name the directory of the code alone, or exclude the "
                 f"others in {root / IGNORE_FILE}"
             )
-    return sorted(found, key=lambda entry: entry.name)
+    return sorted(found, key=lambda entry: entry.name), tuple(sorted(withheld))
 
 
-def _walk(root: Path, below: str, ignored: _Ignored) -> Iterator[tarfile.TarInfo]:
-    """The entries of a directory and of those in it. What is excluded is not opened, as by git.
+def _walk(root: Path, below: str, ignored: _Ignored, withheld: list[str]) -> Iterator[tarfile.TarInfo]:
+    """The entries of a directory and of those in it. What is excluded is not opened, as by git; if it is because it
+    usually holds secrets, it is added to ``withheld``.
 
     Raises CodeError and OSError.
     """
@@ -172,7 +186,10 @@ def _walk(root: Path, below: str, ignored: _Ignored) -> Iterator[tarfile.TarInfo
         children = [(f"{below}{child.name}", child.stat(follow_symlinks=False)) for child in listing]
     for path, status in children:
         mode = status.st_mode
-        if ignored(path, stat.S_ISDIR(mode)):
+        reason = ignored(path, stat.S_ISDIR(mode))
+        if reason is _Reason.SECRET:
+            withheld.append(f"{path}/" if stat.S_ISDIR(mode) else path)
+        if reason is not None:
             continue
         if stat.S_ISLNK(mode):
             yield _header(path, mode, target=os.readlink(root / path))
@@ -180,7 +197,7 @@ def _walk(root: Path, below: str, ignored: _Ignored) -> Iterator[tarfile.TarInfo
             yield _header(path, mode, status.st_size)
         elif stat.S_ISDIR(mode):
             yield _header(path, mode)
-            yield from _walk(root, f"{path}/", ignored)
+            yield from _walk(root, f"{path}/", ignored, withheld)
         else:
             raise CodeError(f"{root / path}: is neither a file nor a directory: exclude it in {root / IGNORE_FILE}")
 
@@ -222,8 +239,15 @@ def _leads_somewhere(path: str, packed: Mapping[str, tarfile.TarInfo]) -> bool:
     return False
 
 
-_Ignored: TypeAlias = Callable[[str, bool], bool]
-"""Whether an entry is excluded: its path, and whether it is a directory. No parent of it is."""
+class _Reason(Enum):
+    """Why an entry is excluded."""
+
+    NOT_NEEDED = auto()
+    SECRET = auto()
+
+
+_Ignored: TypeAlias = Callable[[str, bool], _Reason | None]
+"""Why an entry is excluded, None if it is not: its path, and whether it is a directory. No parent of it is."""
 
 
 def _ignored(root: Path) -> _Ignored:
@@ -244,10 +268,20 @@ def _ignored(root: Path) -> _Ignored:
             GitIgnoreSpec.from_lines([line])
         except ValueError as error:
             raise CodeError(f'{file}: line {number}: "{line}" is not a pattern as git reads it') from error
-    lines = [*ALWAYS_IGNORED, *lines]
-    of_files = GitIgnoreSpec.from_lines(lines)
-    of_directories = GitIgnoreSpec.from_lines(re.sub(r"/\s*$", "", line) for line in lines)
-    return lambda path, is_directory: (of_directories if is_directory else of_files).match_file(path)
+
+    def matcher(lines: Sequence[str]) -> Callable[[str, bool], bool]:
+        of_files = GitIgnoreSpec.from_lines(lines)
+        of_directories = GitIgnoreSpec.from_lines(re.sub(r"/\s*$", "", line) for line in lines)
+        return lambda path, is_directory: (of_directories if is_directory else of_files).match_file(path)
+
+    ignored, not_needed = matcher([*ALWAYS_IGNORED, *SECRET_FILES, *lines]), matcher([*ALWAYS_IGNORED, *lines])
+
+    def reason(path: str, is_directory: bool) -> _Reason | None:
+        if not ignored(path, is_directory):
+            return None
+        return _Reason.NOT_NEEDED if not_needed(path, is_directory) else _Reason.SECRET
+
+    return reason
 
 
 def _remedy(files: Iterable[tarfile.TarInfo]) -> str:

@@ -78,7 +78,7 @@ class Kind(StrEnum):
 class Create:
     """Create an object of the job, the PodGroup or Workload included. If it is refused, the rest of the plan is void.
 
-    That a ConfigMap exists is no error: it has the same content.
+    That the job has its ConfigMap already is no error: it has the same content.
     """
 
     kind: Kind | GangApi
@@ -96,7 +96,8 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an object of the job; that it is gone is no error. ``uid`` is empty where no other gets its name."""
+    """Delete an object of the job; that it is gone is no error, and another of its name is left alone. ``uid`` is empty
+    of an object that no informer shows: it is deleted if it turns out to be the job's."""
 
     kind: Kind | GangApi
     name: str

@@ -1,7 +1,8 @@
 """Creating the objects of a job: refusals, names that are taken, and what a dry run says.
 
 That an object exists already is no error: either we made it and our store lags, or somebody else did, which the
-planner must get to see. Nothing that exists is ever changed here.
+planner must get to see; a ConfigMap of somebody else, which no planner sees, is reported like a refusal. Nothing that
+exists is ever changed here.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, fields_of, text
 from dtj.core.actions import CheckPods, CreatePod, Creation
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
@@ -138,6 +140,7 @@ class Creator:
                 await self._gateway.create(resource, namespace=job.namespace, body=body)
         except AlreadyExists:
             if not is_shown:
+                await self._check_owner(job, wanted)
                 return
             taken.append(wanted.name)
             await self._identify(job, wanted)
@@ -146,12 +149,21 @@ class Creator:
         else:
             created.append(wanted.name)
 
+    async def _check_owner(self, job: Job, wanted: Creation) -> None:
+        """Raises _Refused if what has the name of our ConfigMap is not ours, or has other content."""
+        resource, body = _resource(wanted), wanted.render()
+        found = await self._gateway.get(resource, namespace=job.namespace, name=wanted.name)
+        if job.owns(plain_from_object(found).metadata) and found.get("data") == body.get("data"):
+            return
+        words = f'{resource.kind} "{wanted.name}" exists and is not the one of this job: delete it'
+        raise _Refused(wanted.name, AlreadyExists(words, status=HTTPStatus.CONFLICT, reason="AlreadyExists"))
+
     async def _identify(self, job: Job, wanted: Creation) -> None:
         """Find out what has the name that we wanted. If it is ours, the informer shows it already, or is about to."""
         resource, name = _resource(wanted), wanted.name
         body = await self._gateway.get(resource, namespace=job.namespace, name=name)
         metadata = plain_from_object(body).metadata
-        labelled = dig(body, "metadata", "labels", job.form.job_label) is not None
+        labelled = job.form.selects(fields_of(dig(body, "metadata", "labels")))
         if job.owns(metadata) and labelled:
             shown = self._state.shown(resource, (job.namespace, name))
             if shown is None or shown.uid != metadata.uid:

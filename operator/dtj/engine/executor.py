@@ -58,6 +58,7 @@ from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import PODS, Gateway, Resource, jobs_of
 from dtj.kube.observed import resource_of
+from dtj.kube.records import plain_from_object
 
 log = logging.getLogger(__name__)
 
@@ -253,6 +254,14 @@ class Executor:
 
     async def _delete(self, job: Job, resource: Resource, name: str, *, uid: str, version: str = "") -> None:
         try:
+            if not uid:
+                found = plain_from_object(
+                    await self._gateway.get(resource, namespace=job.namespace, name=name)
+                ).metadata
+                if not job.owns(found):
+                    log.warning("%s %s is not owned by this job: it stays", resource.kind, name, extra=about(job))
+                    return
+                uid = found.uid
             await self._gateway.delete(resource, namespace=job.namespace, name=name, uid=uid, resource_version=version)
         except NotFound:
             return  # the informer is about to show it

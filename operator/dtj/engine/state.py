@@ -45,6 +45,11 @@ MIN_FAILURES: Final = 3
 """How many passes in a row may fail by an error of the API server before it is reported: two seconds or so."""
 
 
+MANY_CONFLICTS: Final = 10
+"""How many passes in a row may fail because an object is another than we know, before it is reported: a minute or two.
+News of the object is to come within moments."""
+
+
 def worth_reporting(failures: int, *, permanent: bool) -> bool:
     """Whether this many failures in a row are reported to the user. ``permanent`` ones do not pass by themselves."""
     return permanent or failures >= MIN_FAILURES
@@ -93,6 +98,9 @@ class JobCache:
     best_effort: Retry = field(default_factory=Retry)
     """What the job can do without."""
 
+    conflicts: int = 0
+    """Passes in a row that ended because an object was another than we know."""
+
     obstacle: str = ""
     """That answer, where it is none that passes by itself within moments."""
 
@@ -133,7 +141,9 @@ class JobCache:
     @property
     def obstructed(self) -> bool:
         """Whether a call for this job failed and is tried again."""
-        return bool(self.failures or self.creating.failures or self.best_effort.failures or self.obstacle)
+        return bool(
+            self.failures or self.conflicts or self.creating.failures or self.best_effort.failures or self.obstacle
+        )
 
     def clear_refusal(self) -> None:
         """What was to be created is there."""
@@ -141,8 +151,14 @@ class JobCache:
         self.creating.succeeded()
 
     def failed(self, error: ApiError) -> None:
-        """A call ended a pass. No answer is none to tell of, and a conflict means that we were too slow."""
-        if error.status == 0 or isinstance(error, Conflict):
+        """A call ended a pass. No answer is none to tell of, and a conflict means that we were too slow, unless it
+        stays."""
+        if isinstance(error, Conflict):
+            self.conflicts += 1
+            if self.conflicts >= MANY_CONFLICTS:
+                self.obstacle = cut(error.message)
+            return
+        if error.status == 0:
             return
         self.failures += 1
         if worth_reporting(self.failures, permanent=isinstance(error, Forbidden | Invalid)):
@@ -150,7 +166,7 @@ class JobCache:
 
     def succeeded(self) -> bool:
         """A pass was carried out to its end. Returns whether something was in its way until now."""
-        was, self.obstacle, self.failures = self.obstacle, "", 0
+        was, self.obstacle, self.failures, self.conflicts = self.obstacle, "", 0, 0
         return bool(was)
 
     def unlabelled_of(self, resource: Resource) -> dict[str, Pod | Child | GangObject]:

@@ -3,6 +3,8 @@
 Most times from which a job's deadlines count are the API server's (creation, deletion), or were written by another
 operator. An operator whose own clock is hours off would fail jobs at once, or never; so it goes by the API server's,
 which sends the time in each of its answers (the header ``Date``, RFC 9110).
+
+There may be several API servers, and one of their clocks may be wrong, too. So what most answers say counts.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ MAX_DIFFERENCE: Final = timedelta(seconds=5)
 """A clock that differs by no more than this counts as right: an answer has whole seconds, and needs time to arrive."""
 
 ANSWERS: Final = 16
-"""The latest answers that count. Of these, the one with the latest time arrived fastest."""
+"""The latest answers that count. Of those that agree, the one with the latest time arrived fastest."""
 
 
 class ServerClock:
@@ -38,14 +40,19 @@ class ServerClock:
         self._starts: deque[datetime] = deque(maxlen=ANSWERS)
         """The server's time at the monotonic clock's zero, as each answer gives it."""
 
+        self._likely: list[datetime] = []
+        """The same, as most answers have it; several if as many say the one as the other."""
+
         self._differs = False
 
     def now(self) -> datetime:
         """An aware datetime."""
         local = self._local()
-        if not self._starts:
+        if not self._likely:
             return local
-        server = max(self._starts) + timedelta(seconds=self._monotonic())
+        running = timedelta(seconds=self._monotonic())
+        # Where the answers are divided, this machine's clock decides between them.
+        server = max(self._likely, key=lambda start: (_agree(local, start + running), start)) + running
         self._note(local - server)
         return server if self._differs else local
 
@@ -56,6 +63,9 @@ class ServerClock:
             self._starts.append(sent_at.astimezone(UTC) - timedelta(seconds=self._monotonic()))
         except (ValueError, OverflowError):
             return
+        votes = {start: sum(_agree(each, start) for each in self._starts if each <= start) for start in self._starts}
+        most = max(votes.values())
+        self._likely = [start for start, number in votes.items() if number == most]
 
     def _note(self, ahead: timedelta) -> None:
         differs = abs(ahead) > MAX_DIFFERENCE
@@ -68,3 +78,7 @@ class ServerClock:
         elif self._differs and not differs:
             log.info("this machine's clock agrees with the API server's again")
         self._differs = differs
+
+
+def _agree(one: datetime, other: datetime) -> bool:
+    return abs(one - other) <= MAX_DIFFERENCE

@@ -5,10 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Final
 
 import msgspec
 
 from dtj.kube.decoding import Unreadable, reader
+
+LONGEST_RETRY_AFTER: Final = 60.0
+"""Seconds that a server, or whatever stands before it, has us wait at most: "inf" must not end the work forever, and
+with a page of maintenance that names an hour it may be back within moments."""
 
 
 class ApiError(Exception):
@@ -16,6 +21,8 @@ class ApiError(Exception):
 
     ``status`` is the HTTP status (0 if no answer came), ``reason`` the server's word for it
     (metav1.Status.reason), ``message`` its sentence, ``causes`` its field errors as ``field: message``.
+    ``retry_after`` are the seconds after which it asks us to come back, ``LONGEST_RETRY_AFTER`` at most; None if it
+    names no such time.
     """
 
     def __init__(
@@ -32,7 +39,8 @@ class ApiError(Exception):
         self.status = status
         self.reason = reason
         self.causes = causes
-        self.retry_after = retry_after
+        is_a_time = retry_after is not None and retry_after >= 0.0  # "nan" is none
+        self.retry_after = min(retry_after or 0.0, LONGEST_RETRY_AFTER) if is_a_time else None
 
 
 class NotFound(ApiError):

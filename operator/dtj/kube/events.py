@@ -1,7 +1,8 @@
 """Event recorder: what happened to a job, as events.k8s.io/v1, for ``kubectl describe`` and ``kubectl events``.
 
 Recording is a word to a person, never part of the work: it does not wait, does not raise and is bounded in rate
-and memory. The same message becomes one event with a count (its ``series``), as KEP-383 asks.
+and memory. Both are shared: namespaces take turns, and in each its jobs, so that a job with much to say neither delays
+nor displaces the events of others. The same message becomes one event with a count (its ``series``), as KEP-383 asks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +30,8 @@ MAX_NOTE_BYTES: Final = 1024
 """Longest ``note`` that the API server takes."""
 
 MAX_SERIES: Final = 1000
-"""How many different events are remembered for counting; the oldest are forgotten first."""
+"""How many different events are remembered for counting. The oldest are forgotten first, of the job that has most, in
+the namespace that has most."""
 
 MAX_ATTEMPTS: Final = 5
 """How often one event is offered to an API server that does not answer."""
@@ -91,6 +93,55 @@ class TokenBucket:
             await asyncio.sleep(-self._tokens / self._per_second)
 
 
+class _ByJob:
+    """Words, the oldest first, by namespace and job."""
+
+    def __init__(self) -> None:
+        self._namespaces: OrderedDict[str, OrderedDict[str, OrderedDict[_Words, None]]] = OrderedDict()
+        self._sizes: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._namespaces)
+
+    def __contains__(self, words: _Words) -> bool:
+        jobs = self._namespaces.get(words.subject.namespace)
+        return jobs is not None and words in jobs.get(words.subject.uid, ())
+
+    def add(self, words: _Words) -> None:
+        if words not in self:
+            namespace, job = words.subject.namespace, words.subject.uid
+            self._namespaces.setdefault(namespace, OrderedDict()).setdefault(job, OrderedDict())[words] = None
+            self._sizes[namespace] += 1
+
+    def discard(self, words: _Words) -> None:
+        if words not in self:
+            return
+        namespace, job = words.subject.namespace, words.subject.uid
+        jobs = self._namespaces[namespace]
+        del jobs[job][words]
+        self._sizes[namespace] -= 1
+        if not jobs[job]:
+            del jobs[job]
+        if not jobs:
+            del self._namespaces[namespace], self._sizes[namespace]
+
+    def pop_in_turn(self) -> _Words:
+        """The oldest of the first job in the first namespace; what these have besides comes after all others."""
+        namespace, jobs = next(iter(self._namespaces.items()))
+        job, waiting = next(iter(jobs.items()))
+        jobs.move_to_end(job)
+        self._namespaces.move_to_end(namespace)
+        words = next(iter(waiting))
+        self.discard(words)
+        return words
+
+    def oldest_of_most(self) -> _Words:
+        """The oldest of the job that has most, in the namespace that has most."""
+        jobs = self._namespaces[max(self._sizes, key=self._sizes.__getitem__)]
+        largest: OrderedDict[_Words, None] = max(jobs.values(), key=len)
+        return next(iter(largest))
+
+
 class EventRecorder:
     """Records events; :meth:`run` must run at the same time to write them."""
 
@@ -107,8 +158,11 @@ class EventRecorder:
         self._now = now
         self._bucket = bucket or TokenBucket(burst=BURST, per_second=EVENTS_PER_SECOND)
         self._backoff = Backoff(base=0.5, cap=30.0)
-        self._series: OrderedDict[_Words, _Series] = OrderedDict()
-        self._unwritten: OrderedDict[_Words, None] = OrderedDict()
+        self._series: dict[_Words, _Series] = {}
+        self._known = _ByJob()
+        """Of which words there is a series, those that were said latest at the end."""
+
+        self._unwritten = _ByJob()
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -120,14 +174,14 @@ class EventRecorder:
         if series is None:
             moment = self._now()
             self._series[words] = _Series(first=moment, last=moment)
-            while len(self._series) > MAX_SERIES:
-                forgotten, _ = self._series.popitem(last=False)
-                self._unwritten.pop(forgotten, None)
+            if len(self._series) > MAX_SERIES:
+                self._drop(self._known.oldest_of_most())
         else:
             series.count += 1
             series.last = self._now()
-            self._series.move_to_end(words)
-        self._unwritten[words] = None
+            self._known.discard(words)
+        self._known.add(words)
+        self._unwritten.add(words)
         self._idle.clear()
         self._work.set()
 
@@ -135,7 +189,12 @@ class EventRecorder:
         """Drop the counts of an object that is gone."""
         for words in [words for words in self._series if words.subject.uid == uid]:
             if words not in self._unwritten:
-                del self._series[words]
+                self._drop(words)
+
+    def _drop(self, words: _Words) -> None:
+        self._series.pop(words, None)
+        self._known.discard(words)
+        self._unwritten.discard(words)
 
     async def run(self) -> NoReturn:
         """Write what is recorded, until cancelled."""
@@ -143,7 +202,7 @@ class EventRecorder:
             await self._work.wait()
             while self._unwritten:
                 await self._bucket.take()
-                words, _ = self._unwritten.popitem(last=False)
+                words = self._unwritten.pop_in_turn()
                 series = self._series.get(words)
                 if series is not None:
                     await self._write(words, series)
@@ -188,11 +247,11 @@ class EventRecorder:
             self._lose(words, error)
             return
         await asyncio.sleep(self._backoff.delay(series.attempts, at_least=error.retry_after))
-        self._unwritten[words] = None
+        self._unwritten.add(words)
 
     def _lose(self, words: _Words, error: ApiError) -> None:
         log.warning("event %s about %s is lost: %s", words.reason, words.subject.name, error.message)
-        self._series.pop(words, None)
+        self._drop(words)
 
     def _event(self, words: _Words, series: _Series, *, name: str) -> JsonObject:
         subject = words.subject

@@ -5,30 +5,40 @@ Others may have made these objects, as large as the API server takes them, so th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from pydantic import JsonValue
 
 from dtj.api.form import DTJ, Form
-from dtj.api.job import parse_time
+from dtj.api.job import MAX_SPEC_VALUES, parse_time, values_in
 from dtj.api.json import JsonObject, dig, objects, picked, text, whole_number
 from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation, Label
 from dtj.api.status import MAX_INTEGER
 from dtj.core.actions import Kind
 from dtj.core.blockers import WaitingContainer, blocker_of
-from dtj.core.messages import MAX_NOTE, cut
+from dtj.core.messages import MAX_MESSAGE, MAX_NOTE, cut
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Resource
 from dtj.kube.records import GangRecord, Metadata, PlainRecord, PodRecord, ServiceRecord, Terminated
 
+LONGEST: Final = {
+    "message": MAX_MESSAGE,
+    "world": 40_000,  # of 10,000 workers of which every third is lost, it has 33,500
+    **dict.fromkeys(("config_map", "digest", "size", "pods", "gated_by"), MAX_NOTE),
+}
+LONGEST_NAME: Final = 253
 MOST_SELECTED: Final = 8
 LARGEST_STATUS: Final = 512 * 1024
 """Bounds of what is kept of an object whose owner may be anybody: more than we ever write, or Kueue does. Any tenant
-can create objects of 1.5 MiB with our label, and all that is kept of them is the operator's memory."""
+can create objects of 1.5 MiB with our label, and all that is kept of them is the operator's memory.
+
+``LONGEST`` has the most characters of a text, by the field that keeps it; of all others, such as names, UIDs and
+reasons, ``LONGEST_NAME`` are kept. A longer one is cut, and is then equal to none that Kubernetes makes.
+"""
 
 _NOT_OURS: Final = {"": ""}
 """In place of a selector that cannot be ours. It is equal to none."""
@@ -51,7 +61,23 @@ def service_from(record: ServiceRecord, form: Form = DTJ) -> Child:
     """A Service as the planner sees it."""
     selector = record.spec.selector or {}
     child = _child(record.metadata, form, selector=selector if _can_be_ours(selector) else _NOT_OURS)
-    return replace(child, config_map=_note(record.metadata, Annotation.CLUSTER))
+    return _kept(replace(child, config_map=_note(record.metadata, Annotation.CLUSTER)))
+
+
+T = TypeVar("T", Pod, Child, GangObject, Termination)
+
+_TEXTS: Final[dict[object, tuple[tuple[str, int], ...]]] = {
+    kind: tuple((each.name, LONGEST.get(each.name, LONGEST_NAME)) for each in fields(kind) if each.type == "str")
+    for kind in (Pod, Child, GangObject, Termination)
+}
+"""The fields that hold texts, and how much is kept of each."""
+
+
+def _kept(found: T) -> T:
+    """An object whose texts are no longer than what is kept of them. All that others wrote goes through this."""
+    texts = ((name, getattr(found, name), limit) for name, limit in _TEXTS[type(found)])
+    long: dict[str, Any] = {name: cut(text, limit) for name, text, limit in texts if len(text) > limit}
+    return replace(found, **long) if long else found
 
 
 def _note(metadata: Metadata, annotation: str) -> str:
@@ -62,7 +88,7 @@ def _note(metadata: Metadata, annotation: str) -> str:
 def gang_from(api: GangApi, record: GangRecord, form: Form = DTJ) -> GangObject:
     """A PodGroup or Workload as the planner sees it."""
     metadata = record.metadata
-    return GangObject(
+    found = GangObject(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
@@ -80,6 +106,7 @@ def gang_from(api: GangApi, record: GangRecord, form: Form = DTJ) -> GangObject:
         status=_bounded(_status(record.status or {})),
         job_name=metadata.label(form.job_label),
     )
+    return _kept(found)
 
 
 _STATUS: Final = ("conditions", "reclaimablePods", "accumulatedPastExecutionTimeSeconds")
@@ -112,12 +139,12 @@ def _check(check: JsonObject) -> JsonObject:
 
 def network_policy_from(record: PlainRecord) -> Child:
     """A NetworkPolicy as the planner sees it."""
-    return replace(_child(record.metadata, selector={}), digest=_note(record.metadata, Annotation.POLICY_DIGEST))
+    return _kept(replace(_child(record.metadata, selector={}), digest=_note(record.metadata, Annotation.POLICY_DIGEST)))
 
 
 def claim_from(record: PlainRecord) -> Child:
     """A PersistentVolumeClaim as the planner sees it."""
-    return _child(record.metadata, selector={})
+    return _kept(_child(record.metadata, selector={}))
 
 
 def _can_be_ours(selector: dict[str, str]) -> bool:
@@ -125,7 +152,8 @@ def _can_be_ours(selector: dict[str, str]) -> bool:
 
 
 def _bounded(status: JsonObject) -> JsonObject:
-    return status if len(msgspec.json.encode(status)) <= LARGEST_STATUS else {}
+    written = msgspec.json.encode(status)
+    return status if len(written) <= LARGEST_STATUS and values_in(written) <= MAX_SPEC_VALUES else {}
 
 
 def _child(metadata: Metadata, form: Form = DTJ, *, selector: dict[str, str]) -> Child:
@@ -148,7 +176,7 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
     main = record.main_container
     phase = _PHASES.get(status.phase, Phase.PENDING)
     end = _termination(record, main, phase)
-    return Pod(
+    found = Pod(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
@@ -180,6 +208,7 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
         created_at=parse_time(metadata.creation_timestamp),
         world=metadata.annotation(Annotation.WORLD),
     )
+    return _kept(found)
 
 
 def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | None:
@@ -191,7 +220,7 @@ def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | No
         init, end = record.failed_init_container
     if end is None:
         return None
-    return Termination(
+    found = Termination(
         exit_code=end.exit_code,
         signal=end.signal,
         reason=end.reason,
@@ -200,6 +229,7 @@ def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | No
         finished_at=parse_time(end.finished_at),
         init_container=init,
     )
+    return _kept(found)
 
 
 def _starts_again(record: PodRecord, end: Terminated, phase: Phase) -> bool:

@@ -22,9 +22,6 @@ log = logging.getLogger(__name__)
 DEFAULT_PAUSE_SECONDS: Final = 1.0
 """The pause after a refusal that names no time."""
 
-LONGEST_PAUSE_SECONDS: Final = 60.0
-"""What a server asks for at most, as we see it: a date in the far future must not end the work forever."""
-
 SLOWEST: Final = 1.0
 """Calls a second at the slowest pace."""
 
@@ -68,7 +65,7 @@ class Throttle:
     def refused(self, *, began: float, retry_after: float | None) -> None:
         """A call that began at that time (the loop's) was refused. One that began before a slow-down causes none."""
         pace = self._current_pace()
-        pause = min(retry_after or DEFAULT_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        pause = retry_after or DEFAULT_PAUSE_SECONDS
         self._pause_until = max(self._pause_until, loop_time() + pause)
         if pace is None:
             log.warning("the API server answers 429 (Too Many Requests): all calls wait %.0f s and go on slowly", pause)

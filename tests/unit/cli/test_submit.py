@@ -43,6 +43,15 @@ def test_what_would_be_created_is_printed_each_config_map_before_its_job(
     assert done.err == f"Code of {code}: 1 file, 4 bytes, packed {len_packed(found[0])} bytes\n"
 
 
+def test_files_that_are_not_sent_because_they_usually_hold_secrets_are_named(
+    dtj: Dtj, tmp_path: Path, code: Path
+) -> None:
+    (code / ".env").write_text("TOKEN=x")
+    done = dtj("submit", "--code", code, "-o", "json", write(tmp_path, manifest("a")))
+    _, line = done.err.splitlines()
+    assert line.startswith(f"Code of {code}: left out, because such files usually hold secrets: .env; ")
+
+
 def len_packed(config_map: JsonObject) -> int:
     """The bytes of the archive in a ConfigMap."""
     data = object_at(config_map, "binaryData")

@@ -69,19 +69,76 @@ def test_an_unpacked_archive_is_the_directory(tmp_path: Path) -> None:
 
 
 def test_caches_repositories_and_runs_are_left_out_unless_asked_for(tmp_path: Path) -> None:
-    ignored = (
-        "__pycache__/train.pyc",
-        ".git/config",
-        "dtj-runs/first/log",
-        ".env",
-        "sub/.venv/bin/python",
-        "a.pyc",
-        "keys/a.pem",
-    )
+    ignored = ("__pycache__/train.pyc", ".git/config", "dtj-runs/first/log", "sub/.venv/bin/python", "a.pyc")
     source = folder(tmp_path, "train.py", *ignored)
     assert names(pack(source)) == ["train.py"]
-    folder(source, ignore="!.env\n")
-    assert names(pack(source)) == [".env", "train.py"]
+    assert pack(source).warning == ""
+    folder(source, ignore="!a.pyc\n")
+    assert names(pack(source)) == ["a.pyc", "train.py"]
+
+
+SECRETS = (
+    *(".env", ".env.local", "prod.env", ".envrc", "secrets.yaml", ".streamlit/secrets.toml"),
+    *("server.key", "keys/a.pem", "a.p12", "id_rsa", "id_ecdsa", "id_ed25519", ".ssh/config"),
+    *(".netrc", ".git-credentials", ".pypirc", "pip.conf", ".npmrc", ".docker/config.json", ".config/gh/hosts.yml"),
+    *(".aws/credentials", "home/.config/gcloud/credentials.db", "application_default_credentials.json", ".boto"),
+    *("service-account.json", "service_account_prod.json", "client_secret_1.json", "credentials.json", "rclone.conf"),
+    *(".kube/config", "kubeconfig", "prod.kubeconfig", "terraform.tfstate", "terraform.tfstate.backup", "a.tfvars"),
+    *(".huggingface/token", ".cache/huggingface/token", ".kaggle/kaggle.json", ".pgpass", ".bash_history"),
+)
+CODE = (
+    "kubeconfig.py",
+    "tokenizer.json",
+    "secrets.py",
+    "keys.py",
+    "id_rsa.pub",
+    ".env.example",
+    "environment.yml",
+    "key/a.py",
+)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_what_usually_holds_secrets_is_left_out_and_named(tmp_path: Path, secret: str) -> None:
+    packed = pack(folder(tmp_path, "train.py", secret))
+    assert names(packed) == ["train.py"]
+    (withheld,) = packed.withheld
+    assert secret.startswith(withheld)
+    assert packed.warning == (
+        f"left out, because such files usually hold secrets: {withheld}; to send one nevertheless, write "
+        f'"!{withheld}" into .dtjignore'
+    )
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_the_line_that_the_warning_names_sends_it(tmp_path: Path, secret: str) -> None:
+    source = folder(tmp_path, "train.py", secret)
+    (withheld,) = pack(source).withheld
+    packed = pack(folder(source, ignore=f"!{withheld}\n"))
+    assert (sorted(names(packed)), packed.warning) == (sorted([secret, "train.py"]), "")
+
+
+def test_code_with_such_names_is_no_secret(tmp_path: Path) -> None:
+    packed = pack(folder(tmp_path, *CODE))
+    assert sorted(names(packed)) == sorted(CODE)
+    assert packed.warning == ""
+
+
+def test_what_the_user_excludes_is_not_named(tmp_path: Path) -> None:
+    assert pack(folder(tmp_path, "train.py", ".env", ignore="*.env\n")).warning == ""
+
+
+def test_many_secrets_are_named_in_one_line_and_so_are_names_that_a_terminal_obeys(tmp_path: Path) -> None:
+    source = folder(tmp_path, "train.py", *(f"{number:02}.key" for number in range(30)), "-1\n\x1b[2J.key")
+    warning = pack(source).warning
+    assert warning.isprintable()
+    assert "07.key, 08.key and 21 more; to send one" in warning
+
+
+def test_a_directory_of_secrets_alone_is_refused_with_their_names(tmp_path: Path) -> None:
+    words = refusal(folder(tmp_path, "server.key"))
+    assert "there is no file to pack" in words
+    assert "usually hold secrets: server.key; to send one nevertheless" in words
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,29 @@ def test_one_that_somebody_deleted_is_created_again_when_a_pod_waits_for_it() ->
     world.pods["digits-worker-3"] = replace(world.pods["digits-worker-3"], phase=Phase.PENDING, blocker=blocker)
     world.step()
     assert list(world.config_maps) == [name]
+
+
+OF_OTHERS = (
+    "settings",
+    "digits-cluster-",
+    "digits-cluster-0123456789-x",
+    "digits-code-0123456789",
+    "other-cluster-0123456789",
+)
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_a_config_map_of_another_name_that_the_service_names_stays_and_the_service_names_ours_again(name: str) -> None:
+    world = large()
+    assert world.service is not None
+    ours = dict(world.config_maps)
+    world.config_maps[name] = {}
+    world.service = replace(world.service, config_map=name)
+    world.settle()
+    assert world.service.config_map in ours
+    world.service = replace(world.service, config_map=name)
+    world.run_all()
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle_deletions()
+    assert world.service is None
+    assert world.config_maps == {name: {}}

@@ -51,3 +51,15 @@ async def test_an_error_that_says_something_about_the_job_is_reported_when_it_la
         assert obstacles[:4] == ["", "", "", said]
         assert set(obstacles) == {"", said}
         assert obstacles[-1] == ""
+
+
+@virtual_time
+async def test_a_conflict_that_stays_is_reported_until_it_is_gone(gateway: FakeGateway) -> None:
+    gateway.fail("create", PODS, Conflict("another version", status=409), times=15)
+    async with harnessed(wants_pods(1), gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(1000.0)
+        obstacles = [observed.obstacle for observed in harness.seen]
+        assert obstacles[:10] == [""] * 10
+        assert "another version" in obstacles
+        assert obstacles[-1] == ""

@@ -79,6 +79,36 @@ def test_a_server_whose_clock_was_turned_back_is_followed_after_some_answers() -
     assert machine.clock.now() == machine.server - timedelta(hours=2)
 
 
+OTHERS = timedelta(hours=1).total_seconds()
+
+
+@pytest.mark.parametrize("wrong", [-OTHERS, OTHERS])
+@pytest.mark.parametrize("ahead", [0.0, 3.0, -7200.0, 7200.0, OTHERS, -OTHERS], ids="local {:g}".format)
+def test_one_of_three_api_servers_whose_clock_is_wrong_does_not_decide(ahead: float, wrong: float) -> None:
+    machine = Machine(ahead=ahead)
+    for number in range(3 * ANSWERS):
+        machine.hear(late=-wrong if number % 3 == 1 else 0.0)
+        machine.running += 2.0
+        if number > 1:
+            right = machine.local() if abs(ahead) <= 5.0 else machine.server
+            assert machine.clock.now() == right
+
+
+@pytest.mark.parametrize("wrong", [-OTHERS, OTHERS])
+def test_where_the_answers_are_divided_the_machines_clock_decides(wrong: float) -> None:
+    machine = Machine()
+    for number in range(ANSWERS):
+        machine.hear(late=-wrong if number % 2 == 0 else 0.0)
+    assert machine.clock.now() == machine.local()
+
+
+def test_many_answers_that_came_slowly_do_not_turn_back_the_time() -> None:
+    machine = Machine()
+    for number in range(ANSWERS):
+        machine.hear(late=0.0 if number % 4 == 0 else 6.0 * number)
+    assert machine.clock.now() == machine.local()
+
+
 @pytest.mark.parametrize("date", [None, "", "yesterday", "Fri, 99 Jan 2026 12:00:00 GMT", "Fri, 02 Jan 20266 12:00:00"])
 def test_a_date_that_cannot_be_read_says_nothing(date: str | None) -> None:
     machine = Machine(ahead=7200)

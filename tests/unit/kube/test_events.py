@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+import pytest
+
 from dtj.api.json import JsonObject, dig
 from dtj.kube.errors import Forbidden, TooManyRequests
 from dtj.kube.events import MAX_ATTEMPTS, MAX_NOTE_BYTES, MAX_SERIES, EventRecorder, Subject, TokenBucket
@@ -114,6 +117,52 @@ async def test_the_rate_of_events_is_bounded(gateway: FakeGateway) -> None:
         assert len(gateway.writes()) == 10
         await recorder.flush()
         assert loop_time() == 10.0, "20 more at 2 a second"
+
+
+OF_ITS_NAMESPACE = Subject("default", "other", "uid-2")
+OF_ANOTHER = Subject("team-b", "digits", "uid-3")
+
+
+async def everywhere(gateway: FakeGateway) -> list[JsonObject]:
+    """The events of all namespaces."""
+    return [msgspec.json.decode(item) for item in (await gateway.list(EVENTS, namespace=None)).items]
+
+
+@virtual_time
+@pytest.mark.parametrize("quiet", [OF_ITS_NAMESPACE, OF_ANOTHER], ids=["of its namespace", "of another"])
+async def test_a_job_with_much_to_say_delays_no_event_of_another_job(quiet: Subject, gateway: FakeGateway) -> None:
+    async with recording(gateway, bucket=TokenBucket(burst=10, per_second=2.0)) as recorder:
+        for number in range(500):
+            recorder.record(JOB, "Warning", "ReplicaLost", f"worker-{number}")
+        await asyncio.sleep(10.0)
+        recorder.record(quiet, "Normal", "PodsCreated", "created 4 pods")
+        await asyncio.sleep(1.5)
+        assert "created 4 pods" in {event["note"] for event in await everywhere(gateway)}
+
+
+@virtual_time
+async def test_a_namespace_with_many_jobs_takes_turns_with_one_that_has_few(gateway: FakeGateway) -> None:
+    async with recording(gateway, bucket=TokenBucket(burst=1, per_second=2.0)) as recorder:
+        for number in range(100):
+            recorder.record(Subject("team-a", f"job-{number}", f"a-{number}"), "Normal", "PodsCreated", "a")
+        for number in range(5):
+            recorder.record(Subject("team-b", "digits", "b"), "Normal", "PodsCreated", f"b-{number}")
+        await asyncio.sleep(6.0)
+        notes = [str(event["note"]) for event in await everywhere(gateway)]
+        assert sorted(note for note in notes if note != "a") == [f"b-{number}" for number in range(5)]
+
+
+@virtual_time
+async def test_a_job_with_much_to_say_makes_no_event_of_another_job_forgotten(gateway: FakeGateway) -> None:
+    many = [(JOB, f"worker-{number}") for number in range(2 * MAX_SERIES)]
+    quiet = [(subject, "created 4 pods") for subject in (OF_ITS_NAMESPACE, OF_ANOTHER)]
+    async with recording(gateway, bucket=TokenBucket(burst=1, per_second=1e6)) as recorder:
+        for subject, note in (*quiet, *many, *quiet):
+            recorder.record(subject, "Normal", "Noise", note)
+        await recorder.flush()
+    counted = [event for event in await everywhere(gateway) if event["note"] == "created 4 pods"]
+    assert [dig(event, "series", "count") for event in counted] == [2, 2]
+    assert len(await everywhere(gateway)) == MAX_SERIES
 
 
 @virtual_time

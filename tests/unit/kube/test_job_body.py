@@ -175,6 +175,21 @@ def test_kopf_gets_lists_and_watches_whose_jobs_are_short() -> None:
     assert discovered == {"resources": []}
 
 
+@pytest.mark.parametrize(
+    ("given", "told"), [("7", "7"), ("3600", "60"), ("inf", "60"), ("Wed, 21 Oct 2026 07:28:00 GMT", None)]
+)
+def test_kopf_is_told_to_come_back_within_a_minute(given: str, told: str | None) -> None:
+    async def story() -> str | None:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(status=429, headers={"Retry-After": given})
+
+        async with served(answer) as url, WatchSession(kopf.ConnectionInfo(server=url)).aiohttp_session as session:
+            reply = await session.get(f"{url}/{names.PLURAL}?watch=true")
+            return reply.headers.get("Retry-After")
+
+    assert asyncio.run(story()) == told
+
+
 def test_credentials_that_were_refused_are_known_again() -> None:
     def session(token: str) -> WatchSession:
         return WatchSession(kopf.ConnectionInfo(server="http://127.0.0.1:1", token=token))

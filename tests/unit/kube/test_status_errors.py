@@ -65,6 +65,19 @@ def test_the_header_says_when_to_come_back_and_else_the_body_does() -> None:
     assert error_from_reply(429, body, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}).retry_after == 7.0
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("3600", 60.0), ("inf", 60.0), ("1e400", 60.0), ("nan", None), ("-5", None), ("-inf", None), ("0", 0.0)],
+)
+def test_whatever_time_a_server_or_a_proxy_names_it_is_asked_again_within_a_minute(
+    given: str, seconds: float | None
+) -> None:
+    assert error_from_reply(503, b"maintenance", headers={"Retry-After": given}).retry_after == seconds
+    if given.lstrip("-").isdecimal():
+        in_body = status(429, "TooManyRequests", retryAfterSeconds=int(given))
+        assert error_from_reply(429, in_body, headers={}).retry_after == seconds
+
+
 @pytest.mark.parametrize("body", [b"", b"404 page not found\n", b"<html>proxy</html>", b'{"message": 7}', b"\xff\xfe"])
 def test_an_answer_that_is_no_status_still_becomes_an_error(body: bytes) -> None:
     error = error_from_reply(502, body, headers={})

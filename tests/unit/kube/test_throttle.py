@@ -6,13 +6,12 @@ import asyncio
 
 import pytest
 
-from dtj.kube.errors import NotFound, TooManyRequests
+from dtj.kube.errors import LONGEST_RETRY_AFTER, NotFound, TooManyRequests
 from dtj.kube.throttle import (
     CALM_SECONDS,
     DEFAULT_PAUSE_SECONDS,
     FIRST_PACE,
     FULL_PACE,
-    LONGEST_PAUSE_SECONDS,
     PacedSlots,
 )
 from support.virtual_time import loop_time, virtual_time
@@ -103,7 +102,7 @@ async def test_calls_on_their_way_together_are_one_reason_to_slow_down() -> None
 
 @virtual_time
 async def test_a_refusal_without_a_time_and_one_with_a_very_long_one_end_the_work_for_a_bounded_time() -> None:
-    for retry_after, pause in ((None, DEFAULT_PAUSE_SECONDS), (86_400.0, LONGEST_PAUSE_SECONDS)):
+    for retry_after, pause in ((None, DEFAULT_PAUSE_SECONDS), (86_400.0, LONGEST_RETRY_AFTER)):
         server = Server(0, retry_after=retry_after)
         began = await server.refuse_once()
         await server.call()

@@ -41,6 +41,8 @@ def with_code_of(placed: Iterable[tuple[Manifest, str]], code: str | None) -> li
         raise CodeError(f"{CODE}: {error}") from error
     found = [(with_code(manifest, packed), namespace) for manifest, namespace in placed]
     _warn(f"Code of {code}: {packed.summary}")
+    if packed.warning:
+        _warn(f"Code of {code}: {packed.warning}")
     return found
 
 

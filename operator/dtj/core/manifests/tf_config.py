@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -117,7 +118,7 @@ class Cluster:
         """
         if self.delivery is not Delivery.CONFIG_MAP:
             return ""
-        digest = hashlib.sha256(f"{self.job.uid} {self._json}".encode()).hexdigest()[:10]
+        digest = hashlib.sha256(f"{self.job.uid} {self._json}".encode()).hexdigest()[:_DIGITS]
         return f"{self.job.name}-cluster-{digest}"
 
     def config_map(self) -> JsonObject:
@@ -173,6 +174,15 @@ class Cluster:
 
     def _address(self, replica: Replica) -> str:
         return address_of(replica, self.job, self.spec, self.platform.network)
+
+
+_DIGITS: Final = 10
+"""Of the digest in the name of a ConfigMap."""
+
+
+def may_be_config_map_of(job: Job, name: str) -> bool:
+    """Whether a ConfigMap of this job could have this name, with whatever number of replicas."""
+    return re.fullmatch(f"{re.escape(job.name)}-cluster-[0-9a-f]{{{_DIGITS}}}", name) is not None
 
 
 def _compact(value: object) -> str:

@@ -3,6 +3,7 @@
 Where the addresses of the replicas are too many for each pod's manifest, a ConfigMap has them. The operator observes no
 ConfigMaps. An annotation of the Service names the one that exists: it is written after the ConfigMap was created, and
 the Service is deleted after it. Each name stands for one content, so that creating a ConfigMap twice changes nothing.
+Whoever may change the Service can write that annotation: it counts if it is a name that we give.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dtj.api.spec import JobSpec
 from dtj.core.actions import Action, Create, Delete, Kind
 from dtj.core.context import JobContext
 from dtj.core.manifests.metadata import labels_of, metadata_of
+from dtj.core.manifests.tf_config import may_be_config_map_of
 from dtj.core.policies import cleanup, replica_services
 
 
@@ -49,7 +51,8 @@ def drop(context: JobContext) -> tuple[Action, ...]:
     if found is None or not context.job.owns(found):
         return ()
     wanted = context.cluster.config_map_name if context.job.spec is not None else ""
-    config_maps = (Delete(Kind.CONFIG_MAP, name) for name in dict.fromkeys((found.config_map, wanted)) if name)
+    names_of_ours = dict.fromkeys((_config_map_named(context), wanted))
+    config_maps = (Delete(Kind.CONFIG_MAP, name) for name in names_of_ours if name)
     return (*config_maps, Delete(Kind.SERVICE, found.name, found.uid))
 
 
@@ -97,9 +100,12 @@ def _config_map_before_pods(context: JobContext) -> tuple[Action, ...]:
 
 
 def _config_map_named(context: JobContext) -> str:
-    """The ConfigMap that the job's Service names; what a Service of somebody else names is theirs."""
-    service = context.observed.service
-    return service.config_map if service is not None and context.job.owns(service) else ""
+    """The ConfigMap that the job's Service names; what a Service of somebody else names is theirs, and so is a
+    ConfigMap with a name that this job gives to none."""
+    service, job = context.observed.service, context.job
+    if service is None or not job.owns(service) or not may_be_config_map_of(job, service.config_map):
+        return ""
+    return service.config_map
 
 
 def _is_missed(context: JobContext, name: str) -> bool:
