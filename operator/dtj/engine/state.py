@@ -90,8 +90,11 @@ class JobCache:
     failures: int = 0
     """Passes in a row that the API server's answer to some call has ended."""
 
-    best_effort: Retry = field(default_factory=Retry)
-    """What the job can do without."""
+    best_effort: dict[tuple[type, str], Retry] = field(default_factory=dict)
+    """What the job can do without and failed, by the action and the name of its object."""
+
+    refused: dict[Resource, set[str]] = field(default_factory=dict)
+    """The names of the objects that were refused or failed in the latest batch of calls, by their kind."""
 
     obstacle: str = ""
     """That answer, where it is none that passes by itself within moments."""
@@ -133,20 +136,30 @@ class JobCache:
     @property
     def obstructed(self) -> bool:
         """Whether a call for this job failed and is tried again."""
-        return bool(self.failures or self.creating.failures or self.best_effort.failures or self.obstacle)
+        return bool(self.failures or self.creating.failures or self.best_effort or self.obstacle)
+
+    def refused_of(self, resource: Resource) -> set[str]:
+        """The names of :attr:`refused` of this kind, to be changed."""
+        return self.refused.setdefault(resource, set())
 
     def clear_refusal(self) -> None:
         """What was to be created is there."""
         self.refusal = None
         self.creating.succeeded()
 
-    def failed(self, error: ApiError) -> None:
-        """A call ended a pass. No answer is none to tell of, and a conflict means that we were too slow."""
+    def failed(self, error: ApiError) -> bool:
+        """A call ended a pass. No answer is none to tell of, and a conflict means that we were too slow.
+
+        Returns:
+            Whether something is in the way of the job from now on.
+        """
         if error.status == 0 or isinstance(error, Conflict):
-            return
+            return False
         self.failures += 1
+        was = self.obstacle
         if worth_reporting(self.failures, permanent=isinstance(error, Forbidden | Invalid)):
             self.obstacle = cut(error.message)
+        return bool(self.obstacle and not was)
 
     def succeeded(self) -> bool:
         """A pass was carried out to its end. Returns whether something was in its way until now."""
