@@ -317,8 +317,9 @@ class Executor:
             case ReadClusterQueue(name):
                 try:
                     words = await self._gangs.why_inactive(name)
-                except (Forbidden, NotFound):
-                    words = ""
+                except ApiError as error:
+                    log.debug("ClusterQueue %s: %s", name, error.message)
+                    words = ""  # the job waits in any case
                 self._state.learn_cluster_queue(name, ClusterQueue(words, self._now()))
 
     async def _patched(self, resource: Resource, job: Job, name: str, patch: JsonObject) -> bool:

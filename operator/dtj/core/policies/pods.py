@@ -20,7 +20,7 @@ from dtj.core.policies.backoff import seconds_until_due
 from dtj.core.policies.invalid import report_invalid
 from dtj.core.replicas import Replica
 from dtj.core.status import format_time, recorded_completions
-from dtj.core.status_update import counted, write
+from dtj.core.status_update import counted, obstructed, write
 from dtj.core.validity import Problem
 
 
@@ -74,19 +74,12 @@ def check_template(context: JobContext) -> Decision | None:
     if verdict is None or (verdict.wants_restricted and not verdict.restricted):
         restricted = context.observed.platform.restricted or verdict is not None
         check = CheckPods(context.job.generation, FirstPods(context, restricted), restricted)
-        return _obstructed(context).then(check)
+        return obstructed(context).then(check)
     if not verdict.errors or context.own or context.job.status.start_time is not None:
         return None
     found = (Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors)
     again = context.seconds_until(verdict.at + REJECTION_TTL)
     return report_invalid(context, found).then(RequeueAfter(again))
-
-
-def _obstructed(context: JobContext) -> Decision:
-    """Nothing else is written before the pods are checked, which may be what keeps failing."""
-    if not context.observed.obstacle:
-        return Decision()
-    return write(context, counted(context), DesiredConditions())
 
 
 def _before_pods(context: JobContext) -> tuple[Action, ...]:
