@@ -174,6 +174,7 @@ class Reason(StrEnum):
     TEMPLATE_REJECTED = "TemplateRejected"
     NAME_TAKEN = "NameTaken"
     MANAGED_TWICE = "ManagedTwice"
+    STATUS_DROPPED = "StatusDropped"
     EMPTY_DIR_IS_LOST = "EmptyDirIsLost"
     WAITING_FOR_PODS = "WaitingForPods"
     UNSCHEDULABLE = "Unschedulable"

@@ -44,7 +44,7 @@ _REMEDIES: Final[dict[str, str]] = {
     Reason.POD_CREATION_FAILED: "fix what the message names; the operator retries at growing intervals",
     Reason.API_CALL_FAILED: "fix the permission or the webhook that the message names; the operator retries",
     Reason.GANG_RELEASED: "the operator retries all pods together: make room for all of them, or request fewer",
-    Reason.GANG_UNAVAILABLE: "install the scheduler, or set another runPolicy.scheduling.gang",
+    Reason.GANG_UNAVAILABLE: "install or repair the scheduler, or set another runPolicy.scheduling.gang",
     Reason.BACKOFF: "nothing: the next attempt starts automatically",
     Reason.STOPPING_PODS: "nothing: pods save and end within their grace period",
     Reason.WAITING_FOR_PODS: "look at the replicas that are not ready",

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, merge_patch_between
+from dtj.api.json import JsonObject, lacking, merge_patch_between, paths
 from dtj.api.names import Annotation, Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import (
@@ -352,23 +352,27 @@ class Executor:
 
     async def _write_status(self, job: Job, wanted: JobStatus) -> Job:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
+        cache = self._state.caches.of(job.uid)
         ours = {key: value for key, value in job.raw_status.items() if key in job.form.status_fields}
-        difference = merge_patch_between(ours, job.form.stored(job.namespace, job.name, ours, wanted))
+        stored_as = job.form.stored(job.namespace, job.name, ours, wanted)
+        difference = merge_patch_between(ours, stored_as)
         if not difference:
             return job
-        patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": difference}
+        # What was dropped is written again with the next change: the CRD may have been upgraded.
+        status: JsonObject = {**cache.dropped, **difference}
+        patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": status}
         body = await self._gateway.patch(
             jobs_of(job.form), namespace=job.namespace, name=job.name, patch=patch, subresource="status"
         )
         record = JobRecord.from_object(body)
         if not self._state.jobs.answer(record):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
-        stored = record.job()
-        if self._guard is not None and job.form.recorded_in not in stored.raw_status:
+        came_back = record.job().raw_status
+        if self._guard is not None and job.form.recorded_in not in came_back:
             self._guard.doubt()
             raise Replan
-        cache, now = self._state.caches.of(job.uid), self._now()
-        cache.status_written_at = now
+        self._note_dropped(job, lacking(came_back, stored_as))
+        cache.status_written_at = now = self._now()
         self._metrics.note_status(job, wanted, cache=cache, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
@@ -377,7 +381,22 @@ class Executor:
                 job.status.state or "new",
                 extra=about(job, action="status", reason=wanted.reason),
             )
-        return stored
+        return self._state.job_of(record)
+
+    def _note_dropped(self, job: Job, dropped: JsonObject) -> None:
+        """What the API server did not keep of a status is remembered, and said once for each job."""
+        cache = self._state.caches.of(job.uid)
+        before, cache.dropped = cache.dropped, dropped
+        if not dropped or before:
+            return
+        fields = first_few(f"status.{path}" for path in paths(dropped))
+        remedy = "run helm upgrade with tfjob.crd.enabled=true" if job.form.foreign else "apply crds/ of this version"
+        words = (
+            f"the CRD {jobs_of(job.form).crd} is older than the operator and drops {fields}: {remedy}. The job goes "
+            "on, but an operator that restarts does not know what was dropped"
+        )
+        log.error(words, extra=about(job, action="status", reason=Reason.STATUS_DROPPED))
+        self._emit(job, Emit("Warning", Reason.STATUS_DROPPED, words))
 
     def _emit(self, job: Job, emit: Emit) -> None:
         form = job.form

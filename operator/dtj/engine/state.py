@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dtj.api.job import Job
+from dtj.api.json import JsonObject, apply_merge_patch
 from dtj.core.kueue.queue import READ_TTL
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.messages import cut
@@ -100,6 +101,9 @@ class JobCache:
     """That answer, where it is none that passes by itself within moments."""
 
     status_written_at: datetime | None = None
+    dropped: JsonObject = field(default_factory=dict)
+    """What the API server did not keep of the status that was written last: its CRD is older than the operator."""
+
     lost_at: datetime | None = None
     """When a replica was seen to be lost for which not all are ready again."""
 
@@ -232,6 +236,14 @@ class ClusterState:
         """Nothing is left to do for this finished job: cache nothing of it, unless there is news by now."""
         if not self.caches.of(record.uid).obstructed and self.jobs.get(record.key) is record:
             self.caches.forget(record.uid)
+
+    def job_of(self, record: JobRecord) -> Job:
+        """The job with its status as it was written, also where the API server does not keep all of that: else it would
+        be written again, for ever."""
+        job, dropped = record.job(), self.caches.of(record.uid).dropped
+        if not dropped or (job.form.recorded_in and job.form.recorded_in not in job.raw_status):
+            return job
+        return job.with_status(apply_merge_patch(job.raw_status, dropped))
 
     def observe(self, job: Job) -> Observed:
         """Everything about one job, as the planner gets it."""

@@ -385,7 +385,7 @@ DOWN = "conversion webhook failed: connection refused"
 class TestASchedulerWhoseApiFails:
     @pytest.mark.parametrize("scheduling", [{"gang": "Volcano"}, {"gang": "Auto"}], ids=str)
     def test_is_waited_for_by_a_job_that_needs_it_which_says_so(self, scheduling: dict[str, str]) -> None:
-        story = world(VOLCANO, COSCHEDULING, **scheduling)
+        story = world(VOLCANO, COSCHEDULING, **scheduling)  # type: ignore[arg-type]
         story.failing = {Gang.VOLCANO: DOWN}
         story.settle()
         assert not story.pods
