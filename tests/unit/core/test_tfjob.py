@@ -13,7 +13,7 @@ from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Reason
 from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.api.tfjob.names import Label
-from dtj.core.actions import DeletePod, Kind, PatchStatus, Update
+from dtj.core.actions import DeletePod, Emit, Kind, PatchStatus, Update
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from support.planned import called
@@ -264,6 +264,45 @@ class TestAnotherController:
         world.history.clear()
         world.step()
         assert [getattr(action, "reason", "") for action in world.history] == [Reason.MANAGED_TWICE]
+
+    def test_that_writes_the_status_is_noticed_by_the_next_process_too(self) -> None:
+        world = running()
+        world.loses("worker-0")
+        world.settle_deletions()
+        world.all_run()
+        pods = set(world.pods)
+        assert any(name.endswith("-r1") for name in pods)
+        raw = {key: value for key, value in world.job.raw_status.items() if key != "dtj"}
+        world.job = Job.from_object({**tfjob(restarts="OnFailure"), "status": raw})
+        world.operator_restarts()
+        world.advance(3600)
+        world.history.clear()
+        world.step()
+        (said,) = world.history
+        assert isinstance(said, Emit)
+        assert (said.reason, said.message.endswith("all start again from the last checkpoint")) == (
+            Reason.MANAGED_TWICE,
+            True,
+        )
+        assert set(world.pods) == pods
+
+        world.pods.clear()
+        world.start()
+        assert len(world.pods) == len(pods), "its user has deleted them as the event says"
+        assert conditions(world)["Running"] == "True"
+
+    def test_that_has_brought_the_job_to_its_end_leaves_its_cleaning_to_us(self) -> None:
+        body = tfjob(restarts="OnFailure", runPolicy={"cleanPodPolicy": "All"})
+        world = world_of(body).start()
+        world.loses("worker-0")
+        world.settle_deletions()
+        world.all_run()
+        ended: JsonObject = {"type": "Succeeded", "status": "True", "reason": "TFJobSucceeded", "message": ""}
+        world.job = Job.from_object({**body, "status": {**OLD, "conditions": [ended]}})
+        world.operator_restarts()
+        world.settle()
+        world.finish_deletions()
+        assert not world.pods
 
     @pytest.mark.parametrize(
         ("manager", "left"),
