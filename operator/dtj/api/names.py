@@ -183,6 +183,7 @@ class Reason(StrEnum):
     POD_START_FAILED = "PodStartFailed"
     ALL_PODS_READY = "AllPodsReady"
     STOPPING_PODS = "StoppingPods"
+    PODS_KEPT = "PodsKept"
     JOB_FINISHED = "JobFinished"
     PODS_CREATED = "PodsCreated"
     POD_CREATION_FAILED = "PodCreationFailed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -202,6 +203,47 @@ class TestTheEnd:
         other = world_of(tfjob({"Worker": 1, "PS": 1}), clean_pod_policy=CleanPodPolicy.RUNNING).start()
         other.sees("worker-0", Phase.SUCCEEDED)
         assert [action.name for action in other.taken(DeletePod) if isinstance(action, DeletePod)] == ["mnist-ps-0"]
+
+    @pytest.mark.parametrize("policy", [{}, {"cleanPodPolicy": "None"}], ids=str)
+    def test_keeps_a_pod_and_its_log_whose_injected_proxy_goes_on_and_says_so(self, policy: JsonObject) -> None:
+        world = running({"Worker": 2}, runPolicy=policy)
+        for replica in ("worker-1", "worker-0"):
+            world.set_pod(replica, Phase.RUNNING, exit_code=0)
+            world.pods[f"mnist-{replica}"] = replace(world.pods[f"mnist-{replica}"], ready=False, sidecars=True)
+            world.settle()
+        assert not world.job.status.terminal, "the proxy may end by itself"
+        world.wait(6)
+        assert conditions(world)["Succeeded"] == "True"
+        world.wait(600)
+        assert (set(world.pods), world.taken(DeletePod)) == ({"mnist-worker-0", "mnist-worker-1"}, [])
+        (said,) = (event.message for event in world.events if event.reason is Reason.PODS_KEPT)
+        assert said == (
+            "pods that go on after the end of the job and hold their resources, because cleanPodPolicy is None: "
+            "mnist-worker-0, mnist-worker-1. Delete them, or set Running"
+        )
+
+    def test_keeps_a_worker_that_completes_before_the_others_with_its_proxy(self) -> None:
+        world = running({"Chief": 1, "Worker": 1})
+        world.set_pod("worker-0", Phase.RUNNING, exit_code=0)
+        world.pods["mnist-worker-0"] = replace(world.pods["mnist-worker-0"], ready=False, sidecars=True)
+        world.settle()
+        world.wait(60)
+        assert (world.taken(DeletePod), world.job.status.terminal) == ([], False)
+
+    def test_deletes_it_where_pods_that_run_are_to_be_deleted(self) -> None:
+        world = running({"Worker": 1}, runPolicy={"cleanPodPolicy": "Running"})
+        world.set_pod("worker-0", Phase.RUNNING, exit_code=0)
+        world.pods["mnist-worker-0"] = replace(world.pods["mnist-worker-0"], ready=False, sidecars=True)
+        world.settle()
+        world.wait(6)
+        assert len(world.taken(DeletePod)) == 1
+        assert not [event for event in world.events if event.reason is Reason.PODS_KEPT]
+
+    def test_names_servers_that_go_on(self) -> None:
+        world = running({"Worker": 1, "PS": 1})
+        world.sees("worker-0", Phase.SUCCEEDED)
+        (said,) = (event.message for event in world.events if event.reason is Reason.PODS_KEPT)
+        assert "because cleanPodPolicy is None: mnist-ps-0." in said
 
     def test_does_not_wait_for_an_evaluator(self) -> None:
         world = running({"Worker": 1, "Evaluator": 1})

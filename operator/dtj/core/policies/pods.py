@@ -100,7 +100,7 @@ def _checkpoint_claim(context: JobContext) -> tuple[Create, ...]:
 
 def _stop_outdated(context: JobContext) -> Plan:
     """What still runs of older incarnations, and of replicas that the status records as completed."""
-    recorded = recorded_completions(context.job.status)
+    recorded = recorded_completions(context.job.status) if not cleanup.keeps_sidecars(context) else ()
     return cleanup.stop(
         context,
         (
