@@ -176,6 +176,7 @@ class Reason(StrEnum):
     MANAGED_TWICE = "ManagedTwice"
     STATUS_DROPPED = "StatusDropped"
     EMPTY_DIR_IS_LOST = "EmptyDirIsLost"
+    FIELD_IGNORED = "FieldIgnored"
     WAITING_FOR_PODS = "WaitingForPods"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"

@@ -15,7 +15,7 @@ from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import FirstPods, creations
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import cleanup, gang, members, network_policy, service, stall, straggler
+from dtj.core.policies import cleanup, gang, members, network_policy, service, stall, straggler, unheeded
 from dtj.core.policies.backoff import seconds_until_due
 from dtj.core.policies.invalid import report_invalid
 from dtj.core.replicas import Replica
@@ -49,6 +49,8 @@ def run(context: JobContext) -> Decision:
         status = status.model_copy(update={"ready_time": ready_time, "ready_attempt": context.attempt})
     stalled = stall.condition(context)
     recorded = write(context, status, DesiredConditions(pods_ready=ready, progress_stalled=stalled))
+    if starting:
+        recorded = recorded.then(*unheeded.told(context))
     # The others know that a surplus pod is no member before it is deleted.
     created = (*members.tell(context), *_stop_outdated(context), *_before_pods(context), *creations(context, wanted))
     # How many replicas the pods of an attempt know of is recorded before the first of them exists.
