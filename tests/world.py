@@ -14,7 +14,7 @@ from builders import NOW, ended, job, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, apply_merge_patch, dig, object_at, text
 from dtj.api.names import Annotation, Condition, Reason
-from dtj.api.spec import RunPolicy
+from dtj.api.spec import Gang, RunPolicy
 from dtj.api.status import ConditionStatus, JobStatus, Progress, RootCause
 from dtj.core.actions import (
     Action,
@@ -91,6 +91,7 @@ class World:
     obstacle: str = ""
     status_written_at: datetime | None = None
     installed: tuple[GangApi, ...] = ()
+    failing: dict[Gang, str] = field(default_factory=dict)
     gangs: GangsFound | None = None
     gang: GangObject | None = None
     gang_manifests: list[JsonObject] = field(default_factory=list)
@@ -132,7 +133,7 @@ class World:
             obstacle=self.obstacle,
             status_written_at=self.status_written_at,
             gangs=self.gangs,
-            gang=self.gang if self.gangs is not None else None,  # its kind is not watched before
+            gang=self._gang_shown,
             flavors=self.flavors,
             workload_priorities=self.workload_priorities,
             default_queue=self.default_queue,
@@ -291,6 +292,12 @@ class World:
         """The actions of a kind that were carried out so far; ``of`` is what is created, changed or deleted."""
         return [action for action in self.history if does(action, kind, of)]
 
+    @property
+    def _gang_shown(self) -> GangObject | None:
+        """What an informer shows: its kind is watched once it was looked for, and can be listed."""
+        known = self.gang is None or (self.gangs is not None and self.gang.api.gang not in self.gangs.failing)
+        return self.gang if known else None
+
     def _carry_out(self, action: Action) -> None:
         match action:
             case CheckPods(generation=generation, restricted=restricted):
@@ -300,7 +307,8 @@ class World:
                     generation, self.now, errors, restricted=restricted, wants_restricted=wanted, priority=self.priority
                 )
             case LookForGangs():
-                self.gangs = GangsFound(self.installed, self.now)
+                apis = tuple(api for api in self.installed if api.gang not in self.failing)
+                self.gangs = GangsFound(apis, self.now, failing=dict(self.failing))
             case ReadFlavors(names=flavors):
                 self.flavors.update({name: replace(self.known_flavors[name], read_at=self.now) for name in flavors})
             case ReadPriorityClass(name=name):

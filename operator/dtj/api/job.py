@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -170,6 +170,10 @@ class Job:
             raw_status=raw_status,
             prebuilt_workload="" if form.foreign else kueue.prebuilt_workload(body),
         )
+
+    def with_status(self, raw: JsonObject) -> Job:
+        """The job with this stored status."""
+        return replace(self, status=self.form.record(raw), raw_status=raw)
 
     def owns(self, child: Owned) -> bool:
         """Whether the object belongs to this job: same namespace, and the job's UID as controlling owner.

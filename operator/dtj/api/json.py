@@ -122,6 +122,25 @@ def merge_patch_between(before: JsonObject, after: JsonObject) -> JsonObject:
     return patch
 
 
+def lacking(stored: JsonObject, wanted: JsonObject) -> JsonObject:
+    """What of ``wanted`` is missing in ``stored`` or another there, as a merge patch without nulls."""
+
+    def kept(patch: JsonObject) -> JsonObject:
+        nested = {key: kept(value) if isinstance(value, dict) else value for key, value in patch.items()}
+        return {key: value for key, value in nested.items() if value not in (None, {})}
+
+    return kept(merge_patch_between(stored, wanted))
+
+
+def paths(fields: JsonObject, within: str = "") -> list[str]:
+    """The paths of all values in ``fields``, such as ``a.b``; a list is one value."""
+    found: list[str] = []
+    for key, value in fields.items():
+        place = f"{within}.{key}" if within else key
+        found += paths(value, place) if isinstance(value, dict) and value else [place]
+    return found
+
+
 def present(fields: JsonObject) -> JsonObject:
     """``fields`` without those that are None."""
     return {name: value for name, value in fields.items() if value is not None}

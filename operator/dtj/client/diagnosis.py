@@ -45,7 +45,7 @@ _REMEDIES: Final[dict[str, str]] = {
     Reason.API_CALL_FAILED: "fix the permission or the webhook that the message names; the operator retries",
     Reason.OPERATOR_ERROR: "report the error: the operator's log has the place; it tries again every minute",
     Reason.GANG_RELEASED: "the operator retries all pods together: make room for all of them, or request fewer",
-    Reason.GANG_UNAVAILABLE: "install the scheduler, or set another runPolicy.scheduling.gang",
+    Reason.GANG_UNAVAILABLE: "install or repair the scheduler, or set another runPolicy.scheduling.gang",
     Reason.BACKOFF: "nothing: the next attempt starts automatically",
     Reason.STOPPING_PODS: "nothing: pods save and end within their grace period",
     Reason.WAITING_FOR_PODS: "look at the replicas that are not ready",

@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, JobSpec, Role
 from dtj.core.gang import tfjobs
-from dtj.core.gang.discovery import choose, served
+from dtj.core.gang.discovery import choose, failing, served
 from dtj.core.gang.group import Group, size
 from dtj.core.gang.schedulers import disrupted_at
 from dtj.core.kueue.partial_admission import as_admitted
@@ -316,7 +316,8 @@ class JobContext:
         if found is None:
             return None
         if spec is None or status.start_time is not None:
-            return served(status.gang, found)
+            gang = next((gang for gang in found.failing if gang == status.gang), None)
+            return served(status.gang, found) if gang is None else failing(gang, found)
         scheduling = spec.run_policy.scheduling
         if scheduling is None:
             return None

@@ -169,12 +169,14 @@ class GangApi:
 @dataclass(frozen=True, slots=True)
 class GangsFound:
     """Which of the known APIs the cluster serves, and when that was asked; ``denied`` are those that the operator has
-    no right to, ``unknown`` the versions of their groups that it does not know."""
+    no right to, ``unknown`` the versions of their groups that it does not know. ``failing`` are those whose objects
+    cannot be listed, with the words of the API server: their webhook is away, for example."""
 
     apis: tuple[GangApi, ...]
     at: datetime
     denied: tuple[GangApi, ...] = ()
     unknown: tuple[str, ...] = ()
+    failing: dict[Gang, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

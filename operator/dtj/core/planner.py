@@ -124,7 +124,10 @@ def plan(observed: Observed, now: datetime) -> Plan:
         if decision is None:
             decision = _first(WHILE_RUNNING, context) or Decision()
             decision = decision.then(
-                *deadlines.wake_ups(context), *members.wake_ups(context), *straggler.wake_ups(context)
+                *deadlines.wake_ups(context),
+                *members.wake_ups(context),
+                *straggler.wake_ups(context),
+                *gang.look_again(context),
             )
     decision = decision or Decision()
     if decision.final:

@@ -55,6 +55,11 @@ def counted(context: JobContext, *, starting: frozenset[Replica] = frozenset()) 
     )
 
 
+def obstructed(context: JobContext) -> Decision:
+    """What goes before a question whose answer all else waits for: that a call keeps failing, which may be this one."""
+    return write(context, counted(context), DesiredConditions()) if context.observed.obstacle else Decision()
+
+
 def write(context: JobContext, base: JobStatus, desired: DesiredConditions) -> Decision:
     """Write ``base`` with these conditions if that differs from the stored status; mere counts wait for their turn."""
     before, status = context.job.status, with_conditions(context, base, desired)

@@ -154,7 +154,7 @@ class Controller:
                 # The informer's event comes first as a rule, and wakes the key itself.
                 self._queue.add_after(key, unsettled)
                 return True
-            job = record.job()
+            job = self._state.job_of(record)
             await self._creator.look_again(job)
             plan = self._plan(self._state.observe(job), self._now())
             result = await self._executor.execute(job, plan)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from dtj.api.form import DTJ, Form
 from dtj.api.job import Job
@@ -71,14 +71,16 @@ class Creator:
         self._now = now
 
     async def create(self, job: Job, wanted: Sequence[Creation]) -> None:
-        """Create all, which are of one kind, in parallel with a slow start; the first refusal stops the batch.
+        """Create all, which are of one kind, in parallel with a slow start; the first refusal stops the batch, and the
+        next one begins with the others.
 
         Raises Replan after a refusal or if a name was taken, ApiError if a call failed.
         """
         created: list[str] = []
         taken: list[str] = []
+        create = partial(self._create, job, created=created, taken=taken)
         try:
-            await slow_start(partial(self._create, job, each, created=created, taken=taken) for each in wanted)
+            await carry_out(wanted, create, refused=self._state.caches.of(job.uid).refused_of(_resource(wanted[0])))
         except _Refused as refused:
             self.refuse(job, refused.name, refused.error)
             raise Replan from refused
@@ -240,36 +242,75 @@ def _seen(resource: Resource, body: JsonObject, form: Form = DTJ) -> Pod | Child
     return seen_gang(resource, body) or claim_from(plain_from_object(body))
 
 
+class Named(Protocol):
+    """An action on one object."""
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+
+
+A = TypeVar("A", bound=Named)
+
 MAX_IN_FLIGHT: Final = 50
 """Calls of one batch at the same time."""
 
 
-async def slow_start(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *, limit: int = MAX_IN_FLIGHT) -> None:
+async def carry_out(
+    batch: Sequence[A], call: Callable[[A], Coroutine[Any, Any, None]], *, refused: set[str], refusals: int = 1
+) -> None:
+    """Make this ``call`` for each action of the ``batch``, by :func:`slow_start`.
+
+    Those of which ``refused`` has the names come last, so that what is refused each time holds nothing else; the set
+    is brought up to date.
+    """
+
+    async def noted(action: A) -> None:
+        refused.add(action.name)
+        await call(action)
+        refused.discard(action.name)
+
+    refused &= {action.name for action in batch}
+    in_order = sorted(batch, key=lambda action: action.name in refused)
+    await slow_start((partial(noted, action) for action in in_order), refusals=refusals)
+
+
+async def slow_start(
+    calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *, limit: int = MAX_IN_FLIGHT, refusals: int = 1
+) -> None:
     """Await all ``calls``, started in order: one first, and with every success one more at a time, up to ``limit``.
 
     So the number in flight doubles with each round trip, 1-2-4-8…, as in Kubernetes' own Job controller, but no
-    round waits for its slowest call. After the first failure nothing is started any more; what is in flight is
-    awaited, and that first error is raised.
+    round waits for its slowest call. After so many ``refusals`` in a row, or a call without an answer, nothing is
+    started any more; what is in flight is awaited. At the end the first error is raised, a conflict only if there is
+    no other.
     """
     waiting = iter(calls)
     lanes: list[asyncio.Task[None]] = []
     failure: BaseException | None = None
+    in_a_row, given_up = 0, False
 
     def open_lane() -> None:
         lanes.append(asyncio.create_task(lane()))
 
     async def lane() -> None:
-        nonlocal failure
+        nonlocal failure, in_a_row, given_up
         for call in waiting:
-            if failure is not None:
+            if given_up:
                 return
             try:
                 await call()
             except BaseException as error:
-                failure = failure or error
-                raise
-            if len(lanes) < limit:
-                open_lane()
+                if failure is None or isinstance(failure, Conflict):
+                    failure = error
+                in_a_row += 1
+                if in_a_row >= refusals or not (isinstance(error, ApiError) and error.status):
+                    given_up = True
+                    raise
+            else:
+                in_a_row = 0
+                if len(lanes) < limit:
+                    open_lane()
 
     open_lane()
     try:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from typing import Final, TypeAlias
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, merge_patch_between
+from dtj.api.json import JsonObject, lacking, merge_patch_between, paths
 from dtj.api.names import Annotation, Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import (
@@ -43,9 +44,10 @@ from dtj.core.actions import (
     UpdateWorkloadStatus,
 )
 from dtj.core.kueue import priorities
+from dtj.core.messages import first_few
 from dtj.core.observed import ClusterQueue, DefaultQueue, GangApi
 from dtj.core.policies import tensorboard
-from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, slow_start
+from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, carry_out
 from dtj.engine.expectations import Expectation, Operation, told
 from dtj.engine.gang_informers import Gangs
 from dtj.engine.job_store import JobRecord
@@ -59,8 +61,15 @@ from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import PODS, Gateway, Resource, jobs_of
 from dtj.kube.observed import resource_of
 from dtj.kube.records import plain_from_object
+from dtj.kube.waiting import Retry
 
 log = logging.getLogger(__name__)
+
+
+Change: TypeAlias = Delete | DeletePod | TellPod | Update
+
+MAX_REFUSALS: Final = 20
+"""Calls of a batch that fail in a row before the others wait for the next pass: they have a common cause, it seems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,8 @@ class _Pass:
     job: Job
     after: float | None = None
     emits: list[Emit] = field(default_factory=list)
+    refused: str = ""
+    """The objects of a batch with which a call failed."""
 
     def come_back(self, seconds: float) -> None:
         """Plan again after so long; the earliest time wins."""
@@ -124,7 +135,9 @@ class Executor:
         except Replan:
             return PassResult(again=True)
         except ApiError as error:
-            cache.failed(error)
+            if cache.failed(error):
+                words = f"{running.refused}: {error.message}" if running.refused else error.message
+                running.emits.append(Emit("Warning", Reason.API_CALL_FAILED, words))
             raise
         finally:
             # What was done is reported, also where a later call has failed.
@@ -140,7 +153,7 @@ class Executor:
         return PassResult(after=running.after)
 
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
-        """Carry out neighbours of one kind: creations, and deletions of pods, at the same time."""
+        """Carry out neighbours of one kind: creations, changes and deletions at the same time."""
         job = running.job
         if creations := [action for action in actions if isinstance(action, Create | CreatePod)]:
             if held > 0.0:
@@ -149,14 +162,43 @@ class Executor:
                 await self._creator.create(job, creations)
             if isinstance(actions[0], Create) and isinstance(actions[0].kind, GangApi):
                 self._state.caches.of(job.uid).workload_priorities.clear()
-        elif deletions := [action for action in actions if isinstance(action, DeletePod)]:
-            await self._delete_pods(job, deletions)
-        elif tells := [action for action in actions if isinstance(action, TellPod)]:
-            await slow_start(partial(self._tell_pod, job, tell) for tell in tells)
-            log.info("told %d pods which replicas train together", len(tells), extra=about(job, action="update"))
+        elif isinstance(actions[0], Update) and actions[0].kind is Kind.SERVICE and held > 0.0:
+            running.come_back(held)
+        elif batch := [action for action in actions if isinstance(action, Delete | DeletePod | TellPod | Update)]:
+            try:
+                await self._change(job, batch)
+            except ApiError:
+                resource = _changed(batch[0])
+                names = sorted(self._state.caches.of(job.uid).refused_of(resource))
+                running.refused = f"{resource.kind} {first_few(names)}"
+                raise
         else:
             for action in actions:
                 await self._do(running, action, held=held)
+
+    async def _change(self, job: Job, batch: Sequence[Change]) -> None:
+        """Change or delete objects of one kind. What the API server refuses to do with one of them stops no other: all
+        are tried, unless too many fail in a row. Raises the first error then."""
+        refused, deleted = self._state.caches.of(job.uid).refused_of(_changed(batch[0])), list[str]()
+        try:
+            await carry_out(batch, partial(self._change_one, job, deleted), refused=refused, refusals=MAX_REFUSALS)
+        finally:
+            if deleted:
+                what = f"Pod {deleted[0]}" if len(deleted) == 1 else f"{len(deleted)} pods"
+                log.info("deleted %s", what, extra=about(job, action="delete"))
+        if isinstance(batch[0], TellPod):
+            log.info("told %d pods which replicas train together", len(batch), extra=about(job, action="update"))
+
+    async def _change_one(self, job: Job, deleted: list[str], change: Change) -> None:
+        match change:
+            case DeletePod():
+                await self._delete_pod(job, change, deleted)
+            case TellPod():
+                await self._tell_pod(job, change)
+            case Update():
+                await self._update(job, change)
+            case Delete():
+                await self._delete(job, resource_of(change.kind), change.name, uid=change.uid)
 
     async def _do(self, running: _Pass, action: Action, *, held: float) -> None:
         """Carry out one action.
@@ -165,17 +207,13 @@ class Executor:
         """
         job = running.job
         match action:
-            case ReadFlavors() | ReadPriorityClass() | Update(Kind.SERVICE) if held > 0.0:
+            case ReadFlavors() | ReadPriorityClass() if held > 0.0:
                 running.come_back(held)
             case _ if isinstance(action, Query):
                 await self._ask(job, action)
                 raise Replan
-            case Update():
-                await self._update(job, action)
             case UpdateWorkloadStatus():
                 await self._update_workload(job, action)
-            case Delete():
-                await self._delete(job, resource_of(action.kind), action.name, uid=action.uid)
             case DeleteJob():
                 # In the version that was observed: what we know of it may be old, and the user may have given it more
                 # time since. With it goes what it owns, also its checkpoints. Kubernetes' own TTL controller reads a
@@ -197,37 +235,29 @@ class Executor:
     ) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
         job, cache = running.job, self._state.caches.of(running.job.uid)
-        if cache.best_effort.wait > 0.0:
-            running.come_back(cache.best_effort.wait)
+        what = (type(action), action.name)
+        retry = cache.best_effort.get(what, Retry())
+        if retry.wait > 0.0:
+            running.come_back(retry.wait)
             return
         try:
             match action:
-                case DeletePod():
-                    await self._delete_pods(job, [action])
-                case Delete():
-                    await self._delete(job, resource_of(action.kind), action.name, uid=action.uid)
+                case DeletePod() | Delete():
+                    await self._change(job, [action])
                 case Create() | CreatePod():
                     await self._creator.create_best_effort(job, action)
                 case ReadPriorityClass(name):
                     cache.workload_priorities[name] = await self._gangs.workload_priority(name)
         except ApiError as error:
-            running.come_back(cache.best_effort.failed(REFUSAL_BACKOFF, at_least=error.retry_after))
+            cache.best_effort[what] = retry
+            running.come_back(retry.failed(REFUSAL_BACKOFF, at_least=error.retry_after))
             permanent = isinstance(error, Forbidden | Invalid | NotFound)
-            if worth_reporting(cache.best_effort.failures, permanent=permanent):
+            if worth_reporting(retry.failures, permanent=permanent):
                 self._emit(job, _failed(action, error))
         else:
-            cache.best_effort.succeeded()
+            cache.best_effort.pop(what, None)
             if isinstance(action, ReadPriorityClass):
                 running.come_back(0.0)
-
-    async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
-        deleted: list[str] = []
-        try:
-            await slow_start(partial(self._delete_pod, job, deletion, deleted) for deletion in deletions)
-        finally:
-            if deleted:
-                what = f"Pod {deleted[0]}" if len(deleted) == 1 else f"{len(deleted)} pods"
-                log.info("deleted %s", what, extra=about(job, action="delete"))
 
     async def _delete_pod(self, job: Job, deletion: DeletePod, deleted: list[str]) -> None:
         expectation = Expectation(Operation.DELETED, PODS.plural, deletion.uid)
@@ -296,8 +326,9 @@ class Executor:
             case ReadClusterQueue(name):
                 try:
                     words = await self._gangs.why_inactive(name)
-                except (Forbidden, NotFound):
-                    words = ""
+                except ApiError as error:
+                    log.debug("ClusterQueue %s: %s", name, error.message)
+                    words = ""  # the job waits in any case
                 self._state.learn_cluster_queue(name, ClusterQueue(words, self._now()))
 
     async def _patched(self, resource: Resource, job: Job, name: str, patch: JsonObject) -> bool:
@@ -330,23 +361,27 @@ class Executor:
 
     async def _write_status(self, job: Job, wanted: JobStatus) -> Job:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
+        cache = self._state.caches.of(job.uid)
         ours = {key: value for key, value in job.raw_status.items() if key in job.form.status_fields}
-        difference = merge_patch_between(ours, job.form.stored(job.namespace, job.name, ours, wanted))
+        stored_as = job.form.stored(job.namespace, job.name, ours, wanted)
+        difference = merge_patch_between(ours, stored_as)
         if not difference:
             return job
-        patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": difference}
+        # What was dropped is written again with the next change: the CRD may have been upgraded.
+        status: JsonObject = {**cache.dropped, **difference}
+        patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": status}
         body = await self._gateway.patch(
             jobs_of(job.form), namespace=job.namespace, name=job.name, patch=patch, subresource="status"
         )
         record = JobRecord.from_object(body)
         if not self._state.jobs.answer(record):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
-        stored = record.job()
-        if self._guard is not None and job.form.recorded_in not in stored.raw_status:
+        came_back = record.job().raw_status
+        if self._guard is not None and job.form.recorded_in not in came_back:
             self._guard.doubt()
             raise Replan
-        cache, now = self._state.caches.of(job.uid), self._now()
-        cache.status_written_at = now
+        self._note_dropped(job, lacking(came_back, stored_as))
+        cache.status_written_at = now = self._now()
         self._metrics.note_status(job, wanted, cache=cache, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
@@ -355,7 +390,22 @@ class Executor:
                 job.status.state or "new",
                 extra=about(job, action="status", reason=wanted.reason),
             )
-        return stored
+        return self._state.job_of(record)
+
+    def _note_dropped(self, job: Job, dropped: JsonObject) -> None:
+        """What the API server did not keep of a status is remembered, and said once for each job."""
+        cache = self._state.caches.of(job.uid)
+        before, cache.dropped = cache.dropped, dropped
+        if not dropped or before:
+            return
+        fields = first_few(f"status.{path}" for path in paths(dropped))
+        remedy = "run helm upgrade with tfjob.crd.enabled=true" if job.form.foreign else "apply crds/ of this version"
+        words = (
+            f"the CRD {jobs_of(job.form).crd} is older than the operator and drops {fields}: {remedy}. The job goes "
+            "on, but an operator that restarts does not know what was dropped"
+        )
+        log.error(words, extra=about(job, action="status", reason=Reason.STATUS_DROPPED))
+        self._emit(job, Emit("Warning", Reason.STATUS_DROPPED, words))
 
     def _emit(self, job: Job, emit: Emit) -> None:
         form = job.form
@@ -365,7 +415,12 @@ class Executor:
 
 def _kind(action: Action) -> object:
     """What neighbours in a plan have in common that are carried out together: the others have an order."""
-    return type(action), action.kind if isinstance(action, Create) else None
+    return type(action), action.kind if isinstance(action, Create | Update | Delete) else None
+
+
+def _changed(change: Change) -> Resource:
+    """The kind of what is changed or deleted."""
+    return resource_of(change.kind) if isinstance(change, Delete | Update) else PODS
 
 
 def _failed(action: Create | CreatePod | Delete | DeletePod | ReadPriorityClass, error: ApiError) -> Emit:

@@ -148,13 +148,15 @@ class JobFeed:
                     await self._wanted.wait()
                     await asyncio.sleep(SOON_SECONDS)
             self._wanted.clear()
-            try:
-                for namespace in namespaces:
+            failed = False
+            for namespace in namespaces:
+                try:
                     await self.relist(gateway, namespace)
-                failures = 0
-            except ApiError as error:
-                log.debug("listing jobs failed: %s", error.message)
-                failures += 1
+                except ApiError as error:
+                    log.debug("listing jobs of %s failed: %s", namespace or "all namespaces", error.message)
+                    failed = True
+            failures = failures + 1 if failed else 0
+            if failed:
                 self._wanted.set()
             await asyncio.sleep(pause.delay(max(failures, 1)))
 

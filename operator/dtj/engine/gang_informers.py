@@ -17,10 +17,11 @@ from dtj.api.form import Form
 from dtj.api.json import JsonObject, condition_of, dig, fields_of, objects, text
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
+from dtj.core.messages import cut
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.engine.supervision import Supervisor
-from dtj.kube.errors import Forbidden, NotFound
+from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, WORKLOAD_PRIORITIES, Gateway, Keep, Resource
 from dtj.kube.informer import Change, Informer
 from dtj.kube.observed import gang_from, resource_of
@@ -29,6 +30,9 @@ from dtj.kube.waiting import loop_time
 
 FRESH_SECONDS: Final = 30.0
 """For how long one answer serves all jobs that ask."""
+
+SHOWN_WITHIN: Final = 20.0
+"""Seconds after which the API of a scheduler counts as one that fails: all jobs that ask wait for it until then."""
 
 
 _BY_RESOURCE: Final = {resource_of(api): api for api in APIS}
@@ -91,14 +95,19 @@ class Gangs:
                 self._state.gangs_found = replace(known, at=self._now())
                 return
             found = await self._gateway.discover(tuple(_BY_RESOURCE))
-            there = [api for api in APIS if api in self._informers or resource_of(api) in found.served]
-            apis = tuple([api for api in there if api in self._informers or await self._may_watch(api)])
-            for api in apis:
-                self._watch(api)
-            for informer in [informer for api in apis for informer in self._informers[api]]:
-                await informer.synced.wait()
-            denied = tuple(api for api in there if api not in apis)
-            self._state.gangs_found = GangsFound(apis, self._now(), denied, unknown_versions(found.versions))
+            there = [api for api in APIS if self._shows(api) or resource_of(api) in found.served]
+            errors = dict(zip(there, await asyncio.gather(*map(self._show, there)), strict=True))
+            self._state.gangs_found = GangsFound(
+                apis=tuple(api for api, error in errors.items() if error is None),
+                at=self._now(),
+                denied=tuple(api for api, error in errors.items() if isinstance(error, Forbidden)),
+                unknown=unknown_versions(found.versions),
+                failing={
+                    api.gang: cut(error.message)
+                    for api, error in errors.items()
+                    if error is not None and not isinstance(error, Forbidden)
+                },
+            )
             self._fresh_until = loop_time() + FRESH_SECONDS
 
     async def flavor(self, name: str) -> Flavor:
@@ -129,14 +138,30 @@ class Gangs:
         active = condition_of(dig(body, "status"), "Active")
         return text(active.get("message")) if active.get("status") == "False" else ""
 
-    async def _may_watch(self, api: GangApi) -> bool:
-        """An informer without the right to list would wait for it forever, and the job with it."""
+    async def _show(self, api: GangApi) -> ApiError | None:
+        """Have the objects of an API in the state. Returns what keeps them from it: an informer would wait forever.
+
+        Raises ApiError if there is no answer: nothing is known then.
+        """
+        if self._shows(api):
+            return None
         try:
-            for namespace in self._namespaces:
-                await self._gateway.list(resource_of(api), namespace=namespace, selector=self._form.selector)
-        except Forbidden:
-            return False
-        return True
+            async with asyncio.timeout(SHOWN_WITHIN):
+                for namespace in self._namespaces:
+                    await self._gateway.list(resource_of(api), namespace=namespace, selector=self._form.selector)
+                self._watch(api)
+                for informer in self._informers[api]:
+                    await informer.synced.wait()
+        except TimeoutError:
+            return ApiError(f"{api.plural} of {api.api_version} are not listed within {SHOWN_WITHIN:.0f} s")
+        except ApiError as error:
+            if error.status == 0:
+                raise
+            return error
+        return None
+
+    def _shows(self, api: GangApi) -> bool:
+        return api in self._informers and all(informer.synced.is_set() for informer in self._informers[api])
 
     def _watch(self, api: GangApi) -> None:
         if api in self._informers:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dtj.api.job import Job
+from dtj.api.json import JsonObject, apply_merge_patch
 from dtj.core.kueue.queue import READ_TTL
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.messages import cut
@@ -95,8 +96,11 @@ class JobCache:
     failures: int = 0
     """Passes in a row that the API server's answer to some call has ended."""
 
-    best_effort: Retry = field(default_factory=Retry)
-    """What the job can do without."""
+    best_effort: dict[tuple[type, str], Retry] = field(default_factory=dict)
+    """What the job can do without and failed, by the action and the name of its object."""
+
+    refused: dict[Resource, set[str]] = field(default_factory=dict)
+    """The names of the objects that were refused or failed in the latest batch of calls, by their kind."""
 
     conflicts: int = 0
     """Passes in a row that ended because an object was another than we know."""
@@ -105,6 +109,9 @@ class JobCache:
     """That answer, where it is none that passes by itself within moments."""
 
     status_written_at: datetime | None = None
+    dropped: JsonObject = field(default_factory=dict)
+    """What the API server did not keep of the status that was written last: its CRD is older than the operator."""
+
     lost_at: datetime | None = None
     """When a replica was seen to be lost for which not all are ready again."""
 
@@ -141,28 +148,36 @@ class JobCache:
     @property
     def obstructed(self) -> bool:
         """Whether a call for this job failed and is tried again."""
-        return bool(
-            self.failures or self.conflicts or self.creating.failures or self.best_effort.failures or self.obstacle
-        )
+        return bool(self.failures or self.conflicts or self.creating.failures or self.best_effort or self.obstacle)
+
+    def refused_of(self, resource: Resource) -> set[str]:
+        """The names of :attr:`refused` of this kind, to be changed."""
+        return self.refused.setdefault(resource, set())
 
     def clear_refusal(self) -> None:
         """What was to be created is there."""
         self.refusal = None
         self.creating.succeeded()
 
-    def failed(self, error: ApiError) -> None:
+    def failed(self, error: ApiError) -> bool:
         """A call ended a pass. No answer is none to tell of, and a conflict means that we were too slow, unless it
-        stays."""
+        stays.
+
+        Returns:
+            Whether something is in the way of the job from now on.
+        """
+        was = self.obstacle
         if isinstance(error, Conflict):
             self.conflicts += 1
             if self.conflicts >= MANY_CONFLICTS:
                 self.obstacle = cut(error.message)
-            return
+            return bool(self.obstacle and not was)
         if error.status == 0:
-            return
+            return False
         self.failures += 1
         if worth_reporting(self.failures, permanent=isinstance(error, Forbidden | Invalid)):
             self.obstacle = cut(error.message)
+        return bool(self.obstacle and not was)
 
     def succeeded(self) -> bool:
         """A pass was carried out to its end. Returns whether something was in its way until now."""
@@ -235,6 +250,14 @@ class ClusterState:
         """Nothing is left to do for this finished job: cache nothing of it, unless there is news by now."""
         if not self.caches.of(record.uid).obstructed and self.jobs.get(record.key) is record:
             self.caches.forget(record.uid)
+
+    def job_of(self, record: JobRecord) -> Job:
+        """The job with its status as it was written, also where the API server does not keep all of that: else it would
+        be written again, for ever."""
+        job, dropped = record.job(), self.caches.of(record.uid).dropped
+        if not dropped or (job.form.recorded_in and job.form.recorded_in not in job.raw_status):
+            return job
+        return job.with_status(apply_merge_patch(job.raw_status, dropped))
 
     def observe(self, job: Job) -> Observed:
         """Everything about one job, as the planner gets it."""

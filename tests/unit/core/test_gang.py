@@ -10,6 +10,7 @@ import pytest
 from builders import NOW, edited, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
+from dtj.api.spec import Gang
 from dtj.core.actions import BestEffort, Create, Delete, LookForGangs, Update
 from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.gang.group import requests
@@ -376,6 +377,62 @@ class TestADisruptedGroup:
         story.wait(10)
         restarts = story.job.status.restarts
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
+
+
+DOWN = "conversion webhook failed: connection refused"
+
+
+class TestASchedulerWhoseApiFails:
+    @pytest.mark.parametrize("scheduling", [{"gang": "Volcano"}, {"gang": "Auto"}], ids=str)
+    def test_is_waited_for_by_a_job_that_needs_it_which_says_so(self, scheduling: dict[str, str]) -> None:
+        story = world(VOLCANO, COSCHEDULING, **scheduling)  # type: ignore[arg-type]
+        story.failing = {Gang.VOLCANO: DOWN}
+        story.settle()
+        assert not story.pods
+        condition = story.condition(Condition.INVALID)
+        assert (condition.reason, condition.message) == (
+            Reason.GANG_UNAVAILABLE,
+            f"runPolicy.scheduling: the API of Volcano fails ({DOWN}): repair it, or set another gang",
+        )
+        story.failing = {}
+        story.wait(61)
+        assert (len(story.pods), story.job.status.gang) == (3, "Volcano")
+
+    def test_is_no_matter_to_a_job_that_uses_another(self) -> None:
+        story = world(VOLCANO, COSCHEDULING, gang="Auto")
+        story.failing = {Gang.COSCHEDULING: DOWN}
+        assert story.settle().job.status.gang == "Volcano"
+
+    def test_is_no_matter_to_a_running_job_until_a_pod_is_missing(self) -> None:
+        story = running(VOLCANO, roles={"worker": 3})
+        story.failing = {Gang.VOLCANO: DOWN}
+        story.operator_restarts()
+        story.settle()
+        assert story.job.status.state == "Running"
+        story.loses("worker-1")
+        story.settle_deletions()
+        story.wait(61)
+        assert all(pod.attempt == 1 for pod in story.pods.values()), "a pod that joins no group might wait for ever"
+        assert story.condition(Condition.INVALID).message == (
+            f"the API of Volcano fails ({DOWN}): the job gets no new pods until it is repaired"
+        )
+        story.failing = {}
+        story.wait(61)
+        assert {gang_of(story.manifests[name]) for name in story.pods if story.pods[name].attempt == 2} == {"digits"}
+        assert story.the_gang.api == VOLCANO
+
+    def test_hears_of_the_end_of_a_job_when_it_works_again(self) -> None:
+        story = running(VOLCANO, roles={"worker": 3})
+        story.failing = {Gang.VOLCANO: DOWN}
+        story.operator_restarts()
+        for worker in range(3):
+            story.set_pod(f"worker-{worker}", Phase.SUCCEEDED, exit_code=0)
+        story.settle()
+        assert story.job.status.terminal
+        assert story.gang is not None
+        story.failing = {}
+        story.wait(61)
+        assert story.gang is None
 
 
 class TestAnOlderCluster:

@@ -29,6 +29,14 @@ class TestKueue:
             story.wait(after)
             assert self.message(story) == f"Kueue: {reported} more needed"
 
+    def test_a_job_whose_pods_are_all_there_asks_for_no_flavor(self) -> None:
+        story = admitted()
+        admit(story, cpu="spot")
+        story.known_flavors = {}
+        story.operator_restarts()
+        story.settle()
+        assert story.job.status.state == "Running"
+
     def test_an_admitted_job_runs_where_its_flavor_is_each_time_it_is_admitted(self) -> None:
         story = queued()
         toleration: JsonObject = {"key": "spot", "operator": "Exists"}

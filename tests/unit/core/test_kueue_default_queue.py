@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from builders import job
+from builders import NOW, job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Reason
+from dtj.api.spec import Gang
 from dtj.api.status import JobStatus
-from dtj.core.actions import Create, ReadDefaultQueue
-from dtj.core.observed import GangApi
+from dtj.core.actions import Create, LookForGangs, PatchStatus, ReadDefaultQueue
+from dtj.core.observed import GangApi, GangsFound, Observed
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
 from support.gang_worlds import KUEUE, VOLCANO, admit, evict
 from world import World
 
@@ -63,6 +66,26 @@ def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() 
     story.has_default_queue = True
     story.wait(61)
     assert queue_of_workload(story) == "default"
+
+
+def test_while_kueue_fails_only_jobs_that_have_a_queue_wait_for_it() -> None:
+    without = world(has_default_queue=False, failing={Gang.KUEUE: "webhook is down"})
+    assert len(without.pods) == 3
+    story = world(failing={Gang.KUEUE: "webhook is down"})
+    assert not story.pods
+    assert message_of(story).startswith("runPolicy.scheduling: the API of Kueue fails (webhook is down): repair it")
+    story.failing = {}
+    story.wait(61)
+    assert queue_of_workload(story) == "default"
+
+
+@pytest.mark.parametrize("gangs", [None, GangsFound((KUEUE,), NOW)], ids=["schedulers", "queue"])
+def test_a_question_that_keeps_failing_is_said_in_the_status(gangs: GangsFound | None) -> None:
+    asking = Observed(job=job(), platform=Platform(), gangs=gangs, obstacle="conversion webhook failed")
+    write, question = plan(asking, NOW)
+    assert isinstance(write, PatchStatus)
+    assert isinstance(question, LookForGangs | ReadDefaultQueue)
+    assert (write.status.state, write.status.reason) == ("Pending", Reason.API_CALL_FAILED)
 
 
 def test_a_queue_that_comes_or_goes_later_changes_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Reason
 from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.api.tfjob.names import Label
-from dtj.core.actions import DeletePod, Kind, PatchStatus, Update
+from dtj.core.actions import DeletePod, Emit, Kind, PatchStatus, Update
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from support.planned import called
@@ -203,6 +204,47 @@ class TestTheEnd:
         other.sees("worker-0", Phase.SUCCEEDED)
         assert [action.name for action in other.taken(DeletePod) if isinstance(action, DeletePod)] == ["mnist-ps-0"]
 
+    @pytest.mark.parametrize("policy", [{}, {"cleanPodPolicy": "None"}], ids=str)
+    def test_keeps_a_pod_and_its_log_whose_injected_proxy_goes_on_and_says_so(self, policy: JsonObject) -> None:
+        world = running({"Worker": 2}, runPolicy=policy)
+        for replica in ("worker-1", "worker-0"):
+            world.set_pod(replica, Phase.RUNNING, exit_code=0)
+            world.pods[f"mnist-{replica}"] = replace(world.pods[f"mnist-{replica}"], ready=False, sidecars=True)
+            world.settle()
+        assert not world.job.status.terminal, "the proxy may end by itself"
+        world.wait(6)
+        assert conditions(world)["Succeeded"] == "True"
+        world.wait(600)
+        assert (set(world.pods), world.taken(DeletePod)) == ({"mnist-worker-0", "mnist-worker-1"}, [])
+        (said,) = (event.message for event in world.events if event.reason is Reason.PODS_KEPT)
+        assert said == (
+            "pods that go on after the end of the job and hold their resources, because cleanPodPolicy is None: "
+            "mnist-worker-0, mnist-worker-1. Delete them, or set Running"
+        )
+
+    def test_keeps_a_worker_that_completes_before_the_others_with_its_proxy(self) -> None:
+        world = running({"Chief": 1, "Worker": 1})
+        world.set_pod("worker-0", Phase.RUNNING, exit_code=0)
+        world.pods["mnist-worker-0"] = replace(world.pods["mnist-worker-0"], ready=False, sidecars=True)
+        world.settle()
+        world.wait(60)
+        assert (world.taken(DeletePod), world.job.status.terminal) == ([], False)
+
+    def test_deletes_it_where_pods_that_run_are_to_be_deleted(self) -> None:
+        world = running({"Worker": 1}, runPolicy={"cleanPodPolicy": "Running"})
+        world.set_pod("worker-0", Phase.RUNNING, exit_code=0)
+        world.pods["mnist-worker-0"] = replace(world.pods["mnist-worker-0"], ready=False, sidecars=True)
+        world.settle()
+        world.wait(6)
+        assert len(world.taken(DeletePod)) == 1
+        assert not [event for event in world.events if event.reason is Reason.PODS_KEPT]
+
+    def test_names_servers_that_go_on(self) -> None:
+        world = running({"Worker": 1, "PS": 1})
+        world.sees("worker-0", Phase.SUCCEEDED)
+        (said,) = (event.message for event in world.events if event.reason is Reason.PODS_KEPT)
+        assert "because cleanPodPolicy is None: mnist-ps-0." in said
+
     def test_does_not_wait_for_an_evaluator(self) -> None:
         world = running({"Worker": 1, "Evaluator": 1})
         world.sees("worker-0", Phase.SUCCEEDED)
@@ -264,6 +306,45 @@ class TestAnotherController:
         world.history.clear()
         world.step()
         assert [getattr(action, "reason", "") for action in world.history] == [Reason.MANAGED_TWICE]
+
+    def test_that_writes_the_status_is_noticed_by_the_next_process_too(self) -> None:
+        world = running()
+        world.loses("worker-0")
+        world.settle_deletions()
+        world.all_run()
+        pods = set(world.pods)
+        assert any(name.endswith("-r1") for name in pods)
+        raw = {key: value for key, value in world.job.raw_status.items() if key != "dtj"}
+        world.job = Job.from_object({**tfjob(restarts="OnFailure"), "status": raw})
+        world.operator_restarts()
+        world.advance(3600)
+        world.history.clear()
+        world.step()
+        (said,) = world.history
+        assert isinstance(said, Emit)
+        assert (said.reason, said.message.endswith("all start again from the last checkpoint")) == (
+            Reason.MANAGED_TWICE,
+            True,
+        )
+        assert set(world.pods) == pods
+
+        world.pods.clear()
+        world.start()
+        assert len(world.pods) == len(pods), "its user has deleted them as the event says"
+        assert conditions(world)["Running"] == "True"
+
+    def test_that_has_brought_the_job_to_its_end_leaves_its_cleaning_to_us(self) -> None:
+        body = tfjob(restarts="OnFailure", runPolicy={"cleanPodPolicy": "All"})
+        world = world_of(body).start()
+        world.loses("worker-0")
+        world.settle_deletions()
+        world.all_run()
+        ended: JsonObject = {"type": "Succeeded", "status": "True", "reason": "TFJobSucceeded", "message": ""}
+        world.job = Job.from_object({**body, "status": {**OLD, "conditions": [ended]}})
+        world.operator_restarts()
+        world.settle()
+        world.finish_deletions()
+        assert not world.pods
 
     @pytest.mark.parametrize(
         ("manager", "left"),

@@ -17,7 +17,8 @@ from dtj.core.platform import Platform
 from dtj.engine import progress
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.job_store import JobRecord
-from dtj.kube.gateway import JOBS, PODS, SERVICES
+from dtj.kube.errors import Forbidden
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Listing, Resource
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, virtual_time
@@ -41,6 +42,26 @@ async def test_jobs_of_namespaces_of_another_shard_are_not_kept(gateway: FakeGat
     assert [record.job().namespace for record in engine.state.jobs] == ["ours"]
     await engine.feed.relist(gateway, None)
     assert [record.job().namespace for record in engine.state.jobs] == ["ours"]
+
+
+class DeniesOneNamespace(FakeGateway):
+    """The jobs of the namespace "first" are not listed."""
+
+    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
+        if (resource, namespace) == (JOBS, "first"):
+            raise Forbidden("no right in this namespace", status=403)
+        return await super().list(resource, namespace=namespace, selector=selector)
+
+
+@virtual_time
+async def test_a_namespace_whose_jobs_are_not_listed_keeps_no_other_from_it() -> None:
+    gateway = DeniesOneNamespace()
+    engine = Engine(gateway, plan=plan, platform=Platform(), instance="test", now=lambda: NOW)
+    gateway.put(JOBS, {**manifest(), "metadata": {"name": "digits", "namespace": "second"}})
+    listing = asyncio.create_task(engine.feed.keep_listing(gateway, ("first", "second"), every=5.0))
+    await asyncio.sleep(30.0)
+    assert [record.namespace for record in engine.state.jobs] == ["second"]
+    listing.cancel()
 
 
 # -- lists that are late ----------------------------------------------------------------------------------------

@@ -9,14 +9,14 @@ import pytest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, object_at
 from dtj.api.kueue import QUEUE
-from dtj.api.names import Label
+from dtj.api.names import Condition, Label, Reason
 from dtj.api.spec import Gang
 from dtj.api.tfjob.form import TFJOB
 from dtj.core.actions import LookForGangs, Plan, ReadClusterQueue, ReadFlavors
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangsFound, Observed
-from dtj.kube.errors import Forbidden
-from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, Resource
+from dtj.kube.errors import ApiError, Forbidden, NotFound, Unavailable
+from dtj.kube.gateway import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, PODS, Resource
 from dtj.kube.observed import resource_of
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
@@ -74,6 +74,53 @@ async def test_what_is_known_of_a_scheduler_is_kept_while_none_of_its_apis_is_se
         assert last.gangs.apis == (KUEUE,)
 
 
+BROKEN = Unavailable("conversion webhook failed: connection refused", status=500)
+VOLCANO = next(api for api in APIS if api.gang is Gang.VOLCANO)
+
+
+@pytest.mark.parametrize("error", [BROKEN, NotFound("no such resource", status=404)], ids=type)
+@virtual_time
+async def test_a_scheduler_whose_objects_cannot_be_listed_keeps_no_pods_from_other_jobs(error: ApiError) -> None:
+    gateway = FakeGateway()
+    gateway.installed = {resource_of(VOLCANO), resource_of(KUEUE)}
+    gateway.fail("list", resource_of(VOLCANO), error, times=10**6)
+    async with harnessed(gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(10.0)
+        assert gateway.names(PODS)
+        found = harness.engine.state.gangs_found
+        assert found is not None
+        assert (found.apis, found.failing) == ((KUEUE,), {Gang.VOLCANO: error.message})
+
+
+@virtual_time
+async def test_a_scheduler_whose_objects_are_listed_too_slowly_keeps_no_pods_from_other_jobs() -> None:
+    gateway = FakeGateway()
+    gateway.installed = {resource_of(VOLCANO)}
+    gateway.answer_late("list", resource_of(VOLCANO), 3600.0)
+    async with harnessed(gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(60.0)
+        assert gateway.names(PODS)
+
+
+@virtual_time
+async def test_a_job_says_in_its_status_that_the_question_for_its_queue_keeps_failing(gateway: FakeGateway) -> None:
+    gateway.installed = {resource_of(KUEUE)}
+    gateway.fail("get", LOCAL_QUEUES, BROKEN, times=10**6)
+    async with harnessed(gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(60.0)
+        status = harness.engine.state.jobs.get(("default", "digits")).job().status  # type: ignore[union-attr]
+        assert (status.state, status.reason) == ("Pending", Reason.API_CALL_FAILED)
+        ready = status.condition(Condition.PODS_READY)
+        assert ready is not None
+        assert ready.message == BROKEN.message
+        gateway.heal()
+        await asyncio.sleep(120.0)
+        assert gateway.names(PODS)
+
+
 @virtual_time
 async def test_flavors_are_read_and_one_that_cannot_be_is_a_refusal_until_it_can(gateway: FakeGateway) -> None:
     def reads(observed: Observed) -> Plan:
@@ -94,7 +141,7 @@ async def test_flavors_are_read_and_one_that_cannot_be_is_a_refusal_until_it_can
         assert harness.seen[-1].refusal is None
 
 
-@pytest.mark.parametrize("answer", ["inactive", "active", "none", "forbidden"])
+@pytest.mark.parametrize("answer", ["inactive", "active", "none", "forbidden", "broken"])
 @virtual_time
 async def test_a_cluster_queue_says_why_it_admits_no_job(gateway: FakeGateway, answer: str) -> None:
     active: JsonObject = {"type": "Active", "status": "False", "message": "no flavor"}
@@ -104,6 +151,9 @@ async def test_a_cluster_queue_says_why_it_admits_no_job(gateway: FakeGateway, a
         gateway.put(CLUSTER_QUEUES, {"metadata": {"name": "all", "namespace": ""}, "status": {"conditions": [active]}})
     if answer == "forbidden":
         gateway.fail("get", CLUSTER_QUEUES, Forbidden("no right", status=403, reason="Forbidden"))
+
+    if answer == "broken":
+        gateway.fail("get", CLUSTER_QUEUES, BROKEN)
 
     def asks(observed: Observed) -> Plan:
         return () if observed.cluster_queues else (ReadClusterQueue("all"),)

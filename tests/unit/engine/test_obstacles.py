@@ -6,11 +6,14 @@ import asyncio
 
 import pytest
 
-from dtj.core.actions import DeletePod, Plan
+from dtj.api.json import dig
+from dtj.api.names import Reason
+from dtj.core.actions import BestEffort, CreatePod, Delete, DeletePod, Kind, Plan, TellPod
 from dtj.core.observed import Observed
+from dtj.engine.executor import MAX_REFUSALS
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Unavailable
-from dtj.kube.gateway import PODS
-from support.engine_harness import harnessed, once, pod_manifest, wants_pods
+from dtj.kube.gateway import EVENTS, PODS, SERVICES
+from support.engine_harness import Harness, harnessed, once, pod_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import virtual_time
 
@@ -63,3 +66,119 @@ async def test_a_conflict_that_stays_is_reported_until_it_is_gone(gateway: FakeG
         assert obstacles[:10] == [""] * 10
         assert "another version" in obstacles
         assert obstacles[-1] == ""
+
+
+PROTECTED = Forbidden('admission webhook "guard" denied the request: protected', status=403, reason="Forbidden")
+
+
+def with_pods(harness: Harness, number: int) -> None:
+    """Have the job and its pods there."""
+    job = harness.submit()
+    for index in range(number):
+        harness.gateway.put(PODS, pod_manifest(job, index))
+
+
+def notes(harness: Harness) -> list[str]:
+    """What events say of calls that fail."""
+    bodies = (harness.gateway.body(EVENTS, name) for name in harness.gateway.names(EVENTS))
+    return [str(dig(body, "note")) for body in bodies if body["reason"] == Reason.API_CALL_FAILED]
+
+
+@pytest.mark.parametrize("error", [PROTECTED, BROKEN, NO_ANSWER, Conflict("modified", status=409)], ids=type)
+@virtual_time
+async def test_a_pod_that_cannot_be_deleted_keeps_no_other(error: ApiError) -> None:
+    gateway = FakeGateway()
+    gateway.fail("delete", PODS, error, name="digits-worker-0", times=10**6)
+    async with harnessed(once(), gateway=gateway) as harness:
+        with_pods(harness, 4)
+        harness.planner = deletes_all
+        await asyncio.sleep(10.0)
+        assert gateway.names(PODS) == ["digits-worker-0"]
+
+
+@virtual_time
+async def test_the_event_of_a_refusal_names_the_objects_and_comes_once(gateway: FakeGateway) -> None:
+    for index in (0, 2):
+        gateway.fail("delete", PODS, PROTECTED, name=f"digits-worker-{index}", times=10**6)
+    async with harnessed(once(), gateway=gateway) as harness:
+        with_pods(harness, 4)
+        harness.planner = deletes_all
+        await asyncio.sleep(600.0)
+        assert notes(harness) == [f"Pod digits-worker-0, digits-worker-2: {PROTECTED.message}"]
+        assert harness.seen[-1].obstacle == PROTECTED.message
+
+
+@virtual_time
+async def test_pods_that_cannot_be_deleted_keep_no_other_however_many_come_before(gateway: FakeGateway) -> None:
+    protected = 2 * MAX_REFUSALS + 1
+    for index in range(protected):
+        gateway.fail("delete", PODS, PROTECTED, name=f"digits-worker-{index}", times=10**6)
+    async with harnessed(once(), gateway=gateway) as harness:
+        with_pods(harness, protected + 5)
+        harness.planner = deletes_all
+        await asyncio.sleep(60.0)
+        assert len(gateway.names(PODS)) == protected
+
+
+@virtual_time
+async def test_where_all_is_refused_few_calls_are_made_in_a_pass(gateway: FakeGateway) -> None:
+    gateway.fail("delete", PODS, FORBIDDEN, times=10**6)
+    async with harnessed(once(), gateway=gateway) as harness:
+        with_pods(harness, 1000)
+        harness.planner = deletes_all
+        await asyncio.sleep(600.0)
+        passes = sum(1 for observed in harness.seen if observed.pods)
+        assert len(harness.writes()) <= MAX_REFUSALS * passes + len(notes(harness))
+        assert passes < 40
+
+
+@virtual_time
+async def test_a_pod_that_cannot_be_told_who_trains_with_it_keeps_no_other_from_it(gateway: FakeGateway) -> None:
+    def tells_all(observed: Observed) -> Plan:
+        return tuple(TellPod(pod.name, pod.uid, "new", again=True) for pod in observed.pods if pod.world != "new")
+
+    gateway.fail("patch", PODS, PROTECTED, name="digits-worker-0", times=10**6)
+    async with harnessed(once(), gateway=gateway) as harness:
+        with_pods(harness, 3)
+        harness.planner = tells_all
+        await asyncio.sleep(10.0)
+        assert [pod.world for pod in sorted(harness.seen[-1].pods, key=lambda pod: pod.index)] == ["", "new", "new"]
+
+
+@virtual_time
+async def test_a_service_that_cannot_be_deleted_keeps_no_other(gateway: FakeGateway) -> None:
+    def deletes_services(observed: Observed) -> Plan:
+        return tuple(Delete(Kind.SERVICE, name) for name in gateway.names(SERVICES))
+
+    for index in range(3):
+        gateway.put(SERVICES, {"metadata": {"name": f"digits-worker-{index}"}})
+    gateway.fail("delete", SERVICES, PROTECTED, name="digits-worker-0", times=10**6)
+    async with harnessed(deletes_services, gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(10.0)
+        assert gateway.names(SERVICES) == ["digits-worker-0"]
+        assert notes(harness) == [f"Service digits-worker-0: {PROTECTED.message}"]
+
+
+@pytest.mark.parametrize("error", [PROTECTED, BROKEN], ids=type)
+@virtual_time
+async def test_a_pod_that_cannot_be_created_keeps_no_other_for_long(error: ApiError) -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", PODS, error, name="digits-worker-0", times=10**6)
+    async with harnessed(wants_pods(4), gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(10.0)
+        assert gateway.names(PODS) == ["digits-worker-1", "digits-worker-2", "digits-worker-3"]
+
+
+@virtual_time
+async def test_of_what_the_job_can_do_without_one_refusal_holds_nothing_else(gateway: FakeGateway) -> None:
+    def aside(observed: Observed) -> Plan:
+        present = {pod.index for pod in observed.pods}
+        return tuple(BestEffort(CreatePod.of(pod_manifest(observed.job, i))) for i in range(3) if i not in present)
+
+    gateway.fail("create", PODS, PROTECTED, name="digits-worker-0", times=10**6)
+    async with harnessed(aside, gateway=gateway) as harness:
+        harness.submit()
+        await asyncio.sleep(10.0)
+        assert gateway.names(PODS) == ["digits-worker-1", "digits-worker-2"]

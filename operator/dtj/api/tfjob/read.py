@@ -74,17 +74,18 @@ def spec_of(spec: JsonObject, annotations: JsonObject) -> Reading:
         return None, tuple(f"{_place(problem['loc'], keys)}: {problem['msg']}" for problem in error.errors())
 
 
-_SCHEDULING: Final = {
+SCHEDULING: Final = {
     "minAvailable": "minAvailable",
     "queue": "queue",
     "priorityClass": "priorityClassName",
     "scheduleTimeoutSeconds": "timeoutSeconds",
 }
+"""What both sides say of the scheduling of a job: our name of each field of theirs."""
 
 
 def _scheduling(given: JsonValue) -> JsonObject:
-    """What a gang scheduler is told. What the pods request is counted, so ``minResources`` says nothing new."""
-    return {ours: value for theirs, ours in _SCHEDULING.items() if (value := dig(given, theirs))}
+    """What a gang scheduler is told."""
+    return {ours: value for theirs, ours in SCHEDULING.items() if (value := dig(given, theirs))}
 
 
 def _role(given: JsonValue) -> JsonObject:

@@ -43,7 +43,10 @@ def choose(
         return None
     automatic = _AUTO if scheduling.queue is None else _AUTO_WITH_QUEUE
     wanted = automatic if scheduling.gang is Gang.AUTO else (scheduling.gang,)
-    chosen = next((api for gang in wanted if (api := served(gang, found)) is not None), None)
+    first = next((gang for gang in wanted if gang in found.failing or served(gang, found)), None)
+    if first is not None and first in found.failing:
+        return failing(first, found, setting=setting)
+    chosen = served(first, found) if first is not None else None
     if chosen is not None or (scheduling.gang is Gang.AUTO and scheduling.queue is None):
         return chosen
     denied = next((str(api.gang) for api in found.denied if api.gang in wanted), None)
@@ -61,6 +64,15 @@ def choose(
         f"{setting}: this cluster serves no API of {' or '.join(wanted)} that the operator knows ({known}): "
         f"{remedy} (found: {there})",
     )
+
+
+def failing(gang: Gang, found: GangsFound, *, setting: str = "") -> Problem:
+    """That the API fails of the scheduler that the job needs. ``setting`` is where it names another; empty if it has
+    begun."""
+    what = f"the API of {gang} fails ({found.failing[gang]})"
+    if setting:
+        return Problem(Reason.GANG_UNAVAILABLE, f"{setting}: {what}: repair it, or set another gang")
+    return Problem(Reason.GANG_UNAVAILABLE, f"{what}: the job gets no new pods until it is repaired")
 
 
 def served(gang: str, found: GangsFound) -> GangApi | None:

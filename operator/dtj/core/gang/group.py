@@ -11,9 +11,10 @@ from pydantic import JsonValue
 
 from dtj.api import quantities
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, fields_of, objects
+from dtj.api.json import JsonObject, dig, digest_of, fields_of, objects
 from dtj.api.spec import Gang, JobSpec
 from dtj.core import memory_increase
+from dtj.core.gang import tfjobs
 from dtj.core.observed import GangApi
 
 
@@ -37,7 +38,10 @@ class Group:
         return least(self.spec)
 
     def resources(self, pods: Iterable[JsonObject]) -> JsonObject | None:
-        """What the first ``least`` pods request together; ``pods`` are the first ones of each role."""
+        """What the first ``least`` pods request together, if the job says nothing else; ``pods`` are the first ones of
+        each role."""
+        if said := tfjobs.least_resources(self.job):
+            return said
         total: dict[str, Fraction] = {}
         left = self.least
         for role, pod in zip(self.spec.roles(), pods, strict=True):
@@ -51,11 +55,16 @@ _TOLD_RESOURCES: Final = frozenset({Gang.KUEUE, Gang.VOLCANO, Gang.COSCHEDULING}
 """The schedulers whose object says what the pods request."""
 
 
+_TOLD_MIN_RESOURCES: Final = _TOLD_RESOURCES - {Gang.KUEUE}
+
+
 def size(job: Job, spec: JobSpec, api: GangApi | None) -> str:
     """What a gang's object says of the job: where this differs, it is changed, or created again."""
     roles = ",".join(f"{role}={spec.replicas(role)}" for role in spec.roles())
     memory = memory_increase.in_words(job, spec) if api is not None and api.gang in _TOLD_RESOURCES else ""
-    return f"{roles};min={least(spec)}" + (f";memory={memory}" if memory else "")
+    said = tfjobs.least_resources(job) if api is not None and api.gang in _TOLD_MIN_RESOURCES else {}
+    more = {"memory": memory, "resources": digest_of(said) if said else ""}
+    return ";".join((roles, f"min={least(spec)}", *(f"{key}={value}" for key, value in more.items() if value)))
 
 
 def least(spec: JobSpec) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
 
 from dtj.api import kueue
 from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, fields_of
 from dtj.api.names import Reason
 from dtj.api.spec import Gang, Scheduling
+from dtj.api.tfjob.read import SCHEDULING
 from dtj.core.platform import Platform
 from dtj.core.validity import Problem
 
@@ -24,6 +28,32 @@ def as_configured(job: Job, platform: Platform) -> Job:
         scheduling = asked.model_copy(update={"gang": platform.gang_of_tfjobs})
     run_policy = job.spec.run_policy.model_copy(update={"scheduling": scheduling})
     return replace(job, spec=job.spec.model_copy(update={"run_policy": run_policy}))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One thing that a job says of its scheduling: our name of the field, and where it is in the manifest."""
+
+    field: str
+    place: str
+    value: JsonValue
+
+
+def asked(job: Job) -> tuple[Asked, ...]:
+    """All that a job says of its scheduling, but for the name of the scheduler."""
+    where = "schedulingPolicy" if job.form.foreign else "scheduling"
+    names = SCHEDULING if job.form.foreign else {"gang": ""}
+    given = fields_of(dig(job.raw_spec, "runPolicy", where))
+    found = (
+        Asked(names.get(key, key), f"spec.runPolicy.{where}.{key}", value) for key, value in given.items() if value
+    )
+    return tuple(each for each in found if each.field)
+
+
+def least_resources(job: Job) -> JsonObject:
+    """What a TFJob says that its pods need before any starts; empty if that is to be counted."""
+    given = dig(job.raw_spec, "runPolicy", "schedulingPolicy", "minResources") if job.form.foreign else None
+    return fields_of(given)
 
 
 def setting(job: Job, scheduling: Scheduling) -> str:

@@ -14,6 +14,7 @@ from dtj.core.actions import Decision, LookForGangs, ReadDefaultQueue, RequeueAf
 from dtj.core.context import JobContext
 from dtj.core.gang.discovery import LOOK_AGAIN_SECONDS, looked_long_ago, served
 from dtj.core.kueue.workloads import DEFAULT_QUEUE
+from dtj.core.status_update import obstructed
 from dtj.core.validity import Problem
 
 
@@ -25,12 +26,13 @@ def choose(context: JobContext) -> Decision | None:
         return None
     found = context.observed.gangs
     if found is None or (not context.own and looked_long_ago(found, context.now)):
-        return Decision.of(LookForGangs())
-    if served(Gang.KUEUE, found) is None or _runs_without(context):
+        return obstructed(context).then(LookForGangs())
+    has_kueue = Gang.KUEUE in found.failing or served(Gang.KUEUE, found) is not None
+    if not has_kueue or _runs_without(context):
         return None
     known = context.observed.default_queue
     if known is None or (context.now - known.at).total_seconds() >= LOOK_AGAIN_SECONDS:
-        return Decision.of(ReadDefaultQueue())
+        return obstructed(context).then(ReadDefaultQueue())
     return _record(context, DEFAULT_QUEUE) if known.found else None
 
 

@@ -14,6 +14,7 @@ from dtj.core.actions import Action, BestEffort, Decision, Delete, Emit, ReadPri
 from dtj.core.context import JobContext
 from dtj.core.kueue.workloads import admitted, holds_quota, priority_class_fields
 from dtj.core.observed import GangObject
+from dtj.core.status_update import obstructed
 
 _OTHER_CLASS: Final = f"create the class, or change the label {PRIORITY_CLASS} of the job"
 """What to do about a class that cannot be read."""
@@ -37,7 +38,7 @@ def learn(context: JobContext) -> Decision | None:
     first = unread(context)
     if first is None or context.job.prebuilt_workload or context.observed.refusal is not None:
         return None
-    return Decision.of(first)
+    return obstructed(context).then(first)
 
 
 def refused(context: JobContext) -> str:

@@ -19,7 +19,7 @@ from dtj.core.policies.gang import new_gang
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.pods import check_template
 from dtj.core.policies.suspend import stop_all
-from dtj.core.status_update import counted, write
+from dtj.core.status_update import counted, obstructed, write
 
 READ_TTL: Final = 60.0
 """Seconds for which holds what a ResourceFlavor or a ClusterQueue said. Who needs it asks then again."""
@@ -123,11 +123,13 @@ def _follow_job(context: JobContext, workload: GangObject) -> tuple[Update, ...]
 
 def _learn_flavors(context: JobContext, workload: GangObject) -> Decision | None:
     """Before pods are made: what the flavors mean to which the job was admitted. An administrator may change them."""
+    if not context.missing:
+        return None
     known = {name for name, flavor in context.observed.flavors.items() if not _is_outdated(context, flavor)}
     unknown = tuple(name for name in workloads.flavors_of(workload) if name not in known)
     if not unknown:
         return None
-    refused = Decision()
+    refused = obstructed(context)
     if context.observed.refusal is not None:
         status = counted(context)
         refused = write(context, status, DesiredConditions(pods_ready=pods_ready(context, status)))
@@ -135,7 +137,5 @@ def _learn_flavors(context: JobContext, workload: GangObject) -> Decision | None
 
 
 def _is_outdated(context: JobContext, flavor: Flavor) -> bool:
-    """Whether pods are about to be made by what was read long ago."""
-    if flavor.read_at is None or not context.missing:
-        return False
-    return (context.now - flavor.read_at).total_seconds() >= READ_TTL
+    """Whether it was read long ago."""
+    return flavor.read_at is not None and (context.now - flavor.read_at).total_seconds() >= READ_TTL

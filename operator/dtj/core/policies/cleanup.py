@@ -28,15 +28,36 @@ def to_stop(context: JobContext) -> tuple[Pod, ...]:
     """Our pods that the clean-up policy wants gone and that are not gone yet.
 
     Under any policy it wants those gone that nothing but their sidecars keep running, or that wait to join the others:
-    they do no work, and would hold what they hold forever.
+    they do no work, and would hold what they hold forever. Of a TFJob that keeps its pods it keeps those with sidecars,
+    once these have had their time, as Kubeflow's operator does.
     """
     policy = _policy(context)
     if policy is CleanPodPolicy.ALL:
         return context.own
     running = policy is CleanPodPolicy.RUNNING
     wait = context.outsiders if context.job.spec is not None else ()
+    kept = keeps_sidecars(context)
+
+    def is_unwanted(pod: Pod) -> bool:
+        if pod.main_container_ended:
+            return pod.sidecars and (not kept or sidecars.seconds_left(pod, context.now) > 0)
+        return running or replica_of(pod) in wait
+
+    return tuple(filter(is_unwanted, context.own))
+
+
+def keeps_sidecars(context: JobContext) -> bool:
+    """Whether a pod is kept, with its logs, whose sidecars go on after its main container."""
+    return context.job.form.foreign and _policy(context) is CleanPodPolicy.NONE
+
+
+def left_running(context: JobContext) -> tuple[Pod, ...]:
+    """The pods that go on after the end of the job, and hold what they hold, because its clean-up policy keeps them."""
+    gone = {pod.uid for pod in to_stop(context)}
     return tuple(
-        pod for pod in context.own if (pod.sidecars if pod.main_container_ended else running or replica_of(pod) in wait)
+        pod
+        for pod in context.own
+        if not (pod.uid in gone or pod.terminating or pod.all_containers_ended or sidecars.left_to_the_kubelet(pod))
     )
 
 

@@ -17,7 +17,7 @@ from dtj.core.messages import first_few
 from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, Success
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import gang, service, ttl
+from dtj.core.policies import cleanup, gang, service, ttl
 from dtj.core.policies.cleanup import seconds_until_given_up, stop_pods, to_stop
 from dtj.core.status import format_deadline, format_time, true_since, without_unreported_progress
 from dtj.core.status_update import counted, write
@@ -61,6 +61,7 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     status = status.model_copy(update={"completion_time": format_time(context.now)})
     return Decision.write(with_conditions(context, status, desired)).then(
         Emit("Normal" if succeeded else "Warning", outcome.reason, met.message),
+        *_kept(context),
         *((RequeueAfter(0.0),) if service.drop(context) or gang.end(context) else ()),
         *ttl.kept(context),
     )
@@ -70,6 +71,18 @@ def _now_for(context: JobContext, outcome: Success | Failure, pod: Pod) -> datet
     """The present, for a pod that was asked to stop when the outcome was recorded; an evaluator was asked later."""
     later = pod.role == Role.EVALUATOR and isinstance(outcome, Success)
     return context.now - timedelta(seconds=context.spec.run_policy.evaluation_timeout_seconds if later else 0)
+
+
+def _kept(context: JobContext) -> tuple[Emit, ...]:
+    """Who looks for what still holds a GPU is told of the pods that go on."""
+    kept = cleanup.left_running(context)
+    if not kept:
+        return ()
+    words = (
+        "pods that go on after the end of the job and hold their resources, because cleanPodPolicy is None: "
+        f"{first_few(pod.name for pod in kept)}. Delete them, or set Running"
+    )
+    return (Emit("Warning", Reason.PODS_KEPT, words),)
 
 
 def _place(pod: Pod) -> str:

@@ -26,7 +26,7 @@ from dtj.core.manifests.pod import FirstPods
 from dtj.core.observed import GangApi
 from dtj.core.policies import cleanup
 from dtj.core.status import all_together
-from dtj.core.status_update import counted, write
+from dtj.core.status_update import counted, obstructed, write
 from dtj.core.validity import Problem
 
 
@@ -35,15 +35,20 @@ def discover(context: JobContext) -> Decision | None:
     scheduling, found = context.spec.run_policy.scheduling, context.observed.gangs
     if scheduling is None or scheduling.gang is Gang.NONE:
         return None
-    if found is None or (problems(context) and discovery.looked_long_ago(found, context.now)):
-        return Decision.of(LookForGangs())
-    return None
+    unsettled = found is None or (_waits(context) and discovery.looked_long_ago(found, context.now))
+    if not unsettled:
+        return None
+    # The status of a job that runs in another cluster is written there.
+    before = Decision() if context.dispatched else obstructed(context)
+    return before.then(LookForGangs())
 
 
 def problems(context: JobContext) -> tuple[Problem, ...]:
-    """Why there is no gang scheduler that the job could use. A run that began with one goes on."""
+    """Why there is no gang scheduler that the job could use. A run that began with one goes on; while the API of that
+    one fails, it gets no new pods."""
     if isinstance(context.gang_choice, Problem):
-        return (context.gang_choice,)
+        begun = context.job.status.start_time is not None
+        return () if begun and not context.missing else (context.gang_choice,)
     if found := tfjobs.problems(context.job):
         return found
     return default_queue.problems(context)
@@ -62,8 +67,13 @@ def fit(context: JobContext) -> tuple[Action, ...]:
 
 
 def look_again(context: JobContext) -> tuple[RequeueAfter, ...]:
-    """A scheduler may be installed at any time, and no event reports that."""
-    return (RequeueAfter(discovery.LOOK_AGAIN_SECONDS),) if problems(context) else ()
+    """A scheduler may be installed or repaired at any time, and no event reports that."""
+    return (RequeueAfter(discovery.LOOK_AGAIN_SECONDS),) if _waits(context) else ()
+
+
+def _waits(context: JobContext) -> bool:
+    """Whether something is wrong with the gang scheduler that the job asks for, or began with."""
+    return isinstance(context.gang_choice, Problem) or bool(problems(context))
 
 
 def name(context: JobContext) -> str:
@@ -103,11 +113,18 @@ def end(context: JobContext) -> tuple[Delete, ...]:
 
 def find_after_the_end(context: JobContext) -> Decision | None:
     """Look for the gang APIs once, so that what the job of an earlier operator left is finished: a PodGroup is deleted,
-    and a Workload learns of the end."""
-    status, scheduling = context.job.status, context.spec.run_policy.scheduling
+    and a Workload learns of the end. Look again while the API fails."""
+    status, scheduling, found = context.job.status, context.spec.run_policy.scheduling, context.observed.gangs
     named = scheduling is not None and scheduling.queue is not None and not status.gang
     asked = named or status.gang not in ("", Gang.NONE)
-    return Decision.of(LookForGangs()) if asked and context.observed.gangs is None else None
+    unknown = found is None or (_is_cut_off(context) and discovery.looked_long_ago(found, context.now))
+    return Decision.of(LookForGangs()) if asked and unknown else None
+
+
+def _is_cut_off(context: JobContext) -> bool:
+    """Whether the API fails of the scheduler that the job began with."""
+    found = context.observed.gangs
+    return found is not None and context.job.status.gang in found.failing
 
 
 def find_unreadable(context: JobContext) -> tuple[LookForGangs, ...]:
@@ -117,11 +134,13 @@ def find_unreadable(context: JobContext) -> tuple[LookForGangs, ...]:
     return (LookForGangs(),) if unknown else ()
 
 
-def after_the_end(context: JobContext) -> tuple[BestEffort, ...]:
+def after_the_end(context: JobContext) -> tuple[Action, ...]:
     """The PodGroup goes with the end of the job. The end does not wait for it: an upgrade of the cluster may have taken
     its API away, or an administrator the right to it."""
-    ended = context.job.status.terminal and not cleanup.to_stop(context)
-    return tuple(map(BestEffort, end(context))) if ended else ()
+    if not context.job.status.terminal or cleanup.to_stop(context):
+        return ()
+    again = (RequeueAfter(discovery.LOOK_AGAIN_SECONDS),) if _is_cut_off(context) else ()
+    return (*map(BestEffort, end(context)), *again)
 
 
 def release_incomplete(context: JobContext) -> Decision | None:

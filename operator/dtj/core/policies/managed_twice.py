@@ -5,17 +5,26 @@ from __future__ import annotations
 from dtj.api.names import Reason
 from dtj.core.actions import Decision, Emit
 from dtj.core.context import JobContext
+from dtj.core.policies.stale_status import newer_pods
 
 _WORDS = (
     "another controller writes the status of this TFJob; is training-operator still started with the tfjob scheme? "
     "The operator does nothing for this job"
 )
+_IF_NOT = ". If it is not, delete the pods of the job: then all start again from the last checkpoint"
 
 
 def leave(context: JobContext) -> Decision | None:
-    """Touch nothing where the record that this process wrote is gone: only a status that is written whole loses it."""
+    """Touch nothing where the record that this process wrote is gone: only a status that is written whole loses it.
+
+    So it is where another process of ours has restarted pods. The pods of a job that training-operator hands over are
+    the first of their replicas.
+    """
     job = context.job
-    wrote = context.observed.status_written_at is not None
-    if not (job.form.recorded_in and wrote) or job.form.recorded_in in job.raw_status:
+    if not job.form.recorded_in or job.form.recorded_in in job.raw_status:
         return None
-    return Decision.of(Emit("Warning", Reason.MANAGED_TWICE, _WORDS))
+    if context.observed.status_written_at is not None:
+        return Decision.of(Emit("Warning", Reason.MANAGED_TWICE, _WORDS))
+    if job.raw_status and not job.status.terminal and newer_pods(context):
+        return Decision.of(Emit("Warning", Reason.MANAGED_TWICE, _WORDS + _IF_NOT))
+    return None

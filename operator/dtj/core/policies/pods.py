@@ -15,12 +15,12 @@ from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import FirstPods, creations
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import cleanup, gang, members, network_policy, service, stall, straggler
+from dtj.core.policies import cleanup, gang, members, network_policy, service, stall, straggler, unheeded
 from dtj.core.policies.backoff import seconds_until_due
 from dtj.core.policies.invalid import report_invalid
 from dtj.core.replicas import Replica
 from dtj.core.status import format_time, recorded_completions
-from dtj.core.status_update import counted, write
+from dtj.core.status_update import counted, obstructed, write
 from dtj.core.validity import Problem
 
 
@@ -49,6 +49,8 @@ def run(context: JobContext) -> Decision:
         status = status.model_copy(update={"ready_time": ready_time, "ready_attempt": context.attempt})
     stalled = stall.condition(context)
     recorded = write(context, status, DesiredConditions(pods_ready=ready, progress_stalled=stalled))
+    if starting:
+        recorded = recorded.then(*unheeded.told(context))
     # The others know that a surplus pod is no member before it is deleted.
     created = (*members.tell(context), *_stop_outdated(context), *_before_pods(context), *creations(context, wanted))
     # How many replicas the pods of an attempt know of is recorded before the first of them exists.
@@ -74,19 +76,12 @@ def check_template(context: JobContext) -> Decision | None:
     if verdict is None or (verdict.wants_restricted and not verdict.restricted):
         restricted = context.observed.platform.restricted or verdict is not None
         check = CheckPods(context.job.generation, FirstPods(context, restricted), restricted)
-        return _obstructed(context).then(check)
+        return obstructed(context).then(check)
     if not verdict.errors or context.own or context.job.status.start_time is not None:
         return None
     found = (Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors)
     again = context.seconds_until(verdict.at + REJECTION_TTL)
     return report_invalid(context, found).then(RequeueAfter(again))
-
-
-def _obstructed(context: JobContext) -> Decision:
-    """Nothing else is written before the pods are checked, which may be what keeps failing."""
-    if not context.observed.obstacle:
-        return Decision()
-    return write(context, counted(context), DesiredConditions())
 
 
 def _before_pods(context: JobContext) -> tuple[Action, ...]:
@@ -107,7 +102,7 @@ def _checkpoint_claim(context: JobContext) -> tuple[Create, ...]:
 
 def _stop_outdated(context: JobContext) -> Plan:
     """What still runs of older incarnations, and of replicas that the status records as completed."""
-    recorded = recorded_completions(context.job.status)
+    recorded = recorded_completions(context.job.status) if not cleanup.keeps_sidecars(context) else ()
     return cleanup.stop(
         context,
         (

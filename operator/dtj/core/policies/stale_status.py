@@ -29,7 +29,7 @@ def wait_for_status(context: JobContext) -> Decision | None:
     that comes first, and fails if what we know is old after all.
     """
     job, now = context.job, context.now
-    newer = [pod for pod in context.own if _is_newer(pod, job)]
+    newer = newer_pods(context)
     if not newer:
         return None
     youngest = max((pod.created_at for pod in newer if pod.created_at is not None), default=now)
@@ -39,6 +39,11 @@ def wait_for_status(context: JobContext) -> Decision | None:
     latest = max(max(pod.attempt, 1 + _number(pod, job)) for pod in newer)
     known = job.status.model_copy(update={"attempt": latest})
     return begin_attempt(context, "Warning", f"the job's status does not know of pod {newer[0].name}", known)
+
+
+def newer_pods(context: JobContext) -> tuple[Pod, ...]:
+    """The pods of the job that its status does not know of."""
+    return tuple(pod for pod in context.own if _is_newer(pod, context.job))
 
 
 def _is_newer(pod: Pod, job: Job) -> bool:

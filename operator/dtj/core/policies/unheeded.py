@@ -1,0 +1,73 @@
+"""What the manifest asks for and the job does not get: one event names it when the job starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dtj.api.json import JsonObject, dig, fields_of, text
+from dtj.api.names import Reason
+from dtj.api.spec import Gang
+from dtj.core.actions import Emit
+from dtj.core.context import JobContext
+from dtj.core.gang import tfjobs
+
+_READ: Final[dict[Gang, frozenset[str]]] = {
+    Gang.KUEUE: frozenset({"queue"}),
+    Gang.VOLCANO: frozenset({"queue", "minAvailable", "minResources", "priorityClassName"}),
+    Gang.COSCHEDULING: frozenset({"minAvailable", "minResources", "timeoutSeconds"}),
+    Gang.NATIVE: frozenset({"minAvailable", "priorityClassName"}),
+}
+"""What each scheduler reads of what a job says of its scheduling."""
+
+
+def told(context: JobContext) -> tuple[Emit, ...]:
+    """The event; none if the job gets all that it asks for."""
+    found = (*_scheduling(context), *_templates(context))
+    return (Emit("Warning", Reason.FIELD_IGNORED, "; ".join(found)),) if found else ()
+
+
+def _scheduling(context: JobContext) -> Iterator[str]:
+    gang = context.gang.gang if context.gang is not None else Gang.NONE
+    ignored = [each.place for each in tfjobs.asked(context.job) if not _is_obeyed(context, gang, each)]
+    if ignored and gang is Gang.NONE:
+        remedy = ": set tfjob.gangScheduler of the operator's chart" if context.job.form.foreign else ""
+        yield f"no effect: {', '.join(ignored)}, because the pods are scheduled one by one{remedy}"
+    elif ignored:
+        yield f"no effect: {', '.join(ignored)}, which {gang} does not read"
+
+
+def _is_obeyed(context: JobContext, gang: Gang, asked: tfjobs.Asked) -> bool:
+    """Whether the scheduler reads a field. The pods of a DistributedTrainingJob have its priority class in any case."""
+    if asked.field == "priorityClassName" and not context.job.form.foreign:
+        return True
+    if gang is Gang.KUEUE and asked.field == "minAvailable":
+        pods = sum(context.spec.replicas(role) for role in context.spec.roles())
+        return isinstance(asked.value, int) and asked.value >= pods
+    if gang is Gang.KUEUE and asked.field == "queue":
+        return asked.value == context.spec.scheduling.queue
+    return asked.field in _READ.get(gang, frozenset())
+
+
+def _templates(context: JobContext) -> Iterator[str]:
+    """What is another in each pod than in its template."""
+    form, raw = context.job.form, context.job.raw_spec
+    roles = {
+        f"spec.{form.roles_field}.{name}": fields_of(role)
+        for name, role in fields_of(raw.get(form.roles_field)).items()
+    }
+    for place, owner in {"spec": raw, **roles}.items():
+        template = fields_of(owner.get("template"))
+        for field in ("hostname", *(() if form.foreign else ("subdomain",))):
+            if dig(template, "spec", field):
+                yield f"no effect: {place}.template.spec.{field}, which is the name of the replica"
+        if form.foreign:
+            yield from _of_kubeflow(place, owner, template)
+
+
+def _of_kubeflow(place: str, owner: JsonObject, template: JsonObject) -> Iterator[str]:
+    policy, given = text(owner.get("restartPolicy")) or "Never", text(dig(template, "spec", "restartPolicy"))
+    if given and given != policy and (given, policy) != ("Never", "ExitCode"):
+        yield f"no effect: {place}.template.spec.restartPolicy, because {place}.restartPolicy is {policy}"
+    if dig(template, "metadata", "finalizers"):
+        yield f"no effect: {place}.template.metadata.finalizers, which the operator does not set"
