@@ -5,6 +5,7 @@ Others may have made these objects, as large as the API server takes them, so th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,7 +19,7 @@ from dtj.api.json import JsonObject, dig, objects, picked, text
 from dtj.api.kueue import ADMISSION_GATE
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import Kind
-from dtj.core.blockers import WaitingContainer, blocker_of
+from dtj.core.blockers import OtherContainer, WaitingContainer, blocker_of
 from dtj.core.messages import MAX_NOTE, cut
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Resource
@@ -175,10 +176,31 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
             unschedulable=record.unschedulable,
             waiting=(WaitingContainer(name, waiting.reason, waiting.message) for name, waiting in record.waiting),
             main_container=main,
+            others=_others(record, main),
         ),
         created_at=parse_time(metadata.creation_timestamp),
         world=metadata.annotation(Annotation.WORLD),
     )
+
+
+def _others(record: PodRecord, main: str) -> Iterator[OtherContainer]:
+    initial = {container.name: container.restart_policy for container in record.spec.init_containers or ()}
+    for status in record.container_statuses:
+        if status.name == main:
+            continue
+        end = status.state.terminated or status.last_state.terminated
+        yield OtherContainer(
+            status.name,
+            lasting=initial.get(status.name) == "Always",
+            initial=status.name in initial,
+            running=status.state.running is not None,
+            ready=status.ready is True,
+            ended=status.state.terminated is not None,
+            restarts=status.restart_count or 0,
+            exit_code=end.exit_code if end is not None else None,
+            reason=end.reason if end is not None else "",
+            ended_at=parse_time(end.finished_at) if end is not None else None,
+        )
 
 
 def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | None:

@@ -175,7 +175,7 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
     """All sections that have something to say, in ``width`` columns."""
     view, context = job_view(overview.job), overview.context()
     sections = (
-        ("Why is it not running", _why(overview, typed)),
+        ("What fails beside it" if view.state == State.RUNNING else "Why is it not running", _why(overview, typed)),
         ("Root cause", _root_cause(view)),
         ("Progress", _progress(overview, view, width)),
         ("Replicas", _replicas(overview, context, width)),
