@@ -171,10 +171,11 @@ def with_conditions(context: JobContext, base: JobStatus, desired: DesiredCondit
     if obstacle and desired.pods_ready.status != "True":
         desired = replace(desired, pods_ready=DesiredCondition("False", Reason.API_CALL_FAILED, obstacle))
     before = context.job.status
+    was_ready = 0 < before.ready_attempt == base.attempt
     word, reason = state(
         desired,
         started=base.start_time is not None,
-        before=before.state if before.attempt == base.attempt else "",
+        before=State.RUNNING if was_ready else before.state if before.attempt == base.attempt else "",
     )
     generation = context.job.generation
     return base.model_copy(
@@ -233,8 +234,10 @@ def _state_now(desired: DesiredConditions, *, started: bool) -> tuple[State, Rea
         return State.FAILED, desired.failed.reason
     if desired.suspended.status == "True":
         return State.SUSPENDED, desired.suspended.reason
-    if "True" in (desired.success_criteria_met.status, desired.failure_target.status):
+    if desired.success_criteria_met.status == "True":
         return State.RUNNING, desired.pods_ready.reason
+    if desired.failure_target.status == "True" and started:
+        return State.STARTING, desired.pods_ready.reason
     if desired.restarting.status == "True":
         return State.RESTARTING, reason
     if desired.pods_ready.status == "True":
