@@ -87,6 +87,9 @@ class Pod:
     reason: str = ""
     message: str = ""
     termination: Termination | None = None
+    last_end: Termination | None = None
+    """How its main container ended before its kubelet started it again, as it does in pods of Kubeflow's operator."""
+
     sidecars: bool = False
     probed: bool = False
     blocker: Blocker | None = None

@@ -17,7 +17,7 @@ from dtj.api.form import DTJ, Form
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, picked, text
 from dtj.api.kueue import ADMISSION_GATE
-from dtj.api.names import Annotation, Label
+from dtj.api.names import TENSORBOARD, Annotation, Label
 from dtj.core.actions import Kind
 from dtj.core.blockers import OtherContainer, WaitingContainer, blocker_of
 from dtj.core.messages import MAX_NOTE, cut
@@ -147,7 +147,8 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
     metadata, status = record.metadata, record.status
     main = record.main_container
     phase = _PHASES.get(status.phase, Phase.PENDING)
-    end = _termination(record, main, phase)
+    tensorboard = metadata.label(form.role_label) == TENSORBOARD
+    end = None if tensorboard and _starts_again(record, phase) else _termination(record, main, phase)
     return Pod(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -170,6 +171,7 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
         reason=status.reason,
         message=status.message,
         termination=end,
+        last_end=_as_termination(record.previous_end(main)) if end is None and not tensorboard else None,
         sidecars=phase not in (Phase.SUCCEEDED, Phase.FAILED) and record.sidecars,
         probed=record.probed,
         blocker=blocker_of(
@@ -204,12 +206,17 @@ def _others(record: PodRecord, main: str) -> Iterator[OtherContainer]:
 
 
 def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | None:
-    """How the main container ended, or the init container that kept it from starting."""
+    """How the main container ended, or the init container that kept it from starting. A kubelet may be about to start
+    it again, as it does in pods of Kubeflow's operator: the run has ended all the same."""
     end, init = record.termination(main), ""
-    if end is not None and _starts_again(record, end, phase):
-        return None
+    if end is None and any(name == main for name, _ in record.waiting):
+        end = record.previous_end(main)
     if end is None and phase is Phase.FAILED and record.failed_init_container is not None:
         init, end = record.failed_init_container
+    return _as_termination(end, init)
+
+
+def _as_termination(end: Terminated | None, init: str = "") -> Termination | None:
     if end is None:
         return None
     return Termination(
@@ -223,13 +230,9 @@ def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | No
     )
 
 
-def _starts_again(record: PodRecord, end: Terminated, phase: Phase) -> bool:
-    """Whether the kubelet is about to start a container that has ended. It does in pods that Kubeflow's operator has
-    made, and in those of a role of a TFJob whose policy is Always."""
-    if phase in (Phase.SUCCEEDED, Phase.FAILED) or record.metadata.deletion_timestamp is not None:
-        return False
-    policy = record.spec.restart_policy
-    return policy == "Always" or (policy == "OnFailure" and end.exit_code != 0)
+def _starts_again(record: PodRecord, phase: Phase) -> bool:
+    """Whether the kubelet is about to start a container of TensorBoard that has ended: it is left to its kubelet."""
+    return phase not in (Phase.SUCCEEDED, Phase.FAILED) and record.metadata.deletion_timestamp is None
 
 
 _KUBELETS_MARGIN: Final = timedelta(seconds=60)

@@ -295,6 +295,16 @@ class PodRecord(_Partial):
         status = self._status_of(container)
         return status.state.terminated if status is not None else None
 
+    def previous_end(self, container: str) -> Terminated | None:
+        """How the run of the named container ended before the present one, or before the one that it waits for."""
+        status = self._status_of(container)
+        return status.last_state.terminated if status is not None else None
+
+    def restarts(self, container: str) -> int:
+        """How often the kubelet has started the named container again."""
+        status = self._status_of(container)
+        return (status.restart_count or 0) if status is not None else 0
+
 
 decode_pod = msgspec.json.Decoder(PodRecord).decode
 decode_service = msgspec.json.Decoder(ServiceRecord).decode

@@ -164,7 +164,7 @@ def _lost_directories(context: JobContext) -> str:
             continue
         pod_spec = dig(given.template, "spec")
         names = [text(each.get("name")) for each in objects(dig(pod_spec, "volumes")) if "emptyDir" in each]
-        if names and dig(pod_spec, "restartPolicy") != "Always":
+        if names:
             return f"emptyDir {names[0]} of {role} is empty after a restart, which is a new pod: use another volume"
     return ""
 
