@@ -182,6 +182,7 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
     POD_START_FAILED = "PodStartFailed"
+    CONTAINER_FAILED = "ContainerFailed"
     ALL_PODS_READY = "AllPodsReady"
     STOPPING_PODS = "StoppingPods"
     PODS_KEPT = "PodsKept"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -15,6 +15,8 @@ from dtj.api.status import ConditionStatus
 from dtj.client.job_names import typed
 from dtj.client.overview import Overview
 from dtj.client.pods import JobPod
+from dtj.core.blockers import ailing
+from dtj.core.observed import Blocker
 
 _PATIENCE_SECONDS: Final = 10.0
 """How long a new job may have no status before that is strange."""
@@ -41,6 +43,7 @@ _REMEDIES: Final[dict[str, str]] = {
     Reason.IMAGE_PULL_FAILED: "fix the image's name, the registry, or imagePullSecrets",
     Reason.CONTAINER_CONFIG_ERROR: "create the missing Secret or ConfigMap, or set securityContext.runAsUser",
     Reason.POD_START_FAILED: "fix the volume or the network that the message names; ReadWriteOnce is for one node",
+    Reason.CONTAINER_FAILED: "read the log of that container; what it does fails no job",
     Reason.POD_CREATION_FAILED: "fix what the message names; the operator retries at growing intervals",
     Reason.API_CALL_FAILED: "fix the permission or the webhook that the message names; the operator retries",
     Reason.OPERATOR_ERROR: "report the error: the operator's log has the place; it tries again every minute",
@@ -56,13 +59,13 @@ _QUOTA: Final = "exceeded quota"
 
 
 def reasons(overview: Overview) -> tuple[Diagnosis, ...]:
-    """Why the job does not run; nothing where it runs, or has ended."""
-    job = overview.job
-    status = job.status
+    """Why the job does not run, and which containers fail beside the training; nothing where it has ended."""
+    status = overview.job.status
     troubled = status.is_true(Condition.PROGRESS_STALLED) or status.is_true(Condition.STALLED)
-    if status.terminal or (status.is_true(Condition.PODS_READY) and not troubled):
+    if status.terminal:
         return ()
-    return tuple(_found(overview))
+    runs = status.is_true(Condition.PODS_READY) and not troubled
+    return (*(() if runs else _found(overview)), *_beside(overview))
 
 
 def explaining_condition(job: Job) -> ConditionStatus | None:
@@ -168,29 +171,53 @@ def _stalled(overview: Overview, condition: ConditionStatus) -> Diagnosis:
 
 def _not_ready(overview: Overview, condition: ConditionStatus) -> Iterator[Diagnosis]:
     """Pods are missing, or not ready: what the status says, and what each pod says next to it."""
-    covered = set()
-    if condition.message and condition.reason != Reason.WAITING_FOR_PODS:
+    covered, blocked = set(), _ailing(overview, ready=False)
+    told_below = condition.reason in {blocker.reason for blocker in blocked if blocker.container}
+    if condition.message and condition.reason != Reason.WAITING_FOR_PODS and not told_below:
         covered.add(condition.reason)
         looks = (("kubectl", "describe", "resourcequota"),) if _QUOTA in condition.message else ()
         yield Diagnosis(condition.reason, condition.message, _remedy(condition), looks)
-    blocked: dict[tuple[str, str], list[JobPod]] = {}
-    for each in overview.current_pods:
-        blocker = each.pod.blocker
-        if blocker is not None and not (each.pod.ready or each.pod.main_container_ended or each.pod.terminating):
-            blocked.setdefault((blocker.reason, blocker.message), []).append(each)
-    for (reason, message), pods in blocked.items():
-        if reason not in covered:
-            who = ", ".join(each.title for each in pods)
-            yield Diagnosis(reason, f"{who}: {message}", _REMEDIES.get(reason, ""), (_describe(pods[0]),))
+    for blocker, pods in blocked.items():
+        if blocker.reason not in covered:
+            yield _ails(overview, blocker, pods)
     yield from _nodes(overview)
     if not covered and not blocked:
         yield from _waiting(overview)
+
+
+def _beside(overview: Overview) -> Iterator[Diagnosis]:
+    """Containers that fail in pods whose training goes on."""
+    for blocker, pods in _ailing(overview, ready=True).items():
+        if blocker.container:
+            yield _ails(overview, blocker, pods)
+
+
+def _ailing(overview: Overview, *, ready: bool) -> dict[Blocker, list[JobPod]]:
+    """The current pods with a blocker that are ready, or are not, those with the same words together."""
+    uids = {pod.uid for pod in ailing((each.pod for each in overview.current_pods), overview.at)}
+    found: dict[Blocker, list[JobPod]] = {}
+    for each in overview.current_pods:
+        if each.uid in uids and each.pod.ready is ready and each.pod.blocker is not None:
+            found.setdefault(replace(each.pod.blocker, at=None), []).append(each)
+    return found
+
+
+def _ails(overview: Overview, blocker: Blocker, pods: list[JobPod]) -> Diagnosis:
+    first, who = pods[0], ", ".join(each.title for each in pods)
+    looks: tuple[tuple[str, ...], ...] = (_describe(first),)
+    if blocker.container and blocker.reason in (Reason.CONTAINER_FAILED, Reason.WAITING_FOR_PODS):
+        looks = ((*_logs(overview, first), "--container", blocker.container), *looks)
+    return Diagnosis(blocker.reason, f"{who}: {blocker.message}", _REMEDIES.get(blocker.reason, ""), looks)
 
 
 def _remedy(condition: ConditionStatus) -> str:
     if condition.reason == Reason.POD_CREATION_FAILED and _QUOTA in condition.message:
         return "wait until other pods release resources, request less, or have the quota raised"
     return _REMEDIES.get(condition.reason, "")
+
+
+def _logs(overview: Overview, each: JobPod) -> tuple[str, ...]:
+    return ("dtj", "logs", typed(overview.job), "--role", each.pod.role, "--index", str(each.pod.index))
 
 
 def _describe(each: JobPod) -> tuple[str, ...]:
@@ -219,6 +246,7 @@ def _waiting(overview: Overview) -> Iterator[Diagnosis]:
     if waiting:
         who = ", ".join(each.title for each in waiting[:4]) + (", …" if len(waiting) > 4 else "")
         first = waiting[0]
-        look = ("dtj", "logs", typed(overview.job), "--role", first.pod.role, "--index", str(first.pod.index))
         remedy = "containers are starting, or their probes fail" if first.pod.node else "a node is being chosen"
-        yield Diagnosis(Reason.WAITING_FOR_PODS, f"not ready yet: {who}", remedy, (look, _describe(first)))
+        yield Diagnosis(
+            Reason.WAITING_FOR_PODS, f"not ready yet: {who}", remedy, (_logs(overview, first), _describe(first))
+        )

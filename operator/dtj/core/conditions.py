@@ -6,6 +6,7 @@ Conditions follow KEP-1623: known types are there from the first write on, a tra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -16,7 +17,7 @@ from dtj.api.status import ConditionStatus, JobStatus
 from dtj.core import blockers
 from dtj.core.context import JobContext
 from dtj.core.messages import cut, first_few
-from dtj.core.observed import Pod
+from dtj.core.observed import Blocker, Pod
 from dtj.core.pod_state import replica_of
 from dtj.core.status import format_time, is_ready
 
@@ -101,31 +102,44 @@ def conditions(
 
 def blocked_pods(context: JobContext) -> tuple[Pod, ...]:
     """Our pods that something keeps from starting, in the order of their replicas."""
+    return blockers.blocked(_pods_in_order(context), context.now)
+
+
+def failing_beside(context: JobContext) -> tuple[Pod, Blocker] | None:
+    """The first of our pods that is ready, and has another container that fails; and what it says."""
+    pod = blockers.failing_beside(_pods_in_order(context), context.now)
+    return (pod, pod.blocker) if pod is not None and pod.blocker is not None else None
+
+
+def _pods_in_order(context: JobContext) -> Iterator[Pod]:
+    """Our pods, each with what events say keeps it from starting, in the order of their replicas."""
     by_name = {pod.name: pod for pod in context.current}
     ours = (by_name.get(name) for name in context.pod_names.values())
     troubles = context.observed.start_troubles
-    told = (
+    return (
         replace(pod, blocker=troubles[pod.uid])
         if pod.uid in troubles and blockers.waits_without_a_word(pod, context.now)
         else pod
         for pod in ours
         if pod is not None
     )
-    return blockers.blocked(told)
 
 
 def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
     """What the condition PodsReady should say; ``status`` counts the pods."""
     refusal = context.observed.refusal
+    beside = failing_beside(context)
+    ails = f"{beside[0].name}: {beside[1].message}" if beside is not None else ""
     others_train = context.all_ready and bool(context.outsiders)
     if refusal is not None and not others_train:
         return DesiredCondition("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
     if context.all_ready and not context.outsiders:
         some = f"Kueue has admitted {admitted_workers(context)}" if context.withheld else ""
-        return DesiredCondition("True", Reason.ALL_PODS_READY, some)
+        return DesiredCondition("True", Reason.ALL_PODS_READY, "; ".join(filter(None, (some, ails))))
     ready = f"{status.ready.replace('/', ' of ')} pods are ready"
     pod = blockers.named(blocked_pods(context), context.now)
-    why = f"; {pod.name}: {pod.blocker.message}" if pod is not None and pod.blocker is not None else ""
+    words = f"{pod.name}: {pod.blocker.message}" if pod is not None and pod.blocker is not None else ails
+    why = f"; {words}" if words else ""
     if others_train:
         why = f"; {refusal.name}: {refusal.message}" if refusal is not None else why
         lacking = context.outsiders - context.spares
@@ -137,7 +151,7 @@ def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
         return DesiredCondition("True", Reason.ALL_PODS_READY, f"{ready}; the others train without {without}{why}")
     if pod is not None and pod.blocker is not None:
         return DesiredCondition("False", pod.blocker.reason, ready + why)
-    return DesiredCondition("False", Reason.WAITING_FOR_PODS, ready)
+    return DesiredCondition("False", Reason.WAITING_FOR_PODS, ready + why)
 
 
 def admitted_workers(context: JobContext) -> str:
@@ -157,10 +171,11 @@ def with_conditions(context: JobContext, base: JobStatus, desired: DesiredCondit
     if obstacle and desired.pods_ready.status != "True":
         desired = replace(desired, pods_ready=DesiredCondition("False", Reason.API_CALL_FAILED, obstacle))
     before = context.job.status
+    was_ready = 0 < before.ready_attempt == base.attempt
     word, reason = state(
         desired,
         started=base.start_time is not None,
-        before=before.state if before.attempt == base.attempt else "",
+        before=State.RUNNING if was_ready else before.state if before.attempt == base.attempt else "",
     )
     generation = context.job.generation
     return base.model_copy(
@@ -219,8 +234,10 @@ def _state_now(desired: DesiredConditions, *, started: bool) -> tuple[State, Rea
         return State.FAILED, desired.failed.reason
     if desired.suspended.status == "True":
         return State.SUSPENDED, desired.suspended.reason
-    if "True" in (desired.success_criteria_met.status, desired.failure_target.status):
+    if desired.success_criteria_met.status == "True":
         return State.RUNNING, desired.pods_ready.reason
+    if desired.failure_target.status == "True" and started:
+        return State.STARTING, desired.pods_ready.reason
     if desired.restarting.status == "True":
         return State.RESTARTING, reason
     if desired.pods_ready.status == "True":

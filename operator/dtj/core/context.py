@@ -22,7 +22,7 @@ from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
-from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of
+from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of, with_restart_by_kubelet
 from dtj.core.pod_state import replica_of
 from dtj.core.replicas import (
     Replica,
@@ -33,7 +33,7 @@ from dtj.core.replicas import (
     replicas,
     training_replicas,
 )
-from dtj.core.status import is_ready, recorded_completions, recorded_replacements
+from dtj.core.status import is_ready, recorded_completions, recorded_replacements, true_since
 from dtj.core.validity import Problem, problems
 from dtj.core.world import World, told_of_members, world_of
 
@@ -69,7 +69,12 @@ class JobContext:
         job, forgotten = tfjobs.as_configured(observed.job, observed.platform), _forgotten_queue(observed)
         asked = _in_queue(job, job.status.queue or forgotten)
         observed = replace(observed, job=as_admitted(asked, observed.gang))
-        own = tuple(pod for pod in observed.pods if observed.job.owns(pod) and pod.role != names.TENSORBOARD)
+        ready = true_since(job.status, Condition.PODS_READY)
+        own = tuple(
+            with_restart_by_kubelet(pod, ready)
+            for pod in observed.pods
+            if observed.job.owns(pod) and pod.role != names.TENSORBOARD
+        )
         foreign_pods = tuple(pod for pod in observed.pods if not observed.job.owns(pod))
         return cls(
             observed=observed, now=now, asked=asked, own=own, foreign_pods=foreign_pods, forgotten_queue=forgotten

@@ -45,10 +45,16 @@ class Termination:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """What keeps a pod from starting: our word for it, and the words of the scheduler or the kubelet."""
+    """What keeps a pod from starting, or ails its other containers: our word for it, and the words of the scheduler or
+    the kubelet.
+
+    ``container`` is the container if it is not the main one; ``at`` is when it failed last if it seems well again.
+    """
 
     reason: Reason
     message: str
+    container: str = field(default="", compare=False)
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,9 @@ class Pod:
     reason: str = ""
     message: str = ""
     termination: Termination | None = None
+    last_end: Termination | None = None
+    """How its main container ended before its kubelet started it again, as it does in pods of Kubeflow's operator."""
+
     sidecars: bool = False
     probed: bool = False
     blocker: Blocker | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -71,6 +71,15 @@ def ends_of(pods: Iterable[Pod]) -> tuple[PodEnd, ...]:
         if (failure_class := _class_of(pod, together=together)) is not None
     )
     return tuple(sorted(found, key=lambda ended: ended.at))
+
+
+def with_restart_by_kubelet(pod: Pod, ready_since: datetime | None) -> Pod:
+    """A pod whose main container its kubelet has started again since all pods were ready: the run before is its end.
+    Its peers may wait for a process that is gone. Of an earlier restart nobody knows whether it matters."""
+    end = pod.last_end
+    if end is None or end.finished_at is None or ready_since is None or end.finished_at <= ready_since:
+        return pod
+    return replace(pod, termination=end)
 
 
 def ended_at(pod: Pod) -> datetime:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from dtj.api.form import DTJ
 from dtj.api.json import JsonObject, dig, objects
-from dtj.api.names import Annotation
+from dtj.api.names import Annotation, Reason
 from dtj.api.spec import as_role
 from dtj.core.observed import Phase, Pod
 from dtj.core.pod_failure import PodFailureClass, ends_of
@@ -50,7 +50,7 @@ def state_text(pod: Pod, *, on_request: Container[str] = ()) -> str:
         return PodState.STOPPING
     if pod.ready:
         return PodState.RUNNING
-    if pod.blocker is not None:
+    if pod.blocker is not None and pod.blocker.reason is not Reason.WAITING_FOR_PODS:
         return str(pod.blocker.reason)
     if pod.phase is Phase.RUNNING:
         return PodState.NOT_READY

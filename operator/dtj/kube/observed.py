@@ -5,6 +5,7 @@ Others may have made these objects, as large as the API server takes them, so th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -16,10 +17,10 @@ from dtj.api.form import DTJ, Form
 from dtj.api.job import MAX_SPEC_VALUES, parse_time, values_in
 from dtj.api.json import JsonObject, dig, objects, picked, text, whole_number
 from dtj.api.kueue import ADMISSION_GATE
-from dtj.api.names import Annotation, Label
+from dtj.api.names import TENSORBOARD, Annotation, Label
 from dtj.api.status import MAX_INTEGER
 from dtj.core.actions import Kind
-from dtj.core.blockers import WaitingContainer, blocker_of
+from dtj.core.blockers import OtherContainer, WaitingContainer, blocker_of
 from dtj.core.messages import MAX_MESSAGE, MAX_NOTE, cut
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Resource
@@ -175,7 +176,8 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
     metadata, status = record.metadata, record.status
     main = record.main_container
     phase = _PHASES.get(status.phase, Phase.PENDING)
-    end = _termination(record, main, phase)
+    tensorboard = metadata.label(form.role_label) == TENSORBOARD
+    end = None if tensorboard and _starts_again(record, phase) else _termination(record, main, phase)
     found = Pod(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -198,12 +200,14 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
         reason=status.reason,
         message=status.message,
         termination=end,
+        last_end=_as_termination(record.previous_end(main)) if end is None and not tensorboard else None,
         sidecars=phase not in (Phase.SUCCEEDED, Phase.FAILED) and record.sidecars,
         probed=record.probed,
         blocker=blocker_of(
             unschedulable=record.unschedulable,
             waiting=(WaitingContainer(name, waiting.reason, waiting.message) for name, waiting in record.waiting),
             main_container=main,
+            others=_others(record, main),
         ),
         created_at=parse_time(metadata.creation_timestamp),
         world=metadata.annotation(Annotation.WORLD),
@@ -211,13 +215,38 @@ def pod_from(record: PodRecord, form: Form = DTJ) -> Pod:
     return _kept(found)
 
 
+def _others(record: PodRecord, main: str) -> Iterator[OtherContainer]:
+    initial = {container.name: container.restart_policy for container in record.spec.init_containers or ()}
+    for status in record.container_statuses:
+        if status.name == main:
+            continue
+        end = status.state.terminated or status.last_state.terminated
+        yield OtherContainer(
+            status.name[:LONGEST_NAME],
+            lasting=initial.get(status.name) == "Always",
+            initial=status.name in initial,
+            running=status.state.running is not None,
+            ready=status.ready is True,
+            ended=status.state.terminated is not None,
+            restarts=status.restart_count or 0,
+            exit_code=end.exit_code if end is not None else None,
+            reason=end.reason[:LONGEST_NAME] if end is not None else "",
+            ended_at=parse_time(end.finished_at) if end is not None else None,
+        )
+
+
 def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | None:
-    """How the main container ended, or the init container that kept it from starting."""
+    """How the main container ended, or the init container that kept it from starting. A kubelet may be about to start
+    it again, as it does in pods of Kubeflow's operator: the run has ended all the same."""
     end, init = record.termination(main), ""
-    if end is not None and _starts_again(record, end, phase):
-        return None
+    if end is None and any(name == main for name, _ in record.waiting):
+        end = record.previous_end(main)
     if end is None and phase is Phase.FAILED and record.failed_init_container is not None:
         init, end = record.failed_init_container
+    return _as_termination(end, init)
+
+
+def _as_termination(end: Terminated | None, init: str = "") -> Termination | None:
     if end is None:
         return None
     found = Termination(
@@ -232,13 +261,9 @@ def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | No
     return _kept(found)
 
 
-def _starts_again(record: PodRecord, end: Terminated, phase: Phase) -> bool:
-    """Whether the kubelet is about to start a container that has ended. It does in pods that Kubeflow's operator has
-    made, and in those of a role of a TFJob whose policy is Always."""
-    if phase in (Phase.SUCCEEDED, Phase.FAILED) or record.metadata.deletion_timestamp is not None:
-        return False
-    policy = record.spec.restart_policy
-    return policy == "Always" or (policy == "OnFailure" and end.exit_code != 0)
+def _starts_again(record: PodRecord, phase: Phase) -> bool:
+    """Whether the kubelet is about to start a container of TensorBoard that has ended: it is left to its kubelet."""
+    return phase not in (Phase.SUCCEEDED, Phase.FAILED) and record.metadata.deletion_timestamp is None
 
 
 _KUBELETS_MARGIN: Final = timedelta(seconds=60)

@@ -126,9 +126,14 @@ class _Container(_Partial):
     startup_probe: _Anything | None = None
 
 
+class _ReadinessGate(_Partial):
+    condition_type: str = ""
+
+
 class _PodSpec(_Partial):
     node_name: str = ""
     restart_policy: str = ""
+    readiness_gates: list[_ReadinessGate] | None = None
     termination_grace_period_seconds: int | None = None
     containers: list[_Container] = msgspec.field(default_factory=list)
     init_containers: list[_Container] | None = None
@@ -154,12 +159,16 @@ class Waiting(_Partial):
 
 class _ContainerState(_Partial):
     waiting: Waiting | None = None
+    running: _Anything | None = None
     terminated: Terminated | None = None
 
 
-class _ContainerStatus(_Partial):
+class ContainerStatus(_Partial):
     name: str = ""
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
+    last_state: _ContainerState = msgspec.field(default_factory=_ContainerState)
+    ready: bool | None = False
+    restart_count: int | None = 0
 
 
 class _PodCondition(_Partial):
@@ -175,8 +184,8 @@ class _PodStatus(_Partial):
     reason: str = ""
     message: str = ""
     conditions: list[_PodCondition] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
 
 
 class PodRecord(_Partial):
@@ -186,8 +195,16 @@ class PodRecord(_Partial):
 
     @property
     def ready(self) -> bool:
-        """Whether the condition Ready is True."""
-        return self.has_condition("Ready")
+        """Whether its main container is ready, and each condition that ``spec.readinessGates`` names is True.
+
+        The condition Ready of a pod waits for other containers too, and is False for good once one of them has ended
+        (kubernetes#8327).
+        """
+        if self.has_condition("Ready"):
+            return True
+        main = self._status_of(self.main_container)
+        gates = (gate.condition_type for gate in self.spec.readiness_gates or ())
+        return main is not None and main.ready is True and not self.silent and all(map(self.has_condition, gates))
 
     @property
     def tells_ready(self) -> bool:
@@ -219,16 +236,23 @@ class PodRecord(_Partial):
         )
 
     @property
+    def container_statuses(self) -> tuple[ContainerStatus, ...]:
+        """How its containers are, init containers first."""
+        return *(self.status.init_container_statuses or ()), *(self.status.container_statuses or ())
+
+    @property
     def waiting(self) -> Iterator[tuple[str, Waiting]]:
         """Names of containers that wait, init containers first, each with the kubelet's words."""
-        for status in (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ())):
+        for status in self.container_statuses:
             if status.state.waiting is not None:
                 yield status.name, status.state.waiting
 
     def has_begun(self, container: str) -> bool:
         """Whether the named container runs or has run, so that it has a log."""
-        statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
-        return any(status.name == container and status.state.waiting is None for status in statuses)
+        return any(
+            status.name == container and (status.state.waiting is None or status.last_state.terminated is not None)
+            for status in self.container_statuses
+        )
 
     @property
     def main_container(self) -> str:
@@ -246,6 +270,9 @@ class PodRecord(_Partial):
         """Whether the kubelet may kill the main container because of a probe."""
         main = next((c for c in self.spec.containers if c.name == self.main_container), None)
         return main is not None and (main.liveness_probe is not None or main.startup_probe is not None)
+
+    def _status_of(self, container: str) -> ContainerStatus | None:
+        return next((status for status in self.container_statuses if status.name == container), None)
 
     @property
     def sidecars(self) -> bool:
@@ -271,8 +298,18 @@ class PodRecord(_Partial):
 
     def termination(self, container: str) -> Terminated | None:
         """How the named container ended, or None if it has not."""
-        statuses = (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ()))
-        return next((status.state.terminated for status in statuses if status.name == container), None)
+        status = self._status_of(container)
+        return status.state.terminated if status is not None else None
+
+    def previous_end(self, container: str) -> Terminated | None:
+        """How the run of the named container ended before the present one, or before the one that it waits for."""
+        status = self._status_of(container)
+        return status.last_state.terminated if status is not None else None
+
+    def restarts(self, container: str) -> int:
+        """How often the kubelet has started the named container again."""
+        status = self._status_of(container)
+        return (status.restart_count or 0) if status is not None else 0
 
 
 decode_pod = reader(PodRecord)

@@ -18,8 +18,10 @@ from dtj.cli.list import job_rows
 from dtj.cli.status.show import change_line, status_view
 from dtj.client.diagnosis import reasons, suspended_by
 from dtj.client.overview import Event, Overview, aggregated
+from dtj.client.pods import JobPod
 from dtj.core import blockers
-from overviews import body, condition, job_pod, moment, overview
+from dtj.kube.records import pod_from_object
+from overviews import body, condition, job_pod, moment, overview, pod_body
 from support.screens import seen
 
 READY = condition(Condition.PODS_READY, "True", Reason.ALL_PODS_READY)
@@ -359,3 +361,48 @@ def test_a_node_that_is_not_ready_is_a_reason() -> None:
 def test_every_reason_that_waits_for_a_person_has_a_remedy(reason: Reason) -> None:
     found = body(condition(Condition.PODS_READY, "False", reason, "words"), state="Starting")
     assert reasons(overview(found))[0].remedy
+
+
+def with_collector(replica: str, *, phase: str = "Running", native: bool = False) -> JobPod:
+    """The pod of a replica, whose container ``collector`` ends again and again."""
+    found = pod_body(replica, phase=phase)
+    collector: JsonObject = {
+        "name": "collector",
+        "restartCount": 7,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1}},
+    }
+    status, spec = object_at(found, "status"), object_at(found, "spec")
+    if native:
+        spec["initContainers"] = [{"name": "collector", "restartPolicy": "Always"}]
+        status["initContainerStatuses"] = [collector]
+    else:
+        main: JsonObject = {"name": "trainer", "ready": True, "state": {"running": {}}}
+        spec["containers"] = [{"name": "trainer"}, {"name": "collector"}]
+        status.update(conditions=[{"type": "Ready", "status": "False"}], containerStatuses=[main, collector])
+    return JobPod.of(pod_from_object(found))
+
+
+COLLECTOR = "worker-1: container collector ends again and again (exit 1, 7 restarts)"
+ITS_LOG = ("dtj", "logs", "digits", "--role", "worker", "--index", "1", "--container", "collector")
+
+
+def test_a_container_that_keeps_a_pod_from_starting_is_named_once_with_the_command_that_shows_its_log() -> None:
+    ready = condition(
+        Condition.PODS_READY, "False", Reason.CONTAINER_FAILED, f"1 of 2 pods are ready; digits-{COLLECTOR}"
+    )
+    pods = job_pod("worker-0"), with_collector("worker-1", phase="Pending", native=True)
+    found = reasons(overview(body(ready, state="Starting", ready="1/2"), *pods))
+    assert [(each.reason, each.words, each.commands[0]) for each in found] == [("ContainerFailed", COLLECTOR, ITS_LOG)]
+
+
+def test_a_container_that_fails_beside_the_training_is_named_while_the_job_runs() -> None:
+    job = overview(body(READY, state="Running", ready="2/2"), job_pod("worker-0"), with_collector("worker-1"))
+    assert [(each.words, each.commands[0]) for each in reasons(job)] == [(COLLECTOR, ITS_LOG)]
+    screen = shown(job, 120)
+    assert f"What fails beside it\n  ContainerFailed: {COLLECTOR}" in screen
+    assert "worker-1  Running" in screen
+
+
+def test_the_log_of_a_container_that_waits_for_its_next_run_can_be_read() -> None:
+    assert with_collector("worker-1").record.has_begun("collector")

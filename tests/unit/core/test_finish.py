@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.observed import Phase
 from world import World, live, running
@@ -47,6 +48,18 @@ def test_an_end_is_final(phase: Phase, event: str) -> None:
     world.service = None
     world.job = replace(world.job, uid="restored from a backup")
     assert world.step() == ()
+
+
+@pytest.mark.parametrize(("pods_run", "word"), [(1, "Starting"), (2, "Running")])
+def test_while_its_pods_stop_a_job_that_fails_is_what_it_was_before(pods_run: int, word: str) -> None:
+    world = World(job(runPolicy={**NO_RETRY, "startDeadlineSeconds": 600})).settle()
+    for index in range(pods_run):
+        world.sees(f"worker-{index}", Phase.RUNNING)
+    world.sees("worker-0", Phase.FAILED, exit_code=1)
+    assert world.is_true(Condition.FAILURE_TARGET)
+    assert (world.job.status.state, world.job.status.reason) == (word, Reason.STOPPING_PODS)
+    world.settle_deletions()
+    assert world.job.status.state == "Failed"
 
 
 def test_success_forgets_the_cause_of_earlier_restarts() -> None:

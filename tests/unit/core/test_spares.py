@@ -150,6 +150,18 @@ def test_a_job_that_is_scaled_up_takes_its_spare_first_and_one_that_is_scaled_do
     assert world.uids() == {name: before[name] for name in ("digits-worker-0", "digits-worker-1")}
 
 
+@pytest.mark.parametrize("sick", ["worker-0", "worker-1", "worker-2"])
+def test_of_a_job_that_is_scaled_down_the_worker_that_is_not_ready_leaves_first(sick: str) -> None:
+    world = trains_with_spares(elastic(3, least=1, spares=1))
+    name = f"digits-{sick}"
+    world.pods[name] = replace(world.pods[name], ready=False)
+    world.settle()
+    world.becomes(elastic(2, least=1, spares=1))
+    world.settle_deletions()
+    well = {"worker-0": "1-2", "worker-1": "0,2", "worker-2": "0-1"}[sick]
+    assert world.members() == {"worker": well}
+
+
 @pytest.mark.parametrize("policy", ["None", "Running"])
 def test_a_job_ends_with_its_members_and_stops_its_spares(policy: str) -> None:
     run_policy = {"successPolicy": "AllWorkers", "cleanPodPolicy": policy}

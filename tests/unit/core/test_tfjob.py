@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from bad_tfjobs import container, role
+from builders import at
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Reason
@@ -17,6 +19,8 @@ from dtj.api.tfjob.names import Label
 from dtj.core.actions import DeletePod, Emit, Kind, PatchStatus, Update
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
+from dtj.kube.observed import pod_from
+from dtj.kube.records import pod_from_object
 from support.planned import called
 from support.played_tfjobs import change, conditions, container_of, tf_config, tfjob, world_of
 from world import World
@@ -120,12 +124,44 @@ class TestRestarts:
         world.wait(61)
         assert ("mnist-worker-0-r1" in world.pods, world.job.status.terminal) == (again, not again)
 
-    @pytest.mark.parametrize(("policy", "told"), [("OnFailure", True), ("Always", False), ("Never", False)])
+    @pytest.mark.parametrize(("policy", "told"), [("OnFailure", True), ("Always", True), ("Never", False)])
     def test_lose_what_is_in_an_empty_dir_and_say_so_at_the_start(self, policy: str, *, told: bool) -> None:
         worker = role(2)
         object_at(object_at(worker, "template"), "spec")["volumes"] = [{"name": "checkpoints", "emptyDir": {}}]
         world = running({"Worker": worker}, restarts=policy)
         assert (Reason.EMPTY_DIR_IS_LOST in [event.reason for event in world.events]) == told
+
+    @pytest.mark.parametrize(
+        ("policy", "code", "limit", "runs"),
+        [
+            *((policy, 1, limit, limit + 1) for policy in ("Always", "OnFailure") for limit in (0, 1, 3)),
+            ("Always", 137, 2, 3),
+            ("ExitCode", 137, 2, 3),
+            ("ExitCode", 1, 2, 1),
+            ("Never", 1, 2, 1),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "roles", [{"Worker": 2}, {"Worker": 1}, {"Chief": 1, "Worker": 1}, {"Chief": 1, "Worker": 1, "PS": 1}]
+    )
+    def test_of_a_program_that_always_fails_are_as_many_as_the_backoff_limit(
+        self, roles: dict[str, int], policy: str, code: int, limit: int, runs: int
+    ) -> None:
+        world = running(roles, restarts=policy, runPolicy={"backoffLimit": limit})
+        for number in range(runs):
+            assert not world.job.status.terminal
+            world.sees("worker-0" + (f"-r{number}" if number else ""), Phase.FAILED, exit_code=code)
+            world.settle_deletions()
+            world.wait(61)
+            world.start()
+        assert world.job.status.state == "Failed"
+        assert world.job.status.restarts.total == runs - 1
+        assert world.root_cause().exit_code == code
+
+    def test_do_not_come_after_an_end_with_0_whatever_the_policy(self) -> None:
+        world = running(restarts="Always")
+        world.sees("worker-0", Phase.SUCCEEDED)
+        assert world.job.status.state == "Succeeded"
 
     def test_have_no_limit_unless_the_job_names_one(self) -> None:
         world = running({"Worker": 1})
@@ -281,6 +317,57 @@ class TestAJobOfKubeflowsOperator:
         assert [type(action) for action in world.history if not _waits(action)] == [PatchStatus]
         assert conditions(world) == {"Created": "True", "Running": "True"}
         assert world.job.status.start_time == OLD["startTime"]
+
+    def of_theirs(self, roles: dict[str, int], *, policy: str = "OnFailure", limit: int = 3) -> World:
+        """A job whose pods their kubelet restarts, some time after it was taken over."""
+        body = tfjob(roles, restarts=policy, runPolicy={"backoffLimit": limit})
+        world = world_of(body).start()
+        world.job = Job.from_object({**body, "status": self.status("Created", "Running")})
+        world.operator_restarts()
+        world.settle()
+        world.advance(60)
+        return world
+
+    def shows(self, world: World, pod: str, **container: object) -> None:
+        """What its kubelet says of the container that trains."""
+        name = f"mnist-{pod}"
+        shown = copy.deepcopy(world.manifests[name])
+        object_at(shown, "spec")["restartPolicy"] = "OnFailure"
+        ready: JsonObject = {"type": "Ready", "status": "True" if container.get("ready") else "False", "reason": "x"}
+        status: JsonObject = {"phase": "Running", "conditions": [ready]}
+        status["containerStatuses"] = [{"name": "tensorflow", "restartCount": 1, **container}]  # type: ignore[dict-item]
+        seen = pod_from(pod_from_object({**shown, "status": status}), world.job.form)
+        kept = {name: getattr(seen, name) for name in ("phase", "ready", "termination", "last_end", "blocker")}
+        world.pods[name] = replace(world.pods[name], **kept)
+        world.settle()
+
+    @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}])
+    @pytest.mark.parametrize("waits", [True, False], ids=["it backs off", "it runs again"])
+    def test_starts_again_in_a_pod_of_ours_when_a_kubelet_has_restarted_a_container(
+        self, roles: dict[str, int], *, waits: bool
+    ) -> None:
+        world = self.of_theirs(roles, limit=1)
+        ended: JsonObject = {"terminated": {"exitCode": 3, "reason": "Error", "message": "no", "finishedAt": at(50)}}
+        now: JsonObject = {"waiting": {"reason": "CrashLoopBackOff"}} if waits else {"running": {}}
+        self.shows(world, "worker-0", state=now, lastState=ended, ready=not waits)
+        self.shows(world, "worker-0", state={"running": {}}, lastState=ended, ready=True)
+        world.wait(61)
+        world.settle_deletions()
+        world.start()
+        assert "mnist-worker-0-r1" in world.pods
+        assert world.job.status.restarts.user == 1
+        assert (world.root_cause().exit_code, world.root_cause().pod) == (3, "mnist-worker-0")
+        world.sees("worker-0-r1", Phase.FAILED, exit_code=3)
+        world.settle_deletions()
+        assert world.job.status.reason == Reason.BACKOFF_LIMIT_EXCEEDED
+
+    def test_goes_on_where_a_kubelet_had_restarted_a_container_before_it_was_taken_over(self) -> None:
+        world = self.of_theirs({"Worker": 2})
+        ended: JsonObject = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": at(-50)}}
+        self.shows(world, "worker-0", state={"running": {}}, lastState=ended, ready=True)
+        world.wait(600)
+        assert sorted(world.pods) == ["mnist-worker-0", "mnist-worker-1"]
+        assert world.job.status.restarts.total == 0
 
     def test_that_runs_although_it_breaks_a_rule_is_run_on(self) -> None:
         world = running({"Chief": 1, "Worker": 1})

@@ -108,8 +108,8 @@ def test_the_cluster_is_that_of_the_table(roles: dict[str, int], domain: str, ex
 
 @pytest.mark.parametrize(
     ("policy", "of_pod"),
-    # There OnFailure is the kubelet's, and its restarts are not counted; here each is a pod of its own.
-    [("ExitCode", "Never"), ("Never", "Never"), ("Always", "Always"), ("OnFailure", "Never")],
+    # There OnFailure and Always are the kubelet's, and peers wait for who is gone; here each start is a pod of its own.
+    [("ExitCode", "Never"), ("Never", "Never"), ("Always", "Never"), ("OnFailure", "Never")],
 )
 def test_the_restart_policy_of_pods_is_that_of_the_table(policy: str, of_pod: str) -> None:
     world = world_of(tfjob({"Worker": 1}, restarts=policy)).settle()

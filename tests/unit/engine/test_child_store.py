@@ -98,6 +98,21 @@ def test_the_only_container_decides_whatever_its_name() -> None:
     assert end.exit_code == 3
 
 
+@pytest.mark.parametrize(("role", "code"), [("tensorboard", None), ("worker", 1)])
+@pytest.mark.parametrize("state", ["terminated", "waiting"])
+def test_a_container_that_its_kubelet_starts_again_has_ended_where_it_trains(
+    role: str, code: int | None, state: str
+) -> None:
+    ended: JsonObject = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    backs_off: JsonObject = {"waiting": {"reason": "CrashLoopBackOff"}}
+    now, before = (ended, {}) if state == "terminated" else (backs_off, ended)
+    status: JsonObject = {"phase": "Running", "containerStatuses": [{"name": "it", "state": now, "lastState": before}]}
+    metadata: JsonObject = {"name": "digits", "labels": {Label.ROLE: role}}
+    spec: JsonObject = {"restartPolicy": "Always", "containers": [{"name": "it"}]}
+    end = decoded({"metadata": metadata, "spec": spec, "status": status}).termination
+    assert (end.exit_code if end is not None else None) == code
+
+
 def pending(*, conditions: object = None, init: object = None, main: object = None, **other: object) -> Pod:
     """A pod that waits: its conditions, and the states of its containers."""
     status = {

@@ -89,17 +89,16 @@ def _scheduling(given: JsonValue) -> JsonObject:
 
 
 def _role(given: JsonValue) -> JsonObject:
-    """A role as the planner knows it. The kubelet restarts the containers of a role with the policy Always."""
+    """A role as the planner knows it. ``Always`` is ``OnFailure``: a kubelet would start a replica again without end,
+    whatever ``backoffLimit`` says, while its peers wait for the process that is gone; and no job would ever succeed."""
     policy, replicas = dig(given, "restartPolicy"), dig(given, "replicas")
     template = dig(given, "template")
-    always = policy == "Always"
-    kept = {k: v for k, v in fields_of(dig(template, "spec")).items() if k != "restartPolicy"}
     return {
         "replicas": 1 if replicas is None else replicas,
-        "restartPolicy": "OnFailure" if always else policy or "Never",
+        "restartPolicy": "OnFailure" if policy == "Always" else policy or "Never",
         "template": {
             **fields_of(template),
-            "spec": {**kept, **({"restartPolicy": "Always"} if always else {})},
+            "spec": {k: v for k, v in fields_of(dig(template, "spec")).items() if k != "restartPolicy"},
         },
     }
 

@@ -220,7 +220,8 @@ def _bars(body: JsonObject, pod: Pod, created: datetime, end: Look, *, now: date
     if over is not None:
         yield Bar(since or over, over, end, how_pod_ended(pod))
     elif since is not None:
-        ready = _changed(body, "Ready") if pod.ready else None
+        # The condition waits for other containers, too.
+        ready = (_changed(body, "Ready") or since) if pod.ready else None
         yield Bar(since, ready or now, Look.STARTING, "starting")
         if ready is not None:
             yield Bar(ready, now, Look.RUNNING, "running")

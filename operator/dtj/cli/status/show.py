@@ -175,7 +175,7 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
     """All sections that have something to say, in ``width`` columns."""
     view, context = job_view(overview.job), overview.context()
     sections = (
-        ("Why is it not running", _why(overview, typed)),
+        ("What fails beside it" if view.state == State.RUNNING else "Why is it not running", _why(overview, typed)),
         ("Root cause", _root_cause(view)),
         ("Progress", _progress(overview, view, width)),
         ("Replicas", _replicas(overview, context, width)),
@@ -341,9 +341,9 @@ def _pod_table(
 
 
 def _restarts_of(each: JobPod) -> str:
-    """How often the replica was started before this pod: its name counts them."""
+    """How often the replica was started again: the name counts the pods before this one, and its kubelet the rest."""
     _, _, number = each.title.removeprefix(each.pod.role).partition("-r")
-    return number or "0"
+    return str((int(number) if number.isdecimal() else 0) + each.record.restarts(each.main_container))
 
 
 def _step_of(overview: Overview) -> str:

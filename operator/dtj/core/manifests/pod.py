@@ -189,8 +189,7 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     for container in _containers(pod_spec):
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     if job.form.foreign:
-        # Only its reader sets the policy: where the kubelet restarts the containers, whatever their exit code.
-        pod_spec.setdefault("restartPolicy", "Never")
+        pod_spec["restartPolicy"] = "Never"
         return template
     apply_security(pod_spec, restricted=platform.restricted)
     pod_spec.update(restartPolicy="Never", subdomain=job.name)

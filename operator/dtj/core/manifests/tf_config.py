@@ -103,12 +103,15 @@ class Cluster:
         }
 
     def _known_to(self, replica: Replica) -> dict[str, object]:
-        """What a replica of a job with dynamic workers knows: a worker itself and all servers, a server itself."""
-        worker, ps = replica.role is Role.WORKER, replica.role is Role.PS
-        return {
-            "worker": {str(replica.index): self._address(replica)} if worker else {},
-            "ps": self.addresses.get(Role.PS, []) if worker else [self._address(replica)] if ps else [],
-        }
+        """What a replica of a job with dynamic workers knows: a worker itself and all servers, a server the servers,
+        and whoever is neither the replicas that there are now.
+
+        Kubeflow's operator lists a server alone, as the first one, and a chief nowhere; TensorFlow finds neither then.
+        """
+        if replica.role not in (Role.WORKER, Role.PS):
+            return {**self.addresses}
+        worker = {str(replica.index): self._address(replica)} if replica.role is Role.WORKER else {}
+        return {"worker": worker, "ps": self.addresses.get(Role.PS, [])}
 
     @cached_property
     def config_map_name(self) -> str:

@@ -99,7 +99,8 @@ def following(context: JobContext, lost: Collection[Replica] = ()) -> World | No
 
     Replicas that the job does not want any more leave at once, and so does one whose place a spare can take, if it is
     lost or nothing is heard of its node. One whose next pod is not ready leaves after ``elastic.shrinkAfterSeconds``,
-    if at least ``elastic.minReplicas`` workers stay. Pods that wait join, as many as there are places.
+    if at least ``elastic.minReplicas`` workers stay. Pods that wait join, as many as there are places. Where there are
+    fewer places than workers, those without a ready pod go first.
     """
     world, spec = context.world, context.spec
     assert world is not None
@@ -113,13 +114,14 @@ def following(context: JobContext, lost: Collection[Replica] = ()) -> World | No
     silent = (replica_of(pod) for pod in context.current if pod.silent)
     gone = frozenset(each for each in (*lost, *known, *silent) if each in stay and each.role is Role.WORKER)
     spares = max(0, len(waiting) - max(0, most - len(stay)))
+    unready = _unready(context)
     stay -= frozenset(sorted(gone)[:spares])
-    kept = sorted(stay, key=lambda replica: (replica in gone, replica))[:most]
+    kept = sorted(stay, key=lambda replica: (replica in gone, replica in unready, replica))[:most]
     after = frozenset((*kept, *waiting[: most - len(kept)]))
     if after == world.members:
         return None
     # A coordinator waits at its start for each worker. Those that are lost now join when they are back.
-    at_hand = after - _unready(context)
+    at_hand = after - unready
     if spec.strategy not in COLLECTIVE and _enough(context, at_hand):
         after = at_hand
     return world.with_members(after)

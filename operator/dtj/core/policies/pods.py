@@ -10,7 +10,14 @@ from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, RestartPolicy
 from dtj.core import blockers
 from dtj.core.actions import Action, CheckPods, Create, Decision, Emit, Kind, Plan, RequeueAfter
-from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
+from dtj.core.conditions import (
+    DesiredCondition,
+    DesiredConditions,
+    admitted_workers,
+    blocked_pods,
+    failing_beside,
+    pods_ready,
+)
 from dtj.core.context import REJECTION_TTL, JobContext
 from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.pod import FirstPods, creations
@@ -152,7 +159,7 @@ def _lost_directories(context: JobContext) -> str:
             continue
         pod_spec = dig(given.template, "spec")
         names = [text(each.get("name")) for each in objects(dig(pod_spec, "volumes")) if "emptyDir" in each]
-        if names and dig(pod_spec, "restartPolicy") != "Always":
+        if names:
             return f"emptyDir {names[0]} of {role} is empty after a restart, which is a new pod: use another volume"
     return ""
 
@@ -166,11 +173,16 @@ def _stall_event(context: JobContext, stalled: DesiredCondition, *, changed: boo
 
 
 def _blocked_events(context: JobContext, ready: DesiredCondition, *, changed: bool) -> tuple[Action, ...]:
-    """An event when a kind of blocker first shows, and another look at pods too young to be named."""
+    """An event when a kind of blocker first shows, or a pod that is ready has another container that fails; and another
+    look at pods too young to be named."""
     before = context.job.status.condition(Condition.PODS_READY)
     new = ready.reason in blockers.REASONS and (before is None or before.reason != ready.reason)
+    beside = failing_beside(context)
+    ails = f"{beside[0].name}: " if beside is not None else ""
+    fails = beside is not None and ails in ready.message and (before is None or ails not in before.message)
     wait = blockers.seconds_until_named(blocked_pods(context), context.now)
     return (
         *((Emit("Warning", ready.reason, ready.message),) if new and changed else ()),
+        *((Emit("Warning", beside[1].reason, ails + beside[1].message),) if beside and fails and changed else ()),
         *((RequeueAfter(wait),) if wait is not None else ()),
     )
