@@ -74,8 +74,11 @@ def test_a_pod_is_read_with_all_that_plans_depend_on() -> None:
 
 
 def test_the_line_with_which_the_trainer_says_that_no_restart_can_help_is_read() -> None:
-    refused = {"exitCode": 2, "message": "dtj: no restart can help\n--task=poetry: no such task"}
-    status = {"phase": "Failed", "containerStatuses": [{"name": "trainer", "state": {"terminated": refused}}]}
+    refused: JsonObject = {"exitCode": 2, "message": "dtj: no restart can help\n--task=poetry: no such task"}
+    status: JsonObject = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "trainer", "state": {"terminated": refused}}],
+    }
     end = decoded({**FULL, "status": status}).termination
     assert end is not None
     assert (end.final, end.message) == (True, "--task=poetry: no such task")
