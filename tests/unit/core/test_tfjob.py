@@ -203,6 +203,26 @@ class TestTheEnd:
         other.sees("worker-0", Phase.SUCCEEDED)
         assert [action.name for action in other.taken(DeletePod) if isinstance(action, DeletePod)] == ["mnist-ps-0"]
 
+    def test_by_the_deadline_stops_what_runs_under_each_policy_and_keeps_what_has_ended(self) -> None:
+        world = running({"Worker": 2, "PS": 1}, runPolicy={"activeDeadlineSeconds": 100, "cleanPodPolicy": "None"})
+        world.sees("worker-1", Phase.SUCCEEDED)
+        world.wait(101)
+        world.settle_deletions()
+        assert conditions(world)["Failed"] == "True"
+        assert [*world.pods] == ["mnist-worker-1"]
+
+    @pytest.mark.parametrize(("run_policy", "stay"), [({"backoffLimit": 0}, False), ({}, True)])
+    def test_by_a_failure_stops_what_runs_only_where_restarts_are_used_up(
+        self, run_policy: JsonObject, *, stay: bool
+    ) -> None:
+        restarts = "Never" if stay else "OnFailure"
+        world = running({"Worker": 1, "PS": 1}, restarts=restarts, runPolicy=run_policy)
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
+        world.settle_deletions()
+        assert conditions(world)["Failed"] == "True"
+        assert ("mnist-ps-0" in world.pods) == stay
+        assert "mnist-worker-0" in world.pods
+
     def test_does_not_wait_for_an_evaluator(self) -> None:
         world = running({"Worker": 1, "Evaluator": 1})
         world.sees("worker-0", Phase.SUCCEEDED)

@@ -24,16 +24,16 @@ MAX_KEPT_CAUSES: Final = 16
 """Pods that ended by an error of their own and are kept, the newest of them, however long ago that was."""
 
 
-def to_stop(context: JobContext) -> tuple[Pod, ...]:
+def to_stop(context: JobContext, *, all_that_run: bool = False) -> tuple[Pod, ...]:
     """Our pods that the clean-up policy wants gone and that are not gone yet.
 
     Under any policy it wants those gone that nothing but their sidecars keep running, or that wait to join the others:
-    they do no work, and would hold what they hold forever.
+    they do no work, and would hold what they hold forever. With ``all_that_run`` it wants those gone as well that run.
     """
     policy = _policy(context)
     if policy is CleanPodPolicy.ALL:
         return context.own
-    running = policy is CleanPodPolicy.RUNNING
+    running = all_that_run or policy is CleanPodPolicy.RUNNING
     wait = context.outsiders if context.job.spec is not None else ()
     return tuple(
         pod for pod in context.own if (pod.sidecars if pod.main_container_ended else running or replica_of(pod) in wait)
