@@ -159,6 +159,19 @@ class TestTheStatus:
         assert text(world.job.raw_status.get("completionTime"))
         assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {"active": 0, "succeeded": 2, "failed": 0}
 
+    def test_counts_what_runs_and_what_is_done_before_all_have_started(self) -> None:
+        world = world_of(tfjob({"Worker": 3}, successPolicy="AllWorkers")).settle()
+        counts = {"active": 0, "succeeded": 0, "failed": 0}
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == counts
+        world.set_pod("worker-1", Phase.RUNNING)
+        world.wait(10)
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "active": 1}
+        world.sees("worker-1", Phase.SUCCEEDED)
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "succeeded": 1}
+        world.set_pod("worker-0", Phase.RUNNING)
+        world.wait(10)
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "active": 1, "succeeded": 1}
+
     @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
     def test_says_restarting_until_all_run_again(self, roles: dict[str, int]) -> None:
         world = running(roles)
