@@ -175,6 +175,7 @@ class Reason(StrEnum):
     NAME_TAKEN = "NameTaken"
     MANAGED_TWICE = "ManagedTwice"
     EMPTY_DIR_IS_LOST = "EmptyDirIsLost"
+    TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     WAITING_FOR_PODS = "WaitingForPods"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"

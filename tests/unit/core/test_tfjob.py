@@ -126,6 +126,15 @@ class TestRestarts:
         world = running({"Worker": worker}, restarts=policy)
         assert (Reason.EMPTY_DIR_IS_LOST in [event.reason for event in world.events]) == told
 
+    @pytest.mark.parametrize("policy", ["Never", "OnFailure", None])
+    def test_say_that_the_policy_of_the_template_does_not_count(self, policy: str | None) -> None:
+        worker = role(2)
+        object_at(object_at(worker, "template"), "spec").update({"restartPolicy": policy} if policy else {})
+        world = running({"Worker": worker, "PS": 1})
+        told = [(event.type, event.message) for event in world.events if event.reason == "SetPodTemplateRestartPolicy"]
+        text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+        assert told == ([("Warning", text)] if policy else [])
+
     def test_have_no_limit_unless_the_job_names_one(self) -> None:
         world = running({"Worker": 1})
         for number in range(8):
