@@ -15,6 +15,7 @@ from bad_tfjobs import ACCEPTED, REFUSED, container, role, tfjob
 from dtj.api.job import MAX_SPEC_BYTES
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.tfjob.crd import custom_resource_definition
+from dtj.api.validation import validate
 from support.chart import CHART
 from support.server_answers import apply, wrong_answers
 from support.tfjob_policy import LINES, guarding
@@ -157,6 +158,21 @@ def test_the_crd_takes_what_only_a_pod_or_the_policy_would_refuse(served: Contro
     assert isinstance(worker, dict)
     worker["protocol"] = "TCP"
     assert stored["spec"] == expected
+
+
+@pytest.mark.parametrize("quantity", ["lots", "8GB", "", "1e999999999", [1]])
+def test_a_quantity_that_is_none_is_refused_as_by_the_offline_check(
+    served: ControlPlane, namespace: str, quantity: JsonValue
+) -> None:
+    body = tfjob(Worker=role(1, container(resources={"limits": {"cpu": quantity}})))
+    (line,) = map(str, validate(body))
+    assert line.startswith("spec.tfReplicaSpecs.Worker.template.spec.containers[0].resources.limits.cpu: ")
+    assert line.partition(": ")[2] in apply(served, namespace, body)
+
+
+def test_so_is_one_of_the_resources_of_a_gang(served: ControlPlane, namespace: str) -> None:
+    answer = apply(served, namespace, tfjob(run_policy={"schedulingPolicy": {"minResources": {"cpu": "lots"}}}))
+    assert 'spec.runPolicy.schedulingPolicy.minResources.cpu: Invalid value: "lots"' in answer
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,19 @@ def test_two_workers_learn_real_digits_and_leave_a_model_checkpoints_and_curves(
     assert marked_processes(dtj.mark) == [], "and no process"
 
 
+def test_what_no_restart_mends_fails_at_the_first_and_what_may_pass_is_started_again(dtj: CommandLine) -> None:
+    one = {"strategy": "OneDevice", "replicaSpecs": {"worker": {"replicas": 1}}, "runPolicy": {"backoffLimit": 1}}
+    stays = ["--task=image-classification", "--dataset=digits", "--checkpoint-dir=/dev/null/below"]
+    code, output = dtj.run(dtj.example("digits.yaml", args=stays, **one))
+    assert code == 2, output
+    line = "cannot be written (Not a directory); mount a writable volume there"
+    assert line in output
+    assert dtj.log("digits", "worker-0").count(line) == 1
+    code, output = dtj.run(dtj.example("digits.yaml", args=["--script=absent.py"], **one))
+    assert code == 2, output
+    assert dtj.log("digits", "worker-0").count("no such file") == 2
+
+
 def test_a_parameter_server_job_ends_its_servers_when_the_chief_has_completed(dtj: CommandLine) -> None:
     code, output = dtj.run(EXAMPLES / "digits-parameter-server.yaml")
     assert code == 0, output

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from dtj_launch.errors import NO_RESTART_HELPS
 from forks import Forked
 from loopback import free_ports
 from patience import PATIENCE_SECONDS
@@ -95,7 +96,16 @@ class Replica:
 
     @property
     def last_words(self) -> str:
-        """Its termination message."""
+        """Its termination message, without the line that no restart can help."""
+        return self._termination.removeprefix(f"{NO_RESTART_HELPS}\n")
+
+    @property
+    def restart_may_help(self) -> bool:
+        """Whether its termination message does not say that no restart can help."""
+        return not self._termination.startswith(f"{NO_RESTART_HELPS}\n")
+
+    @property
+    def _termination(self) -> str:
         return (self.folder / f"{self.name}.termination").read_text().strip()
 
     @property
@@ -300,8 +310,12 @@ def ran(folder: Path, *, code: int = 0, environ: Mapping[str, str] | None = None
     return job
 
 
-def refused(folder: Path, *arguments: str, **environ: str) -> str:
-    """The one line of a run that must be refused with 2, before TensorFlow is imported."""
+def refused(folder: Path, *arguments: str, restart_may_help: bool = False, **environ: str) -> str:
+    """The one line of a run that must be refused with 2, before TensorFlow is imported.
+
+    Args:
+        restart_may_help: whether it is not said that no restart can help.
+    """
     ended = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "dtj_trainer", *arguments],
         env={**inherited(), **environ, "DTJ_TERMINATION_LOG": str(folder / "last words")},
@@ -314,7 +328,8 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
     assert ended.returncode == 2, ended.stderr
     assert len(printed) == 1
     assert "| tensorflow" not in ended.stderr
-    assert (folder / "last words").read_text() == printed[0].removeprefix("dtj_trainer: ") + "\n"
+    words = [] if restart_may_help else [NO_RESTART_HELPS]
+    assert (folder / "last words").read_text().splitlines() == [*words, printed[0].removeprefix("dtj_trainer: ")]
     return printed[0]
 
 

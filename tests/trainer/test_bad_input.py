@@ -45,7 +45,8 @@ def test_a_port_in_use_is_one_line(tmp_path: Path, strategy: str, role: str) -> 
         if strategy == "MultiWorkerMirrored":
             del cluster["ps"]
         config = {"cluster": cluster, "task": {"type": role, "index": 0}}
-        printed = refused(tmp_path, DTJ_STRATEGY=strategy, TF_CONFIG=json.dumps(config))
+        variables = {"DTJ_STRATEGY": strategy, "TF_CONFIG": json.dumps(config)}
+        printed = refused(tmp_path, restart_may_help=True, **variables)
     assert printed == (
         f"dtj_trainer: TF_CONFIG: port {port} of {role} 0: Address already in use; "
         "end the process that has it, or give another port"

@@ -33,4 +33,5 @@ def test_a_picture_that_is_damaged_ends_the_job_in_one_line_that_names_it(tmp_pa
     worker = ran(tmp_path / "job", code=2, arguments=arguments, exports=False)["worker-0"]
     assert worker.last_words.startswith(f"{tmp_path}/data/odd/031.png: cannot be decoded (")
     assert worker.last_words.endswith("); replace or remove it")
+    assert not worker.restart_may_help
     assert "Traceback" not in worker.log

@@ -238,10 +238,14 @@ def test_every_role_of_a_parameter_server_job_runs_the_script(folder: Path) -> N
         (["--", "--token=hidden"], "--: arguments for a script follow, but there is no --script; give one"),
     ],
 )
-def test_what_is_no_script_is_refused_in_one_line(tmp_path: Path, arguments: Sequence[str], line: str) -> None:
+def test_what_is_no_script_is_refused_in_one_line_and_what_is_missing_may_come(
+    tmp_path: Path, arguments: Sequence[str], line: str
+) -> None:
     (tmp_path / "program.py").write_bytes(b"\x7fELF\0\0")
     (tmp_path / "unfinished.py").write_text("x = (\n")
     (tmp_path / "needs").mkdir()
     (tmp_path / "needs" / "__init__.py").write_text("import absent\n")
     (tmp_path / "needs" / "train.py").touch()
-    assert refused(tmp_path, *arguments).startswith(f"dtj_trainer: {line.format(tmp_path)}")
+    missing = "no such" in line or "cannot be imported" in line
+    printed = refused(tmp_path, *arguments, restart_may_help=missing)
+    assert printed.startswith(f"dtj_trainer: {line.format(tmp_path)}")

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from . import child, logs, options
 from .deadline import Deadlines
-from .errors import LauncherError, NotStarted, UsageError
+from .errors import LauncherError, NotStarted, Unavailable
 from .options import Options
 from .out_of_memory import out_of_memory_kills
 from .output import Output, Tail, TerminationMessage, configure_logs
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except LauncherError as error:
         log.error(str(error))
         words.forget()
-        words.leave(str(error))
+        words.leave(error.last_words)
         code = error.exit_code
     _leave(code)
 
@@ -61,7 +61,8 @@ class Launcher:
 
     def __init__(self, given: Options, words: TerminationMessage) -> None:
         """Raises:
-        UsageError: TF_CONFIG, or the file that DTJ_WORLD_FILE names, cannot be read.
+        UsageError: TF_CONFIG cannot be read.
+        Unavailable: the file that DTJ_WORLD_FILE names cannot be read.
         """
         self._given = given
         self._words = words
@@ -86,7 +87,7 @@ class Launcher:
 
         Raises:
             NotStarted: the peers did not come in time.
-            UsageError: the port of this task is in use.
+            Unavailable: the port of this task is in use.
         """
         code = self._check()
         if code is not None:
@@ -314,7 +315,7 @@ def _listen(port: int, topology: TaskTopology) -> ReadinessListener:
             port, name=topology.name, attempt=topology.attempt, key=topology.key, host=topology.host
         )
     except OSError as error:
-        raise UsageError(
+        raise Unavailable(
             f"TF_CONFIG: port {port} of {topology.name}: {os.strerror(error.errno or 0)}; "
             "end the process that has it, or give another port"
         ) from None

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Tuple  # noqa: UP035  # evaluated, by any Python that a foreign image may have
 
-from .errors import UsageError
+from .errors import Unavailable, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Membership:
 
     def __init__(self, path: str, role: str, index: int) -> None:
         """Raises:
-        UsageError: the file cannot be read.
+        Unavailable: the file cannot be read.
         """
         self._path, self._role, self._index = path, role, index
         self._seen: str | None = None
@@ -117,7 +117,7 @@ class Membership:
         self._next = time.monotonic() + LOOK_SECONDS
         try:
             world = self._read()
-        except UsageError as error:  # what is known holds until there is something that can be read
+        except Unavailable as error:  # what is known holds until there is something that can be read
             log.warning(str(error))
         else:
             if world.generation > self.latest.generation:
@@ -153,7 +153,7 @@ class Membership:
             self._seen = text
             return parse(text)
         except (OSError, ValueError) as error:
-            raise UsageError(
+            raise Unavailable(
                 f"{FILE}={self._path}: holds no list of members ({error}): leave it to the operator, or unset it"
             ) from None
 
@@ -162,7 +162,8 @@ def membership(environ: Mapping[str, str]) -> Membership | None:
     """This task in the world of its job; None where the job has none.
 
     Raises:
-        UsageError: the file that DTJ_WORLD_FILE names cannot be read, or DTJ_INDEX is no number.
+        Unavailable: the file that DTJ_WORLD_FILE names cannot be read.
+        UsageError: DTJ_INDEX is no number.
     """
     path = environ.get(FILE)
     if not path:

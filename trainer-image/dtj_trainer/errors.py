@@ -1,7 +1,10 @@
 """The ways in which the trainer ends on purpose. Each carries one line for a person, and its exit code."""
 
+import errno
 from enum import IntEnum
 from typing import ClassVar
+
+from dtj_launch.errors import NO_RESTART_HELPS
 
 
 class ExitCode(IntEnum):
@@ -24,22 +27,41 @@ class TrainerError(Exception):
     """An expected end. The message is one line: what, where, the value seen, what to do next."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+    restart_may_help = True
     ag_pass_through = True
     """AutoGraph, which would put lines of the user's code before the message, leaves it alone."""
 
+    @property
+    def last_words(self) -> str:
+        """What the termination message has to be."""
+        return str(self) if self.restart_may_help else f"{NO_RESTART_HELPS}\n{self}"
+
 
 class UsageError(TrainerError):
-    """An argument, a variable or a directory that cannot be used as given."""
+    """An argument, a variable, a model, data or a directory that cannot be used as given."""
 
     exit_code = ExitCode.USAGE
+    restart_may_help = False
+
+    def __init__(self, message: str, *, restart_may_help: bool | None = None) -> None:
+        """Args:
+        restart_may_help: whether what is missing or does not answer may be there at the next start.
+        """
+        super().__init__(message)
+        if restart_may_help is not None:
+            self.restart_may_help = restart_may_help
 
 
 class DataChanged(UsageError):
     """The held-out examples are not those of the first reading, so that an evaluation would not be one."""
 
+    restart_may_help = True
+
 
 class WorkersDiffer(UsageError):
     """The workers have compared what has to be the same on all of them, and it is not."""
+
+    restart_may_help = True
 
 
 class Preempted(TrainerError):
@@ -70,6 +92,24 @@ class NotSaved(TrainerError):
 
 class NotFinite(TrainerError):
     """The loss or the weights are NaN or infinite, and the training must not go on."""
+
+
+_LASTING_ERRNOS = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
+_LASTING_STATUSES = frozenset({3, 7, 15})
+"""INVALID_ARGUMENT, PERMISSION_DENIED and DATA_LOSS of TensorFlow's errors (absl/status/status.h)."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether an error of the operating system or of TensorFlow may be gone at the next start.
+
+    What is missing may come, and what does not answer may answer. A missing right, a damaged file and a path that
+    cannot be stay as they are.
+    """
+    if isinstance(error, OSError):
+        return error.errno not in _LASTING_ERRNOS
+    return getattr(error, "error_code", None) not in _LASTING_STATUSES
 
 
 FOUND_TOGETHER = (NotFinite, DataChanged, WorkersDiffer)

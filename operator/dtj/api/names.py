@@ -177,6 +177,7 @@ class Reason(StrEnum):
     STATUS_DROPPED = "StatusDropped"
     EMPTY_DIR_IS_LOST = "EmptyDirIsLost"
     FIELD_IGNORED = "FieldIgnored"
+    TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     WAITING_FOR_PODS = "WaitingForPods"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"

@@ -167,7 +167,8 @@ class ReplicaSpec(SpecModel):
     restart_policy: RestartPolicy = Field(
         default=RestartPolicy.ON_FAILURE,
         description="restartPolicy decides which errors of this role are retried, within runPolicy.backoffLimit: "
-        "OnFailure (all exit codes except those listed as fatal), ExitCode (also not 1, 2, 126, 127, 128, 134 and 139, "
+        "OnFailure (all exit codes except those listed as fatal, and errors of which the trainer says that no restart "
+        "can help), ExitCode (also not 1, 2, 126, 127, 128, 134 and 139, "
         "unless listed as retryable) or Never. Pods that the infrastructure removes are always replaced.",
     )
     node_selector: dict[str, str] | None = Field(
@@ -224,7 +225,10 @@ class ExitCodes(SpecModel):
     """Exit codes whose meaning is not the usual one."""
 
     retryable: list[ExitCode] = Field(
-        default=[], max_length=255, description="retryable lists exit codes that restartPolicy ExitCode also retries."
+        default=[],
+        max_length=255,
+        description="retryable lists exit codes that restartPolicy ExitCode also retries; with 2, also what the "
+        "trainer says that no restart can help.",
     )
     fatal: list[ExitCode] = Field(
         default=[],

@@ -41,9 +41,11 @@ def _wide(_context: click.Context, _option: click.Parameter, value: str | None) 
 async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, wide: bool) -> int:
     """List the jobs of a namespace, by name.
 
+    TFJobs of Kubeflow that you may list are among them, as tfjob/NAME.
+
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
-    found = await client.list_objects(all_namespaces=all_namespaces, selector=selector)
+    found = await client.list_objects(all_namespaces=all_namespaces, selector=selector, tfjobs=True)
     if not found:
         say(f"No jobs in {'any namespace' if all_namespaces else f'namespace {client.namespace}'}.", err=True)
     else:
@@ -61,7 +63,30 @@ def job_rows(jobs: Iterable[JsonObject], *, now: datetime, namespaced: bool, wid
     columns += [("Name", "string", ".metadata.name")]
     columns += [(name, kind, path) for name, kind, path, priority in PRINTER_COLUMNS if wide or not priority]
     titles = tuple(name.upper() for name, _, _ in columns)
-    return (titles, *(tuple(_cell(job, kind, path, now) for _, kind, path in columns) for job in jobs))
+    return (
+        titles,
+        *(tuple(_cell(job, kind, path, now) for _, kind, path in columns) for job in map(_in_columns, jobs)),
+    )
+
+
+def _in_columns(body: JsonObject) -> JsonObject:
+    """A job as the columns read it: a TFJob with the operator's record as its status, or as Kubeflow's operator left
+    it, and its name as it is typed."""
+    from dtj.api.job import Job, form_of
+    from dtj.api.json import dig, fields_of, objects, text
+    from dtj.client.job_names import typed
+
+    form = form_of(body)
+    if not form.foreign:
+        return body
+    job, status = Job.from_object(body), fields_of(body.get("status"))
+    record = fields_of(status.get(form.recorded_in))
+    holding = [text(each.get("type")) for each in objects(status.get("conditions")) if each.get("status") == "True"]
+    return {
+        "metadata": {**fields_of(body.get("metadata")), "name": typed(job)},
+        "spec": {"strategy": str(job.spec.strategy)} if job.spec is not None else {},
+        "status": {**record, "state": dig(record, "state") or (holding[-1] if holding else None)},
+    }
 
 
 def _cell(job: JsonObject, kind: str, path: str, now: datetime) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dtj.cli.common.connection import cluster_command, format_api_error, next_command, with_client
-from dtj.cli.common.formatting import KIND, named
+from dtj.cli.common.formatting import kind_and_name, named
 from dtj.cli.common.options import (
     Duration,
     JobName,
@@ -136,7 +136,8 @@ async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeou
         except asyncio.CancelledError:
             say(f"{name} is still being deleted; see what is left: {next_command('list')}", err=True)
             raise
-        say(f'{KIND} "{name}" deleted')
+        kind, plain = kind_and_name(name)
+        say(f'{kind} "{plain}" deleted')
 
     return await _each(names, one)
 

@@ -29,8 +29,8 @@ from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.decoding import decode_object
-from dtj.kube.errors import AlreadyExists, ApiError, Invalid, NotFound
-from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, PODS, jobs_of
+from dtj.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, PODS, TFJOBS, jobs_of
 from dtj.kube.records import decode_pod
 
 USER_AGENT: Final = f"dtj/{__version__}"
@@ -77,19 +77,36 @@ class AsyncClient:
     # -- looking --------------------------------------------------------------------------------------------------
 
     async def list(
-        self, *, namespace: str | None = None, all_namespaces: bool = False, selector: str = ""
+        self,
+        *,
+        namespace: str | None = None,
+        all_namespaces: bool = False,
+        selector: str = "",
+        tfjobs: bool = False,
     ) -> tuple[Job, ...]:
-        """The jobs that carry the labels of ``selector``, by namespace and name."""
-        found = await self.list_objects(namespace=namespace, all_namespaces=all_namespaces, selector=selector)
+        """The jobs that carry the labels of ``selector``, by namespace and name; with ``tfjobs`` those of Kubeflow
+        too, if the cluster has them and they may be listed."""
+        found = await self.list_objects(
+            namespace=namespace, all_namespaces=all_namespaces, selector=selector, tfjobs=tfjobs
+        )
         return tuple(map(Job.from_object, found))
 
     async def list_objects(
-        self, *, namespace: str | None = None, all_namespaces: bool = False, selector: str = ""
+        self,
+        *,
+        namespace: str | None = None,
+        all_namespaces: bool = False,
+        selector: str = "",
+        tfjobs: bool = False,
     ) -> tuple[JsonObject, ...]:
         """The same jobs as the API server has them."""
         where = None if all_namespaces else namespace or self.namespace
-        listing = await self.gateway.list(JOBS, namespace=where, selector=selector)
-        return tuple(sorted(map(decode_object, listing.items), key=lambda body: Job.from_object(body).key))
+        found = list(map(decode_object, (await self.gateway.list(JOBS, namespace=where, selector=selector)).items))
+        if tfjobs:
+            with suppress(NotFound, Forbidden):  # no such kind, or none of this person's
+                listing = await self.gateway.list(TFJOBS, namespace=where, selector=selector)
+                found += map(decode_object, listing.items)
+        return tuple(sorted(found, key=lambda body: Job.from_object(body).key))
 
     async def get(self, name: str, *, namespace: str | None = None) -> Job:
         """One job; ``tfjob/NAME`` is a TFJob of Kubeflow. Raises NotFound."""

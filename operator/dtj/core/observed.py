@@ -31,7 +31,8 @@ class Phase(StrEnum):
 class Termination:
     """How the main container ended, or the init container that kept it from starting.
 
-    ``init_container`` is the name of that init container, empty for the main one.
+    ``init_container`` is the name of that init container, empty for the main one. ``final`` is whether the trainer or
+    the launcher says that no restart can help; ``message`` is without the line that says so.
     """
 
     exit_code: int
@@ -41,6 +42,7 @@ class Termination:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     init_container: str = ""
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,15 @@ SIGTERM_EXIT_CODE: Final = 143
 PEER_LOST_EXIT_CODE: Final = 75
 """Exit code of a trainer whose peer went away (EX_TEMPFAIL): a follow-up, not a cause."""
 
+USAGE_EXIT_CODE: Final = 2
+"""Exit code of the trainer and the launcher for what they cannot use as given."""
+
+NO_RESTART_HELPS: Final = "dtj: no restart can help"
+"""The first line of the termination message with which they say that another start would end in the same way.
+
+Other programs end with 2 too: argparse does. None of them writes this line by chance.
+"""
+
 MIN_RUN: Final = timedelta(seconds=30)
 """A pod that nobody was seen telling to go must have run so long for its 42 or 143 to be believed."""
 
@@ -56,6 +65,13 @@ class PodEnd:
 def by_infrastructure(failure_class: PodFailureClass) -> bool:
     """Whether an end of this class is no failure of the job's own."""
     return failure_class in (PodFailureClass.PREEMPTION, PodFailureClass.DISRUPTION, PodFailureClass.PEER_LOST)
+
+
+def last_words(message: str, exit_code: int) -> tuple[str, bool]:
+    """A termination message without the line of ours before it, and whether it says that no restart can help."""
+    first, _, words = message.partition("\n")
+    final = exit_code == USAGE_EXIT_CODE and first.rstrip() == NO_RESTART_HELPS
+    return (words, True) if final else (message, False)
 
 
 def ends_of(pods: Iterable[Pod]) -> tuple[PodEnd, ...]:

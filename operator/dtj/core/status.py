@@ -11,7 +11,7 @@ from dtj.api.names import Condition
 from dtj.api.spec import JobSpec, Role, as_role
 from dtj.api.status import JobStatus, ReplicaStatus
 from dtj.core.messages import WAITING_IN_QUEUE
-from dtj.core.observed import Pod
+from dtj.core.observed import Phase, Pod
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 
 
@@ -67,9 +67,11 @@ def replica_statuses(
     recorded: dict[str, ReplicaStatus],
     stopping: Collection[Pod] = (),
     spares: frozenset[Replica] = frozenset(),
+    active_is_running: bool = False,
 ) -> dict[str, ReplicaStatus]:
     """Counts by role. ``starting`` are replicas whose pods this very plan creates: they count as active; ``stopping``
-    are pods of any attempt that still hold what they hold. The pods of ``spares`` are not counted.
+    are pods of any attempt that still hold what they hold. The pods of ``spares`` are not counted. With
+    ``active_is_running``, as in Kubeflow, no pod is active that does not run yet.
 
     What was counted before (``recorded``) and is no number of pods is carried on.
     """
@@ -79,11 +81,13 @@ def replica_statuses(
         indexes = [replica.index for replica in done if replica.role is role]
         up = {str(pod.index) for pod in own if is_ready(pod)}.union(map(str, indexes))
         own = [pod for pod in own if Replica(role, pod.index) not in spares]
+        live = [pod for pod in own if not pod.main_container_ended and not pod.terminating]
         before = recorded.get(role, ReplicaStatus())
         statuses[str(role)] = ReplicaStatus(
             desired=spec.replicas(role),
-            active=sum(not pod.main_container_ended and not pod.terminating for pod in own)
-            + sum(replica.role is role for replica in starting - spares),
+            active=sum(pod.phase is Phase.RUNNING for pod in live)
+            if active_is_running
+            else len(live) + sum(replica.role is role for replica in starting - spares),
             ready=sum(is_ready(pod) for pod in own),
             terminating=sum(pod.role == role for pod in stopping),
             succeeded=len(indexes),

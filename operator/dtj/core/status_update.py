@@ -43,6 +43,7 @@ def counted(context: JobContext, *, starting: frozenset[Replica] = frozenset()) 
         recorded=before.replica_statuses,
         stopping=context.stopping,
         spares=context.spares,
+        active_is_running=context.job.form.foreign,
     )
     return before.model_copy(
         update={

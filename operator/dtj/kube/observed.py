@@ -23,6 +23,7 @@ from dtj.core.actions import Kind
 from dtj.core.blockers import OtherContainer, WaitingContainer, blocker_of
 from dtj.core.messages import MAX_MESSAGE, MAX_NOTE, cut
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
+from dtj.core.pod_failure import last_words
 from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Resource
 from dtj.kube.records import GangRecord, Metadata, PlainRecord, PodRecord, ServiceRecord, Terminated
 
@@ -249,14 +250,16 @@ def _termination(record: PodRecord, main: str, phase: Phase) -> Termination | No
 def _as_termination(end: Terminated | None, init: str = "") -> Termination | None:
     if end is None:
         return None
+    words, final = last_words(end.message, end.exit_code)
     found = Termination(
         exit_code=end.exit_code,
         signal=end.signal,
         reason=end.reason,
-        message=end.message,
+        message=words,
         started_at=parse_time(end.started_at),
         finished_at=parse_time(end.finished_at),
         init_container=init,
+        final=final and not init,
     )
     return _kept(found)
 

@@ -35,7 +35,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
 
     async def ask(place: Place) -> list[str]:
         asked.append(place)
-        return ["digits", "digits-ps", "reviews"]
+        return ["digits", "digits-ps", "reviews", "tfjob/mnist"]
 
     monkeypatch.setattr(options, "_ask", ask)
     return asked
@@ -54,6 +54,17 @@ def test_jobs_of_the_namespace_that_is_meant_are_completed(cluster: list[Place])
 def test_a_kind_before_the_name_stays_and_a_job_is_offered_once(cluster: list[Place]) -> None:
     assert completed(["follow", "dtj/r"]) == ["dtj/reviews", ":4"]
     assert completed(["follow", "digits", ""]) == ["digits-ps", "reviews", ":4"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_tfjobs_are_completed_where_a_command_takes_them() -> None:
+    def words(*given: str) -> list[str]:
+        return list(kubectl_lines(cli, ["status", *given]))
+
+    assert words("tf") == ["tfjob/mnist", ":4"]
+    assert words("tfjobs.kubeflow.org/") == ["tfjobs.kubeflow.org/mnist", ":4"]
+    assert words("dtj/") == ["dtj/digits", "dtj/digits-ps", "dtj/reviews", ":4"]
+    assert completed(["follow", "tf"]) == [":4"]
 
 
 @pytest.mark.parametrize("trouble", [OSError("no route"), TimeoutError(), ConfigError("no kubeconfig")])

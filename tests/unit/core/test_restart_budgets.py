@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -11,7 +12,7 @@ from dtj.api.names import Reason
 from dtj.api.spec import RestartPolicy
 from dtj.api.status import JobStatus, RestartCounts
 from dtj.core.observed import Phase
-from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass
+from dtj.core.pod_failure import LATEST, PodEnd, PodFailureClass, last_words
 from dtj.core.policies.budgets import charge, restart_denied, used_up
 
 BUDGETS: Final = {
@@ -54,6 +55,9 @@ BY_EXIT_CODES: Final = {
 """The same where ``runPolicy.exitCodes`` says that 2 is retryable and 9 is fatal."""
 
 LIMIT: Final = 2
+
+FINAL: Final = replace(ended(2), final=True)
+"""The end of a trainer that says that no restart can help."""
 
 
 def _end(failure_class: PodFailureClass, code: int = 3, *, policy: RestartPolicy = RestartPolicy.ON_FAILURE) -> tuple:  # type: ignore[type-arg]
@@ -102,6 +106,40 @@ def test_the_restart_policy_of_the_role_decides_about_errors_of_the_program_alon
     spec, end = _end(failure_class, code, policy=policy)
     denied = restart_denied(spec, JobStatus(), end)
     assert (denied.reason if denied is not None else None) == (DENIED | BY_EXIT_CODES)[policy, failure_class, code]
+
+
+@pytest.mark.parametrize("policy", RestartPolicy)
+def test_an_error_of_which_the_trainer_says_that_no_restart_can_help_gets_none(policy: RestartPolicy) -> None:
+    made = job(replicaSpecs={"worker": {"replicas": 1, "restartPolicy": str(policy)}})
+    refused = replace(FINAL, message="--task=poetry: no such task")
+    end = PodEnd(pod(made, "worker-0", phase=Phase.FAILED, termination=refused), PodFailureClass.USER_ERROR, LATEST)
+    denied = restart_denied(spec_of(made), JobStatus(), end)
+    assert denied is not None
+    assert denied.reason is Reason.FATAL_EXIT_CODE
+    assert denied.message.endswith("exited with code 2: --task=poetry: no such task; no restart can help")
+
+
+def test_a_user_may_have_it_retried_all_the_same() -> None:
+    spec, end = _end(PodFailureClass.USER_ERROR, 2)
+    assert restart_denied(spec, JobStatus(), replace(end, pod=replace(end.pod, termination=FINAL))) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "read"),
+    [
+        ("dtj: no restart can help\nno such task\n", 2, ("no such task\n", True)),
+        ("dtj: no restart can help\nno such task", 1, ("dtj: no restart can help\nno such task", False)),
+        (
+            "usage: train.py [-h]\ndtj: no restart can help",
+            2,
+            ("usage: train.py [-h]\ndtj: no restart can help", False),
+        ),
+        ("train.py: error: unrecognized arguments: -x", 2, ("train.py: error: unrecognized arguments: -x", False)),
+        ("", 2, ("", False)),
+    ],
+)
+def test_only_code_2_with_the_line_of_ours_first_says_so(message: str, code: int, read: tuple[str, bool]) -> None:
+    assert last_words(message, code) == read
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,15 @@ class TestRestarts:
         world.sees("worker-0", Phase.SUCCEEDED)
         assert world.job.status.state == "Succeeded"
 
+    @pytest.mark.parametrize("policy", ["Never", "OnFailure", None])
+    def test_say_that_the_policy_of_the_template_does_not_count(self, policy: str | None) -> None:
+        worker = role(2)
+        object_at(object_at(worker, "template"), "spec").update({"restartPolicy": policy} if policy else {})
+        world = running({"Worker": worker, "PS": 1})
+        told = [(event.type, event.message) for event in world.events if event.reason == "SetPodTemplateRestartPolicy"]
+        text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+        assert told == ([("Warning", text)] if policy else [])
+
     def test_have_no_limit_unless_the_job_names_one(self) -> None:
         world = running({"Worker": 1})
         for number in range(8):
@@ -195,6 +204,19 @@ class TestTheStatus:
         )
         assert text(world.job.raw_status.get("completionTime"))
         assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {"active": 0, "succeeded": 2, "failed": 0}
+
+    def test_counts_what_runs_and_what_is_done_before_all_have_started(self) -> None:
+        world = world_of(tfjob({"Worker": 3}, successPolicy="AllWorkers")).settle()
+        counts = {"active": 0, "succeeded": 0, "failed": 0}
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == counts
+        world.set_pod("worker-1", Phase.RUNNING)
+        world.wait(10)
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "active": 1}
+        world.sees("worker-1", Phase.SUCCEEDED)
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "succeeded": 1}
+        world.set_pod("worker-0", Phase.RUNNING)
+        world.wait(10)
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "active": 1, "succeeded": 1}
 
     @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
     def test_says_restarting_until_all_run_again(self, roles: dict[str, int]) -> None:
@@ -280,6 +302,26 @@ class TestTheEnd:
         world.sees("worker-0", Phase.SUCCEEDED)
         (said,) = (event.message for event in world.events if event.reason is Reason.PODS_KEPT)
         assert "because cleanPodPolicy is None: mnist-ps-0." in said
+
+    def test_by_the_deadline_stops_what_runs_under_each_policy_and_keeps_what_has_ended(self) -> None:
+        world = running({"Worker": 2, "PS": 1}, runPolicy={"activeDeadlineSeconds": 100, "cleanPodPolicy": "None"})
+        world.sees("worker-1", Phase.SUCCEEDED)
+        world.wait(101)
+        world.settle_deletions()
+        assert conditions(world)["Failed"] == "True"
+        assert [*world.pods] == ["mnist-worker-1"]
+
+    @pytest.mark.parametrize(("run_policy", "stay"), [({"backoffLimit": 0}, False), ({}, True)])
+    def test_by_a_failure_stops_what_runs_only_where_restarts_are_used_up(
+        self, run_policy: JsonObject, *, stay: bool
+    ) -> None:
+        restarts = "Never" if stay else "OnFailure"
+        world = running({"Worker": 1, "PS": 1}, restarts=restarts, runPolicy=run_policy)
+        world.sees("worker-0", Phase.FAILED, exit_code=1)
+        world.settle_deletions()
+        assert conditions(world)["Failed"] == "True"
+        assert ("mnist-ps-0" in world.pods) == stay
+        assert "mnist-worker-0" in world.pods
 
     def test_does_not_wait_for_an_evaluator(self) -> None:
         world = running({"Worker": 1, "Evaluator": 1})

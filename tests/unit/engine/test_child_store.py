@@ -70,6 +70,18 @@ def test_a_pod_is_read_with_all_that_plans_depend_on() -> None:
     assert end is not None
     assert (end.exit_code, end.signal, end.reason, end.message) == (137, 9, "OOMKilled", "last words")
     assert end.finished_at is not None
+    assert not end.final
+
+
+def test_the_line_with_which_the_trainer_says_that_no_restart_can_help_is_read() -> None:
+    refused: JsonObject = {"exitCode": 2, "message": "dtj: no restart can help\n--task=poetry: no such task"}
+    status: JsonObject = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "trainer", "state": {"terminated": refused}}],
+    }
+    end = decoded({**FULL, "status": status}).termination
+    assert end is not None
+    assert (end.final, end.message) == (True, "--task=poetry: no such task")
 
 
 @pytest.mark.parametrize(

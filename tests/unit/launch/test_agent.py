@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dtj_launch.errors import NO_RESTART_HELPS
 from support.launched import LAUNCHER, SOURCE, Launch, Launched, cluster_of, state_of
 from support.waiting import eventually_true
 
@@ -60,7 +61,7 @@ def test_bad_input_is_one_line_and_2(
     assert launched.wait() == 2
     assert launched.output.startswith(f"dtj-launch: {words}")
     assert launched.output.count("\n") == 1
-    assert launched.last_words == launched.output.removeprefix("dtj-launch: ")
+    assert launched.last_words == f"{NO_RESTART_HELPS}\n{launched.output.removeprefix('dtj-launch: ')}"
 
 
 def test_every_byte_comes_through_on_the_stream_that_it_was_written_to(launch: Launch, tmp_path: Path) -> None:

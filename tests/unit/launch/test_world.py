@@ -220,6 +220,7 @@ def test_a_file_that_holds_no_list_of_members_is_one_line_and_2(launch: Launch, 
     assert launched.wait() == 2
     assert launched.output.startswith(f"dtj-launch: DTJ_WORLD_FILE={tmp_path / 'world'}: holds no list of members")
     assert launched.output.count("\n") == 1
+    assert launched.last_words == launched.output.removeprefix("dtj-launch: "), "it may hold one at the next start"
 
 
 def test_a_pattern_of_addresses_is_filled_in_for_each_member() -> None:

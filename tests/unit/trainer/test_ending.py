@@ -1,5 +1,6 @@
 """How the trainer ends, seen from outside: signals, watchdog, exit codes, last words. Without TensorFlow."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,9 @@ from typing import IO
 
 import pytest
 
-from dtj_trainer.errors import ExitCode
+from dtj.core.pod_failure import last_words
+from dtj_trainer.errors import ExitCode, UsageError, may_pass
+from dtj_trainer.process.user_function import guarded
 from patience import PATIENCE_SECONDS
 
 SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
@@ -49,10 +52,16 @@ def finished(tmp_path: Path, code: str) -> tuple[int, str]:
     return process.returncode, printed
 
 
+FINAL = ("raise UsageError('bad thing')",)
+"""Of the ends below, those that no restart mends."""
+
+
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
         ("raise UsageError('bad thing')", 2, "bad thing"),
+        ("raise UsageError('no file', restart_may_help=True)", 2, "no file"),
+        ("raise WorkersDiffer('apart')", 2, "apart"),
         ("raise Preempted('saved')", 42, "saved"),
         ("raise PeerLost('gone')", 75, "gone"),
         ("raise KeyError('x')", 1, "KeyError: 'x'"),
@@ -60,7 +69,9 @@ def finished(tmp_path: Path, code: str) -> tuple[int, str]:
         ("pass", 0, None),
     ],
 )
-def test_each_end_has_its_exit_code_and_its_last_words(tmp_path: Path, body: str, code: int, words: str | None) -> None:
+def test_each_end_has_its_exit_code_and_its_last_words_as_the_operator_reads_them(
+    tmp_path: Path, body: str, code: int, words: str | None
+) -> None:
     ended, printed = finished(
         tmp_path,
         f"""
@@ -73,7 +84,33 @@ def test_each_end_has_its_exit_code_and_its_last_words(tmp_path: Path, body: str
     assert ended == code
     assert ("Traceback" in printed) == (code == 1)
     written = tmp_path / "words"
-    assert (written.read_text() if written.exists() else None) == (words and f"{words}\n")
+    message, final = last_words(written.read_text(), code) if written.exists() else (None, False)
+    assert message == (words and f"{words}\n")
+    assert final == (body in FINAL)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (OSError(errno.EROFS, "Read-only file system"), False),
+        (OSError(errno.ENOENT, "No such file or directory"), True),
+        (OSError(errno.ENOTCONN, "Transport endpoint is not connected"), True),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+    ],
+)
+def test_a_missing_right_stays_and_what_is_missing_or_does_not_answer_may_come(error: OSError, passes: bool) -> None:
+    assert may_pass(error) == passes
+
+
+def test_what_the_code_of_a_user_raises_may_pass_and_a_syntax_error_does_not() -> None:
+    def fails() -> None:
+        raise ConnectionError("the server of the weights is away")
+
+    for call, passes in ((fails, True), (lambda: compile("x = (", "mine.py", "exec"), False)):
+        with pytest.raises(UsageError) as raised:
+            guarded("--model=mine:model", "model()", call)
+        assert raised.value.restart_may_help == passes
 
 
 TRACED = 'in user code:\\n\\n    File "/x/train.py", line 8, in step  *\\n        add()\\n\\n    ValueError: 4 and 5\\n'

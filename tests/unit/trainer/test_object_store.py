@@ -68,6 +68,7 @@ def test_an_error_of_the_store_is_one_line(text: str, kind: str, ends: type[Exce
     assert type(error) is ends
     assert message in str(error)
     assert "\n" not in str(error)
+    assert error.restart_may_help == (message not in ("access denied", "install the package ca-cert"))
 
 
 @pytest.mark.parametrize(("scheme", "package"), [("s3", "obstore"), ("gs", "google-cloud-storage")])

@@ -60,7 +60,7 @@ def hold(
         if time.monotonic() - began >= (here_seconds if here else elsewhere_seconds):
             os.close(file)
             if here:
-                raise UsageError(f"{seen}); wait for its end, or give another --checkpoint-dir")
+                raise UsageError(f"{seen}); wait for its end, or give another --checkpoint-dir", restart_may_help=True)
             where = f" of {owner.get('host', 'an unknown host')}"
             raise TrainerError(f"{seen}{where}); stop it, or give another --checkpoint-dir")
         if not here and not waits:

@@ -121,6 +121,7 @@ def _find(name: Name) -> None:
         if found is None:
             raise UsageError(
                 f"{name}: there is no module {full}; put it into the working directory ({os.getcwd()}) or name its "
-                "folder in PYTHONPATH"
+                "folder in PYTHONPATH",
+                restart_may_help=True,
             )
         path = found.submodule_search_locations or []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.local_files import make_own
 
 SCHEMES = ("s3", "gs")
@@ -97,7 +97,8 @@ class StorePolicy:
         except OSError as error:
             raise UsageError(
                 f"{self.cache}: cannot be used for local copies of object stores ({error.strerror}); give a directory "
-                "of your own with --store-cache, or set TMPDIR"
+                "of your own with --store-cache, or set TMPDIR",
+                restart_may_help=may_pass(error),
             ) from None
 
     def local_copy(self, location: Location, *parts: str) -> Path:

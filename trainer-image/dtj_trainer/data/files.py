@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from dtj_trainer.config.data import CSV, IMAGES, TEXT, TFRECORD
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 
 _ENDINGS = {
     TFRECORD: (".tfrecord", ".tfrecords", ".tfrec"),
@@ -49,11 +49,12 @@ def find(where: str, *, option: str, form: str | None) -> tuple[FileSet, str]:
         listed = [path for path in there if _counts(path, where)]
     except (tf.errors.OpError, OSError) as error:
         raise UsageError(
-            f"{option}={where}: cannot be read ({first_line(error) or type(error).__name__}); {_REMEDY}"
+            f"{option}={where}: cannot be read ({first_line(error) or type(error).__name__}); {_REMEDY}",
+            restart_may_help=may_pass(error),
         ) from None
     formats = {form} if form else {known for path in listed if (known := _format_of(path))}
     if not listed:
-        raise UsageError(f"{option}={where}: no files there; {_REMEDY}")
+        raise UsageError(f"{option}={where}: no files there; {_REMEDY}", restart_may_help=True)
     if len(formats) != 1:
         seen = (
             f"files of several formats ({', '.join(sorted(formats))})" if formats else f"no format of {listed[0]} known"

@@ -19,6 +19,7 @@ from dtj_trainer.autograph import as_written
 from dtj_trainer.data.shuffling import WINDOW, after_seen, permutation
 from dtj_trainer.data.source import Share, Stream, endless, stream_options
 from dtj_trainer.datasets import Dataset
+from dtj_trainer.errors import UsageError
 
 _PART = 64
 
@@ -66,7 +67,7 @@ class FullBatches(ABC):
         """What makes inputs and labels of a batch of records, or of one record: see `decodes_batches`."""
 
     @abstractmethod
-    def diagnose(self) -> str | None:
+    def diagnose(self) -> UsageError | None:
         """The first record that cannot be read or decoded, with its file, and what to do; None where all can."""
 
     def map_inputs(self, encode: Callable[[Any], Any], input_spec: Any) -> Self:
@@ -185,6 +186,6 @@ class Arrays(Indexed):
             stream = stream.map(lambda inputs, labels: (encode(inputs), labels))
         return stream.with_options(stream_options())
 
-    def diagnose(self) -> str | None:
+    def diagnose(self) -> UsageError | None:
         """What is in memory can be read."""
         return None

@@ -26,7 +26,7 @@ from dtj_trainer.data.scan import survey
 from dtj_trainer.data.source import diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs
 from dtj_trainer.datasets import Dataset, Split
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.object_store import data_cache
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,8 @@ def _reader(config: Config, form: str, found: FileSet, *, numbers: bool) -> Read
         return TextReader(found, option=_WHERE, numbers=numbers)
     except (tf.errors.OpError, csv.Error) as error:
         raise UsageError(
-            f"{found.paths[0]}: cannot be read as {form} ({files.first_line(error)}); give --data-format"
+            f"{found.paths[0]}: cannot be read as {form} ({files.first_line(error)}); give --data-format",
+            restart_may_help=isinstance(error, tf.errors.OpError) and may_pass(error),
         ) from None
 
 

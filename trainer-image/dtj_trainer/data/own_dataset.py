@@ -227,7 +227,9 @@ class OwnData:
                 message = " ".join(re.sub(r"{{.*?}}|\[\[.*?\]\]", "", str(error.message), flags=re.DOTALL).split())[
                     -200:
                 ]
-                raise UsageError(f"{self._origin}: reading the {part} examples failed: {message}; fix it") from error
+                raise UsageError(
+                    f"{self._origin}: reading the {part} examples failed: {message}; fix it", restart_may_help=True
+                ) from error
         if count == 0:
             raise UsageError(f"{self._origin}: no {part} examples; give at least one")
         return count

@@ -12,6 +12,7 @@ from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.shuffling import permutation, shuffled
 from dtj_trainer.data.source import Stream
+from dtj_trainer.errors import UsageError
 
 FILES_AT_ONCE = 16
 """Read in turn. Not left to AUTOTUNE, which would give each machine an order of its own."""
@@ -106,8 +107,8 @@ class RecordFiles(FullBatches):
         """What the inputs are, for a person."""
         return self._reader.describe()
 
-    def diagnose(self) -> str | None:
-        """The first record that cannot be read or decoded, and why; None where all can."""
+    def diagnose(self) -> UsageError | None:
+        """The first record that cannot be read or decoded, as the error to raise; None where all can."""
         for files in filter(None, (self._found, self._validation_files)):
             if fault := find_fault(self._reader, files):
                 return fault

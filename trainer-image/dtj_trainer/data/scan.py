@@ -20,7 +20,7 @@ from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.reader import Reader, find_fault
 from dtj_trainer.data.held_out_examples import ValidationShare
 from dtj_trainer.data.record_files import Survey, Take, chunks, selected
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.local_files import write_atomically
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,10 @@ def _look(reader: Reader, found: FileSet, validation: FileSet | None, share: Val
     except tf.errors.OpError as error:
         for files in filter(None, (found, validation)):
             if fault := find_fault(reader, files):
-                raise UsageError(fault) from None
-        raise UsageError(f"{found.where}: cannot be read ({first_line(error)})") from None
+                raise fault from None
+        raise UsageError(
+            f"{found.where}: cannot be read ({first_line(error)})", restart_may_help=may_pass(error)
+        ) from None
     if not sum(training):
         raise UsageError(f"--data-dir={found.where}: no record to learn from; give files with records")
     if not sum(validation_counts):

@@ -88,7 +88,8 @@ def _error_of(task: Task, service: ServiceTask, error: Exception) -> TrainerErro
     message = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     if task.role == DISPATCHER:
         return UsageError(
-            f"{task}: tf.data service on port {service.port}: {message}; give a free port and a writable volume"
+            f"{task}: tf.data service on port {service.port}: {message}; give a free port and a writable volume",
+            restart_may_help=True,
         )
     return PeerLost(f"{task}: tf.data service at {service.dispatcher}: {message}")
 
@@ -127,7 +128,7 @@ class FromService:
         """See `Source`."""
         return self._source.validation(batch=batch)
 
-    def diagnose(self) -> str | None:
+    def diagnose(self) -> UsageError | None:
         """See `FullBatches`."""
         return self._source.diagnose()
 

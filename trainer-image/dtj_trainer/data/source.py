@@ -10,8 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from dtj_trainer.errors import UsageError
-
 Stream = Any
 """A tf.data.Dataset of batches (inputs, labels): TensorFlow carries no types."""
 
@@ -115,5 +113,5 @@ def diagnosing_data_errors(source: Any) -> Iterator[None]:
     except _OF_DATA:
         diagnose = getattr(source, "diagnose", None)
         if diagnose is not None and (fault := diagnose()):
-            raise UsageError(fault) from None
+            raise fault from None
         raise

@@ -48,7 +48,8 @@ def make_tpu_strategy(name: str, *, library: Any = tf, root: Path = Path("/")) -
     except (tf.errors.OpError, ValueError, RuntimeError, ImportError) as error:
         raise UsageError(
             f"TPU {name}: could not be {doing}: {_first_line(error)}; use the trainer's image for TPUs, and "
-            "spec.accelerator with a TPU's profile and topology"
+            "spec.accelerator with a TPU's profile and topology",
+            restart_may_help=True,
         ) from None
 
 
@@ -57,7 +58,8 @@ def _look_for_chips(patterns: Sequence[str], root: Path) -> None:
         raise UsageError(
             f"TPU not found: this host has none of {', '.join(f'/{pattern}' for pattern in patterns)}; set "
             "spec.accelerator with a TPU's profile and topology, which asks for google.com/tpu and selects its nodes, "
-            "or set TPU_NAME=grpc://host:port, or another --strategy"
+            "or set TPU_NAME=grpc://host:port, or another --strategy",
+            restart_may_help=True,
         )
 
 

@@ -149,11 +149,14 @@ def error_of(named: str, location: Location, failure: RequestFailed) -> TrainerE
     reason = failure.reason or "no reason given"
     match failure.cause:
         case Cause.NO_BUCKET:
-            return UsageError(f"{named}: there is no bucket {location.bucket}; create it, or give another URL")
+            return UsageError(
+                f"{named}: there is no bucket {location.bucket}; create it, or give another URL", restart_may_help=True
+            )
         case Cause.NO_CREDENTIALS:
             return UsageError(
                 f"{named}: there are no credentials for {location.scheme}:// ({reason}); give them by the environment "
-                f"of the pod template or by its service account ({_GUIDE})"
+                f"of the pod template or by its service account ({_GUIDE})",
+                restart_may_help=True,
             )
         case Cause.DENIED:
             return UsageError(
@@ -168,7 +171,9 @@ def error_of(named: str, location: Location, failure: RequestFailed) -> TrainerE
         case Cause.CONFIGURATION:
             return UsageError(f"{named}: the object store cannot be used as configured ({reason}); {_GUIDE}")
         case Cause.NOT_FOUND:
-            return UsageError(f"{named}: not found ({reason}); check the bucket and the endpoint")
+            return UsageError(
+                f"{named}: not found ({reason}); check the bucket and the endpoint", restart_may_help=True
+            )
         case Cause.NO_ANSWER | Cause.LOST_UPLOAD:
             return StoreFailed(
                 f"{named}: the object store does not answer as it should ({reason}); check its endpoint and the network"

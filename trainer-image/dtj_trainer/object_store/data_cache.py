@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dtj_trainer.config.store_url import Location, StorePolicy, without_credentials
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -45,7 +45,8 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
     if not entries:
         raise UsageError(
             f"{option}={text}: no files there; give a folder, an object, or a pattern such as "
-            f"'{folder.scheme}://bucket/part-*.csv'"
+            f"'{folder.scheme}://bucket/part-*.csv'",
+            restart_may_help=True,
         )
     # The same in all tasks: what they find has to agree.
     root = store.cache / "data" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
@@ -54,11 +55,14 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
             kept = set(pool.map(lambda entry: _fetch(bucket, entry, root), entries))
         _remove_others(root, kept, pattern or "**/*")
     except FileNotFoundError as error:
-        raise UsageError(f"{option}={text}: an object was removed while it was read ({error})") from None
+        raise UsageError(
+            f"{option}={text}: an object was removed while it was read ({error})", restart_may_help=True
+        ) from None
     except OSError as error:
         raise UsageError(
             f"{option}={text}: cannot be kept in {root} ({error.strerror}); give a directory of a local disk with "
-            "room for the files with --store-cache"
+            "room for the files with --store-cache",
+            restart_may_help=may_pass(error),
         ) from None
     return str(root / pattern) if pattern else str(root)
 

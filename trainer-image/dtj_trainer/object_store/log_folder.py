@@ -16,7 +16,7 @@ from dtj_trainer.config.store_url import (
     default_cache,
     without_credentials,
 )
-from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.errors import TrainerError, UsageError, may_pass
 from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
@@ -145,7 +145,8 @@ def _begin(url: str, store: StorePolicy, follow: Callable[[FolderCopy], None]) -
         copy.update()
     except OSError as error:
         raise UsageError(
-            f"{_OPTION}={url}: cannot be copied to {directory} ({error.strerror}); make room there, or set TMPDIR"
+            f"{_OPTION}={url}: cannot be copied to {directory} ({error.strerror}); make room there, or set TMPDIR",
+            restart_may_help=may_pass(error),
         ) from None
     follow(copy)
     return directory

@@ -12,7 +12,7 @@ from pathlib import Path
 from dtj_launch.progress import ProgressStore
 from dtj_trainer.config.cluster import Address, Cluster
 from dtj_trainer.distribution import tf_server
-from dtj_trainer.errors import Terminated, UsageError
+from dtj_trainer.errors import Terminated, UsageError, may_pass
 from dtj_trainer.local_files import make_own
 from dtj_trainer.process.sigterm import Termination
 
@@ -37,7 +37,8 @@ def prepare_mark(mark: Path) -> None:
         mark.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{mark.parent}: cannot be used ({error.strerror}); set TMPDIR to a directory of your own"
+            f"{mark.parent}: cannot be used ({error.strerror}); set TMPDIR to a directory of your own",
+            restart_may_help=may_pass(error),
         ) from None
 
 

@@ -48,12 +48,12 @@ def end_with(error: BaseException) -> NoReturn:
     """Says why the process ends, in one line for what was expected and with a traceback otherwise, and leaves."""
     logs.enable()
     if isinstance(error, TrainerError):
-        line, code = str(error), error.exit_code
-        log.error(line)
+        words, code = error.last_words, error.exit_code
+        log.error(str(error))
     else:
-        line, code = error_text(error), ExitCode.FAILED
-        log.error(line.splitlines()[0], exc_info=error)
-    leave_message(line)
+        words, code = error_text(error), ExitCode.FAILED
+        log.error(words.splitlines()[0], exc_info=error)
+    leave_message(words)
     leave(code)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.outputs import InMemory
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 from dtj_trainer.local_files import as_json, write_atomically
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.object_store.log_folder import copied_to
@@ -87,7 +87,8 @@ def _check(what: str, flag: str, directory: Path) -> None:
     except OSError as error:
         raise UsageError(
             f"{what} {directory}: cannot be written ({error.strerror}); mount a writable volume there, "
-            f"or give another with {flag}"
+            f"or give another with {flag}",
+            restart_may_help=may_pass(error),
         ) from None
 
 

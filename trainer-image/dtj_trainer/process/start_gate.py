@@ -83,7 +83,8 @@ def naming_port(port: int, source: str, config: Config) -> Iterator[None]:
     except OSError as error:
         raise UsageError(
             f"{source}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
-            "end the process that has it, or give another port"
+            "end the process that has it, or give another port",
+            restart_may_help=True,
         ) from None
 
 

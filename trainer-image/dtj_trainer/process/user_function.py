@@ -55,7 +55,9 @@ def guarded(name: Name | str, what: str, call: Callable[[], Any]) -> Any:
         # A SyntaxError says it itself.
         place = None if isinstance(error, SyntaxError) else user_place(error)
         where = f" ({place[0]}, line {place[1]})" if place else ""
-        raise UsageError(f"{name}: {what} raised {message}{where}; fix it") from error
+        raise UsageError(
+            f"{name}: {what} raised {message}{where}; fix it", restart_may_help=not isinstance(error, SyntaxError)
+        ) from error
 
 
 @contextmanager

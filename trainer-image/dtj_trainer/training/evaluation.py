@@ -199,7 +199,8 @@ class Validator:
         except tf.errors.ResourceExhaustedError:
             raise UsageError(
                 f"--validate-every: a batch of {self._batch} held-out examples does not fit into the memory of a "
-                "device; give a smaller --batch-size"
+                "device; give a smaller --batch-size",
+                restart_may_help=True,
             ) from None
         return sum(part.astype(np.float64) for part in parts)
 

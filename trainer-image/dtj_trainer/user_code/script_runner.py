@@ -28,7 +28,7 @@ from dtj_launch import progress
 from dtj_trainer import keras_fit
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config.script import Script
-from dtj_trainer.errors import FOUND_TOGETHER, ExitCode, TrainerError, UsageError
+from dtj_trainer.errors import FOUND_TOGETHER, ExitCode, TrainerError, UsageError, may_pass
 from dtj_trainer.keras_fit import alone
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
@@ -73,10 +73,14 @@ def _check_file(name: str, path: Path) -> None:
         compile(path.read_bytes(), name, "exec", dont_inherit=True)
     except FileNotFoundError:
         raise UsageError(
-            f"--script={name}: no such file in {os.getcwd()}; mount or copy it there, or give its whole path"
+            f"--script={name}: no such file in {os.getcwd()}; mount or copy it there, or give its whole path",
+            restart_may_help=True,
         ) from None
     except OSError as error:
-        raise UsageError(f"--script={name}: cannot be read ({error.strerror}); give a file of Python code") from None
+        raise UsageError(
+            f"--script={name}: cannot be read ({error.strerror}); give a file of Python code",
+            restart_may_help=may_pass(error),
+        ) from None
     except SyntaxError as error:
         line = f"line {error.lineno}: " if error.lineno else ""
         raise UsageError(f"--script={name}: {line}{error.msg}; give a file of Python code") from None
@@ -92,15 +96,18 @@ def _check_module(name: str) -> None:
         if missing and not f"{name}.".startswith(f"{missing}."):
             raise UsageError(
                 f"--script={name}: its package cannot be imported ({error}); install what it needs, or put it on "
-                "PYTHONPATH"
+                "PYTHONPATH",
+                restart_may_help=True,
             ) from None
         raise UsageError(
             f"--script={name}: no such module ({error}); give the path of a file, ending in .py, or put the module "
-            "on PYTHONPATH"
+            "on PYTHONPATH",
+            restart_may_help=True,
         ) from None
     if found is None:
         raise UsageError(
-            f"--script={name}: no such module; give the path of a file, ending in .py, or put the module on PYTHONPATH"
+            f"--script={name}: no such module; give the path of a file, ending in .py, or put the module on PYTHONPATH",
+            restart_may_help=True,
         )
 
 

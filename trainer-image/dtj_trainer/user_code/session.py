@@ -150,7 +150,8 @@ def _strategy(context: TaskContext) -> Any:
         except RuntimeError as error:
             raise UsageError(
                 f"session(): strategy {config.strategy} cannot be made ({str(error).splitlines()[0][:100]}); enter "
-                "the session before TensorFlow has computed anything"
+                "the session before TensorFlow has computed anything",
+                restart_may_help=True,
             ) from None
         finally:
             # Once the strategy is there, TensorFlow's own handler is, too, and keeps the signal to itself.

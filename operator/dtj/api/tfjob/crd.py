@@ -1,6 +1,7 @@
 """The CustomResourceDefinition of TFJobs: Kubeflow's, and ``status.dtj``, where the operator keeps its record.
 
 It takes each manifest that Kubeflow's takes: limits of values are the matter of the policy, and of the pods' own API.
+As there, the one exception is a quantity that is none.
 It has no descriptions: Kubeflow's CRD is too large for a plain ``kubectl apply``.
 """
 
@@ -13,6 +14,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from dtj.api import quantities
 from dtj.api.crd import structural, without
 from dtj.api.json import JsonObject, dig, items_of, object_at
 from dtj.api.pod_limits import LIMITS
@@ -26,6 +28,9 @@ FILE: Final = "crd.json"
 _TEXT: Final[JsonObject] = {"type": "string"}
 _ANYTHING: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _KEPT: Final = ("type", "format", "nullable", "default")
+_QUANTITY: Final[JsonObject] = {"pattern": f"^ *[+-]?({quantities.PATTERN}) *$", "maxLength": quantities.MAX_LENGTH}
+"""What a text must be, with any sign, as in Kubeflow's CRD."""
+
 _ADDED: Final = [limit["required"] for limit in LIMITS.values() if "required" in limit]
 """What :mod:`dtj.api.pod_limits` requires beyond Kubernetes' own document."""
 
@@ -38,6 +43,10 @@ def custom_resource_definition() -> JsonObject:
     role = dig(schema, "spec", "properties", "tfReplicaSpecs", "additionalProperties")
     assert isinstance(role, dict)
     object_at(role, "properties")["template"] = _as_kubeflow(pod_template_schema())
+    gang = dig(schema, "spec", "properties", "runPolicy", "properties", "schedulingPolicy", "properties")
+    least = dig(gang, "minResources", "additionalProperties")
+    assert isinstance(least, dict)
+    least.update(_QUANTITY)
     status = dig(schema, "status")
     assert isinstance(status, dict)
     object_at(status, "properties")[names.RECORD] = without(structural(JobStatus), "default", "description")
@@ -57,7 +66,7 @@ def _as_kubeflow(schema: JsonObject, keys: JsonValue = None) -> JsonObject:
     a list knows its items."""
     kept: JsonObject = {key: value for key, value in schema.items() if key in _KEPT or key.startswith("x-kubernetes-")}
     if schema.get("maxProperties") == 0:  # a quantity: a number or a text
-        return {**kept, "maxItems": 0, "maxProperties": 0}
+        return {**kept, **_QUANTITY, "maxItems": 0, "maxProperties": 0}
     required = schema.get("required")
     if isinstance(required, list):
         always = ("key", *items_of(keys))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from dtj.api import names
 from dtj.api.printable import printable
+from dtj.api.tfjob import names as tfjob
 
 if TYPE_CHECKING:
     from yaml import SafeDumper
@@ -87,8 +88,15 @@ KIND: Final = f"{names.SINGULAR}.{names.GROUP}"
 
 
 def named(name: str) -> str:
-    """How kubectl names a job: ``distributedtrainingjob.training.dtj.dev/digits``."""
-    return f"{KIND}/{name}"
+    """How kubectl names a job: ``distributedtrainingjob.training.dtj.dev/digits``, and what is typed as
+    ``tfjob/mnist``, ``tfjob.kubeflow.org/mnist``."""
+    return "/".join(kind_and_name(name))
+
+
+def kind_and_name(name: str) -> tuple[str, str]:
+    """The kind of a job, as kubectl names it, and its name, by what is typed."""
+    kind, _, plain = name.rpartition("/")
+    return (f"{tfjob.SINGULAR}.{tfjob.GROUP}" if kind == tfjob.SINGULAR else KIND), plain
 
 
 def as_json(objects: Iterable[JsonObject]) -> str:

@@ -17,6 +17,7 @@ from dtj.api.spec import Gang, JobSpec, Role
 from dtj.api.status import ExportedModel, Progress, RootCause
 from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
 from dtj.client.diagnosis import explaining_condition
+from dtj.client.job_names import typed
 from dtj.core.outcome import how_replica_ended
 from dtj.core.pod_state import main_container_of
 from dtj.core.replicas import training_replicas
@@ -139,7 +140,7 @@ def model_words(exported: ExportedModel, *, path: str = "") -> str:
 
 def next_words(job: Job) -> Iterator[tuple[tuple[str, ...], str]]:
     """Commands that a person may type next about a job that is there, as words after ``dtj``, each with what for."""
-    name, status = job.name, job.status
+    name, status = typed(job), job.status
     if status.is_true(Condition.INVALID):
         yield ("delete", name), "delete it, fix the manifest and submit it again"
     elif status.terminal:

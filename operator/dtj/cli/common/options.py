@@ -222,12 +222,20 @@ class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the 
         return f"{tfjob.SINGULAR}/{name}" if is_tfjob else name
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        kind, slash, begun = incomplete.rpartition("/")
+        kind, slash, _ = incomplete.rpartition("/")
         taken = ctx.params.get(param.name or "")
         others = taken if isinstance(taken, tuple) else ()
-        found = (name for name in _job_names(_place(ctx)) if name.startswith(begun) and name not in others)
-        # A shell takes a line for a candidate, and a terminal shows it: names of jobs are plain, a server's may not be.
-        return [CompletionItem(f"{kind}{slash}{name}") for name in found if name == one_line(name)]
+        found = []
+        for name in _job_names(_place(ctx)):
+            of_kind, _, plain = name.rpartition("/")  # of a TFJob, or none
+            fits = (kind in _TFJOBS) == bool(of_kind) if slash else True
+            offered = f"{kind}/{plain}" if slash else name
+            # A shell takes a line for a candidate, and a terminal shows it: names of jobs are plain, a server's may not
+            # be.
+            plainly = name == one_line(name) and (self._tfjobs or not of_kind)
+            if fits and plainly and offered.startswith(incomplete) and name not in others:
+                found.append(CompletionItem(offered))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +280,10 @@ def _job_names(place: Place) -> list[str]:
 
 
 async def _ask(place: Place) -> list[str]:
+    from dtj.client.job_names import typed
+
     async with await place.connect() as client:
-        return [job.name for job in await client.list()]
+        return [typed(job) for job in await client.list(tfjobs=True)]
 
 
 # -- runs on this machine ---------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from dtj.cli.common.job_view import CauseView, JobView, job_view, step_words
 from dtj.cli.report.drawing import Curve, curves, plot, safe, short_value, timeline
 from dtj.cli.report.evidence import AT_THE_END, VALIDATION, Evidence, Unread
 from dtj.cli.report.timeline import History, Look, history
+from dtj.client.job_names import typed
 from dtj.client.overview import Event
 from dtj.local.run_directory import STOPPED
 
@@ -228,4 +229,4 @@ def _objects(evidence: Evidence) -> Iterator[str]:
 def _left_out(evidence: Evidence) -> Iterator[Unread]:
     yield Unread("values", "of variables, arguments and annotations, and what looks like a secret in other text")
     if not evidence.logs and not evidence.on_this_machine:
-        yield Unread("logs", f"dtj report {evidence.name} --logs includes them")
+        yield Unread("logs", f"dtj report {typed(Job.from_object(evidence.job))} --logs includes them")

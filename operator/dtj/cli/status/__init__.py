@@ -41,7 +41,9 @@ async def _only_job(client: AsyncClient) -> str:
     Raises:
         UsageError: there is none, or more than one.
     """
-    found = [job.name for job in await client.list()]
+    from dtj.client.job_names import typed
+
+    found = [typed(job) for job in await client.list(tfjobs=True)]
     if not found:
         raise click.UsageError(f"there are no jobs in namespace {client.namespace}; dtj list -A shows those of all")
     if len(found) > 1:

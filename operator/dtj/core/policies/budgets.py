@@ -35,11 +35,12 @@ def restart_denied(
     codes = spec.run_policy.exit_codes or ExitCodes()
     end = ended.pod.termination
     code = end.exit_code if end is not None and not end.init_container else None
-    hopeless = (
-        role.restart_policy is RestartPolicy.EXIT_CODE and code in errors_of_programs and code not in codes.retryable
-    )
+    by_policy = role.restart_policy is RestartPolicy.EXIT_CODE and code in errors_of_programs
+    by_its_words = end is not None and end.final
+    hopeless = (by_policy or by_its_words) and code not in codes.retryable
     if ended.failure_class is not PodFailureClass.OUT_OF_MEMORY and (hopeless or code in codes.fatal):
-        return Failure(Reason.FATAL_EXIT_CODE, f"{what}; no restart can help after this exit code", cause)
+        why = "no restart can help" if by_its_words else "no restart can help after this exit code"
+        return Failure(Reason.FATAL_EXIT_CODE, f"{what}; {why}", cause)
     if role.restart_policy is RestartPolicy.NEVER:
         return Failure(Reason.REPLICA_FAILED, what, cause)
     spent = used_up(spec, status)

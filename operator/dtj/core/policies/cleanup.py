@@ -24,23 +24,24 @@ MAX_KEPT_CAUSES: Final = 16
 """Pods that ended by an error of their own and are kept, the newest of them, however long ago that was."""
 
 
-def to_stop(context: JobContext) -> tuple[Pod, ...]:
+def to_stop(context: JobContext, *, all_that_run: bool = False) -> tuple[Pod, ...]:
     """Our pods that the clean-up policy wants gone and that are not gone yet.
 
     Under any policy it wants those gone that nothing but their sidecars keep running, or that wait to join the others:
     they do no work, and would hold what they hold forever. Of a TFJob that keeps its pods it keeps those with sidecars,
     once these have had their time, as Kubeflow's operator does.
+    With ``all_that_run`` it wants those gone as well that run.
     """
     policy = _policy(context)
     if policy is CleanPodPolicy.ALL:
         return context.own
-    running = policy is CleanPodPolicy.RUNNING
+    running = all_that_run or policy is CleanPodPolicy.RUNNING
     wait = context.outsiders if context.job.spec is not None else ()
     kept = keeps_sidecars(context)
 
     def is_unwanted(pod: Pod) -> bool:
         if pod.main_container_ended:
-            return pod.sidecars and (not kept or sidecars.seconds_left(pod, context.now) > 0)
+            return pod.sidecars and (all_that_run or not kept or sidecars.seconds_left(pod, context.now) > 0)
         return running or replica_of(pod) in wait
 
     return tuple(filter(is_unwanted, context.own))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Role
@@ -22,6 +23,10 @@ from dtj.core.policies.cleanup import seconds_until_given_up, stop_pods, to_stop
 from dtj.core.status import format_deadline, format_time, true_since, without_unreported_progress
 from dtj.core.status_update import counted, write
 
+_LIMITS: Final = (Reason.DEADLINE_EXCEEDED, Reason.BACKOFF_LIMIT_EXCEEDED)
+"""Ends at which Kubeflow's operator deletes the pods of a TFJob under each ``cleanPodPolicy``
+(``ReconcileJobs`` in ``pkg/controller.v1/common/job.go``)."""
+
 
 def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     """The one way to end. The outcome is recorded first; the job has ended when all that must stop is gone.
@@ -33,7 +38,8 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     if evaluating and context.now >= (due := _evaluation_due(context)):
         outcome = Success(outcome.message + _cut_off(context, evaluating))
         evaluating = ()
-    stopping = [pod for pod in to_stop(context) if pod not in evaluating]
+    limited = context.job.form.foreign and outcome.reason in _LIMITS
+    stopping = [pod for pod in to_stop(context, all_that_run=limited) if pod not in evaluating]
     waiting = [
         (pod, seconds_until_given_up(pod, context.job.status, _now_for(context, outcome, pod))) for pod in stopping
     ]

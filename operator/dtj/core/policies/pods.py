@@ -3,9 +3,10 @@ reported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from dtj.api.json import dig, objects, text
+from dtj.api.json import dig, fields_of, objects, text
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, RestartPolicy
 from dtj.core import blockers
@@ -138,8 +139,8 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
     roles = ", ".join([*counts, f"{context.spec.spares} spare"] if context.spec.spares else counts)
     which = f" for attempt {context.attempt}" if context.attempt > 1 else ""
     news = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")
-    if starting and (lost := _lost_directories(context)):
-        return (news, Emit("Warning", Reason.EMPTY_DIR_IS_LOST, lost))
+    if starting and (warnings := tuple(_warnings(context))):
+        return (news, *warnings)
     if starting and context.job.status.is_true(Condition.SUSPENDED):
         if context.gang is not None and context.gang.gang is Gang.KUEUE:
             some = f" with {admitted_workers(context)}" if context.withheld else ""
@@ -148,11 +149,24 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
     return (news,)
 
 
+_OVERWRITTEN: Final = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+"""In the words of Kubeflow's operator (``createNewPod`` in ``pkg/controller.v1/common/pod.go``)."""
+
+
+def _warnings(context: JobContext) -> Iterator[Emit]:
+    """What the users of a TFJob should know of it when it starts."""
+    form = context.job.form
+    if not form.foreign:
+        return
+    roles = fields_of(context.job.raw_spec.get(form.roles_field)).values()
+    if any(dig(role, "template", "spec", "restartPolicy") for role in roles):
+        yield Emit("Warning", Reason.TEMPLATE_RESTART_POLICY, _OVERWRITTEN)
+    if lost := _lost_directories(context):
+        yield Emit("Warning", Reason.EMPTY_DIR_IS_LOST, lost)
+
+
 def _lost_directories(context: JobContext) -> str:
-    """What the users of a TFJob should know of its volumes: Kubeflow's operator leaves a restart to the kubelet, in the
-    same pod. Empty if there is nothing to know."""
-    if not context.job.form.foreign:
-        return ""
+    """What is lost at a restart: Kubeflow's operator leaves it to the kubelet, in the same pod. Empty if nothing is."""
     for role in context.spec.roles():
         given = context.spec.replica_specs[role]
         if given is None or given.restart_policy is not RestartPolicy.ON_FAILURE:

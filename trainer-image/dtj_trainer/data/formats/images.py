@@ -9,7 +9,7 @@ import tensorflow as tf
 from dtj_trainer.data.files import FileSet, class_folders, first_line
 from dtj_trainer.data.full_batches import Indexed
 from dtj_trainer.data.held_out_examples import ValidationShare
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 
 CHANNELS = 3
 
@@ -93,11 +93,14 @@ class Images(Indexed):
         """What the inputs are, for a person."""
         return f"images of {'x'.join(map(str, self._size))}"
 
-    def diagnose(self) -> str | None:
-        """The first picture that cannot be read or decoded, and why; None where all can."""
+    def diagnose(self) -> UsageError | None:
+        """The first picture that cannot be read or decoded, as the error to raise; None where all can."""
         for path in self._paths:
             try:
                 decode_image(tf.io.read_file(path), self._size)
             except tf.errors.OpError as error:
-                return f"{path}: cannot be decoded ({first_line(error)}); replace or remove it"
+                return UsageError(
+                    f"{path}: cannot be decoded ({first_line(error)}); replace or remove it",
+                    restart_may_help=may_pass(error),
+                )
         return None

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.source import Stream
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 
 
 class Reader(Protocol):
@@ -53,8 +53,8 @@ class Reader(Protocol):
         ...
 
 
-def find_fault(reader: Reader, files: FileSet) -> str | None:
-    """The first record that cannot be read or parsed, as a line; None where all can."""
+def find_fault(reader: Reader, files: FileSet) -> UsageError | None:
+    """The first record that cannot be read or parsed, as the error to raise; None where all can."""
     for number, path in enumerate(files.paths):
         row, record = 0, None
         try:
@@ -66,9 +66,12 @@ def find_fault(reader: Reader, files: FileSet) -> str | None:
         # A count that runs ahead where reading itself fails: the record after the last good one.
         except tf.errors.InvalidArgumentError as error:
             reason = (record is not None and reader.explain(record.numpy())) or first_line(error)
-            return f"{path}: record {max(1, row)}: {reason}; fix it, or remove it"
+            return UsageError(f"{path}: record {max(1, row)}: {reason}; fix it, or remove it")
         except tf.errors.OpError as error:
-            return f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it"
+            return UsageError(
+                f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it",
+                restart_may_help=may_pass(error),
+            )
     return None
 
 

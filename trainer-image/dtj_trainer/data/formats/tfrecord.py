@@ -13,7 +13,7 @@ from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.images import decode_image, size_of
 from dtj_trainer.data.formats.reader import compression, shortened
 from dtj_trainer.data.source import Stream
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import UsageError, may_pass
 
 _TYPES = {"float": tf.float32, "int": tf.int64, "bytes": tf.string}
 _KINDS = {"float_list": "float", "int64_list": "int", "bytes_list": "bytes"}
@@ -162,7 +162,8 @@ class TFRecordReader:
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             raise UsageError(
                 f"{self._first}: record 1: {first_line(error) or 'no tf.train.Example'}; "
-                "give TFRecord files of tf.train.Example"
+                "give TFRecord files of tf.train.Example",
+                restart_may_help=isinstance(error, tf.errors.OpError) and may_pass(error),
             ) from None
         except Exception as error:
             if not _is_decode_error(error):
