@@ -200,6 +200,10 @@ class TestWhatItRenders:
         assert of_kind(helm.objects({"crds": {"enabled": False}}), "CustomResourceDefinition") == []
 
 
+INSTANCE = "app.kubernetes.io/instance"
+CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
 class TestWhatItRefuses:
     @pytest.mark.parametrize(
         ("values", "complaint"),
@@ -234,6 +238,20 @@ class TestWhatItRefuses:
             ({"shards": 101}, "maximum: got 101, want 100"),
             ({"shards": 2, "replicas": 1, "leaderElection": {"enabled": False}}, "set shards to 1"),
             ({"shards": 3, "namespaces": ["a", "b"]}, "set at most as many shards as namespaces"),
+            *(
+                (values, f"{field} sets {key}, which the chart sets itself: remove it there")
+                for key, field, values in (
+                    (INSTANCE, "podLabels", {"podLabels": {INSTANCE: "x"}}),
+                    (INSTANCE, "alerts.labels", {"alerts": {"enabled": True, "labels": {INSTANCE: "x"}}}),
+                    (INSTANCE, "dashboard.labels", {"dashboard": {"enabled": True, "labels": {INSTANCE: "x"}}}),
+                    (
+                        INSTANCE,
+                        "metrics.podMonitor.labels",
+                        {"metrics": {"podMonitor": {"enabled": True, "labels": {INSTANCE: "x"}}}},
+                    ),
+                    (CONTAINER, "podAnnotations", {"podAnnotations": {CONTAINER: "x"}}),
+                )
+            ),
         ],
         ids=lambda value: "" if isinstance(value, str) else json.dumps(value),
     )

@@ -33,6 +33,25 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{- define "dtj.podAnnotations" -}}
+kubectl.kubernetes.io/default-container: operator
+{{- with .Values.acceleratorProfiles }}
+# Profiles are read at the start: other profiles, other pods.
+checksum/accelerator-profiles: {{ toYaml . | sha256sum }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels or annotations that a value adds to ours, of {field, ours, given}. A key of ours must not come twice. */}}
+{{- define "dtj.added" -}}
+{{- $ours := fromYaml .ours -}}
+{{- range $key, $_ := .given -}}
+{{- if hasKey $ours $key -}}
+{{- fail (printf "%s sets %s, which the chart sets itself: remove it there" $.field $key) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml .given -}}
+{{- end -}}
+
 {{/* A reference to an image of ours, of {image, version}. */}}
 {{- define "dtj.image" -}}
 {{- if .image.digest -}}

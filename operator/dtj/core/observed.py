@@ -218,6 +218,9 @@ class GangObject:
     job_name: str = ""
     """The job that its labels name."""
 
+    owners: tuple[JsonObject, ...] | None = ()
+    """The references to owners that do not control it; None if they are more than are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Flavor:

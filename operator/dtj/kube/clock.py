@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -51,8 +52,9 @@ class ServerClock:
         if not self._likely:
             return local
         running = timedelta(seconds=self._monotonic())
+        began = local - running
         # Where the answers are divided, this machine's clock decides between them.
-        server = max(self._likely, key=lambda start: (_agree(local, start + running), start)) + running
+        server = max(self._likely, key=lambda start: (abs(began - start) <= MAX_DIFFERENCE, start)) + running
         self._note(local - server)
         return server if self._differs else local
 
@@ -63,7 +65,9 @@ class ServerClock:
             self._starts.append(sent_at.astimezone(UTC) - timedelta(seconds=self._monotonic()))
         except (ValueError, OverflowError):
             return
-        votes = {start: sum(_agree(each, start) for each in self._starts if each <= start) for start in self._starts}
+        given = sorted(self._starts)
+        # A slow answer has an earlier time: those that agree with one are a little before it.
+        votes = {start: bisect_right(given, start) - bisect_left(given, start - MAX_DIFFERENCE) for start in given}
         most = max(votes.values())
         self._likely = [start for start, number in votes.items() if number == most]
 
@@ -78,7 +82,3 @@ class ServerClock:
         elif self._differs and not differs:
             log.info("this machine's clock agrees with the API server's again")
         self._differs = differs
-
-
-def _agree(one: datetime, other: datetime) -> bool:
-    return abs(one - other) <= MAX_DIFFERENCE

@@ -107,8 +107,17 @@ def gang_from(api: GangApi, record: GangRecord, form: Form = DTJ) -> GangObject:
         terminating=metadata.deletion_timestamp is not None,
         status=_bounded(_status(record.status or {})),
         job_name=metadata.label(form.job_label),
+        owners=_other_owners(metadata),
     )
     return _kept(found)
+
+
+def _other_owners(metadata: Metadata) -> tuple[JsonObject, ...] | None:
+    """The references to owners that do not control the object; None if they are too long to be kept."""
+    references = [msgspec.to_builtins(each) for each in metadata.owner_references or () if not each.controller]
+    if len(msgspec.json.encode(references)) > MAX_MESSAGE:
+        return None
+    return tuple({key: value for key, value in each.items() if value is not None} for each in references)
 
 
 _STATUS: Final = ("conditions", "reclaimablePods", "accumulatedPastExecutionTimeSeconds")

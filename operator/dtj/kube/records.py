@@ -37,8 +37,12 @@ class _Anything(_Partial):
 
 
 class OwnerReference(_Partial):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
     uid: str = ""
-    controller: bool | None = False
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
 
 class Metadata(_Partial):

@@ -9,9 +9,12 @@ import pytest
 from builders import edited, job
 from dtj.api import kueue
 from dtj.api.job import Job
+from dtj.api.json import dig
 from dtj.api.names import Condition
 from dtj.core.actions import Create, CreatePod, Delete, DeleteJob, PatchStatus, Update
 from dtj.core.observed import GangApi, GangObject, Phase
+from dtj.kube.observed import gang_from
+from dtj.kube.records import gang_from_object
 from support.gang_worlds import (
     KUEUE,
     NATIVE,
@@ -166,6 +169,26 @@ class TestWorker:
     def test_a_workload_of_somebody_else_is_left_alone(self) -> None:
         story = worker()
         story.gang = replace(story.the_gang, owner_uid="theirs")
+        story.wait(60)
+        assert not story.taken(Update, GangApi)
+        assert story.job.status.reason == "NameTaken"
+
+    def test_the_copy_becomes_the_owner_next_to_those_that_do_not_control_the_workload(self) -> None:
+        story = worker()
+        other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "theirs"}
+        metadata = {"name": "digits", "namespace": story.job.namespace, "ownerReferences": [other]}
+        seen = gang_from(KUEUE, gang_from_object({"metadata": metadata}))  # type: ignore[dict-item]
+        assert seen.owner_uid == ""
+        story.gang = replace(story.the_gang, owners=seen.owners)
+        story.settle()
+        update = next(action for action in story.history if isinstance(action, Update))
+        assert dig(update.patch, "metadata", "ownerReferences") == [other, story.job.owner_reference()]
+
+    def test_a_workload_with_more_owners_than_are_kept_is_left_alone(self) -> None:
+        story = worker()
+        others = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u" * 1_000_000}]
+        seen = gang_from(KUEUE, gang_from_object({"metadata": {"name": "digits", "ownerReferences": others}}))  # type: ignore[dict-item]
+        story.gang = replace(story.the_gang, owners=seen.owners)
         story.wait(60)
         assert not story.taken(Update, GangApi)
         assert story.job.status.reason == "NameTaken"

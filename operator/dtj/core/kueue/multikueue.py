@@ -77,18 +77,19 @@ def adopt(context: JobContext) -> Decision | None:
     found, job = context.observed.gang, context.job
     if not job.prebuilt_workload or found is None or found.owner_uid or found.terminating:
         return None
-    if found.namespace != job.namespace or found.api.gang is not Gang.KUEUE:
+    if found.namespace != job.namespace or found.api.gang is not Gang.KUEUE or found.owners is None:
         return None
-    return Decision.of(Update(found.api, found.name, _owned(context, found)))
+    return Decision.of(Update(found.api, found.name, _owned(context, found, found.owners)))
 
 
-def _owned(context: JobContext, workload: GangObject) -> JsonObject:
-    """The patch that makes the job the owner, if nothing has changed: somebody else may become the owner."""
+def _owned(context: JobContext, workload: GangObject, others: tuple[JsonObject, ...]) -> JsonObject:
+    """The patch that makes the job the owner that controls it, next to the others, if nothing has changed: somebody
+    else may become the owner."""
     return {
         "metadata": {
             "uid": workload.uid,
             "resourceVersion": workload.version,
             "labels": {Label.JOB_UID: context.job.uid, workloads.JOB_UID: context.job.uid},
-            "ownerReferences": [context.job.owner_reference()],
+            "ownerReferences": [*others, context.job.owner_reference()],
         }
     }
