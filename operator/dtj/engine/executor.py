@@ -401,6 +401,7 @@ class Executor:
     def _emit(self, job: Job, emit: Emit) -> None:
         form = job.form
         subject = Subject(job.namespace, job.name, job.uid, form.api_version, form.kind)
+        self._state.caches.of(job.uid).told.add(emit.reason)
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
 
 
