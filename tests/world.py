@@ -90,6 +90,7 @@ class World:
     refusal: CreationRefusal | None = None
     obstacle: str = ""
     status_written_at: datetime | None = None
+    told: set[Reason] = field(default_factory=set)
     installed: tuple[GangApi, ...] = ()
     failing: dict[Gang, str] = field(default_factory=dict)
     gangs: GangsFound | None = None
@@ -132,6 +133,7 @@ class World:
             refusal=self.refusal,
             obstacle=self.obstacle,
             status_written_at=self.status_written_at,
+            told=frozenset(self.told),
             gangs=self.gangs,
             gang=self._gang_shown,
             flavors=self.flavors,
@@ -388,6 +390,7 @@ class World:
                 self.status_written_at = self.now
             case Emit():
                 self.events.append(action)
+                self.told.add(action.reason)
             case RequeueAfter() | AskForStacks():
                 pass
 
@@ -442,6 +445,7 @@ class World:
         """Another process takes over: it knows what is stored, and has asked nobody yet."""
         self.verdict = self.refusal = self.status_written_at = None
         self.gangs = self.progress = self.silence = None
+        self.told = set()
         self.flavors = {}
         self.default_queue = None
 

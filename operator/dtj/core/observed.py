@@ -312,6 +312,9 @@ class Observed:
     """What the API server says to calls about this job that it does not carry out, creations of objects aside."""
 
     status_written_at: datetime | None = None
+    told: frozenset[Reason] = frozenset()
+    """The reasons of all events of the job that this process has recorded."""
+
     gangs: GangsFound | None = None
     """None where nobody has asked yet."""
 

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from dtj.api.form import DTJ, Form
-from dtj.core.observed import Child, GangObject, Pod
+from dtj.core.actions import Plan
+from dtj.core.observed import Child, GangObject, Observed, Pod
 from dtj.core.platform import Platform
 from dtj.engine.child_store import C, ChildStore, job_of
 from dtj.engine.controller import Controller, PlanFunction
@@ -122,13 +123,15 @@ class Engine:
             on_unreadable=metrics.unreadable,
         )
         self._guard = None if keeps_record is None else RecordGuard(form, keeps_record, self._plan_all)
-        self._controller = self._make_controller(plan, metrics=metrics, now=now)
-        self._informers = [informer for namespace in self._namespaces for informer in self._make_informers(namespace)]
+        self._informers_of = {namespace: self._make_informers(namespace) for namespace in self._namespaces}
+        self._informers = [informer for informers in self._informers_of.values() for informer in informers]
+        self._controller = self._make_controller(self._where_complete(plan), metrics=metrics, now=now)
         metrics.watch(self.state.jobs, self.queue)
 
     @property
     def synced(self) -> bool:
-        """Whether the stores of pods, Services and claims are complete; no job is planned before."""
+        """Whether the stores of pods, Services and claims are complete. No job is planned before those of its namespace
+        are."""
         return all(informer.synced.is_set() for informer in self._informers)
 
     @property
@@ -182,7 +185,7 @@ class Engine:
             workers = keep("controller", self._work)
             await self._stopping.wait()
             self.queue.shut_down()
-            if self.synced:
+            if any(map(self._is_complete, self._namespaces)):
                 await self._finish(workers)
             for task in (workers, *background):
                 task.cancel()
@@ -195,12 +198,36 @@ class Engine:
                 await self._recorder.flush()
 
     async def _work(self) -> None:
-        for informer in self._informers:
+        """Work on the jobs of each namespace from when its stores are complete: one that cannot be listed holds no
+        other. All are planned, also where this is begun again: passes were cut off."""
+        begin = [asyncio.create_task(self._begin(namespace)) for namespace in self._namespaces]
+        try:
+            await asyncio.wait(begin, return_when=asyncio.FIRST_COMPLETED)
+            if self._guard is not None:
+                await self._guard.know()
+            await self._controller.run()
+        finally:
+            for task in begin:
+                task.cancel()
+
+    async def _begin(self, namespace: str | None) -> None:
+        for informer in self._informers_of[namespace]:
             await informer.synced.wait()
-        if self._guard is not None:
-            await self._guard.know()
-        self._plan_all()  # where it is begun again, passes were cut off
-        await self._controller.run()
+        for record in self.state.jobs:
+            if namespace in (None, record.namespace):
+                self.queue.add(record.key)
+
+    def _where_complete(self, plan: PlanFunction) -> PlanFunction:
+        """Plans nothing for a job in a namespace whose stores are not complete yet."""
+
+        def planned(observed: Observed, now: datetime) -> Plan:
+            return plan(observed, now) if self._is_complete(observed.job.namespace) else ()
+
+        return planned
+
+    def _is_complete(self, namespace: str | None) -> bool:
+        informers = self._informers_of.get(namespace, self._informers)
+        return all(informer.synced.is_set() for informer in informers)
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
         creator = Creator(self._gateway, state=self.state, now=now)

@@ -87,8 +87,11 @@ class _Pass:
     job: Job
     after: float | None = None
     emits: list[Emit] = field(default_factory=list)
-    refused: str = ""
-    """The objects of a batch with which a call failed."""
+    refused: dict[ApiError, str] = field(default_factory=dict)
+    """The objects of a batch with which a call failed, by the error."""
+
+    failure: ApiError | None = None
+    """The first error that the rest of the plan need not wait for."""
 
     def come_back(self, seconds: float) -> None:
         """Plan again after so long; the earliest time wins."""
@@ -132,11 +135,14 @@ class Executor:
         try:
             for _, actions in groupby(plan, key=_kind):
                 await self._step(running, tuple(actions), held=held)
+            if running.failure is not None:
+                raise running.failure
         except Replan:
             return PassResult(again=True)
         except ApiError as error:
             if cache.failed(error):
-                words = f"{running.refused}: {error.message}" if running.refused else error.message
+                objects = running.refused.get(error)
+                words = f"{objects}: {error.message}" if objects else error.message
                 running.emits.append(Emit("Warning", Reason.API_CALL_FAILED, words))
             raise
         finally:
@@ -167,11 +173,13 @@ class Executor:
         elif batch := [action for action in actions if isinstance(action, Delete | DeletePod | TellPod | Update)]:
             try:
                 await self._change(job, batch)
-            except ApiError:
+            except ApiError as error:
                 resource = _changed(batch[0])
                 names = sorted(self._state.caches.of(job.uid).refused_of(resource))
-                running.refused = f"{resource.kind} {first_few(names)}"
-                raise
+                running.refused[error] = f"{resource.kind} {first_few(names)}"
+                if not all(self._has_ended(job, each) for each in batch):
+                    raise
+                running.failure = running.failure or error
         else:
             for action in actions:
                 await self._do(running, action, held=held)
@@ -188,6 +196,11 @@ class Executor:
                 log.info("deleted %s", what, extra=about(job, action="delete"))
         if isinstance(batch[0], TellPod):
             log.info("told %d pods which replicas train together", len(batch), extra=about(job, action="update"))
+
+    def _has_ended(self, job: Job, change: Change) -> bool:
+        """Whether this deletes a pod that has ended: nothing depends on when that is gone."""
+        pod = self._state.pods.get((job.namespace, change.name)) if isinstance(change, DeletePod) else None
+        return pod is not None and pod.all_containers_ended
 
     async def _change_one(self, job: Job, deleted: list[str], change: Change) -> None:
         match change:
@@ -410,6 +423,7 @@ class Executor:
     def _emit(self, job: Job, emit: Emit) -> None:
         form = job.form
         subject = Subject(job.namespace, job.name, job.uid, form.api_version, form.kind)
+        self._state.caches.of(job.uid).told.add(emit.reason)
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
 
 

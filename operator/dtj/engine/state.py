@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, apply_merge_patch
+from dtj.api.names import Reason
 from dtj.core.kueue.queue import READ_TTL
 from dtj.core.manifests.metadata import claim_name
 from dtj.core.messages import cut
@@ -109,6 +110,9 @@ class JobCache:
     """That answer, where it is none that passes by itself within moments."""
 
     status_written_at: datetime | None = None
+    told: set[Reason] = field(default_factory=set)
+    """The reasons of all events that were recorded."""
+
     dropped: JsonObject = field(default_factory=dict)
     """What the API server did not keep of the status that was written last: its CRD is older than the operator."""
 
@@ -281,6 +285,7 @@ class ClusterState:
             refusal=cache.refusal,
             obstacle=cache.obstacle,
             status_written_at=cache.status_written_at,
+            told=frozenset(cache.told),
             gangs=self.gangs_found,
             gang=self.gangs.get(job.key) or _gang(cache, job.name),
             flavors=dict(cache.flavors),

@@ -448,7 +448,8 @@ class TestAnotherController:
         world.operator_restarts()
         world.advance(3600)
         world.history.clear()
-        world.step()
+        world.settle()
+        world.wait(3600)
         (said,) = world.history
         assert isinstance(said, Emit)
         assert (said.reason, said.message.endswith("all start again from the last checkpoint")) == (

@@ -88,26 +88,6 @@ def test_it_is_told_also_if_the_first_pods_are_refused() -> None:
     assert len(told(world)) == 1
 
 
-@pytest.mark.parametrize(
-    ("policy", "given", "named"),
-    [
-        ("Never", "Always", True),
-        ("", "OnFailure", True),
-        ("OnFailure", "OnFailure", False),
-        ("ExitCode", "Never", False),
-        ("ExitCode", "OnFailure", True),
-        ("Never", "", False),
-    ],
-)
-def test_a_restart_policy_of_a_template_that_does_not_count_is_named(policy: str, given: str, *, named: bool) -> None:
-    worker = role(1)
-    fields_of(fields_of(worker["template"])["spec"]).update({"restartPolicy": given} if given else {})
-    world = world_of(tfjob({"Worker": worker}, restarts=policy)).settle()
-    place = "spec.tfReplicaSpecs.Worker"
-    words = f"no effect: {place}.template.spec.restartPolicy, because {place}.restartPolicy is {policy or 'Never'}"
-    assert told(world) == ([words] if named else [])
-
-
 def test_a_host_name_of_a_template_is_named_in_both_kinds_of_jobs() -> None:
     worker = role(1)
     fields_of(fields_of(worker["template"])["spec"])["hostname"] = "mine"

@@ -45,17 +45,51 @@ async def test_jobs_of_namespaces_of_another_shard_are_not_kept(gateway: FakeGat
 
 
 class DeniesOneNamespace(FakeGateway):
-    """The jobs of the namespace "first" are not listed."""
+    """The objects of this kind are not listed in the namespace "first"."""
+
+    def __init__(self, denied: Resource) -> None:
+        super().__init__()
+        self.denied: Resource | None = denied
 
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
-        if (resource, namespace) == (JOBS, "first"):
+        if (resource, namespace) == (self.denied, "first"):
             raise Forbidden("no right in this namespace", status=403)
         return await super().list(resource, namespace=namespace, selector=selector)
 
 
+@pytest.mark.parametrize("denied", [PODS, SERVICES], ids=str)
+@virtual_time
+async def test_a_namespace_whose_objects_are_not_listed_holds_the_jobs_of_no_other(denied: Resource) -> None:
+    gateway = DeniesOneNamespace(denied)
+    engine = Engine(
+        gateway,
+        plan=plan,
+        platform=Platform(),
+        instance="test",
+        namespaces=("first", "second"),
+        settings=EngineSettings(relist_every=None),
+        now=lambda: NOW,
+    )
+    for namespace in ("first", "second"):
+        body: JsonObject = {**manifest(), "metadata": {"name": "digits", "namespace": namespace, "generation": 1}}
+        engine.feed.put(gateway.put(JOBS, body))
+    running = asyncio.create_task(engine.run())
+
+    async def await_pods() -> set[object]:
+        await asyncio.sleep(60.0)
+        return {dig(line.body, "metadata", "namespace") for line in gateway.history(PODS)}
+
+    assert await await_pods() == {"second"}
+    assert not engine.synced
+    gateway.denied = None
+    assert await await_pods() == {"first", "second"}
+    engine.stop()
+    await running
+
+
 @virtual_time
 async def test_a_namespace_whose_jobs_are_not_listed_keeps_no_other_from_it() -> None:
-    gateway = DeniesOneNamespace()
+    gateway = DeniesOneNamespace(JOBS)
     engine = Engine(gateway, plan=plan, platform=Platform(), instance="test", now=lambda: NOW)
     gateway.put(JOBS, {**manifest(), "metadata": {"name": "digits", "namespace": "second"}})
     listing = asyncio.create_task(engine.feed.keep_listing(gateway, ("first", "second"), every=5.0))

@@ -150,11 +150,13 @@ async def test_a_service_that_cannot_be_deleted_keeps_no_other(gateway: FakeGate
     def deletes_services(observed: Observed) -> Plan:
         return tuple(Delete(Kind.SERVICE, name) for name in gateway.names(SERVICES))
 
-    for index in range(3):
-        gateway.put(SERVICES, {"metadata": {"name": f"digits-worker-{index}"}})
     gateway.fail("delete", SERVICES, PROTECTED, name="digits-worker-0", times=10**6)
-    async with harnessed(deletes_services, gateway=gateway) as harness:
-        harness.submit()
+    async with harnessed(once(), gateway=gateway) as harness:
+        job = harness.submit()
+        for index in range(3):
+            metadata: JsonObject = {"name": f"digits-worker-{index}", "ownerReferences": [job.owner_reference()]}
+            gateway.put(SERVICES, {"metadata": metadata})
+        harness.planner = deletes_services
         await asyncio.sleep(10.0)
         assert gateway.names(SERVICES) == ["digits-worker-0"]
         assert notes(harness) == [f"Service digits-worker-0: {PROTECTED.message}"]
@@ -182,3 +184,21 @@ async def test_of_what_the_job_can_do_without_one_refusal_holds_nothing_else(gat
         harness.submit()
         await asyncio.sleep(10.0)
         assert gateway.names(PODS) == ["digits-worker-1", "digits-worker-2"]
+
+
+@pytest.mark.parametrize(("phase", "goes_on"), [("Succeeded", True), ("Running", False)])
+@virtual_time
+async def test_the_rest_of_a_plan_waits_only_for_the_deletion_of_pods_that_run(phase: str, *, goes_on: bool) -> None:
+    def replaces(observed: Observed) -> Plan:
+        old = tuple(DeletePod(pod.name, pod.uid) for pod in observed.pods if pod.index == 0)
+        new = any(pod.index == 1 for pod in observed.pods)
+        return (*old, *(() if new else (CreatePod.of(pod_manifest(observed.job, 1)),)))
+
+    gateway = FakeGateway()
+    gateway.fail("delete", PODS, PROTECTED, times=10**6)
+    async with harnessed(once(), gateway=gateway) as harness:
+        gateway.put(PODS, {**pod_manifest(harness.submit(), 0), "status": {"phase": phase}})
+        harness.planner = replaces
+        await asyncio.sleep(60.0)
+        assert ("digits-worker-1" in gateway.names(PODS)) == goes_on
+        assert notes(harness) == [f"Pod digits-worker-0: {PROTECTED.message}"]

@@ -23,8 +23,9 @@ def leave(context: JobContext) -> Decision | None:
     job = context.job
     if not job.form.recorded_in or job.form.recorded_in in job.raw_status:
         return None
-    if context.observed.status_written_at is not None:
-        return Decision.of(Emit("Warning", Reason.MANAGED_TWICE, _WORDS))
-    if job.raw_status and not job.status.terminal and newer_pods(context):
-        return Decision.of(Emit("Warning", Reason.MANAGED_TWICE, _WORDS + _IF_NOT))
-    return None
+    wrote = context.observed.status_written_at is not None
+    if not wrote and not (job.raw_status and not job.status.terminal and newer_pods(context)):
+        return None
+    if Reason.MANAGED_TWICE in context.observed.told:
+        return Decision()
+    return Decision.of(Emit("Warning", Reason.MANAGED_TWICE, _WORDS if wrote else _WORDS + _IF_NOT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dtj.api.json import JsonObject, dig, fields_of, text
+from dtj.api.json import dig, fields_of
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.core.actions import Emit
@@ -61,13 +61,5 @@ def _templates(context: JobContext) -> Iterator[str]:
         for field in ("hostname", *(() if form.foreign else ("subdomain",))):
             if dig(template, "spec", field):
                 yield f"no effect: {place}.template.spec.{field}, which is the name of the replica"
-        if form.foreign:
-            yield from _of_kubeflow(place, owner, template)
-
-
-def _of_kubeflow(place: str, owner: JsonObject, template: JsonObject) -> Iterator[str]:
-    policy, given = text(owner.get("restartPolicy")) or "Never", text(dig(template, "spec", "restartPolicy"))
-    if given and given != policy and (given, policy) != ("Never", "ExitCode"):
-        yield f"no effect: {place}.template.spec.restartPolicy, because {place}.restartPolicy is {policy}"
-    if dig(template, "metadata", "finalizers"):
-        yield f"no effect: {place}.template.metadata.finalizers, which the operator does not set"
+        if dig(template, "metadata", "finalizers"):
+            yield f"no effect: {place}.template.metadata.finalizers, which the operator does not set"
