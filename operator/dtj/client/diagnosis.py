@@ -43,7 +43,7 @@ _REMEDIES: Final[dict[str, str]] = {
     Reason.IMAGE_PULL_FAILED: "fix the image's name, the registry, or imagePullSecrets",
     Reason.CONTAINER_CONFIG_ERROR: "create the missing Secret or ConfigMap, or set securityContext.runAsUser",
     Reason.POD_START_FAILED: "fix the volume or the network that the message names; ReadWriteOnce is for one node",
-    Reason.CONTAINER_FAILED: "read the log of that container; what it does fails no job",
+    Reason.CONTAINER_FAILED: "read the log of that container",
     Reason.POD_CREATION_FAILED: "fix what the message names; the operator retries at growing intervals",
     Reason.API_CALL_FAILED: "fix the permission or the webhook that the message names; the operator retries",
     Reason.OPERATOR_ERROR: "report the error: the operator's log has the place; it tries again every minute",
@@ -207,7 +207,9 @@ def _ails(overview: Overview, blocker: Blocker, pods: list[JobPod]) -> Diagnosis
     looks: tuple[tuple[str, ...], ...] = (_describe(first),)
     if blocker.container and blocker.reason in (Reason.CONTAINER_FAILED, Reason.WAITING_FOR_PODS):
         looks = ((*_logs(overview, first), "--container", blocker.container), *looks)
-    return Diagnosis(blocker.reason, f"{who}: {blocker.message}", _REMEDIES.get(blocker.reason, ""), looks)
+    starts = blocker.reason == Reason.WAITING_FOR_PODS
+    remedy = "it is starting, or its probe fails" if starts else _REMEDIES.get(blocker.reason, "")
+    return Diagnosis(blocker.reason, f"{who}: {blocker.message}", remedy, looks)
 
 
 def _remedy(condition: ConditionStatus) -> str:

@@ -260,13 +260,16 @@ class PodRecord(_Partial):
 
     @property
     def main_container(self) -> str:
-        """The container that trains: the one that an annotation names since the pod was created.
+        """The container that trains: the one that an annotation names since we created the pod.
 
-        A pod without it, such as TensorBoard's or one that Kubeflow's operator has made, has one named trainer or
-        tensorflow, or its first one trains.
+        In a pod that Kubeflow's operator has made, the annotation is its users': there it is the one named tensorflow.
+        A pod without either, such as TensorBoard's, has one named trainer, or its first one trains.
         """
         found = [container.name for container in self.spec.containers]
-        known = (self.metadata.annotation(names.Annotation.MAIN_CONTAINER), names.MAIN_CONTAINER, CONTAINER, *found)
+        named = self.metadata.annotation(names.Annotation.MAIN_CONTAINER)
+        ours = bool(self.metadata.label(names.Label.ATTEMPT))
+        first = (named, names.MAIN_CONTAINER, CONTAINER) if ours else (CONTAINER, named, names.MAIN_CONTAINER)
+        known = (*first, *found)
         return next((name for name in known if name in found), "")
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dtj.api.json import JsonObject, dig, object_at
+from dtj.api.json import JsonObject, dig, fields_of, object_at
 from dtj.api.names import Annotation
 from dtj.cli.main import cli
 from dtj.cli.report.drawing import curves, plot, safe, short_value
@@ -150,6 +150,14 @@ def test_a_sidecar_that_was_injected_first_is_not_taken_for_the_container_that_t
     statuses: JsonObject = {"proxy": killed, "tensorflow": ended}
     body["status"] = {"containerStatuses": [{"name": name, "state": state} for name, state in statuses.items()]}
     assert looks(with_pods(body))["worker-0"][-1] == Look.SUCCEEDED
+
+
+def test_a_pod_runs_while_another_container_has_ended() -> None:
+    body = pod("worker-0", runs(3, 9))
+    status, main = object_at(body, "status"), dig(body, "status", "containerStatuses", 0)
+    status["conditions"] = [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]
+    status["containerStatuses"] = [{**fields_of(main), "ready": True}]
+    assert looks(with_pods(body))["worker-0"][-1] == Look.RUNNING
 
 
 def test_tensorboard_which_outlives_its_job_is_no_row_and_does_not_count() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import timedelta
@@ -402,6 +403,14 @@ def test_a_container_that_fails_beside_the_training_is_named_while_the_job_runs(
     screen = shown(job, 120)
     assert f"What fails beside it\n  ContainerFailed: {COLLECTOR}" in screen
     assert "worker-1  Running" in screen
+
+
+def test_the_restarts_of_a_pod_of_kubeflows_operator_are_those_by_its_kubelet() -> None:
+    found = pod_body("worker-1")
+    restarted: JsonObject = {"name": "trainer", "state": {"running": {}}, "restartCount": 2}
+    object_at(found, "status")["containerStatuses"] = [restarted]
+    screen = shown(overview(body(READY, state="Running", ready="1/1"), JobPod.of(pod_from_object(found))), 80)
+    assert re.search(r"worker-1 +Running +node-1 +2 ", screen)
 
 
 def test_the_log_of_a_container_that_waits_for_its_next_run_can_be_read() -> None:

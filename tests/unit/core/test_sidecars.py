@@ -156,6 +156,13 @@ def test_a_name_that_the_template_gives_the_annotation_does_not_mislead() -> Non
     assert dig(world.manifests["digits-worker-0"], "metadata", "annotations", Annotation.MAIN_CONTAINER) == "trainer"
 
 
+def test_in_a_pod_of_kubeflows_operator_the_container_of_its_name_trains_whatever_its_users_annotate() -> None:
+    annotations: JsonObject = {Annotation.MAIN_CONTAINER: "logs"}
+    containers: list[JsonObject] = [{"name": "trainer"}, {"name": "logs"}, {"name": "tensorflow"}]
+    body: JsonObject = {"metadata": {"name": "a", "annotations": annotations}, "spec": {"containers": [*containers]}}
+    assert pod_from_object(body).main_container == "tensorflow"
+
+
 @pytest.mark.parametrize(
     ("sidecar", "runs"), [(RUNS, True), ({"waiting": {"reason": "ImagePullBackOff"}}, True), (over(0), False)]
 )
