@@ -135,7 +135,8 @@ class World:
             status_written_at=self.status_written_at,
             told=frozenset(self.told),
             gangs=self.gangs,
-            gang=self._gang_shown,
+            # Its kind is watched once it was looked for, and can be listed.
+            gang=self.gang if self.gangs and self.gang and self.gang.api.gang not in self.gangs.failing else None,
             flavors=self.flavors,
             workload_priorities=self.workload_priorities,
             default_queue=self.default_queue,
@@ -294,12 +295,6 @@ class World:
         """The actions of a kind that were carried out so far; ``of`` is what is created, changed or deleted."""
         return [action for action in self.history if does(action, kind, of)]
 
-    @property
-    def _gang_shown(self) -> GangObject | None:
-        """What an informer shows: its kind is watched once it was looked for, and can be listed."""
-        known = self.gang is None or (self.gangs is not None and self.gang.api.gang not in self.gangs.failing)
-        return self.gang if known else None
-
     def _carry_out(self, action: Action) -> None:
         match action:
             case CheckPods(generation=generation, restricted=restricted):
@@ -445,8 +440,7 @@ class World:
         """Another process takes over: it knows what is stored, and has asked nobody yet."""
         self.verdict = self.refusal = self.status_written_at = None
         self.gangs = self.progress = self.silence = None
-        self.told = set()
-        self.flavors = {}
+        self.told, self.flavors = set(), {}
         self.default_queue = None
 
     def kueue_says(self, status: JsonObject) -> None:

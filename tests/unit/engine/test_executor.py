@@ -478,10 +478,8 @@ async def test_deleted_pods_are_logged_in_one_line(number: int, words: str, capl
 
 @virtual_time
 async def test_a_pod_is_told_once_who_trains_with_it_and_one_that_is_gone_is_no_error(gateway: FakeGateway) -> None:
-    owner: JsonObject = {
-        "ownerReferences": [{"uid": "uid-1", "controller": True}],
-        "labels": {Label.JOB_NAME: "digits"},
-    }
+    owned: JsonObject = {"uid": "uid-1", "controller": True}
+    owner: JsonObject = {"ownerReferences": [owned], "labels": {Label.JOB_NAME: "digits"}}
     tell = (TellPod("digits-worker-0", "u0", "new"), TellPod("digits-worker-1", "u1", "new"))
     async with harnessed(once(tell), gateway=gateway) as harness:
         gateway.put(PODS, {"metadata": {"name": "digits-worker-0", "uid": "u0", **owner}})

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dtj.api.json import dig
+from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
 from dtj.core.actions import BestEffort, CreatePod, Delete, DeletePod, Kind, Plan, TellPod
 from dtj.core.observed import Observed
