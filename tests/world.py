@@ -135,7 +135,6 @@ class World:
             status_written_at=self.status_written_at,
             told=frozenset(self.told),
             gangs=self.gangs,
-            # Its kind is watched once it was looked for, and can be listed.
             gang=self.gang if self.gangs and self.gang and self.gang.api.gang not in self.gangs.failing else None,
             flavors=self.flavors,
             workload_priorities=self.workload_priorities,
@@ -399,8 +398,7 @@ class World:
             case Create(Kind.SERVICE, body):
                 self.tensorboard = service_from(service_from_object(self._stored(body)))
             case Delete(Kind.SERVICE, uid=uid):
-                assert self.tensorboard is not None
-                assert self.tensorboard.uid == uid
+                assert [uid] == [each.uid for each in (self.tensorboard,) if each is not None]
                 self.tensorboard = None
             case ReadPriorityClass(name=name) if name not in self.known_priorities:
                 pass
@@ -439,9 +437,8 @@ class World:
     def operator_restarts(self) -> None:
         """Another process takes over: it knows what is stored, and has asked nobody yet."""
         self.verdict = self.refusal = self.status_written_at = None
-        self.gangs = self.progress = self.silence = None
+        self.gangs = self.progress = self.silence = self.default_queue = None
         self.told, self.flavors = set(), {}
-        self.default_queue = None
 
     def kueue_says(self, status: JsonObject) -> None:
         """Kueue, or we, write the status of the Workload."""
@@ -451,8 +448,8 @@ class World:
         assert self.gang is None
         self.gang_manifests.append(body)
         uid, owner = f"uid-of-gang-{len(self.gang_manifests)}", text(dig(body, "metadata", "ownerReferences", 0, "uid"))
-        gang = GangObject(self.job.namespace, text(dig(body, "metadata", "name")), uid, owner, api, version="1")
-        self.gang = self._as_shown(gang, body)
+        name = text(dig(body, "metadata", "name"))
+        self.gang = self._as_shown(GangObject(self.job.namespace, name, uid, owner, api, version="1"), body)
 
     def _update_gang(self, patch: JsonObject) -> None:
         assert self.gang is not None
