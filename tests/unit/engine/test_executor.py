@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, object_at
+from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation, Label, Reason
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
 from dtj.api.tfjob.form import TFJOB
@@ -16,7 +15,6 @@ from dtj.core.actions import (
     CheckPods,
     Create,
     CreatePod,
-    Delete,
     DeletePod,
     Emit,
     Kind,
@@ -28,7 +26,7 @@ from dtj.core.actions import (
 from dtj.core.observed import Observed
 from dtj.core.platform import platform_of_tfjobs
 from dtj.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests
-from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, TFJOBS, Resource
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, TFJOBS, Resource
 from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.played_tfjobs import tfjob
@@ -244,76 +242,6 @@ async def test_a_foreign_service_and_a_foreign_claim_are_shown_to_the_planner(ga
         assert (service.owner_uid, service.selector) == ("", {"app": "other"})
         assert claim is not None
         assert (claim.name, claim.owner_uid) == ("digits-checkpoint", "")
-
-
-def addresses(job: Job, **more: object) -> JsonObject:
-    metadata: JsonObject = {"name": "addresses", "ownerReferences": [job.owner_reference()]}
-    return {"metadata": {**metadata, **more}, "data": {"cluster": "{}"}}  # type: ignore[dict-item]
-
-
-def makes_addresses(observed: Observed) -> Plan:
-    return (Create(Kind.CONFIG_MAP, addresses(observed.job)),)
-
-
-@virtual_time
-async def test_a_config_map_of_the_job_that_is_there_is_the_one_that_was_wanted() -> None:
-    async with harnessed(makes_addresses) as harness:
-        await harness.take()
-        await harness.look_again()
-        assert (harness.seen[-1].refusal, harness.seen[-1].obstacle) == (None, "")
-        assert harness.writes() == ["create configmaps addresses"] * 2
-
-
-@virtual_time
-@pytest.mark.parametrize(
-    "theirs", [{"ownerReferences": []}, {"data": {"cluster": "another"}}], ids=["owner", "content"]
-)
-async def test_a_config_map_of_somebody_else_in_place_of_the_jobs_is_reported(theirs: JsonObject) -> None:
-    async with harnessed(makes_addresses) as harness:
-        job = harness.submit()
-        body = addresses(job)
-        harness.gateway.put(CONFIG_MAPS, {"metadata": {**object_at(body, "metadata"), **theirs}, "data": {}, **theirs})
-        await settled()
-        refusal = harness.seen[-1].refusal
-        assert refusal is not None
-        assert refusal.message == 'ConfigMap "addresses" exists and is not the one of this job: delete it'
-
-
-@virtual_time
-async def test_a_config_map_that_is_refused_is_reported() -> None:
-    gateway = FakeGateway()
-    gateway.fail("create", CONFIG_MAPS, QUOTA)
-    async with harnessed(makes_addresses, gateway=gateway) as harness:
-        await harness.take()
-        refusal = harness.seen[-1].refusal
-        assert refusal is not None
-        assert (refusal.name, refusal.message) == ("addresses", QUOTA.message)
-
-
-@virtual_time
-@pytest.mark.parametrize(
-    ("theirs", "left"), [({}, []), ({"ownerReferences": []}, ["addresses"])], ids=["its own", "another's"]
-)
-async def test_a_config_map_is_deleted_by_its_uid_if_the_job_owns_it(theirs: JsonObject, left: list[str]) -> None:
-    async with harnessed(once((Delete(Kind.CONFIG_MAP, "addresses"),))) as harness:
-        job = harness.submit()
-        harness.gateway.put(CONFIG_MAPS, addresses(job, **theirs))
-        await settled()
-        assert harness.gateway.names(CONFIG_MAPS) == left
-
-
-@virtual_time
-async def test_a_config_map_made_anew_by_somebody_else_since_it_was_read_stays() -> None:
-    class _Replaced(FakeGateway):
-        async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
-            found = await super().get(resource, namespace=namespace, name=name)
-            self.put(resource, {"metadata": {"name": name, "uid": "another"}})
-            return found
-
-    async with harnessed(once((Delete(Kind.CONFIG_MAP, "addresses"),)), gateway=_Replaced()) as harness:
-        harness.gateway.put(CONFIG_MAPS, addresses(harness.submit()))
-        await settled()
-        assert harness.gateway.names(CONFIG_MAPS) == ["addresses"]
 
 
 @virtual_time
