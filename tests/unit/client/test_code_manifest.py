@@ -262,6 +262,14 @@ def test_a_job_whose_code_is_refused_does_not_stay(packed: CodePack, refused: st
     assert (JOBS, "a") not in server.kept
 
 
+def test_submit_logs_what_it_does_not_send(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("train.py", ".env"):
+        (tmp_path / name).write_text("")
+    client = AsyncClient(cast("KubeGateway", cast("Any", Server())), namespace="here")
+    asyncio.run(client.submit(manifest("a"), code=tmp_path))
+    assert caplog.messages == [f"code: {pack(tmp_path).warning}"]
+
+
 def unpack(archive: Path, target: Path, digest: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-W", "error", "-c", UNPACK_CODE, str(archive), str(target), digest, "copy it"]
     return subprocess.run(program, capture_output=True, text=True, check=False)
