@@ -28,7 +28,7 @@ from dtj.engine.state import ClusterState, UnlabelledObject
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.gateway import CONFIG_MAPS, PODS, SERVICES, Gateway, Resource, dry_run
 from dtj.kube.observed import claim_from, pod_from, resource_of, service_from
-from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
+from dtj.kube.records import Key, plain_from_object, pod_from_object, service_from_object
 from dtj.kube.waiting import Backoff, loop_time
 
 log = logging.getLogger(__name__)
@@ -63,10 +63,13 @@ class Creator:
         *,
         state: ClusterState,
         now: Callable[[], datetime],
+        advanced: Callable[[Key], None] = lambda key: None,
     ) -> None:
+        """``advanced`` is told of each call that was answered, by the key of its job."""
         self._gateway = gateway
         self._state = state
         self._now = now
+        self._advanced = advanced
 
     async def create(self, job: Job, wanted: Sequence[Creation]) -> None:
         """Create all, which are of one kind, in parallel with a slow start; the first refusal stops the batch.
@@ -76,7 +79,8 @@ class Creator:
         created: list[str] = []
         taken: list[str] = []
         try:
-            await slow_start(partial(self._create, job, each, created=created, taken=taken) for each in wanted)
+            calls = (partial(self._create, job, each, created=created, taken=taken) for each in wanted)
+            await slow_start(calls, answered=partial(self._advanced, job.key))
         except _Refused as refused:
             self.refuse(job, refused.name, refused.error)
             raise Replan from refused
@@ -128,6 +132,7 @@ class Creator:
                 del unlabelled[resource, name]
             else:
                 unlabelled[resource, name] = _unlabelled(resource, body, instead_of=seen.value)
+            self._advanced(job.key)
 
     async def _create(self, job: Job, wanted: Creation, *, created: list[str], taken: list[str]) -> None:
         resource, body = _resource(wanted), wanted.render()
@@ -232,12 +237,17 @@ MAX_IN_FLIGHT: Final = 50
 """Calls of one batch at the same time."""
 
 
-async def slow_start(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *, limit: int = MAX_IN_FLIGHT) -> None:
+async def slow_start(
+    calls: Iterable[Callable[[], Coroutine[Any, Any, None]]],
+    *,
+    limit: int = MAX_IN_FLIGHT,
+    answered: Callable[[], None] = lambda: None,
+) -> None:
     """Await all ``calls``, started in order: one first, and with every success one more at a time, up to ``limit``.
 
     So the number in flight doubles with each round trip, 1-2-4-8…, as in Kubernetes' own Job controller, but no
     round waits for its slowest call. After the first failure nothing is started any more; what is in flight is
-    awaited, and that first error is raised.
+    awaited, and that first error is raised. ``answered`` is called whenever one of the calls has ended.
     """
     waiting = iter(calls)
     lanes: list[asyncio.Task[None]] = []
@@ -256,6 +266,8 @@ async def slow_start(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *
             except BaseException as error:
                 failure = failure or error
                 raise
+            finally:
+                answered()
             if len(lanes) < limit:
                 open_lane()
 

@@ -185,7 +185,7 @@ class Engine:
         await self._controller.run()
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
-        creator = Creator(self._gateway, state=self.state, now=now)
+        creator = Creator(self._gateway, state=self.state, now=now, advanced=self.queue.advanced)
         executor = Executor(
             self._gateway,
             state=self.state,
@@ -196,6 +196,7 @@ class Engine:
             stacks=StackRequests(self.state.platform),
             guard=self._guard,
             now=now,
+            advanced=self.queue.advanced,
         )
         return Controller(
             queue=self.queue,

@@ -58,6 +58,7 @@ from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import PODS, Gateway, Resource, jobs_of
 from dtj.kube.observed import resource_of
+from dtj.kube.records import Key
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,9 @@ class Executor:
         stacks: StackRequests,
         guard: RecordGuard | None = None,
         now: Callable[[], datetime],
+        advanced: Callable[[Key], None] = lambda key: None,
     ) -> None:
+        """``advanced`` is told of each call that was answered, by the key of its job."""
         self._gateway = gateway
         self._state = state
         self._creator = creator
@@ -108,6 +111,7 @@ class Executor:
         self._stacks = stacks
         self._guard = guard
         self._now = now
+        self._advanced = advanced
 
     async def execute(self, job: Job, plan: Plan) -> PassResult:
         """Carry out ``plan`` for the job as it was observed. An empty plan makes no call.
@@ -151,11 +155,14 @@ class Executor:
         elif deletions := [action for action in actions if isinstance(action, DeletePod)]:
             await self._delete_pods(job, deletions)
         elif tells := [action for action in actions if isinstance(action, TellPod)]:
-            await slow_start(partial(self._tell_pod, job, tell) for tell in tells)
+            await slow_start(
+                (partial(self._tell_pod, job, tell) for tell in tells), answered=partial(self._advanced, job.key)
+            )
             log.info("told %d pods which replicas train together", len(tells), extra=about(job, action="update"))
         else:
             for action in actions:
                 await self._do(running, action, held=held)
+                self._advanced(job.key)
 
     async def _do(self, running: _Pass, action: Action, *, held: float) -> None:
         """Carry out one action.
@@ -222,7 +229,8 @@ class Executor:
     async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
         deleted: list[str] = []
         try:
-            await slow_start(partial(self._delete_pod, job, deletion, deleted) for deletion in deletions)
+            calls = (partial(self._delete_pod, job, deletion, deleted) for deletion in deletions)
+            await slow_start(calls, answered=partial(self._advanced, job.key))
         finally:
             if deleted:
                 what = f"Pod {deleted[0]}" if len(deleted) == 1 else f"{len(deleted)} pods"
