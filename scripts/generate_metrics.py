@@ -22,7 +22,8 @@ leading operator counts. The pods of a training serve [its own metrics](bring-yo
 
 QUEUE = "workqueue_"
 OF_THE_QUEUE = (
-    "The queue of jobs, as every Kubernetes controller shows its own. If a pass takes 600 s, the liveness probe fails."
+    "The queue of jobs, as every Kubernetes controller shows its own. If no call of a pass is answered for 600 s, the "
+    "liveness probe fails."
 )
 
 BELOW = """

@@ -13,8 +13,9 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-LONGEST_PASS_SECONDS: Final = 600.0
-"""A pass that takes longer hangs: each call to the API server has a time limit of its own."""
+LONGEST_STANDSTILL_SECONDS: Final = 600.0
+"""A pass of which no call is answered for longer hangs: each call to the API server has a time limit of its own. A pass
+that creates many pods, some a second, may take longer."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -24,16 +25,16 @@ class HealthPortTaken(Exception):
 
 
 def health_routes(
-    *, longest_pass: Callable[[], float], failing: Callable[[], str], ready: Callable[[], bool]
+    *, longest_standstill: Callable[[], float], failing: Callable[[], str], ready: Callable[[], bool]
 ) -> dict[str, Handler]:
     """``/healthz``: no worker hangs, and no task fails again and again.
 
     ``/readyz``: the stores are complete, so that jobs are acted on."""
 
     async def healthz(_: web.Request) -> web.Response:
-        seconds = longest_pass()
-        if seconds > LONGEST_PASS_SECONDS:
-            return web.Response(status=500, text=f"a pass has been running for {seconds:.0f} s\n")
+        seconds = longest_standstill()
+        if seconds > LONGEST_STANDSTILL_SECONDS:
+            return web.Response(status=500, text=f"a pass has stood still for {seconds:.0f} s\n")
         if words := failing():
             return web.Response(status=500, text=f"{words}\n")
         return web.Response(text="ok\n")

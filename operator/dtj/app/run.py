@@ -107,8 +107,9 @@ async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], st
             finally:
                 del engines[shard]
 
-        def longest_pass() -> float:
-            return max((each.queue.longest_running() for shard in engines.values() for each in shard), default=0.0)
+        def longest_standstill() -> float:
+            queues = (each.queue for shard in engines.values() for each in shard)
+            return max((queue.longest_standstill() for queue in queues), default=0.0)
 
         def failing() -> str:
             return next((each.failing for shard in engines.values() for each in shard if each.failing), "")
@@ -123,7 +124,7 @@ async def _serve(settings: OperatorSettings, platforms: dict[Form, Platform], st
         metrics.watch_throttle(lambda: gateway.throttle.limited)
         metrics.watch_record(lambda: any(each.drops_record for shard in engines.values() for each in shard))
         metrics.watch_leader(lambda: [lease is None or lease.leading for lease in leases])
-        health = health_routes(longest_pass=longest_pass, failing=failing, ready=ready)
+        health = health_routes(longest_standstill=longest_standstill, failing=failing, ready=ready)
         await stack.enter_async_context(serving(settings.health_port, health))
         await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
         if await _unless_stopped(stop, wait_until_served(gateway)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -22,9 +23,10 @@ from dtj.core.manifests.metadata import claim
 from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
-from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of, with_restart_by_kubelet
+from dtj.core.pod_failure import PodEnd, PodFailureClass, ends_of, was_taken_away, with_restart_by_kubelet
 from dtj.core.pod_state import replica_of
 from dtj.core.replicas import (
+    TRAINING_ROLES,
     Replica,
     deciding_replica,
     incarnation,
@@ -46,7 +48,8 @@ _A_MOMENT: Final = 1.0
 
 @dataclass(frozen=True)
 class JobContext:
-    """One job in one pass. Jobs have hundreds of pods: what several policies need is computed once, on first use.
+    """One job in one pass. Jobs have thousands of pods: what several policies need, or one needs of each pod, is
+    computed once, on first use.
 
     ``own`` are the pods of the job's replicas, by owner UID; ``foreign_pods`` have its labels or names, but another
     owner.
@@ -158,6 +161,21 @@ class JobContext:
         return tuple(pod for pod in self.own if self.is_current(pod))
 
     @cached_property
+    def _current_by_replica(self) -> dict[Replica | None, Pod]:
+        return {replica_of(pod): pod for pod in self.current}
+
+    @cached_property
+    def _current_uids(self) -> frozenset[str]:
+        return frozenset(pod.uid for pod in self.current)
+
+    @cached_property
+    def _own_by_replica(self) -> dict[Replica | None, list[Pod]]:
+        found: defaultdict[Replica | None, list[Pod]] = defaultdict(list)
+        for pod in self.own:
+            found[replica_of(pod)].append(pod)
+        return found
+
+    @cached_property
     def holding(self) -> tuple[Pod, ...]:
         """Our pods of a TFJob that hold resources. Kueue counts them by the status."""
         return tuple(pod for pod in self.own if not pod.all_containers_ended) if self.job.form.foreign else ()
@@ -186,6 +204,12 @@ class JobContext:
         now_done = (replica_of(e.pod) for e in self.pod_ends if e.failure_class is PodFailureClass.COMPLETED)
         recorded = recorded_completions(self.job.status)
         return recorded | {replica for replica in now_done if replica is not None}
+
+    @cached_property
+    def completed_peer(self) -> Replica | None:
+        """The first, by name, of the replicas that train and have completed; None if none has."""
+        done = (replica for replica in self.completed if replica.role in TRAINING_ROLES)
+        return min(done, key=lambda replica: replica.hostname, default=None)
 
     @cached_property
     def pod_names(self) -> dict[Replica, str]:
@@ -229,8 +253,11 @@ class JobContext:
 
     def pod_of(self, replica: Replica | None) -> Pod | None:
         """A replica's latest pod, if it is there."""
-        name = self.name_of(replica) if replica is not None else ""
-        return next((pod for pod in self.current if pod.name == name), None)
+        return self._current_by_replica.get(replica)
+
+    def pods_of(self, replica: Replica) -> Sequence[Pod]:
+        """Our pods of a replica, those of earlier attempts and incarnations included."""
+        return self._own_by_replica.get(replica, ())
 
     def _new_name(self, replica: Replica) -> str:
         return pod_name(self.job, replica, incarnation(self.job.status, replica))
@@ -268,7 +295,7 @@ class JobContext:
         """Whether all pods of this attempt were ready at the same time, once."""
         return self.job.status.ready_attempt == self.attempt or self.job.status.is_true(Condition.PODS_READY)
 
-    @property
+    @cached_property
     def any_pod_scheduled(self) -> bool:
         """Whether the scheduler has placed pods of this attempt: of a gang it places none before it places enough."""
         return self.was_ready or bool(self.completed) or any(pod.node for pod in self.current)
@@ -279,7 +306,12 @@ class JobContext:
 
     def is_current_uid(self, uid: str) -> bool:
         """Whether this is the UID of a current pod."""
-        return any(pod.uid == uid for pod in self.current)
+        return uid in self._current_uids
+
+    @cached_property
+    def any_pod_taken_away(self) -> bool:
+        """Whether the infrastructure took a current pod away, or does so now."""
+        return any(map(was_taken_away, self.current))
 
     # -- what the cluster answered ---------------------------------------------------------------------------
 

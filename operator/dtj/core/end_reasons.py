@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 
@@ -117,8 +118,12 @@ UNKNOWN_EXIT: Final = ("Unknown", 255)
 _BY_FIELD: Final = {field: tuple(each for each in END_REASONS if each.field is field) for field in Field}
 
 
+@lru_cache(maxsize=128)
 def class_of_pod_reason(word: str) -> PodFailureClass | None:
-    """The class by ``status.reason`` of a pod, None where the word says nothing of it."""
+    """The class by ``status.reason`` of a pod, None where the word says nothing of it.
+
+    The pods of a job say the same few words, and each is asked several times in a pass.
+    """
     return next((each.failure_class for each in _BY_FIELD[Field.POD] if each.matches(word)), None)
 
 

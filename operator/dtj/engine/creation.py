@@ -30,7 +30,7 @@ from dtj.engine.state import ClusterState, UnlabelledObject
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.gateway import CONFIG_MAPS, PODS, SERVICES, Gateway, Resource, dry_run
 from dtj.kube.observed import claim_from, pod_from, resource_of, service_from
-from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
+from dtj.kube.records import Key, plain_from_object, pod_from_object, service_from_object
 from dtj.kube.waiting import Backoff, loop_time
 
 log = logging.getLogger(__name__)
@@ -65,10 +65,13 @@ class Creator:
         *,
         state: ClusterState,
         now: Callable[[], datetime],
+        advanced: Callable[[Key], None] = lambda key: None,
     ) -> None:
+        """``advanced`` is told of each call that was answered, by the key of its job."""
         self._gateway = gateway
         self._state = state
         self._now = now
+        self._advanced = advanced
 
     async def create(self, job: Job, wanted: Sequence[Creation]) -> None:
         """Create all, which are of one kind, in parallel with a slow start; the first refusal stops the batch, and the
@@ -80,7 +83,8 @@ class Creator:
         taken: list[str] = []
         create = partial(self._create, job, created=created, taken=taken)
         try:
-            await carry_out(wanted, create, refused=self._state.caches.of(job.uid).refused_of(_resource(wanted[0])))
+            refused = self._state.caches.of(job.uid).refused_of(_resource(wanted[0]))
+            await carry_out(wanted, create, refused=refused, answered=partial(self._advanced, job.key))
         except _Refused as refused:
             self.refuse(job, refused.name, refused.error)
             raise Replan from refused
@@ -132,6 +136,7 @@ class Creator:
                 del unlabelled[resource, name]
             else:
                 unlabelled[resource, name] = _unlabelled(resource, body, instead_of=seen.value)
+            self._advanced(job.key)
 
     async def _create(self, job: Job, wanted: Creation, *, created: list[str], taken: list[str]) -> None:
         resource, body = _resource(wanted), wanted.render()
@@ -257,7 +262,12 @@ MAX_IN_FLIGHT: Final = 50
 
 
 async def carry_out(
-    batch: Sequence[A], call: Callable[[A], Coroutine[Any, Any, None]], *, refused: set[str], refusals: int = 1
+    batch: Sequence[A],
+    call: Callable[[A], Coroutine[Any, Any, None]],
+    *,
+    refused: set[str],
+    refusals: int = 1,
+    answered: Callable[[], None] = lambda: None,
 ) -> None:
     """Make this ``call`` for each action of the ``batch``, by :func:`slow_start`.
 
@@ -272,18 +282,22 @@ async def carry_out(
 
     refused &= {action.name for action in batch}
     in_order = sorted(batch, key=lambda action: action.name in refused)
-    await slow_start((partial(noted, action) for action in in_order), refusals=refusals)
+    await slow_start((partial(noted, action) for action in in_order), refusals=refusals, answered=answered)
 
 
 async def slow_start(
-    calls: Iterable[Callable[[], Coroutine[Any, Any, None]]], *, limit: int = MAX_IN_FLIGHT, refusals: int = 1
+    calls: Iterable[Callable[[], Coroutine[Any, Any, None]]],
+    *,
+    limit: int = MAX_IN_FLIGHT,
+    refusals: int = 1,
+    answered: Callable[[], None] = lambda: None,
 ) -> None:
     """Await all ``calls``, started in order: one first, and with every success one more at a time, up to ``limit``.
 
     So the number in flight doubles with each round trip, 1-2-4-8…, as in Kubernetes' own Job controller, but no
     round waits for its slowest call. After so many ``refusals`` in a row, or a call without an answer, nothing is
     started any more; what is in flight is awaited. At the end the first error is raised, a conflict only if there is
-    no other.
+    no other. ``answered`` is called whenever one of the calls has ended.
     """
     waiting = iter(calls)
     lanes: list[asyncio.Task[None]] = []
@@ -311,6 +325,8 @@ async def slow_start(
                 in_a_row = 0
                 if len(lanes) < limit:
                     open_lane()
+            finally:
+                answered()
 
     open_lane()
     try:

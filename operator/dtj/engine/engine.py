@@ -230,7 +230,7 @@ class Engine:
         return all(informer.synced.is_set() for informer in informers)
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
-        creator = Creator(self._gateway, state=self.state, now=now)
+        creator = Creator(self._gateway, state=self.state, now=now, advanced=self.queue.advanced)
         executor = Executor(
             self._gateway,
             state=self.state,
@@ -241,6 +241,7 @@ class Engine:
             stacks=StackRequests(self.state.platform),
             guard=self._guard,
             now=now,
+            advanced=self.queue.advanced,
         )
         return Controller(
             queue=self.queue,

@@ -60,7 +60,7 @@ from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import PODS, Gateway, Resource, jobs_of
 from dtj.kube.observed import resource_of
-from dtj.kube.records import plain_from_object
+from dtj.kube.records import Key, plain_from_object
 from dtj.kube.waiting import Retry
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,9 @@ class Executor:
         stacks: StackRequests,
         guard: RecordGuard | None = None,
         now: Callable[[], datetime],
+        advanced: Callable[[Key], None] = lambda key: None,
     ) -> None:
+        """``advanced`` is told of each call that was answered, by the key of its job."""
         self._gateway = gateway
         self._state = state
         self._creator = creator
@@ -123,6 +125,7 @@ class Executor:
         self._stacks = stacks
         self._guard = guard
         self._now = now
+        self._advanced = advanced
 
     async def execute(self, job: Job, plan: Plan) -> PassResult:
         """Carry out ``plan`` for the job as it was observed. An empty plan makes no call.
@@ -183,13 +186,20 @@ class Executor:
         else:
             for action in actions:
                 await self._do(running, action, held=held)
+                self._advanced(job.key)
 
     async def _change(self, job: Job, batch: Sequence[Change]) -> None:
         """Change or delete objects of one kind. What the API server refuses to do with one of them stops no other: all
         are tried, unless too many fail in a row. Raises the first error then."""
         refused, deleted = self._state.caches.of(job.uid).refused_of(_changed(batch[0])), list[str]()
         try:
-            await carry_out(batch, partial(self._change_one, job, deleted), refused=refused, refusals=MAX_REFUSALS)
+            await carry_out(
+                batch,
+                partial(self._change_one, job, deleted),
+                refused=refused,
+                refusals=MAX_REFUSALS,
+                answered=partial(self._advanced, job.key),
+            )
         finally:
             if deleted:
                 what = f"Pod {deleted[0]}" if len(deleted) == 1 else f"{len(deleted)} pods"

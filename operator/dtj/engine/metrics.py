@@ -149,7 +149,7 @@ UNFINISHED: Final = Described(
 LONGEST: Final = Described(
     "gauge",
     "workqueue_longest_running_processor_seconds",
-    "Seconds of the longest running pass. At 600 the liveness probe fails.",
+    "Seconds of the longest running pass. The liveness probe fails if no call of a pass is answered for 600.",
     ("name",),
 )
 

@@ -71,6 +71,9 @@ class WorkQueue(Generic[K]):
         self._ready: TakingTurns[Hashable, K] = TakingTurns()
         self._waiting_since: dict[K, float] = {}
         self._working_since: dict[K, float] = {}
+        self._advanced_at: dict[K, float] = {}
+        """When each pass began, or last advanced."""
+
         self._resting: dict[K, asyncio.TimerHandle] = {}
         self._again: set[K] = set()
         self._timers: dict[K, _Timer] = {}
@@ -86,6 +89,15 @@ class WorkQueue(Generic[K]):
     def longest_running(self) -> float:
         """Seconds for which the oldest pass has been running; 0 if none is."""
         return max((loop_time() - since for since in self._working_since.values()), default=0.0)
+
+    def advanced(self, key: K) -> None:
+        """The pass over ``key`` goes on: a call that it waited for has been answered."""
+        if key in self._advanced_at:
+            self._advanced_at[key] = loop_time()
+
+    def longest_standstill(self) -> float:
+        """Seconds since a pass began or last advanced, of the one that has waited longest; 0 if none is running."""
+        return max((loop_time() - at for at in self._advanced_at.values()), default=0.0)
 
     def unfinished_work(self) -> float:
         """Seconds of all running passes together."""
@@ -157,7 +169,7 @@ class WorkQueue(Generic[K]):
         self._share.take(tenant)
         now = loop_time()
         self._observer.started(waited=now - self._waiting_since.pop(key))
-        self._working_since[key] = now
+        self._working_since[key] = self._advanced_at[key] = now
         return key
 
     def done(self, key: K) -> None:
@@ -165,6 +177,7 @@ class WorkQueue(Generic[K]):
         self._share.give_back(self._tenant_of(key))
         self._news.set()
         self._observer.finished(worked=loop_time() - self._working_since.pop(key))
+        del self._advanced_at[key]
         if self._rest > 0.0 and not self._shut_down:
             self._resting[key] = asyncio.get_running_loop().call_later(self._rest, self._rested, key)
         else:

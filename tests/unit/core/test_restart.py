@@ -183,6 +183,17 @@ class TestCollectivesThatAreMendedPodByPod:
         counts = world.job.status.restarts
         assert (world.job.status.attempt, counts.user, counts.disruption, counts.total) == (1, 1, 0, 1)
 
+    def test_of_many_that_come_back_ten_have_an_event_each_and_one_says_how_many_more_there_are(self) -> None:
+        world = running(roles={"worker": 30}, restartScope="Pod")
+        for index in range(30):
+            world.take_away(f"worker-{index}")
+        world.settle()
+        told = [event.message for event in world.events if event.reason == Reason.REPLICA_RESTARTED]
+        assert len(told) == 11
+        assert told[-1] == "20 more replicas were lost, and each starts again alone"
+        assert world.job.status.replica_statuses["worker"].restarts == {str(index): 1 for index in range(30)}
+        assert world.job.status.restarts == RestartCounts(disruption=30, total=30)
+
     def test_pods_that_only_lose_each_other_are_charged_once_a_round(self) -> None:
         world = running(roles={"worker": 2}, restartScope="Pod")
         for number in (1, 2, 3):

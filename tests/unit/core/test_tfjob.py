@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 
 from bad_tfjobs import container, role
+from builders import NOW
 from dtj.api.json import JsonObject, dig, object_at, objects, text
 from dtj.api.names import Reason
 from dtj.api.spec import CleanPodPolicy, Gang
 from dtj.api.tfjob.names import Label
 from dtj.core.actions import DeletePod, Kind, Update
+from dtj.core.context import JobContext
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from support.planned import called
 from support.played_tfjobs import change, conditions, container_of, tf_config, tfjob, world_of
+from support.pod_environment import environment_of
 from world import World
 
 
@@ -394,6 +397,17 @@ class TestDynamicWorkers:
             },
             {"cluster": {"worker": {}, "ps": [ps]}, "task": {"type": "ps", "index": 0}},
         ]
+
+    @pytest.mark.parametrize(("dynamic", "problems"), [(True, 0), (False, 1)])
+    def test_may_be_more_than_one_variable_could_list(self, dynamic: bool, problems: int) -> None:
+        world = world_of(tfjob({"Worker": 10_000, "PS": 1}, enableDynamicWorker=dynamic))
+        assert len(JobContext.of(world.observed(), NOW).problems) == problems
+
+    @pytest.mark.parametrize("roles", [{"Worker": 12, "PS": 3}, {"Worker": 1, "PS": 11}])
+    def test_have_a_tf_config_whose_longest_is_known(self, roles: Mapping[str, int | JsonObject]) -> None:
+        world = running(roles, enableDynamicWorker=True)
+        made = (environment_of(body)["TF_CONFIG"] for body in world.manifests.values())
+        assert JobContext.of(world.observed(), NOW).cluster.longest == max(map(len, made))
 
     def test_come_and_go_while_the_others_run_on(self) -> None:
         world = running({"Worker": 2, "PS": 1}, enableDynamicWorker=True)

@@ -154,3 +154,19 @@ async def test_the_age_of_the_oldest_pass_is_known() -> None:
     await asyncio.sleep(1.0)
     assert queue.longest_running() == 4.0
     assert queue.unfinished_work() == 5.0
+
+
+@virtual_time
+async def test_a_pass_stands_still_since_it_began_or_last_advanced() -> None:
+    queue = make_queue()
+    queue.advanced("a")
+    assert queue.longest_standstill() == 0.0
+    queue.add("a")
+    await queue.get()
+    await asyncio.sleep(3.0)
+    assert queue.longest_standstill() == 3.0
+    queue.advanced("a")
+    await asyncio.sleep(2.0)
+    assert queue.longest_standstill() == 2.0
+    queue.done("a")
+    assert queue.longest_standstill() == 0.0

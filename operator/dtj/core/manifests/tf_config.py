@@ -137,6 +137,9 @@ class Cluster:
     @cached_property
     def longest(self) -> int:
         """Characters of the longest TF_CONFIG of the job, to the byte, found without making any."""
+        if self.job.form.dynamic_workers:  # no replica knows all others
+            last = [Replica(role, self.spec.pods(role) - 1) for role in self.spec.roles()]
+            return max(len(str(self.variables(replica).get(Env.TF_CONFIG, ""))) for replica in last)
         word = self.job.form.word
         task = max(len(f'"{word(role)}","index":{self.spec.pods(role) - 1}') for role in self.spec.roles())
         return len('{"cluster":,"task":{"type":}}') + self._length + task + len(self._tail)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,7 +15,6 @@ from dtj.core.messages import cut
 from dtj.core.observed import Phase, Pod
 from dtj.core.outcome import CLOCKS_DIFFER
 from dtj.core.pod_failure import PodEnd, PodFailureClass
-from dtj.core.pod_state import replica_of
 from dtj.core.policies.budgets import errors
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 from dtj.core.status import format_deadline
@@ -33,21 +34,32 @@ GOOD_RUN: Final = timedelta(minutes=10)
 """A pod that ran so long was no quick failure: the backoff begins again."""
 
 
-def replaced(status: JobStatus, replica: Replica, due: datetime, *, was_scheduled: bool) -> dict[str, ReplicaStatus]:
-    """The counts by role with one more restart of this replica alone, whose pod may be created when that is due.
+@dataclass(frozen=True, slots=True)
+class NextPod:
+    """The next pod of a replica that comes back alone: when it may be created."""
 
-    If that pod was never scheduled (``was_scheduled`` is False), the next one takes its place, also in its gang.
-    """
-    counts = status.replica_statuses.get(replica.role, ReplicaStatus())
-    index = str(replica.index)
-    update: dict[str, object] = {
-        "restarts": {**counts.restarts, index: counts.restarts.get(index, 0) + 1},
-        "restarting": {**counts.restarting, index: format_deadline(due)},
-    }
-    if was_scheduled:
-        alone = parse_indexes(counts.replaced_indexes) | {replica.index}
-        update["replaced_indexes"] = format_indexes(alone)
-    return {**status.replica_statuses, str(replica.role): counts.model_copy(update=update)}
+    due: datetime
+    scheduled_before: bool = True
+    """Whether the pod before it was scheduled. If not, this one takes its place, also in its gang."""
+
+
+def replaced(status: JobStatus, following: Mapping[Replica, NextPod]) -> dict[str, ReplicaStatus]:
+    """The counts by role with one more restart of each of these replicas alone."""
+    found = dict(status.replica_statuses)
+    for role in dict.fromkeys(replica.role for replica in following):
+        counts = found.get(role, ReplicaStatus())
+        of_role = {replica.index: pod for replica, pod in following.items() if replica.role is role}
+        restarts = {str(index): counts.restarts.get(str(index), 0) + 1 for index in of_role}
+        restarting = {str(index): format_deadline(pod.due) for index, pod in of_role.items()}
+        alone = {index for index, pod in of_role.items() if pod.scheduled_before}
+        update: dict[str, object] = {
+            "restarts": {**counts.restarts, **restarts},
+            "restarting": {**counts.restarting, **restarting},
+        }
+        if alone:
+            update["replaced_indexes"] = format_indexes(parse_indexes(counts.replaced_indexes) | alone)
+        found[str(role)] = counts.model_copy(update=update)
+    return found
 
 
 def due(status: JobStatus, ended: PodEnd, *, all_at_once: bool, now: datetime) -> datetime:
@@ -138,7 +150,7 @@ def predecessors(context: JobContext, replica: Replica) -> list[Pod]:
     """The pods of this attempt that still run, of a replica that comes back alone."""
     if not context.replaced_alone(replica):
         return []
-    before = (pod for pod in context.own if replica_of(pod) == replica and not pod.all_containers_ended)
+    before = (pod for pod in context.pods_of(replica) if not pod.all_containers_ended)
     return [pod for pod in before if pod.attempt >= context.attempt and not context.is_current(pod)]
 
 

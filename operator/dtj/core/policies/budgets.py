@@ -22,15 +22,13 @@ def restart_denied(
 
     ``errors_of_programs`` are the exit codes after which restartPolicy ExitCode wants none.
     """
-    cause = root_cause(ended)
-    what = how_it_failed(cause) + (f"; {ended.note}" if ended.note else "")
     if ended.by_infrastructure:
         limit = spec.run_policy.disruption_limit
         if ended.failure_class is PodFailureClass.PREEMPTION or limit is None or status.restarts.disruption < limit:
             return None
         caused = "1 restart" if limit == 1 else f"{limit} restarts"
-        message = f"{what}; the infrastructure has caused {caused}, which is runPolicy.disruptionLimit"
-        return Failure(Reason.DISRUPTION_LIMIT_EXCEEDED, message, cause)
+        why = f"; the infrastructure has caused {caused}, which is runPolicy.disruptionLimit"
+        return _failure(Reason.DISRUPTION_LIMIT_EXCEEDED, ended, why)
     role = spec.replica_specs.get(ended.pod.role) or ReplicaSpec()
     codes = spec.run_policy.exit_codes or ExitCodes()
     end = ended.pod.termination
@@ -40,11 +38,18 @@ def restart_denied(
     hopeless = (by_policy or by_its_words) and code not in codes.retryable
     if ended.failure_class is not PodFailureClass.OUT_OF_MEMORY and (hopeless or code in codes.fatal):
         why = "no restart can help" if by_its_words else "no restart can help after this exit code"
-        return Failure(Reason.FATAL_EXIT_CODE, f"{what}; {why}", cause)
+        return _failure(Reason.FATAL_EXIT_CODE, ended, f"; {why}")
     if role.restart_policy is RestartPolicy.NEVER:
-        return Failure(Reason.REPLICA_FAILED, what, cause)
+        return _failure(Reason.REPLICA_FAILED, ended)
     spent = used_up(spec, status)
-    return Failure(Reason.BACKOFF_LIMIT_EXCEEDED, what + spent, cause) if spent is not None else None
+    return _failure(Reason.BACKOFF_LIMIT_EXCEEDED, ended, spent) if spent is not None else None
+
+
+def _failure(reason: Reason, ended: PodEnd, why: str = "") -> Failure:
+    """What its cause is costs the more, the more a pod has said: it is asked only where there can be no restart."""
+    cause = root_cause(ended)
+    note = f"; {ended.note}" if ended.note else ""
+    return Failure(reason, f"{how_it_failed(cause)}{note}{why}", cause)
 
 
 def used_up(spec: JobSpec, status: JobStatus) -> str | None:

@@ -39,12 +39,13 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
         outcome = Success(outcome.message + _cut_off(context, evaluating))
         evaluating = ()
     limited = context.job.form.foreign and outcome.reason in _LIMITS
-    stopping = [pod for pod in to_stop(context, all_that_run=limited) if pod not in evaluating]
+    at_work = {pod.uid for pod in evaluating}
+    stopping = [pod for pod in to_stop(context, all_that_run=limited) if pod.uid not in at_work]
     waiting = [
         (pod, seconds_until_given_up(pod, context.job.status, _now_for(context, outcome, pod))) for pod in stopping
     ]
     hanging = [pod for pod, wait in waiting if wait is not None and wait <= 0]
-    leftovers = [pod for pod, _ in waiting if pod not in hanging]
+    leftovers = [pod for pod, wait in waiting if wait is None or wait > 0]
     succeeded = isinstance(outcome, Success)
     met = DesiredCondition("True", outcome.reason, outcome.message)
     ready = DesiredCondition("False", Reason.STOPPING_PODS if leftovers or evaluating else Reason.JOB_FINISHED)

@@ -11,7 +11,7 @@ without it, so there only the spec changes the members: its coordinator starts a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -93,7 +93,7 @@ def record(context: JobContext, following: World, status: JobStatus, *events: Em
     return written.then(*events, announcement(context, following), RequeueAfter(0.0))
 
 
-def following(context: JobContext, lost: Collection[Replica] = ()) -> World | None:
+def following(context: JobContext, lost: Iterable[Replica] = ()) -> World | None:
     """The members from now on, if they are others than those that train now. ``lost`` are replicas whose loss is not
     recorded yet.
 
@@ -182,8 +182,9 @@ def _again_at(context: JobContext) -> datetime:
 def lost(context: JobContext) -> dict[Replica, datetime | None]:
     """The workers among the members that have no ready pod, and when the others go on without them; None if too few
     workers would stay."""
-    members = context.members or frozenset()
-    return {replica: due if replica in _given_up(context, members, due) else None for replica, due in _awaited(context)}
+    members, awaited = context.members or frozenset(), tuple(_awaited(context))
+    given_up = {due: _given_up(context, members, due) for due in {due for _, due in awaited}}
+    return {replica: due if replica in given_up[due] else None for replica, due in awaited}
 
 
 def _given_up(context: JobContext, members: frozenset[Replica], at: datetime) -> frozenset[Replica]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from dtj.api.names import Reason
-from dtj.api.spec import Role
+from dtj.api.spec import COLLECTIVE, Role
 from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready, with_conditions
@@ -21,11 +21,11 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodEnd, PodFailureClass
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import backoff, budgets, evidence, members, pods
+from dtj.core.policies import backoff, budgets, members, pods
+from dtj.core.policies.evidence import Evidence
 from dtj.core.policies.finish import finish
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.restart_scope import (
-    blocked_by_completed_peers,
     in_order,
     is_secondary_failure,
     requires_full_restart,
@@ -36,6 +36,10 @@ from dtj.core.replicas import TRAINING_ROLES, Replica, replicas
 from dtj.core.status import format_deadline, format_time, of_a_new_attempt, ready_text
 from dtj.core.status_update import counted, write
 
+MAX_EVENTS: Final = 10
+"""Replicas of one pass that get an event each when they start again alone; one event more tells how many others do. All
+jobs share a few events a second."""
+
 
 def restart_as_recorded(context: JobContext) -> Decision | None:
     """Go on with a recorded restart whose cause has been deleted: a failure is not forgotten if its pod is removed."""
@@ -45,7 +49,7 @@ def restart_as_recorded(context: JobContext) -> Decision | None:
     due, status = backoff.pending_due(restart, context.now), context.job.status
     if context.now < due:
         return _wait(context, restart.message, due, status)
-    charged = _charged(context, status, backoff.class_of(restart), restart.role)
+    charged = _charged(Evidence(context), status, backoff.class_of(restart), restart.role)
     return begin_attempt(context, "Warning", restart.message, charged)
 
 
@@ -103,9 +107,9 @@ def _denied(context: JobContext, status: JobStatus, ended: PodEnd) -> Failure | 
     return budgets.restart_denied(context.spec, status, ended, context.job.form.exit_codes_of_errors)
 
 
-def _charged(context: JobContext, status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
+def _charged(evidence: Evidence, status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
     """``status`` with a restart more, and with what the next one is judged by."""
-    return evidence.recorded(context, budgets.charge(status, failure_class, role), failure_class)
+    return evidence.recorded(budgets.charge(status, failure_class, role), failure_class)
 
 
 def _losses(context: JobContext) -> tuple[PodEnd, ...]:
@@ -131,10 +135,11 @@ def _vanished(context: JobContext) -> tuple[PodEnd, ...]:
         for i in known[role].restarting
         if i.isdecimal()
     }
+    known_to_be_absent = awaited | context.outsiders
     lost = (
         replica
         for replica in context.missing
-        if replica not in awaited | context.outsiders
+        if replica not in known_to_be_absent
         and (context.members or replica.role not in known or replica.index < known[replica.role].desired)
     )
     return tuple(PodEnd(_gone(context, each), PodFailureClass.DISRUPTION, EARLIEST) for each in lost)
@@ -155,8 +160,9 @@ def _gone(context: JobContext, replica: Replica) -> Pod:
 
 
 def _waits_in_vain(context: JobContext, ended: PodEnd) -> bool:
-    """Whether a replica that came back alone would have no peers left."""
-    return ended.pod.role in TRAINING_ROLES and blocked_by_completed_peers(context.spec, context.completed)
+    """Whether a replica that came back alone would wait for peers of its collective that have completed."""
+    peers_completed = context.completed_peer is not None and context.spec.strategy in COLLECTIVE
+    return peers_completed and ended.pod.role in TRAINING_ROLES
 
 
 def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
@@ -166,7 +172,8 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
     if first.failure_class is PodFailureClass.PEER_LOST and now < (due := backoff.cause_due(first, now)):
         # Who pays, and whether anybody can, is not known yet.
         return _wait(context, losses.message, due, status.model_copy(update={"pending_restart": None}))
-    first = evidence.judged(context, first)
+    evidence = Evidence(context)
+    first = evidence.judged(first)
     losses = PodLosses((first, *losses.ends[1:]))
     denied = _denied(context, status, first)
     if denied is not None:
@@ -179,7 +186,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
         noted = noted.model_copy(update={"pending_restart": backoff.pending(first, losses.message, due)})
     if now < due:
         return _wait(context, losses.message, due, noted)
-    charged = _charged(context, noted, first.failure_class, first.pod.role)
+    charged = _charged(evidence, noted, first.failure_class, first.pod.role)
     return begin_attempt(context, "Warning", losses.message, charged)
 
 
@@ -199,8 +206,9 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
     An end is charged when it is seen; its backoff is recorded with it, and holds the next pod back.
     """
     status, now = context.job.status, context.now
-    lost: set[Replica] = set()
-    replaced = tuple(_restart_times(context))
+    evidence, following = Evidence(context), dict[Replica, backoff.NextPod]()
+    latest = max(_restart_times(context), default=None)
+    blamed: PodEnd | None = None
     peer_paid = False  # a lost peer is charged once, however many lost it
     waits: list[float] = []
     events: list[Emit] = []
@@ -212,8 +220,8 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
         if peer_lost and now < (known := backoff.cause_due(ended, now)):
             waits.append(context.seconds_until(known))
             continue
-        ended = evidence.judged(context, ended)
-        follows = peer_paid or is_secondary_failure(ended, losses, replaced)
+        ended = evidence.judged(ended)
+        follows = peer_paid or is_secondary_failure(ended, losses, latest)
         denied = None if follows else _denied(context, status, ended)
         if denied is not None and context.job.form.dynamic_workers and replica.role is Role.WORKER:
             continue
@@ -222,23 +230,28 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
         due = max(now, backoff.due(status, ended, all_at_once=False, now=now))
         peer_paid = peer_paid or peer_lost
         if not follows:
-            status = _charged(context, status, ended.failure_class, ended.pod.role)
-            cause = status.root_cause if ended.by_infrastructure else root_cause(ended)
-            status = status.model_copy(update={"root_cause": cause})
-        counts = backoff.replaced(status, replica, due, was_scheduled=context.was_scheduled(ended.pod))
-        status = status.model_copy(update={"replica_statuses": counts})
-        lost.add(replica)
-        when = f" at {format_deadline(due)}" if due > now else ""
-        message = f"{PodLosses((ended,)).message}; it starts again alone{when}"
-        events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
+            status = _charged(evidence, status, ended.failure_class, ended.pod.role)
+            blamed = blamed if ended.by_infrastructure else ended
+        following[replica] = backoff.NextPod(due, scheduled_before=context.was_scheduled(ended.pod))
+        if len(following) <= MAX_EVENTS:
+            when = f" at {format_deadline(due)}" if due > now else ""
+            message = f"{PodLosses((ended,)).message}; it starts again alone{when}"
+            events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
     if not events:
         # Only what follows waits for the cause: names that are taken still come first.
         return (report_collision(context) or pods.run(context)).then(*((RequeueAfter(min(waits)),) if waits else ()))
+    if more := len(following) - len(events):
+        message = f"{more:,} more replicas were lost, and each starts again alone"
+        events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
+    update: dict[str, object] = {"replica_statuses": backoff.replaced(status, following)}
+    if blamed is not None:
+        update["root_cause"] = root_cause(blamed)
+    status = status.model_copy(update=update)
     waiting = DesiredCondition("False", Reason.WAITING_FOR_PODS, events[-1].message)
-    following = members.following(context, lost) if members.in_place(context) else None
-    if following is not None:
-        status = status.model_copy(update={"world": following.recorded()})
-        events.append(members.announcement(context, following))
+    world = members.following(context, following) if members.in_place(context) else None
+    if world is not None:
+        status = status.model_copy(update={"world": world.recorded()})
+        events.append(members.announcement(context, world))
     recorded = with_conditions(context, status, DesiredConditions(pods_ready=waiting))
     return Decision.write(recorded).then(*events, RequeueAfter(0.0))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from dtj.api.spec import CLUSTER_ROLES, COLLECTIVE, SINGLE_PROCESS, JobSpec, RestartScope, Role, Strategy
+from dtj.api.spec import CLUSTER_ROLES, SINGLE_PROCESS, JobSpec, RestartScope, Role, Strategy
 from dtj.core.outcome import PodLosses
 from dtj.core.pod_failure import PodEnd, PodFailureClass
-from dtj.core.replicas import TRAINING_ROLES, Replica
+from dtj.core.replicas import Replica
 
 
 def requires_full_restart(spec: JobSpec, ended: PodEnd) -> bool:
@@ -41,12 +41,12 @@ def in_order(spec: JobSpec, losses: Iterable[PodEnd]) -> list[PodEnd]:
     )
 
 
-def is_secondary_failure(ended: PodEnd, loss: PodLosses, replaced: Iterable[datetime]) -> bool:
+def is_secondary_failure(ended: PodEnd, loss: PodLosses, latest: datetime | None) -> bool:
     """Whether a replica that lost a peer did so because of another that is charged, or was.
 
     It is one if another replica is lost for a reason of its own. It is one as well if another was replaced alone while
-    the pod that ended ran, and that pod lives or is yet to come; ``replaced`` are the times at which the pods of those
-    came, or will come. If all replicas lose each other, the cause is yet to be charged.
+    the pod that ended ran, and that pod lives or is yet to come; ``latest`` is when the latest of those pods came, or
+    will come. If all replicas lose each other, the cause is yet to be charged.
     """
     if ended.failure_class is not PodFailureClass.PEER_LOST:
         return False
@@ -54,13 +54,7 @@ def is_secondary_failure(ended: PodEnd, loss: PodLosses, replaced: Iterable[date
         return True
     end, pod = ended.pod.termination, ended.pod
     began = (end.started_at if end is not None else None) or pod.created_at
-    return began is not None and any(moment > began for moment in replaced)
-
-
-def blocked_by_completed_peers(spec: JobSpec, done: frozenset[Replica]) -> bool:
-    """Whether a replica that came back alone would wait in vain for members of its collective that have completed."""
-    training = {replica for replica in done if replica.role in TRAINING_ROLES}
-    return bool(training) and spec.strategy in COLLECTIVE
+    return began is not None and latest is not None and latest > began
 
 
 def requires_predecessor_gone(spec: JobSpec, replica: Replica) -> bool:

@@ -99,7 +99,7 @@ def replace_slow_member(context: JobContext) -> Decision | None:
     if following is None or slow in following.members:
         return None  # no spare waits
     status = counted(context)
-    counts = backoff.replaced(status, slow, context.now, was_scheduled=True)
+    counts = backoff.replaced(status, {slow: backoff.NextPod(context.now)})
     now = {"replica_statuses": counts, "straggler_replaced_time": format_time(context.now)}
     # The next pass tells the others, and then deletes the pod.
     return members.record(context, following, status.model_copy(update=now), *events(context))
