@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import aiohttp
 from pydantic import JsonValue
@@ -295,3 +296,24 @@ def total(metrics: str, name: str) -> float:
 def print_times(name: str, seconds: Sequence[float], *, pods: int) -> None:
     """The times of all rounds."""
     figures.print_figure(name, ", ".join(f"{s:.2f} s ({pods / s:.0f} pods/s)" for s in seconds))
+
+
+@dataclass
+class Blocked:
+    """How long the event loop did nothing else, in seconds: by the clock, and of its own CPU time, which other
+    programs of a busy machine do not lengthen."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.wall:.2f} s ({self.cpu:.2f} s of CPU)"
+
+
+async def watch_loop(blocked: Blocked) -> NoReturn:
+    """Keep the longest times until cancelled."""
+    while True:
+        began, used = time.monotonic(), time.thread_time()
+        await asyncio.sleep(0.01)
+        blocked.wall = max(blocked.wall, time.monotonic() - began - 0.01)
+        blocked.cpu = max(blocked.cpu, time.thread_time() - used)

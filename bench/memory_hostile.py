@@ -23,11 +23,10 @@ import string
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from os import getpid
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 
@@ -241,9 +240,9 @@ def _encoded(number: int, junk: object) -> bytes:
 async def _engine_with(jobs: list[bytes], server: _Server) -> str:
     settings = EngineSettings(relist_every=None)
     engine = Engine(server, plan=plan, platform=Platform(), instance="bench", settings=settings)
-    empty, blocked = common.memory(getpid(), peak=True), _Blocked()
+    empty, blocked = common.memory(getpid(), peak=True), common.Blocked()
     async with asyncio.TaskGroup() as group:
-        watching = group.create_task(_watch_loop(blocked))
+        watching = group.create_task(common.watch_loop(blocked))
         running = group.create_task(engine.run())
         for job in jobs:
             engine.feed.put(in_short(job))
@@ -256,26 +255,6 @@ async def _engine_with(jobs: list[bytes], server: _Server) -> str:
         await running
     peak = common.memory(getpid(), peak=True)
     return f"peak {peak:.0f} MiB, {empty:.0f} before; the event loop did nothing else for {blocked} at most"
-
-
-@dataclass
-class _Blocked:
-    """How long the event loop did nothing else, in seconds: by the clock, and of its own CPU time, which other
-    programs of a busy machine do not lengthen."""
-
-    wall: float = 0.0
-    cpu: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.wall:.2f} s ({self.cpu:.2f} s of CPU)"
-
-
-async def _watch_loop(blocked: _Blocked) -> NoReturn:
-    while True:
-        began, used = time.monotonic(), time.thread_time()
-        await asyncio.sleep(0.01)
-        blocked.wall = max(blocked.wall, time.monotonic() - began - 0.01)
-        blocked.cpu = max(blocked.cpu, time.thread_time() - used)
 
 
 def _limit() -> str:
