@@ -136,9 +136,10 @@ class Controller:
         record = self._state.jobs.get(key)
         if record is None or record.deleting or self._hands_off():
             return
+        job = self._state.job_of(record)
         try:
-            job = record.job()
-            await self._executor.execute(job, operator_error.report(job, words_of(error), self._now()))
+            if said := operator_error.report(job, words_of(error), self._now()):
+                await self._executor.execute(job, said)
         except ApiError as refused:
             log.debug("the error is not reported: %s", refused.message, extra=about(record, action="status"))
 

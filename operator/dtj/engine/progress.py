@@ -145,7 +145,7 @@ class ProgressReader:
     async def _ask(self, key: Key) -> None:
         """Ask the pod of a job as it is now, if there still is a pod to be asked."""
         record = self._state.jobs.get(key)
-        job = record.job() if record is not None and record.running else None
+        job = self._state.job_of(record) if record is not None and record.running else None
         world = await self._ask_the_waiting(job) if job is not None else None
         members = world.members if world is not None else None
         replica = deciding_replica(job.spec, members) if job is not None and job.spec is not None else None

@@ -72,7 +72,7 @@ class StragglerFinder:
     async def _compare_replicas(self, key: Key) -> None:
         """Compare the replicas of a job as it is now, if there still are enough."""
         record = self._state.jobs.get(key)
-        if record is None or not self._is_due(record) or (spec := (job := record.job()).spec) is None:
+        if record is None or not self._is_due(record) or (spec := (job := self._state.job_of(record)).spec) is None:
             return
         pods = self._whom_to_ask(job, spec)
         if len(pods) >= MIN_REPLICAS:
