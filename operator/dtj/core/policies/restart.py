@@ -11,8 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal
 
+from dtj.api.json import whole_number
 from dtj.api.names import Reason
-from dtj.api.spec import COLLECTIVE, Role
+from dtj.api.spec import COLLECTIVE, MAX_REPLICAS, Role
 from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready, with_conditions
@@ -129,11 +130,11 @@ def _vanished(context: JobContext) -> tuple[PodEnd, ...]:
         return ()
     known = context.job.status.replica_statuses
     awaited = {
-        Replica(role, int(i))
+        Replica(role, index)
         for role in context.spec.roles()
         if role in known
-        for i in known[role].restarting
-        if i.isdecimal()
+        for index in (whole_number(text, most=MAX_REPLICAS) for text in known[role].restarting)
+        if index is not None
     }
     known_to_be_absent = awaited | context.outsiders
     lost = (
