@@ -1,0 +1,93 @@
+"""The smallest of each kind of sample that ever failed, and what comes of it today.
+
+A row whose verdict is a fault says what is wrong. It fails when that is mended: then its verdict changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.adversaries.compose import COMPUTE_LOSS, STEP
+from trainer.adversaries.judge import CRASH, WRONG
+from trainer.adversaries.sample import MODEL, ONE, Sample
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sample, its verdict of today, and what is wrong, if anything is."""
+
+    sample: Sample
+    verdict: str
+    wrong: str = ""
+
+
+def _step(loss: str, before: str = "", returned: str = "{'loss': loss}") -> tuple[tuple[str, str], ...]:
+    return (("train_step", STEP.format(before=before, loss=loss, after="", returned=returned)),)
+
+
+def _loss(value: str) -> tuple[tuple[str, str], ...]:
+    return (("compute_loss", COMPUTE_LOSS + value),)
+
+
+_TOKENS = {"data": "tokens", "layers": ("L.Embedding(20, 6)",)}
+_NOISE = "\n        x = x + 1e-3 * tf.random.normal(tf.shape(x))"
+_IMAGES = {"data": "images", "layers": ("L.Conv2D(4, 3, activation='relu')", "L.Flatten()"), "examples": 33}
+ROWS = {
+    "flat loss": Row(
+        Sample(way=MODEL, strategy=ONE, **_TOKENS, target="classes", loss="flat"),
+        WRONG,
+        "divided by examples, not by values",
+    ),
+    "loss of chosen values": Row(
+        Sample(way=MODEL, strategy=ONE, **_TOKENS, target="ignored", loss="chosen"),
+        WRONG,
+        "divided by examples, not by values",
+    ),
+    "loss of chosen values, script": Row(
+        Sample(**_TOKENS, target="ignored", loss="chosen"), WRONG, "each replica's mean counts by its examples"
+    ),
+    "load balancing": Row(Sample(layers=("AddBalance()",)), WRONG, "an added loss that is no mean is divided as one"),
+    "added deviation": Row(Sample(layers=("AddSpread()",)), WRONG, "an added loss that is no mean is divided as one"),
+    "vector target": Row(
+        Sample(target="values", own=_step("by_task(y, p)")), WRONG, "the gradient counts once a replica"
+    ),
+    "sum with noise": Row(Sample(own=_step("sum_square(y, p)", _NOISE)), WRONG, "a sum is divided as a mean"),
+    "sum": Row(
+        Sample(own=_step("sum_square(y, p)", returned="{'total': loss}")), WRONG, "History has the mean of the sums"
+    ),
+    "outputs compare examples": Row(Sample(layers=("Centre()",)), WRONG, "each replica compares its own"),
+    "compute_loss of each": Row(Sample(own=_loss("squares(y, y_pred)")), WRONG, "the gradient counts once a replica"),
+    "compute_loss of each, model": Row(
+        Sample(way=MODEL, strategy=ONE, own=_loss("squares(y, y_pred)")),
+        CRASH,
+        "a traceback, though nothing is divided",
+    ),
+    "no examples, convolution": Row(Sample(**_IMAGES), CRASH, "a replica computes on no examples"),
+    "no examples, added mean": Row(
+        Sample(layers=("AddMean()",), examples=33), CRASH, "a replica computes on no examples"
+    ),
+    "no examples, own mean": Row(
+        Sample(own=_loss("mean_square(y, y_pred)"), examples=33), CRASH, "a replica computes on no examples"
+    ),
+    "no examples, validation": Row(
+        Sample(layers=("AddMean()",), fit=("validation_data=rows().take(9).batch(8)",)),
+        WRONG,
+        "a replica computes on no examples",
+    ),
+    "no examples, prediction": Row(
+        Sample(
+            data="series",
+            layers=("L.LSTM(5)",),
+            examples=33,
+            compiled=(("steps_per_execution", "2"),),
+            calls=("predict",),
+        ),
+        CRASH,
+        "a replica computes on no examples",
+    ),
+    "loss of a single batch": Row(
+        Sample(own=_step("mean_square(y, p)"), calls=("train_on_batch",)),
+        WRONG,
+        "the loss is that of a metric without values",
+    ),
+}
