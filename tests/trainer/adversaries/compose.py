@@ -14,7 +14,7 @@ from typing import TypeVar
 from trainer.adversaries.sample import CALLS, MIRRORED, MODEL, ONE, SCRIPT, SESSION, TWO, Sample
 
 WAYS = {
-    (MODEL, ONE): 2, (MODEL, MIRRORED): 5, (SCRIPT, MIRRORED): 7, (SESSION, MIRRORED): 1, (SESSION, ONE): 1,
+    (MODEL, ONE): 2, (MODEL, MIRRORED): 5, (SCRIPT, MIRRORED): 12, (SESSION, MIRRORED): 1, (SESSION, ONE): 1,
     (MODEL, TWO): 1, (SCRIPT, TWO): 1,
 }  # fmt: skip
 """How often each is drawn."""
@@ -98,7 +98,7 @@ TEST = """    def test_step(self, data):
         return {returned}"""
 BEFORE = {
     "": 6,
-    "\n        x = x + 1e-3 * tf.random.normal(tf.shape(x))": 2,
+    "\n        x = x + 1e-3 * tf.random.normal(tf.shape(x))": 3,
 }
 AFTER = {
     "": 6,
@@ -203,7 +203,7 @@ class _Draw:
         loss = f"{one(BY_METHOD[target])}(y, {{p}})"
         if self._hits(0.15):
             own["compute_loss"] = COMPUTE_LOSS + (loss.format(p="y_pred") if self._hits(0.7) else _PENALTY)
-        if way == SCRIPT and self._hits(0.45):
+        if way == SCRIPT and self._hits(0.6):
             losses = {"self.compute_loss(x=x, y=y, y_pred=p, sample_weight=w)": 1, loss.format(p="p"): 3}
             before = often(BEFORE) if target not in ("classes", "ignored") else ""
             step = STEP.format(before=before, loss=often(losses), after=often(AFTER), returned=often(RETURNED))

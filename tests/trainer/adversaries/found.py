@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainer.adversaries.compose import COMPUTE_LOSS, STEP
-from trainer.adversaries.judge import CRASH, WRONG
-from trainer.adversaries.sample import MODEL, ONE, Sample
+from trainer.adversaries.judge import CRASH, EQUAL, WRONG
+from trainer.adversaries.sample import CALLS, MODEL, ONE, TWO, Sample
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,12 @@ ROWS = {
         CRASH,
         "a traceback, though nothing is divided",
     ),
-    "no examples, convolution": Row(Sample(**_IMAGES), CRASH, "a replica computes on no examples"),
-    "no examples, added mean": Row(
-        Sample(layers=("AddMean()",), examples=33), CRASH, "a replica computes on no examples"
-    ),
-    "no examples, own mean": Row(
-        Sample(own=_loss("mean_square(y, y_pred)"), examples=33), CRASH, "a replica computes on no examples"
-    ),
+    # A replica without examples computes on one that stands in for none.
+    "no examples, convolution": Row(Sample(**_IMAGES), EQUAL),
+    "no examples, added mean": Row(Sample(layers=("AddMean()",), examples=33), EQUAL),
+    "no examples, own mean": Row(Sample(own=_loss("mean_square(y, y_pred)"), examples=33), EQUAL),
     "no examples, validation": Row(
-        Sample(layers=("AddMean()",), fit=("validation_data=rows().take(9).batch(8)",)),
-        WRONG,
-        "a replica computes on no examples",
+        Sample(layers=("AddMean()",), fit=("validation_data=rows().take(9).batch(8)",)), EQUAL
     ),
     "no examples, prediction": Row(
         Sample(
@@ -82,12 +77,27 @@ ROWS = {
             compiled=(("steps_per_execution", "2"),),
             calls=("predict",),
         ),
-        CRASH,
-        "a replica computes on no examples",
+        EQUAL,
     ),
-    "loss of a single batch": Row(
-        Sample(own=_step("mean_square(y, p)"), calls=("train_on_batch",)),
-        WRONG,
-        "the loss is that of a metric without values",
+    "no examples, synchronized": Row(
+        Sample(
+            data="images",
+            target="yes",
+            layers=("L.Conv2D(4, 3)", "L.BatchNormalization(momentum=0.5)", "L.Flatten()"),
+            loss="'binary_crossentropy'",
+            compiled=(("metrics", "['accuracy', keras.metrics.AUC()]"),),
+            examples=33,
+            epochs=2,
+            calls=CALLS,
+        ),
+        EQUAL,
     ),
+    "no examples, two outputs": Row(
+        Sample(data="pairs", target="both", loss="{'kind': each, 'size': 'mae'}", examples=33, calls=("evaluate",)),
+        EQUAL,
+    ),
+    "no examples, two workers": Row(
+        Sample(strategy=TWO, **_IMAGES, compiled=(("steps_per_execution", "3"),), calls=("evaluate", "predict")), EQUAL
+    ),
+    "loss of a single batch": Row(Sample(own=_step("mean_square(y, p)"), calls=("train_on_batch",)), EQUAL),
 }

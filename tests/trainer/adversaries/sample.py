@@ -57,6 +57,19 @@ class Sample:
         return f"Sample({', '.join(differs)})"
 
     @property
+    def arguments(self) -> list[str]:
+        """Of the trainer."""
+        if self.way != MODEL:
+            return ["--script=sample.py"]
+        given = {"model": "sample:model", "data": "sample:data", "epochs": self.epochs, "batch-size": self.batch}
+        return ["--no-shuffle", *(f"--{name}={value}" for name, value in given.items())]
+
+    @property
+    def test_kind(self) -> str:
+        """What tells a script how it is run."""
+        return SESSION if self.way == SESSION else self.strategy
+
+    @property
     def source(self) -> str:
         """The file: plain Python trains on one device, as the judge; the trainer takes what it needs of it."""
         body = "".join(self._sections())
@@ -64,7 +77,8 @@ class Sample:
         for name, text in reversed(PARTS.items()):  # a part uses only parts before it
             if re.search(rf"\b{name}\b", "\n".join([body, *used.values()])):
                 used[name] = text
-        return "".join([_BEGIN.format(self=self), *reversed(used.values()), body])
+        command = f"TEST_KIND={self.test_kind} python -m dtj_trainer {' '.join(self.arguments)}"
+        return "".join([_BEGIN.format(self=self, command=command), *reversed(used.values()), body])
 
     def _sections(self) -> list[str]:
         head = TARGETS[self.target].head
@@ -129,12 +143,13 @@ _CALLS = {
     "evaluate": "m.evaluate(batched(), return_dict=True, verbose=0)",
     "predict": "m.predict(batched(), verbose=0)",
     "train_on_batch": "[m.train_on_batch(*some(5), return_dict=True) for _ in range(2)]",
-    "test_on_batch": "m.test_on_batch(*some(7), return_dict=True)",
-    "predict_on_batch": "m.predict_on_batch(some(3)[0])",
+    "test_on_batch": "m.test_on_batch(*some(1), return_dict=True)",
+    "predict_on_batch": "m.predict_on_batch(some(1)[0])",
 }
 CALLS = tuple(_CALLS)
 
-_BEGIN = """# plain Keras: python sample.py; the trainer: python -m dtj_trainer --{self.way} ..., {self.strategy}
+_BEGIN = """# Plain Keras: python sample.py. The trainer, {self.strategy}:
+# {command}
 import contextlib, os, numpy as np, tensorflow as tf, keras
 from keras import layers as L
 N, B = {self.examples}, {self.batch}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trainer import fork_server
-from trainer.adversaries.sample import MIRRORED, MODEL, SCRIPT, SESSION, Sample
+from trainer.adversaries.sample import MIRRORED, MODEL, SCRIPT, Sample
 from trainer.cluster import PATH, Job, Replica, inherited
 
 PROGRAM = "trainer.adversaries.task"
@@ -81,13 +81,11 @@ def plainly(sample: Sample, folder: Path, *, nudged: bool = False) -> Ended:
 
 def by_trainer(sample: Sample, folder: Path) -> Ended:
     """As the trainer gets it."""
-    by = ["--model=sample:model", "--data=sample:data", "--no-shuffle", f"--epochs={sample.epochs}",
-          f"--batch-size={sample.batch}"] if sample.way == MODEL else ["--script=sample.py"]  # fmt: skip
+    by = sample.arguments
     if sample.resumed:
         by += ["--checkpoint-every-steps=1", *(["--steps-per-call=1"] if sample.way == MODEL else [])]
     if sample.strategy == MIRRORED and sample.way != SCRIPT:
         by.append("--logical-cpus=2")
-    kind = SESSION if sample.way == SESSION else sample.strategy
     with Job(
         folder, strategy=sample.strategy, arguments=by, files={"sample.py": sample.source}, program=("-m", PROGRAM),
         imported=True, exports=False,
@@ -95,11 +93,11 @@ def by_trainer(sample: Sample, folder: Path) -> Ended:
         try:
             if sample.resumed:
                 job.hold_at(STOPPED_AT)
-                _start(job, kind).wait_for_checkpoint(STOPPED_AT, SECONDS)
+                _start(job, sample.test_kind).wait_for_checkpoint(STOPPED_AT, SECONDS)
                 job[job.leader].kill(signal.SIGTERM)
                 job.let_go()
                 job.wait(SECONDS)
-            codes = _start(job, kind).wait(SECONDS)
+            codes = _start(job, sample.test_kind).wait(SECONDS)
         except AssertionError:  # it ended before the checkpoint
             codes = job.wait(SECONDS)
         except subprocess.TimeoutExpired:
