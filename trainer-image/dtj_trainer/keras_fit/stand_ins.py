@@ -23,6 +23,9 @@ except ImportError as error:
 def put(strategy: Any, batch: Any, *, equal: bool) -> tuple[Any, Any]:
     """A batch in which each replica has an example, and how many of each replica's examples are its own.
 
+    A batch with sparse tensors stays as it is, and one of several workers with what no sum over them can give: ragged
+    tensors, texts, and tensors whose inner shape changes.
+
     Args:
         batch: as an iterator of the strategy gives it.
         equal: in a graph, whether a number of examples that is known is that of all replicas.
@@ -39,9 +42,11 @@ def put(strategy: Any, batch: Any, *, equal: bool) -> tuple[Any, Any]:
     if known and equal and not tf.executing_eagerly():
         return batch, None
     counts = [rows_of(one) for one in first]
-    if known and workers == 1:
+    fits = all(_can_be_given(one[0], workers) for one in values if _has_rows(one[0]))
+    if not fits or (known and workers == 1):
         return batch, _spread(strategy, counts)
-    filled = [_filled(strategy, one, counts, workers=workers) if _has_rows(one[0]) else one for one in values]
+    have = _which_have(strategy, counts) if workers > 1 else None
+    filled = [_filled(strategy, one, counts, have) if _has_rows(one[0]) else one for one in values]
     spread = [_spread(strategy, one) if new is not one else None for one, new in zip(filled, values, strict=True)]
     leaves = [old if new is None else new for old, new in zip(tree.flatten(batch), spread, strict=True)]
     return tree.pack_sequence_as(batch, leaves), _spread(strategy, counts)
@@ -58,6 +63,14 @@ def _has_rows(value: Any) -> bool:
     return isinstance(value, tf.Tensor | tf.RaggedTensor | tf.SparseTensor) and value.shape.rank != 0
 
 
+def _can_be_given(value: Any, workers: int) -> bool:
+    """Whether one replica can have an example of another one."""
+    if workers == 1 or isinstance(value, tf.SparseTensor):
+        return not isinstance(value, tf.SparseTensor)
+    numbers = value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_bool
+    return isinstance(value, tf.Tensor) and numbers and value.shape[1:].is_fully_defined()
+
+
 def _spread(strategy: Any, values: Sequence[Any]) -> Any:
     """These, one for each replica of this worker."""
     return strategy.experimental_distribute_values_from_function(
@@ -65,47 +78,49 @@ def _spread(strategy: Any, values: Sequence[Any]) -> Any:
     )
 
 
-def _filled(strategy: Any, values: Sequence[Any], counts: Sequence[Any], *, workers: int) -> Sequence[Any]:
-    """The parts of one tensor of the batch; those without examples have one of another replica."""
-    if isinstance(values[0], tf.SparseTensor):
-        return values
+def _which_have(strategy: Any, counts: Sequence[Any]) -> Any:
+    """For the first replica of each worker, by its place among all, whether the worker has examples; int32."""
+    own = tf.cast(tf.reduce_sum(tf.stack(counts)) > 0, tf.int32)
+    places = strategy.num_replicas_in_sync
+    return _summed(strategy, len(counts), lambda place: own * tf.one_hot(place, places, dtype=tf.int32))
+
+
+def _summed(strategy: Any, local: int, value: Callable[[int], Any]) -> Any:
+    """Over all workers what the first replica of each gives, by its place among all."""
+
+    def of_replica(context: Any) -> Any:
+        place = context.replica_id_in_sync_group
+        return value(place) if place % local == 0 else tf.zeros_like(value(place))
+
+    return strategy.reduce("SUM", strategy.experimental_distribute_values_from_function(of_replica), axis=None)
+
+
+def _filled(strategy: Any, values: Sequence[Any], counts: Sequence[Any], have: Any) -> Sequence[Any]:
+    """The parts of one tensor of the batch; those without examples have one of another replica.
+
+    Args:
+        have: which workers have examples; None for a single one.
+    """
     donated = tf.concat([one[:1] for one in values], 0)[:1]  # of the first that has any
-    if workers > 1 and isinstance(donated, tf.Tensor) and None not in donated.shape[1:].as_list():
-        donated = _of_another_worker(strategy, donated, counts)
+    if have is not None:
+        donated = _of_another_worker(strategy, donated, len(counts), have)
     return [
         tf.cond(count > 0, lambda value=value: value, lambda: donated)
         for value, count in zip(values, counts, strict=True)
     ]
 
 
-def _of_another_worker(strategy: Any, donated: Any, counts: Sequence[Any]) -> Any:
-    """An example of the first worker that has one, where a worker has none. All workers take part."""
-    if not (donated.dtype.is_floating or donated.dtype.is_integer or donated.dtype.is_bool):
-        return donated  # only numbers can be summed
-    replicas, here = strategy.num_replicas_in_sync, len(counts)
-    own = tf.reduce_sum(tf.stack(counts)) > 0
-
-    def summed(of_replica: Callable[[int], Any]) -> Any:
-        """Over all workers: of the first replica of each."""
-        values = strategy.experimental_distribute_values_from_function(
-            lambda context: (
-                of_replica(context.replica_id_in_sync_group)
-                if context.replica_id_in_sync_group % here == 0
-                else tf.zeros_like(of_replica(context.replica_id_in_sync_group))
-            )
-        )
-        return strategy.reduce("SUM", values, axis=None)
-
-    have = summed(lambda place: tf.one_hot(place, replicas, dtype=tf.int32) * tf.cast(own, tf.int32))
+def _of_another_worker(strategy: Any, donated: Any, local: int, have: Any) -> Any:
+    """An example of the first worker that has one, where a worker has none: all take part in that."""
 
     def take() -> Any:
-        chosen = tf.argmax(have, output_type=tf.int32)  # the first one
+        chosen = tf.argmax(have, output_type=tf.int32)
         number = tf.int32 if donated.dtype.is_bool else donated.dtype
         nothing = tf.zeros([1, *donated.shape[1:]], number)
         given = tf.concat([tf.cast(donated, number), nothing], 0)[:1]
-        return tf.cast(summed(lambda place: tf.where(chosen == place, given, nothing)), donated.dtype)
+        return tf.cast(_summed(strategy, local, lambda place: tf.where(chosen == place, given, nothing)), donated.dtype)
 
-    return tf.cond(tf.reduce_sum(have) * here < replicas, take, lambda: donated)
+    return tf.cond(tf.reduce_sum(have) * local < strategy.num_replicas_in_sync, take, lambda: donated)
 
 
 def without(outputs: Any, count: Any) -> Any:
