@@ -55,6 +55,12 @@ ROWS = {
     "sum": Row(
         Sample(own=_step("sum_square(y, p)", returned="{'total': loss}")), WRONG, "History has the mean of the sums"
     ),
+    "masked mean of a step": Row(
+        Sample(**_TOKENS, target="ignored", loss="zeroed", own=_step("masked_mean(y, p)")), WRONG, "taken for a mean"
+    ),
+    "step that gives each loss": Row(
+        Sample(own=_step("squares(y, p)"), examples=35), CRASH, "replicas have different numbers of examples"
+    ),
     "outputs compare examples": Row(Sample(layers=("Centre()",)), WRONG, "each replica compares its own"),
     "compute_loss of each": Row(Sample(own=_loss("squares(y, y_pred)")), WRONG, "the gradient counts once a replica"),
     "compute_loss of each, model": Row(
