@@ -16,7 +16,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.compat import private
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.errors import UsageError
 
@@ -57,11 +56,6 @@ def divide(strategy: Any, batch: Any, *, asked: Any, compared: bool) -> Any:
         return strategy.experimental_distribute_values_from_function(part)
 
     return keras.tree.map_structure(of_each, batch)
-
-
-def results(model: Any, outputs: Any) -> Any:
-    """What a step of all replicas has measured: the results of the metrics, if it gave these."""
-    return private(model, "_get_metrics_result_or_logs", library="keras")(outputs)
 
 
 def _has_rows(value: Any) -> bool:

@@ -8,6 +8,7 @@ same global batch:
 - the model is built from the specification of the data, and the data are not read for it;
 - steps per execution are a loop that ends where the data end;
 - each replica's loss counts by its share of the batch; masks and sums of sample weights are those of the whole batch;
+- a replica without examples of a batch computes on one of another replica, which counts for nothing;
 - gradients are clipped after their reduction, and a loss scale follows the gradients of all replicas;
 - BatchNormalization is synchronized;
 - what was made outside the scope, such as an optimizer, becomes a part of it;
@@ -38,7 +39,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.distribution.stall_watch import FitWatch
 from dtj_trainer.errors import UsageError, WorkersDiffer
-from dtj_trainer.keras_fit import adoption, batches, models, replica_losses
+from dtj_trainer.keras_fit import adoption, batches, models, replica_losses, stand_ins, step_values
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.alone import Together
 from dtj_trainer.keras_fit.losses import FitLosses
@@ -88,7 +89,8 @@ def install(config: Config) -> None:
     if _installed:
         return
     _installed = True
-    _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function, predict_on_batch)
+    _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function)
+    _replace(keras_trainer.TensorFlowTrainer, make_predict_function, predict_on_batch)
     _replace(keras_trainer.TensorFlowTrainer, _get_metrics_result_or_logs=shown)
     _replace(keras.metrics.Mean, update_state=update_mean)
     _replace(keras_core.Variable, _direct_assign=adoption.assign)
@@ -268,18 +270,19 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
 
     results = Results(model)
 
-    def replica_step(*, equal: bool) -> Any:
-        @tf.autograph.experimental.do_not_convert
-        def of_replica(data: Any) -> Any:
-            with share_of(data, equal=equal), own_step(model if own else None, divides=divides):
+    @tf.autograph.experimental.do_not_convert
+    def of_replica(data: Any, count: Any) -> Any:
+        def step(data: Any) -> Any:
+            own_model = model if own else None
+            with share_of(count), own_step(own_model, divides=divides), stand_ins.unmeasured(owners_of(model)):
                 return results.returned(step_function(data))
 
-        return model._autoconvert_optionals(of_replica)
+        return model._autoconvert_optionals(step)(data)
 
     def one_step(data: Any, *, equal: bool = True) -> Any:
         whole = gradients_of_whole_batch() if trains else nullcontext()
         with whole, results.noting(owners_of(model)):
-            return strategy.run(replica_step(equal=equal), args=(data,))
+            return strategy.run(of_replica, args=stand_ins.put(strategy, data, equal=equal))
 
     def on_data(data: Any, *, equal: bool = True) -> Any:
         return _means(strategy, one_step(data, equal=equal), by_replica=trains)
@@ -313,7 +316,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         if trains and outputs is not None:
             outputs, not_finite = outputs
             losses.replicas(model, not_finite)
-        return batches.results(model, outputs) if whole else outputs
+        return step_values.whole(model, outputs) if whole else outputs
 
     return function
 
@@ -324,6 +327,28 @@ def predict_on_batch(original: Any, model: Any, x: Any) -> Any:
     if several(strategy):
         x = batches.divide(strategy, x, asked=model, compared=model.predict_function is None)
     return original(model, x)
+
+
+def make_predict_function(original: Any, model: Any, force: bool = False) -> None:
+    """No replica predicts without an example."""
+    strategy = model.distribute_strategy
+    if not several(strategy) or (model.predict_function is not None and not force):
+        original(model, force)
+        return
+    reduced = private(keras_trainer, "reduce_per_replica", library="keras")
+    concat = private(keras_trainer, "concat", library="keras")
+
+    @tf.autograph.experimental.do_not_convert
+    def of_replica(data: Any, count: Any) -> Any:
+        outputs = model._autoconvert_optionals(model.predict_step)(data)
+        return tree.map_structure(lambda one: stand_ins.without(one, count), outputs)
+
+    def steps(data: Any) -> Any:
+        each = [strategy.run(of_replica, args=stand_ins.put(strategy, one, equal=False)) for one in data]
+        outputs = [reduced(one, strategy, reduction="concat") for one in each]
+        return tree.map_structure(lambda *parts: concat(parts), *outputs) if outputs[1:] else outputs[0]
+
+    model.predict_function = steps if model.run_eagerly else tf.function(steps, reduce_retracing=True, autograph=False)
 
 
 def _take(model: Any, iterator: _Steps, steps: Callable[[Any, Any], Any]) -> Any:

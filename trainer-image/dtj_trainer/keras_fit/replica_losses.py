@@ -8,7 +8,7 @@ examples, such as a mask, a sum of weights, or none in a loss that is a sum, is 
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from dtj_trainer.compat import incompatible, mentions, private
 from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
 from dtj_trainer.compat.optimizers import reduced
 from dtj_trainer.errors import UsageError
+from dtj_trainer.training.layers import counting
 from dtj_trainer.training.loss_division import Parts, loss_of_parts
 from dtj_trainer.training.weight_update import are_of_whole_batch
 
@@ -42,10 +43,14 @@ class OfReplica(threading.local):
 
     share: Any = None
     """Its part of the examples of the whole batch; None outside of a step."""
+    present: Any = None
+    """0 where its example only stands in for none, else 1; None where this cannot be."""
     differentiates = False
     """Whether a gradient of weights is computed, which may compute others."""
     by_batch = False
     """Whether a loss is noted once a batch, whatever number of examples it has."""
+    once_a_batch: Sequence[Any] = ()
+    """Metrics that note a loss so, to which each replica of the step gives its part."""
     within = 0
     """How many losses are computed for another one, which counts them."""
     parts: Parts | None = None
@@ -99,32 +104,31 @@ def own_step(model: Any, *, divides: bool) -> Iterator[None]:
 
 
 @contextmanager
-def share_of(data: Any, *, equal: bool) -> Iterator[None]:
+def share_of(count: Any) -> Iterator[None]:
     """In a replica's step: which part of the whole batch it has.
 
     Args:
-        equal: in a graph, whether a number of examples that is known shows that all replicas have it.
+        count: how many of its examples are its own, 0 if there is one that only stands in for none. None: all replicas
+            are known to have as many examples.
     """
     context = tf.distribute.get_replica_context()
-    replicas = context.num_replicas_in_sync
-    tensor = next((one for one in tree.flatten(data) if one is not None), None)
-    shape = getattr(tensor, "shape", None)
-    static = equal and not tf.executing_eagerly() and shape is not None and shape.rank and shape[0] is not None
-    if shape is None or shape.rank == 0 or static:
-        share = tf.constant(1.0 / replicas)
+    before = here.share, here.present
+    if count is None:
+        here.share, here.present = tf.constant(1.0 / context.num_replicas_in_sync), None
     else:
-        rows = tensor.nrows() if isinstance(tensor, tf.RaggedTensor) else _first_dimension(tensor)
-        examples = tf.cast(rows, tf.float32)
-        share = tf.math.divide_no_nan(examples, context.all_reduce("SUM", examples))
-    before, here.share = here.share, share
+        examples = tf.cast(count, tf.float32)
+        here.share = tf.math.divide_no_nan(examples, context.all_reduce("SUM", examples))
+        here.present = tf.cast(count > 0, tf.float32)
     try:
-        yield
+        with counting(here.present):
+            yield
     finally:
-        here.share = before
+        here.share, here.present = before
 
 
-def _first_dimension(tensor: Any) -> Any:
-    return tensor.dense_shape[0] if isinstance(tensor, tf.SparseTensor) else tf.shape(tensor)[0]
+def counted_here(value: Any) -> Any:
+    """A value that is summed over the replicas; 0 where this one's example only stands in."""
+    return value if here.present is None else value * tf.cast(here.present, value.dtype)
 
 
 _DIVIDING = ("num_replicas_in_sync", "compute_average_loss")
@@ -236,6 +240,7 @@ def gradient(original: Any, tape: Any, target: Any, sources: Any, output_gradien
     if not here.divides:
         # A loss for each example is summed, and so is the replica's part already.
         given = [_part(one) if to.shape.rank == 0 else one for one, to in zip(given, targets, strict=True)]
+    given = [counted_here(one) for one in given]
     here.differentiates = True
     try:
         return _reduced("SUM", original(tape, targets, sources, given, **kwargs))
@@ -342,7 +347,7 @@ def _counted(value: Any, *, mean: bool = True) -> Any:
     """A mean over the replica's examples, or a sum, as the step takes it: as a mean, unless it divides by itself."""
     if mean:
         return _part(value) if here.divides else value
-    return value if here.divides else tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype))
+    return counted_here(value) if here.divides else tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype))
 
 
 def scale_loss_for_distribution(original: Any, value: Any) -> Any:
@@ -368,6 +373,7 @@ def weigh_outputs(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_wei
             here.loss_name = type(one).__name__
             raise _undivided("has a __call__ of its own instead of call(y_true, y_pred)")
     here.by_batch = tree.flatten(y_pred)[0].shape[0] is None
+    here.once_a_batch = loss.metrics if here.by_batch else ()
     try:
         return original(loss, y_true, y_pred, sample_weight)
     finally:
@@ -403,6 +409,7 @@ def reduce_values(original: Any, values: Any, sample_weight: Any = None, reducti
 
 def _of_whole(divisor: Any) -> Any:
     """The factor that turns a mean by this replica's divisor, scaled by its share, into one by that of all replicas."""
+    divisor = counted_here(divisor)
     whole = tf.distribute.get_replica_context().all_reduce("SUM", tf.stop_gradient(divisor))
     return tf.math.divide_no_nan(divisor, whole * tf.cast(here.share, divisor.dtype))
 

@@ -77,19 +77,23 @@ class Results:
 
 
 def shown(original: Callable[..., Any], model: Any, logs: Any) -> Any:
-    """What a step has returned last; results of metrics are those of all replicas."""
+    """What a step has returned last, or the results of all metrics if these are what it seems to return."""
     values = original(model, logs)
-    sources = _of_metrics.get(model)
-    if values is not logs or not sources:
-        return values
+    return whole(model, logs) if values is logs else values
 
-    def whole(place: Any, value: Any) -> Any:
+
+def whole(model: Any, outputs: Any) -> Any:
+    """What a step has returned last; results of metrics are those of all replicas."""
+    sources = _of_metrics.get(model) or {}
+
+    def of_all(place: Any, value: Any) -> Any:
         if place not in sources:
             return value
         metric, within = sources[place]
         return functools.reduce(lambda one, name: one[name], within, metric.result())
 
-    return tree.pack_sequence_as(logs, [whole(place, value) for place, value in tree.flatten_with_path(logs)])
+    values = [of_all(place, value) for place, value in tree.flatten_with_path(outputs)]
+    return tree.pack_sequence_as(outputs, values)
 
 
 def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:

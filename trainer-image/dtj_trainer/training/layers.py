@@ -2,7 +2,8 @@
 
 import threading
 from collections import UserList
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -161,6 +162,30 @@ def _after(model: Any, weights: list[Any], inputs: Any, *, then: Callable[[], ob
         return [np.asarray(scope.get_current_value(weight)) for weight in weights]
 
 
+class _Replica(threading.local):
+    """Of the thread that traces a replica's step."""
+
+    present: Any = None
+    """0 where its examples do not count, else 1; None where all do."""
+
+
+_replica = _Replica()
+
+
+@contextmanager
+def counting(present: Any) -> Iterator[None]:
+    """In a replica's step: whether its examples count in what is synchronized.
+
+    Args:
+        present: 0 or 1; None if they do.
+    """
+    before, _replica.present = _replica.present, present
+    try:
+        yield
+    finally:
+        _replica.present = before
+
+
 def synchronize_batch_normalization(model: Any) -> int:
     """Lets every BatchNormalization of a model take its statistics over all replicas; returns how many there are."""
     found = batch_normalizations(model)
@@ -186,6 +211,8 @@ def _moments(inputs: Any, axes: Any, mask: Any, *, small: float) -> tuple[Any, A
     counts = tf.ones_like(inputs)
     if mask is not None:
         counts *= tf.cast(mask, inputs.dtype)[..., tf.newaxis]
+    if _replica.present is not None:
+        counts *= tf.cast(_replica.present, inputs.dtype)
     total = tf.reduce_sum(tf.where(counts > 0, inputs, 0), axes, keepdims=True)
     total, count = tf.unstack(_summed(tf.stack([total, tf.reduce_sum(counts, axes, keepdims=True)])))
     mean = tf.math.divide_no_nan(total, count + small)

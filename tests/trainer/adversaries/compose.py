@@ -1,0 +1,219 @@
+"""A seed gives a sample: parts that users combine, drawn at random so that they fit together.
+
+What it cannot say yet: dropout and other chance that counts, dtype policies, ragged and sparse inputs, tf_keras, loops
+of one's own in a session, ParameterServer and Pipeline, callbacks that write files, losses and metrics that are made
+outside of the scope, several fits, `jit_compile`, more than two replicas.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from trainer.adversaries.sample import CALLS, MIRRORED, MODEL, ONE, SCRIPT, SESSION, TWO, Sample
+
+WAYS = {
+    (MODEL, ONE): 2, (MODEL, MIRRORED): 5, (SCRIPT, MIRRORED): 12, (SESSION, MIRRORED): 1, (SESSION, ONE): 1,
+    (MODEL, TWO): 1, (SCRIPT, TWO): 1,
+}  # fmt: skip
+"""How often each is drawn."""
+RESUMED = 0.15
+"""Of the samples that can be."""
+
+_DENSE = ("", "", "", ", kernel_regularizer='l2'", ", activity_regularizer='l2'", ", kernel_constraint='max_norm'",
+          ", trainable=False")  # fmt: skip
+ANYWHERE = {
+    "L.BatchNormalization()": 3, "L.BatchNormalization(momentum=0.5)": 3, "L.LayerNormalization()": 3,
+    "L.Activation('tanh')": 3, "Residual()": 3, "AddMean()": 3, "L.GroupNormalization(1)": 2,
+    "L.UnitNormalization()": 2, "L.ActivityRegularization(0.001)": 2, "Counted()": 1, "AddSum()": 1, "AddSpread()": 1,
+    "AddBalance()": 1, "Centre()": 1, "Scaled()": 1, "Running()": 1,
+}  # fmt: skip
+SERIES = ("L.LSTM(5, return_sequences=True)", "L.GRU(5, return_sequences=True)", "L.Conv1D(5, 3, padding='same')",
+          "L.Bidirectional(L.GRU(3, return_sequences=True))", "L.TimeDistributed(L.Dense(5, 'tanh'))", "Attention()",
+          "L.SimpleRNN(5, return_sequences=True)")  # fmt: skip
+TO_FLAT = (
+    "L.LSTM(5)",
+    "L.GRU(5)",
+    "L.GlobalAveragePooling1D()",
+    "L.Bidirectional(L.LSTM(3))",
+    "L.GlobalMaxPooling1D()",
+)
+IMAGES = ("L.Conv2D(4, 3, activation='relu')", "L.Conv2D(4, 3, padding='same')",
+          "L.SeparableConv2D(4, 3, padding='same')", "L.DepthwiseConv2D(3, padding='same')",
+          "L.MaxPooling2D(2, padding='same')")  # fmt: skip
+
+_CROSS = "keras.losses.SparseCategoricalCrossentropy(from_logits=True{})"
+LOSSES = {
+    "value": ("'mse'", "'mae'", "keras.losses.Huber()", "keras.losses.MeanSquaredError(reduction='sum')", "squares",
+              "mean_square", "sum_square", "root", "largest", "OwnLoss()",
+              "OwnLoss(reduction='mean_with_sample_weight')", "'log_cosh'"),
+    "values": ("'mse'", "'mae'", "squares", "mean_square", "sum_square", "root", "by_task", "OwnLoss()",
+               "keras.losses.CosineSimilarity()", "keras.losses.MeanSquaredError(reduction='sum')"),
+    "yes": ("'binary_crossentropy'", "keras.losses.BinaryCrossentropy(label_smoothing=0.1)", "'mse'",
+            "keras.losses.BinaryFocalCrossentropy()", "keras.losses.Dice()", "keras.losses.Hinge()", "mean_square"),
+    "class": (_CROSS.format(""), _CROSS.format(", reduction='sum'"),
+              _CROSS.format(", reduction='mean_with_sample_weight'"), _CROSS.format(", ignore_class=0"), "each",
+              "mean_of", "sum_of"),
+    "classes": (_CROSS.format(""), _CROSS.format(", reduction='sum'"), _CROSS.format(", ignore_class=0"), "each",
+                "mean_of", "sum_of", "flat"),
+    "ignored": (_CROSS.format(", ignore_class=-100"), "zeroed", "chosen", "masked_mean"),
+    "both": (f"{{'kind': {_CROSS.format('')}, 'size': 'mse'}}", "{'kind': each, 'size': 'mae'}",
+             f"{{'kind': {_CROSS.format('')}, 'size': mean_square}}"),
+}  # fmt: skip
+METRICS = {
+    "value": ("['mae']", "['mse', 'mae']"), "values": ("['mae']", "['cosine_similarity']"),
+    "yes": ("['accuracy']", "['accuracy', keras.metrics.AUC()]"), "class": ("['accuracy']",),
+    "classes": ("['accuracy']",), "both": ("{'kind': 'accuracy', 'size': 'mae'}",),
+}  # fmt: skip
+OPTIMIZERS = (
+    "keras.optimizers.SGD(0.05)", "keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True)",
+    "keras.optimizers.Adam(0.01)", "keras.optimizers.AdamW(0.01)", "keras.optimizers.RMSprop(0.005)",
+    "keras.optimizers.SGD(0.1, clipnorm=0.1)",
+    "keras.optimizers.SGD(0.1, global_clipnorm=0.1)", "keras.optimizers.Adam(0.01, clipvalue=0.01)",
+    "keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.5)",
+    "keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)",
+    "keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.5))",
+    "keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05))",
+)  # fmt: skip
+WEIGHTS = ("np.linspace(0.2, 2, N).astype('float32')", "(r.random(N) > np.arange(N) % B / B).astype('float32')")
+"""Of examples: some are 0 in the second."""
+
+COMPUTE_LOSS = (
+    "    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):\n        return "
+)
+_PENALTY = "super().compute_loss(x, y, y_pred, sample_weight, training) + 0.1 * tf.reduce_mean(tf.square(y_pred))"
+STEP = """    def train_step(self, data):
+        x, y, w = keras.utils.unpack_x_y_sample_weight(data){before}
+        with tf.GradientTape() as tape:
+            p = self(x, training=True)
+            loss = {loss}
+        v = self.trainable_variables
+        g = tape.gradient(loss, v){after}
+        self.optimizer.apply_gradients(zip(g, v))
+        return {returned}"""
+TEST = """    def test_step(self, data):
+        x, y, w = keras.utils.unpack_x_y_sample_weight(data)
+        p = self(x, training=False)
+        return {returned}"""
+BEFORE = {
+    "": 6,
+    "\n        x = x + 1e-3 * tf.random.normal(tf.shape(x))": 3,
+}
+AFTER = {
+    "": 6,
+    "\n        g, _ = tf.clip_by_global_norm(g, 0.1)": 1,
+    "\n        g = [k / (tf.norm(k) + 1e-3) for k in g]": 1,
+}
+BY_METHOD = {
+    "value": ("mean_square", "sum_square", "root", "largest", "squares"),
+    "values": ("mean_square", "sum_square", "by_task", "root", "squares"),
+    "yes": ("mean_square", "sum_square", "keras.losses.binary_crossentropy"),
+    "class": ("mean_of", "sum_of", "each"), "classes": ("mean_of", "sum_of", "flat"),
+    "ignored": ("masked_mean", "chosen", "zeroed"),
+}  # fmt: skip
+"""Losses that a method of the user's own computes."""
+RETURNED = {"{'loss': loss}": 3, "{'total': loss}": 1, "self.compute_metrics(x, y, p, w) | {'loss': loss}": 2}
+
+FEEDS = {
+    "batched()": 5, "x=arrays()[0], y=arrays()[1], sample_weight=arrays()[2], batch_size=B, shuffle=False": 4,
+    "rows().filter(lambda *_: True).batch(B)": 1, "rows().batch(B, drop_remainder=True)": 1,
+    "batched().repeat(), steps_per_epoch=-(-N // B)": 1, "generated(), steps_per_epoch=-(-N // B)": 1,
+    "Batches(), shuffle=False": 1,
+}  # fmt: skip
+FIT = (
+    "validation_data=rows().take(17).batch(8)",
+    "callbacks=[keras.callbacks.ReduceLROnPlateau('loss', patience=1, min_delta=9)]",
+    "callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)]",
+)  # fmt: skip
+
+
+def compose(seed: int) -> Sample:
+    """The sample of this seed."""
+    return _Draw(random.Random(f"numbers {seed}")).sample()
+
+
+T = TypeVar("T")
+
+
+class _Draw:
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def sample(self) -> Sample:
+        one, often = self._chance.choice, self._often
+        way, strategy = often(WAYS)
+        data = often({"vectors": 5, "tokens": 4, "series": 2, "images": 3, "pairs": 1})
+        target = self._target(data)
+        own = {} if data == "pairs" else self._own(way, target)
+        compiled = {}
+        if target in METRICS and self._hits(0.4):
+            compiled[one(("metrics", "metrics", "weighted_metrics"))] = one(METRICS[target])
+        if data == "pairs" and self._hits(0.5):
+            compiled["loss_weights"] = "{'kind': 0.3, 'size': 2.0}"
+        if way == SCRIPT and self._hits(0.15):
+            compiled |= one(({"steps_per_execution": "3"}, {"run_eagerly": "True"}))
+        scripted = way == SCRIPT
+        feed = often(FEEDS) if scripted else Sample.feed
+        fit = [one(FIT)] if scripted and self._hits(0.25) else []
+        if scripted and feed.startswith("x=") and not fit and data != "pairs" and self._hits(0.3):
+            fit.append("validation_split=0.3")
+        if scripted and target == "class" and self._hits(0.2) and not feed.startswith("gen"):
+            fit.append("class_weight={0: 1.0, 1: 0.5, 2: 2.0, 3: 1.5}")
+        return Sample(
+            way=way, strategy=strategy, data=data, target=target,
+            resumed=way != SCRIPT and self._hits(RESUMED),
+            weights=one(WEIGHTS) if data != "pairs" and "class_weight" not in "".join(fit) and self._hits(0.2) else "",
+            layers=self._layers(data, target),
+            kind="functional" if data == "pairs" else often({"functional": 3, "sequential": 2, "subclassed": 1}),
+            loss=one(LOSSES[target]), optimizer=one(OPTIMIZERS),
+            compiled=tuple(compiled.items()), own=tuple(own.items()), feed=feed, fit=tuple(fit),
+            calls=tuple(call for call in CALLS if scripted and self._hits(0.12)),
+            examples=one((32, 33, 35, 40, 41)), batch=one((8, 8, 12)), epochs=one((1, 2)),
+        )  # fmt: skip
+
+    def _target(self, data: str) -> str:
+        if data == "pairs":
+            return "both"
+        return self._chance.choice(("classes", "ignored") if data == "tokens" else ("value", "values", "yes", "class"))
+
+    def _layers(self, data: str, target: str) -> tuple[str, ...]:
+        one = self._chance.choice
+        found: list[str] = []
+        if data == "tokens":
+            found.append(one(("L.Embedding(20, 6)", "L.Embedding(20, 6, mask_zero=True)")))
+        inner: Sequence[str] = {"images": IMAGES, "series": SERIES, "tokens": SERIES}.get(data, ())
+        for _ in range(self._chance.randrange(3) if inner else 0):
+            found.append(one(inner) if self._hits(0.7) else self._often(ANYWHERE))
+        if data == "tokens":
+            return tuple(found)
+        if data == "images":
+            found.append(one(("L.Flatten()", "L.GlobalAveragePooling2D()")))
+        if data == "series":
+            found.append(one(TO_FLAT))
+        for _ in range(self._chance.randrange(1, 4)):
+            dense = f"L.Dense({one((4, 8))}, {one(('None', repr('tanh'), repr('relu')))}{one(_DENSE)})"
+            found.append(dense if self._hits(0.6) else self._often(ANYWHERE))
+        return tuple(found)
+
+    def _own(self, way: str, target: str) -> dict[str, str]:
+        """Methods of the model."""
+        one, often = self._chance.choice, self._often
+        own = {}
+        loss = f"{one(BY_METHOD[target])}(y, {{p}})"
+        if self._hits(0.15):
+            own["compute_loss"] = COMPUTE_LOSS + (loss.format(p="y_pred") if self._hits(0.7) else _PENALTY)
+        if way == SCRIPT and self._hits(0.6):
+            losses = {"self.compute_loss(x=x, y=y, y_pred=p, sample_weight=w)": 1, loss.format(p="p"): 3}
+            before = often(BEFORE) if target not in ("classes", "ignored") else ""
+            step = STEP.format(before=before, loss=often(losses), after=often(AFTER), returned=often(RETURNED))
+            own["train_step"] = step
+        if way == SCRIPT and self._hits(0.1):
+            own["test_step"] = TEST.format(returned="{'loss': " + loss.format(p="p") + "}")
+        return own
+
+    def _hits(self, probability: float) -> bool:
+        return self._chance.random() < probability
+
+    def _often(self, counts: Mapping[T, int]) -> T:
+        return self._chance.choices(list(counts), list(counts.values()))[0]

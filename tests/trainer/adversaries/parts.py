@@ -1,0 +1,144 @@
+"""What samples are made of: inputs, labels, and pieces of code as users write them, by the names that they occur by."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs, as Python code.
+
+    Attributes:
+        shape: of one example.
+        values: an array of N examples, drawn by the generator r.
+        flat: of these, [N, at least 3] numbers f, which the labels are made of.
+    """
+
+    shape: str
+    values: str
+    flat: str = "x.reshape(N, -1)"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels, made of f, and the last layer for them."""
+
+    values: str
+    head: str
+
+
+_TOKENS = "r.integers(1, 20, (N, 6)) * (np.arange(6) < 2 + (np.arange(N) % B * 5 // B)[:, None])"
+"""More valid ones in the second half of each batch."""
+DATA = {
+    "vectors": Inputs(
+        "keras.Input((6,))", "(r.normal(size=(N, 6)) * (1 + np.arange(N) % B / B)[:, None]).astype('float32')"
+    ),
+    "series": Inputs("keras.Input((5, 4))", "r.normal(size=(N, 5, 4)).astype('float32')"),
+    "images": Inputs("keras.Input((6, 6, 2))", "r.normal(size=(N, 6, 6, 2)).astype('float32')"),
+    "tokens": Inputs("keras.Input((6,), dtype='int32')", f"({_TOKENS}).astype('int32')"),
+    "pairs": Inputs(
+        "{'a': keras.Input((4,)), 'b': keras.Input((3,))}",
+        "{'a': r.normal(size=(N, 4)).astype('float32'), 'b': r.normal(size=(N, 3)).astype('float32')}",
+        "x['a']",
+    ),
+}
+TARGETS = {
+    "value": Labels("(f[:, :1] * 0.5).astype('float32')", "L.Dense(1)"),
+    "values": Labels("np.square(f[:, :3] * 0.3).astype('float32')", "L.Dense(3)"),
+    "yes": Labels("(f[:, :1] > f.mean()).astype('float32')", "L.Dense(1, 'sigmoid')"),
+    "class": Labels("(np.abs(f.sum(1)) * 2).astype('int64') % 4", "L.Dense(4)"),
+    # One for each token.
+    "classes": Labels("(x % 4).astype('int64')", "L.Dense(4)"),
+    "ignored": Labels("np.where(x > 0, x % 4, -100).astype('int64')", "L.Dense(4)"),
+    "both": Labels("{'kind': (np.abs(f.sum(1)) * 2).astype('int64') % 4, 'size': f[:, :1]}", ""),
+}
+
+_LAYER = "class {}(L.Layer):\n    def call(self, h):\n        {}\n        return h\n"
+_LOSS = "def {}(y, p):\n    {}\n"
+PARTS = {
+    # -- layers ------------------------------------------------------------------------------------------------
+    "AddMean": _LAYER.format("AddMean", "self.add_loss(0.1 * tf.reduce_mean(tf.square(h)))"),
+    "AddSum": _LAYER.format("AddSum", "self.add_loss(0.01 * tf.reduce_sum(tf.square(h)))"),
+    "AddSpread": _LAYER.format(
+        "AddSpread", "self.add_loss(tf.nn.relu(2.0 - tf.reduce_mean(tf.math.reduce_std(h, 0))))"
+    ),
+    "AddBalance": """class AddBalance(L.Layer):  # of experts
+    def build(self, shape):
+        self.gate = self.add_weight(shape=(shape[-1], 3))
+    def call(self, h):
+        p = tf.nn.softmax(h @ self.gate)
+        f = tf.one_hot(tf.argmax(p, -1), 3)
+        over = list(range(len(h.shape) - 1))
+        self.add_loss(3 * tf.reduce_sum(tf.reduce_mean(f, over) * tf.reduce_mean(p, over)))
+        return h * tf.reduce_max(p, -1, keepdims=True)
+""",
+    "Centre": _LAYER.format("Centre", "h -= tf.reduce_mean(h, 0, keepdims=True)"),
+    "Scaled": _LAYER.format("Scaled", "h /= 1e-3 + tf.reduce_max(tf.abs(h))"),
+    "Running": """class Running(L.Layer):
+    def build(self, shape):
+        self.level = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False)
+    def call(self, h, training=False):
+        if training:
+            self.level.assign(0.9 * self.level + 0.1 * tf.reduce_mean(tf.reshape(h, [-1, h.shape[-1]]), 0))
+        return h - self.level
+""",
+    "Counted": """class Counted(L.Layer):
+    def build(self, shape):
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+    def call(self, h, training=False):
+        if training:
+            self.calls.assign(self.calls + 1.0)
+        return h / (1 + 0.01 * self.calls)
+""",
+    "Attention": """class Attention(L.Layer):
+    def __init__(self):
+        super().__init__()
+        self.supports_masking, self.inner = True, L.MultiHeadAttention(2, 3)
+    def call(self, h):
+        return h + self.inner(h, h)
+""",
+    "Residual": """class Residual(L.Layer):  # one layer, used twice
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+    def build(self, shape):
+        self.inner = L.Dense(shape[-1], "tanh")
+        self.inner.build(shape)
+    def call(self, h):
+        return h + self.inner(h + self.inner(h))
+""",
+    # -- losses ------------------------------------------------------------------------------------------------
+    "each": _LOSS.format("each", "return keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)"),
+    "squares": _LOSS.format("squares", "return tf.reduce_mean(tf.square(y - p), -1)"),
+    "mean_of": _LOSS.format("mean_of", "return tf.reduce_mean(each(y, p))"),
+    "sum_of": _LOSS.format("sum_of", "return 0.1 * tf.reduce_sum(each(y, p))"),
+    "mean_square": _LOSS.format("mean_square", "return tf.reduce_mean(tf.square(y - p))"),
+    "sum_square": _LOSS.format("sum_square", "return 0.1 * tf.reduce_sum(tf.square(y - p))"),
+    "root": _LOSS.format("root", "return tf.sqrt(tf.reduce_mean(tf.square(y - p)))"),
+    "largest": _LOSS.format("largest", "return tf.reduce_max(tf.square(y - p))"),
+    "by_task": _LOSS.format("by_task", "return tf.reduce_mean(tf.square(y - p), 0)"),
+    "flat": _LOSS.format("flat", "return each(tf.reshape(y, [-1]), tf.reshape(p, [-1, 4]))"),
+    "chosen": _LOSS.format(
+        "chosen", "keep = tf.not_equal(y, -100)\n    return each(tf.boolean_mask(y, keep), tf.boolean_mask(p, keep))"
+    ),
+    "zeroed": _LOSS.format(
+        "zeroed", "keep = tf.not_equal(y, -100)\n    return each(tf.where(keep, y, 0), p) * tf.cast(keep, p.dtype)"
+    ),
+    "masked_mean": _LOSS.format(
+        "masked_mean", "return tf.reduce_sum(zeroed(y, p)) / tf.reduce_sum(tf.cast(tf.not_equal(y, -100), p.dtype))"
+    ),
+    "OwnLoss": """class OwnLoss(keras.losses.Loss):
+    def call(self, y, p):
+        return tf.reduce_mean(tf.abs(y - p) ** 1.5, -1)
+""",
+    # -- data --------------------------------------------------------------------------------------------------
+    "generated": """def generated():
+    while True:
+        yield from batched().as_numpy_iterator()
+""",
+    "Batches": """class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return -(-N // B)
+    def __getitem__(self, i):
+        return tuple(tf.nest.map_structure(lambda v: v[i * B:(i + 1) * B], one) for one in arrays() if one is not None)
+""",
+}  # fmt: skip
