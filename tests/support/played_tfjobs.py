@@ -32,6 +32,13 @@ def world_of(body: JsonObject, **platform: Any) -> World:
     return World(Job.from_object(body), platform=platform_of_tfjobs(**platform))
 
 
+def running_tfjob(
+    roles: Mapping[str, int | JsonObject] | None = None, *, restarts: str = "OnFailure", **spec: object
+) -> World:
+    """A TFJob whose pods run."""
+    return world_of(tfjob(roles, restarts=restarts, **spec)).start()
+
+
 def change(world: World, body: JsonObject) -> None:
     """Its user replaces the manifest."""
     changed = Job.from_object({**body, "status": world.job.raw_status})

@@ -254,7 +254,7 @@ async def _operate(
     async def watch(engine: Engine) -> None:
         jobs = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=namespaces, keep=keep)
         await served[engine.feed.resource].wait()
-        await (stop.wait() if nothing else engine.keep("watch on jobs", jobs.run))
+        await (stop.wait() if nothing else engine.supervise("watch on jobs", jobs.run))
 
     async def serve(engine: Engine) -> None:
         resource = engine.feed.resource

@@ -139,7 +139,7 @@ class Engine:
         """Whether nothing is done for any job, because the API server does not keep our record of it."""
         return self._guard is not None and self._guard.dropped
 
-    async def keep(self, part: str, work: Callable[[], Awaitable[object]]) -> None:
+    async def supervise(self, part: str, work: Callable[[], Awaitable[object]]) -> None:
         """Have ``work``, which the engine needs, done as its own tasks are: begun again after an error."""
         await self._supervisor.keep(part, work)
 

@@ -19,15 +19,9 @@ from dtj.core.context import JobContext
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from support.planned import called
-from support.played_tfjobs import change, conditions, container_of, tf_config, tfjob, world_of
+from support.played_tfjobs import change, conditions, container_of, running_tfjob, tf_config, tfjob, world_of
 from support.pod_environment import environment_of
 from world import World
-
-
-def running(
-    roles: Mapping[str, int | JsonObject] | None = None, *, restarts: str = "OnFailure", **spec: object
-) -> World:
-    return world_of(tfjob(roles, restarts=restarts, **spec)).start()
 
 
 def last(world: World) -> JsonObject:
@@ -36,19 +30,19 @@ def last(world: World) -> JsonObject:
 
 class TestPods:
     def test_worker_0_is_the_master_where_there_is_no_chief(self) -> None:
-        world = running()
+        world = running_tfjob()
         roles = {name: dig(body, "metadata", "labels", Label.JOB_ROLE) for name, body in world.manifests.items()}
         assert roles == {"mnist-worker-0": "master", "mnist-worker-1": None}
 
     def test_a_master_is_spelled_so_in_names_labels_and_tf_config(self) -> None:
-        world = running({"Master": 1, "Worker": 1})
+        world = running_tfjob({"Master": 1, "Worker": 1})
         assert sorted(world.services) == ["mnist-master-0", "mnist-worker-0"]
         config = tf_config(world, "master-0") or {}
         assert (dig(config, "task", "type"), [*object_at(config, "cluster")]) == ("master", ["master", "worker"])
         assert dig(world.manifests["mnist-master-0"], "metadata", "labels", Label.REPLICA_TYPE) == "master"
 
     def test_get_nothing_that_their_template_does_not_ask_for(self) -> None:
-        world = running()
+        world = running_tfjob()
         spec = object_at(world.manifests["mnist-worker-0"], "spec")
         assert {*spec} == {"containers", "hostname", "restartPolicy"}
         assert (spec["hostname"], spec["restartPolicy"]) == ("mnist-worker-0", "Never")
@@ -58,14 +52,14 @@ class TestPods:
 
     def test_a_sidecar_keeps_a_tf_config_of_its_own(self) -> None:
         own: JsonObject = {"name": "TF_CONFIG", "value": "{}"}
-        world = running({"Worker": role(2, container(), container("proxy", env=[own]))})
+        world = running_tfjob({"Worker": role(2, container(), container("proxy", env=[own]))})
         proxy = objects(dig(world.manifests["mnist-worker-0"], "spec", "containers"))[1]
         assert own in objects(proxy["env"])
         assert tf_config(world, "worker-0") is not None
 
     def test_each_role_may_have_a_port_of_its_own(self) -> None:
         port = {"name": "tfjob-port", "containerPort": 3000}
-        world = running({"Worker": role(1, container(ports=[port])), "PS": 1})
+        world = running_tfjob({"Worker": role(1, container(ports=[port])), "PS": 1})
         addresses = object_at(tf_config(world, "ps-0") or {}, "cluster")
         assert addresses == {"worker": ["mnist-worker-0.default.svc:3000"], "ps": ["mnist-ps-0.default.svc:2222"]}
 
@@ -78,7 +72,7 @@ class TestServices:
         assert kinds.index("CreatePod") > len(kinds) - 1 - kinds[::-1].index("Create Service")
 
     def test_one_selects_the_new_pod_alone_only_while_the_old_one_may_answer(self) -> None:
-        world = running({"Chief": 1, "Worker": 1, "PS": 1})
+        world = running_tfjob({"Chief": 1, "Worker": 1, "PS": 1})
         world.sees("worker-0", Phase.FAILED, exit_code=1)
         world.advance(61)
         world.start()
@@ -89,14 +83,14 @@ class TestServices:
         assert dig(update.patch, "spec", "selector", "training.dtj.dev/incarnation") == "2"
 
     def test_they_go_with_the_end_and_with_a_suspension(self) -> None:
-        world = running()
+        world = running_tfjob()
         world.sees("worker-0", Phase.SUCCEEDED)
         assert world.services == {}
 
 
 class TestRestarts:
     def test_the_pod_before_is_gone_once_its_successor_is_there(self) -> None:
-        world = running({"Chief": 1, "Worker": 1, "PS": 1})
+        world = running_tfjob({"Chief": 1, "Worker": 1, "PS": 1})
         world.sees("worker-0", Phase.FAILED, exit_code=1)
         world.advance(61)
         world.start()
@@ -117,7 +111,7 @@ class TestRestarts:
         ],
     )
     def test_follow_the_restart_policy(self, policy: str, code: int, *, again: bool) -> None:
-        world = running({"Worker": 1}, restarts=policy)
+        world = running_tfjob({"Worker": 1}, restarts=policy)
         world.sees("worker-0", Phase.FAILED, exit_code=code)
         world.wait(61)
         assert ("mnist-worker-0-r1" in world.pods, world.job.status.terminal) == (again, not again)
@@ -126,7 +120,7 @@ class TestRestarts:
     def test_lose_what_is_in_an_empty_dir_and_say_so_at_the_start(self, policy: str, *, told: bool) -> None:
         worker = role(2)
         object_at(object_at(worker, "template"), "spec")["volumes"] = [{"name": "checkpoints", "emptyDir": {}}]
-        world = running({"Worker": worker}, restarts=policy)
+        world = running_tfjob({"Worker": worker}, restarts=policy)
         assert (Reason.EMPTY_DIR_IS_LOST in [event.reason for event in world.events]) == told
 
     @pytest.mark.parametrize(
@@ -145,7 +139,7 @@ class TestRestarts:
     def test_of_a_program_that_always_fails_are_as_many_as_the_backoff_limit(
         self, roles: dict[str, int], policy: str, code: int, limit: int, runs: int
     ) -> None:
-        world = running(roles, restarts=policy, runPolicy={"backoffLimit": limit})
+        world = running_tfjob(roles, restarts=policy, runPolicy={"backoffLimit": limit})
         for number in range(runs):
             assert not world.job.status.terminal
             world.sees("worker-0" + (f"-r{number}" if number else ""), Phase.FAILED, exit_code=code)
@@ -157,7 +151,7 @@ class TestRestarts:
         assert world.root_cause().exit_code == code
 
     def test_do_not_come_after_an_end_with_0_whatever_the_policy(self) -> None:
-        world = running(restarts="Always")
+        world = running_tfjob(restarts="Always")
         world.sees("worker-0", Phase.SUCCEEDED)
         assert world.job.status.state == "Succeeded"
 
@@ -165,13 +159,13 @@ class TestRestarts:
     def test_say_that_the_policy_of_the_template_does_not_count(self, policy: str | None) -> None:
         worker = role(2)
         object_at(object_at(worker, "template"), "spec").update({"restartPolicy": policy} if policy else {})
-        world = running({"Worker": worker, "PS": 1})
+        world = running_tfjob({"Worker": worker, "PS": 1})
         told = [(event.type, event.message) for event in world.events if event.reason == "SetPodTemplateRestartPolicy"]
         text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
         assert told == ([("Warning", text)] if policy else [])
 
     def test_have_no_limit_unless_the_job_names_one(self) -> None:
-        world = running({"Worker": 1})
+        world = running_tfjob({"Worker": 1})
         for number in range(8):
             world.sees(f"worker-0{f'-r{number}' if number else ''}", Phase.FAILED, exit_code=1)
             world.advance(3600)
@@ -179,7 +173,7 @@ class TestRestarts:
         assert not world.job.status.terminal
 
     def test_all_get_one_cluster_when_the_number_of_workers_changes(self) -> None:
-        world = running({"Worker": 2})
+        world = running_tfjob({"Worker": 2})
         change(world, tfjob({"Worker": 3}, restarts="OnFailure"))
         world.settle_deletions()
         world.start()
@@ -218,7 +212,7 @@ class TestTheStatus:
 
     @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
     def test_says_restarting_until_all_run_again(self, roles: dict[str, int]) -> None:
-        world = running(roles)
+        world = running_tfjob(roles)
         world.sees("worker-0", Phase.FAILED, exit_code=1)
         assert conditions(world) == {"Created": "True", "Restarting": "True"}
         world.wait(61)
@@ -231,7 +225,7 @@ class TestTheStatus:
     @pytest.mark.parametrize("code", [0, 1])
     def test_does_not_say_restarting_while_the_pods_of_a_job_stop_that_ends(self, code: int) -> None:
         roles = {"Chief": 1, "Worker": 2, "PS": 1}
-        world = running(roles, runPolicy={"cleanPodPolicy": "All", "backoffLimit": 1})
+        world = running_tfjob(roles, runPolicy={"cleanPodPolicy": "All", "backoffLimit": 1})
         world.sees("worker-1", Phase.FAILED, exit_code=1)
         world.wait(60)
         world.all_run()
@@ -248,12 +242,12 @@ class TestTheStatus:
 
 class TestTheEnd:
     def test_deletes_all_pods_where_the_policy_is_empty_as_kubeflow_has_it(self) -> None:
-        world = running({"Worker": 1, "PS": 1}, runPolicy={"cleanPodPolicy": ""})
+        world = running_tfjob({"Worker": 1, "PS": 1}, runPolicy={"cleanPodPolicy": ""})
         world.sees("worker-0", Phase.SUCCEEDED)
         assert len(world.taken(DeletePod)) == 2
 
     def test_leaves_pods_that_run_unless_a_policy_says_otherwise(self) -> None:
-        world = running({"Worker": 1, "PS": 1})
+        world = running_tfjob({"Worker": 1, "PS": 1})
         world.sees("worker-0", Phase.SUCCEEDED)
         assert (world.job.status.terminal, world.taken(DeletePod)) == (True, [])
         other = world_of(tfjob({"Worker": 1, "PS": 1}), clean_pod_policy=CleanPodPolicy.RUNNING).start()
@@ -262,7 +256,7 @@ class TestTheEnd:
 
     @pytest.mark.parametrize("policy", [{}, {"cleanPodPolicy": "None"}], ids=str)
     def test_keeps_a_pod_and_its_log_whose_injected_proxy_goes_on_and_says_so(self, policy: JsonObject) -> None:
-        world = running({"Worker": 2}, runPolicy=policy)
+        world = running_tfjob({"Worker": 2}, runPolicy=policy)
         for replica in ("worker-1", "worker-0"):
             world.set_pod(replica, Phase.RUNNING, exit_code=0)
             world.pods[f"mnist-{replica}"] = replace(world.pods[f"mnist-{replica}"], ready=False, sidecars=True)
@@ -279,7 +273,7 @@ class TestTheEnd:
         )
 
     def test_keeps_a_worker_that_completes_before_the_others_with_its_proxy(self) -> None:
-        world = running({"Chief": 1, "Worker": 1})
+        world = running_tfjob({"Chief": 1, "Worker": 1})
         world.set_pod("worker-0", Phase.RUNNING, exit_code=0)
         world.pods["mnist-worker-0"] = replace(world.pods["mnist-worker-0"], ready=False, sidecars=True)
         world.settle()
@@ -287,7 +281,7 @@ class TestTheEnd:
         assert (world.taken(DeletePod), world.job.status.terminal) == ([], False)
 
     def test_deletes_it_where_pods_that_run_are_to_be_deleted(self) -> None:
-        world = running({"Worker": 1}, runPolicy={"cleanPodPolicy": "Running"})
+        world = running_tfjob({"Worker": 1}, runPolicy={"cleanPodPolicy": "Running"})
         world.set_pod("worker-0", Phase.RUNNING, exit_code=0)
         world.pods["mnist-worker-0"] = replace(world.pods["mnist-worker-0"], ready=False, sidecars=True)
         world.settle()
@@ -296,13 +290,15 @@ class TestTheEnd:
         assert not [event for event in world.events if event.reason is Reason.PODS_KEPT]
 
     def test_names_servers_that_go_on(self) -> None:
-        world = running({"Worker": 1, "PS": 1})
+        world = running_tfjob({"Worker": 1, "PS": 1})
         world.sees("worker-0", Phase.SUCCEEDED)
         (said,) = (event.message for event in world.events if event.reason is Reason.PODS_KEPT)
         assert "because cleanPodPolicy is None: mnist-ps-0." in said
 
     def test_by_the_deadline_stops_what_runs_under_each_policy_and_keeps_what_has_ended(self) -> None:
-        world = running({"Worker": 2, "PS": 1}, runPolicy={"activeDeadlineSeconds": 100, "cleanPodPolicy": "None"})
+        world = running_tfjob(
+            {"Worker": 2, "PS": 1}, runPolicy={"activeDeadlineSeconds": 100, "cleanPodPolicy": "None"}
+        )
         world.sees("worker-1", Phase.SUCCEEDED)
         world.wait(101)
         world.settle_deletions()
@@ -314,7 +310,7 @@ class TestTheEnd:
         self, run_policy: JsonObject, *, stay: bool
     ) -> None:
         restarts = "Never" if stay else "OnFailure"
-        world = running({"Worker": 1, "PS": 1}, restarts=restarts, runPolicy=run_policy)
+        world = running_tfjob({"Worker": 1, "PS": 1}, restarts=restarts, runPolicy=run_policy)
         world.sees("worker-0", Phase.FAILED, exit_code=1)
         world.settle_deletions()
         assert conditions(world)["Failed"] == "True"
@@ -322,7 +318,7 @@ class TestTheEnd:
         assert "mnist-worker-0" in world.pods
 
     def test_does_not_wait_for_an_evaluator(self) -> None:
-        world = running({"Worker": 1, "Evaluator": 1})
+        world = running_tfjob({"Worker": 1, "Evaluator": 1})
         world.sees("worker-0", Phase.SUCCEEDED)
         assert world.job.status.terminal
 
@@ -345,7 +341,7 @@ class TestGangs:
         pod = world.manifests["mnist-worker-0"]
         assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "mnist"
         assert dig(pod, "spec", "schedulerName") == "volcano"
-        assert running(runPolicy=policy).gang_manifests == []
+        assert running_tfjob(runPolicy=policy).gang_manifests == []
 
     def test_that_can_never_be_complete_stay_created_and_say_why(self) -> None:
         world = world_of(tfjob(runPolicy={"schedulingPolicy": {"minAvailable": 10}}), gang_of_tfjobs=Gang.COSCHEDULING)
@@ -388,7 +384,7 @@ class TestGangs:
 
 class TestDynamicWorkers:
     def test_know_themselves_and_the_servers_alone(self) -> None:
-        world = running({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
+        world = running_tfjob({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
         ps = "mnist-ps-0.default.svc:2222"
         assert [tf_config(world, name) for name in ("worker-1", "ps-0")] == [
             {
@@ -405,12 +401,12 @@ class TestDynamicWorkers:
 
     @pytest.mark.parametrize("roles", [{"Worker": 12, "PS": 3}, {"Worker": 1, "PS": 11}])
     def test_have_a_tf_config_whose_longest_is_known(self, roles: Mapping[str, int | JsonObject]) -> None:
-        world = running(roles, enableDynamicWorker=True)
+        world = running_tfjob(roles, enableDynamicWorker=True)
         made = (environment_of(body)["TF_CONFIG"] for body in world.manifests.values())
         assert JobContext.of(world.observed(), NOW).cluster.longest == max(map(len, made))
 
     def test_come_and_go_while_the_others_run_on(self) -> None:
-        world = running({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
+        world = running_tfjob({"Worker": 2, "PS": 1}, enableDynamicWorker=True)
         kept = {world.pods[name].uid for name in ("mnist-worker-0", "mnist-ps-0")}
         for count, there in ((3, ["worker-0", "worker-1", "worker-2"]), (1, ["worker-0"])):
             change(world, tfjob({"Worker": count, "PS": 1}, restarts="OnFailure", enableDynamicWorker=True))
@@ -420,7 +416,7 @@ class TestDynamicWorkers:
         assert kept <= {pod.uid for pod in world.pods.values()}
 
     def test_may_fail_without_an_end_of_the_job(self) -> None:
-        world = running({"Worker": 2, "PS": 1}, restarts="Never", enableDynamicWorker=True)
+        world = running_tfjob({"Worker": 2, "PS": 1}, restarts="Never", enableDynamicWorker=True)
         world.sees("worker-1", Phase.FAILED, exit_code=1)
         assert not world.job.status.terminal
         world.sees("ps-0", Phase.FAILED, exit_code=1)

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from builders import at
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, object_at, objects
+from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Reason
 from dtj.core.actions import Emit, PatchStatus
 from dtj.core.observed import Phase
 from dtj.kube.observed import pod_from
 from dtj.kube.records import pod_from_object
-from support.played_tfjobs import conditions, tfjob, world_of
+from support.played_tfjobs import conditions, running_tfjob, tfjob, world_of
 from world import World
-
-
-def running(
-    roles: Mapping[str, int | JsonObject] | None = None, *, restarts: str = "OnFailure", **spec: object
-) -> World:
-    return world_of(tfjob(roles, restarts=restarts, **spec)).start()
-
-
-def last(world: World) -> JsonObject:
-    return objects(world.job.raw_status.get("conditions"))[-1]
-
 
 OLD: JsonObject = {"startTime": "2026-01-02T03:00:00Z", "lastReconcileTime": "2026-01-02T03:00:00Z"}
 
@@ -51,7 +39,7 @@ class TestAJobOfKubeflowsOperator:
         assert world.step() == ()
 
     def test_that_runs_goes_on_with_its_pods(self) -> None:
-        world = running()
+        world = running_tfjob()
         world.history.clear()
         body = {**tfjob(restarts="OnFailure"), "status": self.status("Created", "Running")}
         world.job = Job.from_object(body)
@@ -113,7 +101,7 @@ class TestAJobOfKubeflowsOperator:
         assert world.job.status.restarts.total == 0
 
     def test_that_runs_although_it_breaks_a_rule_is_run_on(self) -> None:
-        world = running({"Chief": 1, "Worker": 1})
+        world = running_tfjob({"Chief": 1, "Worker": 1})
         body = {**tfjob({"Chief": 2, "Worker": 1}, restarts="OnFailure"), "status": self.status("Created", "Running")}
         world.job = Job.from_object(body)
         world.operator_restarts()
@@ -128,7 +116,7 @@ def _waits(action: object) -> bool:
 
 class TestAnotherController:
     def test_that_writes_the_status_is_noticed_and_nothing_is_touched(self) -> None:
-        world = running()
+        world = running_tfjob()
         raw = {key: value for key, value in world.job.raw_status.items() if key != "dtj"}
         world.job = Job.from_object({**tfjob(restarts="OnFailure"), "status": raw})
         world.take_away("worker-0")
@@ -138,7 +126,7 @@ class TestAnotherController:
         assert [getattr(action, "reason", "") for action in world.history] == [Reason.MANAGED_TWICE]
 
     def test_that_writes_the_status_is_noticed_by_the_next_process_too(self) -> None:
-        world = running()
+        world = running_tfjob()
         world.loses("worker-0")
         world.settle_deletions()
         world.all_run()

@@ -6,6 +6,7 @@ No other policy gets to say anything about such a job, so this one stands alone:
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
@@ -22,16 +23,16 @@ def report(job: Job, error: str, now: datetime) -> Plan:
     condition PodsReady says the same.
     """
     message = cut(f"the operator met an error of its own, and tries again: {error}")
-    words = {Condition.STALLED: "True"}
+    wanted: dict[Condition, Literal["True", "False"]] = {Condition.STALLED: "True"}
     if not job.status.is_true(Condition.PODS_READY):
-        words[Condition.PODS_READY] = "False"
+        wanted[Condition.PODS_READY] = "False"
     found = {condition.type: condition for condition in job.status.conditions}
-    for kind, value in words.items():
+    for kind, value in wanted.items():
         before = found.get(kind)
         moved = before is None or before.status != value
         found[kind] = ConditionStatus(
             type=kind,
-            status=value,  # type: ignore[arg-type]  # one of the two above
+            status=value,
             reason=Reason.OPERATOR_ERROR,
             message=message,
             last_transition_time=format_time(now) if moved or before is None else before.last_transition_time,
