@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from dtj.api import kueue
 from dtj.api.status import JobStatus
 from dtj.core.actions import Decision, RequeueAfter
 from dtj.core.conditions import DesiredConditions, with_conditions
@@ -43,7 +44,8 @@ def counted(context: JobContext, *, starting: frozenset[Replica] = frozenset()) 
         recorded=before.replica_statuses,
         stopping=context.stopping,
         spares=context.spares,
-        active_is_running=context.job.form.foreign,
+        # Kueue's own integration takes back the quota of a TFJob once none of its pods is active.
+        active_is_running=context.job.form.foreign and not context.job.labels.get(kueue.QUEUE),
     )
     return before.model_copy(
         update={

@@ -210,6 +210,12 @@ class TestTheStatus:
         world.wait(10)
         assert dig(world.job.raw_status, "replicaStatuses", "Worker") == {**counts, "active": 1, "succeeded": 1}
 
+    def test_in_a_queue_of_kueue_counts_what_does_not_run_yet_so_that_quota_is_back_after_the_last_pod(self) -> None:
+        body = tfjob({"Worker": 2})
+        metadata = object_at(body, "metadata")
+        world = world_of({**body, "metadata": {**metadata, "labels": {"kueue.x-k8s.io/queue-name": "team"}}}).settle()
+        assert dig(world.job.raw_status, "replicaStatuses", "Worker", "active") == 2
+
     @pytest.mark.parametrize("roles", [{"Worker": 2}, {"Chief": 1, "Worker": 1, "PS": 1}], ids=["all", "one alone"])
     def test_says_restarting_until_all_run_again(self, roles: dict[str, int]) -> None:
         world = running_tfjob(roles)
