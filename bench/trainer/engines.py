@@ -370,13 +370,14 @@ def print_stops(strategy: str, model: str, batch: int, folder: Path, *, epochs: 
         # The first one stops between multiples of 20.
         waits = [stop(replace(broken, steps_per_call=20 if number else 7)) for number in range(stops)]
         run_to_end(broken)
-        last = sorted((place / "whole").glob("ckpt-*.index"))[-1].stem
-        equal = tensors(place / "whole" / last) == tensors(place / "broken" / last)
+        ends = [newest(place / name) for name in ("whole", "broken")]
+        equal = without_count(ends[0]) == without_count(ends[1])
         seconds = [each[0] for each in waits]
         figures.print_figure(
             f"{strategy}, {model}",
             f"{engine}: {'the same bits' if equal else 'OTHER BITS'}, stopped at steps "
-            f"{', '.join(str(step) for _, step in waits)} of {last[5:]}; until the end "
+            f"{', '.join(str(step) for _, step in waits)}; steps at the end, as they are counted: whole, stopped: "
+            f"{', '.join(path.name[5:] for path in ends)}; seconds until the end "
             f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})",
         )
 
@@ -400,8 +401,17 @@ def stop(part: Part) -> tuple[float, int]:
         codes = [process.wait() for process in jobs[0]]
         seconds = perf_counter() - began
         assert set(codes) == {42}, codes
-    saved = max(int(path.stem[5:]) for path in Path(part.checkpoints).glob("ckpt-*.index"))
-    return seconds, saved
+    return seconds, int(newest(Path(part.checkpoints)).name[5:])
+
+
+def newest(checkpoints: Path) -> Path:
+    """The newest checkpoint, without a suffix."""
+    return max((path.with_suffix("") for path in checkpoints.glob("ckpt-*.index")), key=lambda path: int(path.name[5:]))
+
+
+def without_count(checkpoint: Path) -> dict[str, bytes]:
+    """What a checkpoint holds of the model and its optimizer."""
+    return {name: one for name, one in tensors(checkpoint).items() if not name.startswith(("step/", "total_steps/"))}
 
 
 def main() -> None:
