@@ -31,6 +31,11 @@ one device: the same initial weights, the same order of the examples, the same g
 - **ends with 1** means that the loss, or the state of the optimizer, is no longer finite; one line names the step.
 - **An empty cell** means not tested.
 
+In the trainer's own loop, a loss is tried on some held-out examples and on parts of them. With several replicas, one
+that divides is computed by each of its own examples. One that does not, such as `dice_of_the_batch`, and a metric that
+does not add up over parts, are computed by each replica of the labels and outputs of all. On one device, nothing is
+divided.
+
 *custom* is the trainer's own loop, and *session* a loop of yours in a [session](bring-your-own.md#the-library), on one
 device, under Mirrored and with 2 workers. *resumed* is a run that continued from its checkpoint, which also equals the
 uninterrupted run to the bit. ParameterServer has one worker and one server here, since several apply their updates in

@@ -14,7 +14,7 @@ from trainer.adversaries.found import ROWS
 from trainer.adversaries.judge import judge
 
 SEEDS = (5004, 5014, 5019, 5034, 5041)
-ALWAYS = ("flat loss", "load balancing", "vector target", "sum with noise", "no examples, convolution")
+ALWAYS = ("masked mean", "masked mean of all replicas", "load balancing", "vector target", "no examples, convolution")
 CHOSEN = ROWS if os.environ.get("DTJ_ADVERSARIES") == "all" else ALWAYS
 
 

@@ -24,18 +24,15 @@ FITTED = (
     "accumulation:points", "accumulation_with_all:points", "one_number:points", "one_sum:points",
     "of_two_losses:values", "compute_loss:points", "own_means:values", "listed_means:values", "own_sums:values",
     "of_images:own_arrays",
+    # Losses of the examples of all replicas.
+    "dice_of_the_batch:one_hot_points", "circle:points", "one_number:weighted", "own_call:values",
+    "compute_loss_of_pairs:points", "compute_loss_that_leaves_out:points", "compute_loss_masked:tokens",
+    "activities_summed:points",
 )  # fmt: skip
 """Models and data of the table of parity."""
-NO_PARTS = "is neither the mean nor the sum of what the examples give each by itself"
 NO_STEP = ".train_step takes gradients of what is neither the mean nor the sum of what"
 REFUSED = {
-    "dice_of_the_batch:one_hot_points": f"the loss Dice {NO_PARTS}",
-    "circle:points": f"the loss Circle {NO_PARTS}",
-    "one_number:weighted": "the loss <lambda> gives one number for a batch, which weights or masks",
-    "own_call:values": "the loss OwnCall has a __call__ of its own instead of call(y_true, y_pred)",
-    "activities_summed:points": "a loss of add_loss is",
     "own_state:points": "sequential/centred/mean depends on the examples",
-    "compute_loss_of_pairs:points": "Contrasted.compute_loss is not known to be the mean over the examples",
     "step_that_leaves_out:values": f"LeavesOut{NO_STEP}",
     "step_of_pairs:values": f"Pairs{NO_STEP}",
     "own_root_of_noise:values": f"RootOfNoise{NO_STEP}",
@@ -111,6 +108,35 @@ def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path
     assert max(differences.values()) < 5e-6, differences
     lines = dict(re.findall(r"^(\w+:\w+) fit (?:and evaluate )?with 2 replicas: (.*)$", log, re.M))
     assert {case for case, line in lines.items() if line.startswith(REFUSED[case])} == set(REFUSED)
+
+
+LATER = """
+import keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+
+def of_the_large(y, p):
+    large = tf.cast(y > 1000.0, p.dtype)
+    some = tf.reduce_sum(large)
+    squares = tf.square(y - p)
+    return tf.where(some > 0, tf.reduce_sum(squares * large) / tf.maximum(some, 1.0), tf.reduce_mean(squares))
+
+r = np.random.default_rng(1)
+x = r.normal(size=(160, 4)).astype("float32")
+y = x[:, :1].copy()
+y[80::3] = 2000.0
+with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", of_the_large)
+model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(8), epochs=2, verbose=0)
+"""
+
+
+def test_a_loss_that_first_leaves_examples_out_at_a_later_step_ends_the_training(folder: Path) -> None:
+    line = ran(folder, code=2, script=LATER, imported=True)["worker-0"].last_words.splitlines()[-1]
+    assert line.startswith("fit with 2 replicas: the loss of_the_large compares the examples of a batch or leaves some")
+    assert "as those of step 11 show and those of the first did not, so steps 1 to 10 were not those of one" in line
 
 
 SILENT = """

@@ -1,5 +1,6 @@
 """A user's own model and data, which the trainer drives."""
 
+import json
 import re
 import shutil
 import signal
@@ -15,6 +16,7 @@ from trainer.outcome import tensors
 EXAMPLES = SOURCE.parent / "examples"
 SPIRALS = ("--model=own_model.spirals:model", "--data=own_model.spirals:points")
 HERE = {"PYTHONPATH": f"{PATH}:{EXAMPLES}:{Path(__file__).parent}"}
+TWO_CPUS = "--logical-cpus=2"
 MINE = ("--model=mine:model", "--data=mine:data")
 """The arguments that name a user's module mine.py in the working directory of the job."""
 
@@ -65,6 +67,110 @@ def test_batch_normalization_in_layers_of_layers_is_reported_as_made_over_all_re
     assert "statistics of 2 BatchNormalization are made over all 2 replicas\n" in job["worker-0"].log
 
 
+def test_what_replicas_gather_for_a_loss_is_reported(folder: Path) -> None:
+    arguments = ["--model=parity_models:dice_of_the_batch", "--data=parity_models:one_hot_points", "--batch-size=48"]
+    job = ran(folder, strategy="Mirrored", arguments=[*arguments, TWO_CPUS], environ=HERE, exports=False)
+    # 48 examples of 3 labels and 3 outputs, of 4 bytes each.
+    assert "loss dice gathered: 1.15 kB a step\n" in job["worker-0"].log
+
+
+WIDE = """
+    import tensorflow as tf
+    import keras
+
+    def root(labels, outputs):
+        return tf.sqrt(tf.reduce_mean(tf.square(labels - outputs)))
+
+    def model():
+        made = keras.Sequential([keras.Input((1, 1)), keras.layers.UpSampling1D(200_000), keras.layers.Dense(1)])
+        made.compile("sgd", root)
+        return made
+
+    def data():
+        return tf.data.Dataset.range(100).map(lambda n: (tf.ones((1, 1)), tf.zeros((200_000, 1))))
+"""
+
+
+def test_more_than_replicas_can_gather_in_a_step_is_one_line(folder: Path) -> None:
+    arguments = [*MINE, "--batch-size=48", TWO_CPUS]
+    job = ran(folder, strategy="Mirrored", arguments=arguments, files={"mine.py": WIDE}, exports=False, code=2)
+    assert (
+        "--model=mine:model: loss root is computed of all examples of a batch together, and 2 replicas would send each "
+        "other 77 MB of labels and outputs a step, which is more than 64 MB; return one value for each example, or "
+        "give a smaller --batch-size\n"
+    ) in job["worker-0"].log
+
+
+SURPRISES = """
+    import numpy as np
+    import tensorflow as tf
+    import keras
+
+    def without_7(labels, outputs):
+        counts = tf.cast(labels != 7, tf.float32)
+        return tf.reduce_sum(counts * tf.square(labels - outputs)) / tf.reduce_sum(counts)
+
+    def model():
+        made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        made.compile(keras.optimizers.SGD(0.001), without_7)
+        return made
+
+    def data():
+        numbers = np.arange(120, dtype="float32")[:, None]
+        labels = np.where((numbers > 30) & (numbers % 3 == 0) & (numbers < 34) | (numbers > 100), 7, 5 + numbers / 100)
+        whole = tf.data.Dataset.from_tensor_slices((numbers / 100, labels.astype("float32")))
+        return {"training": whole, "held_out": whole}
+"""
+
+
+@pytest.mark.parametrize(("strategy", "more", "code"), [("OneDevice", (), 0), ("Mirrored", (TWO_CPUS,), 2)])
+def test_a_loss_that_later_examples_show_to_be_no_mean_ends_a_job_of_several_replicas(
+    folder: Path, strategy: str, more: tuple[str, ...], code: int
+) -> None:
+    arguments = [*MINE, "--no-shuffle", "--batch-size=60", "--epochs=8", "--steps-per-call=4", *more]
+    files = {"mine.py": SURPRISES}
+    job = ran(folder, strategy=strategy, arguments=arguments, files=files, exports=False, code=code)
+    line = (
+        r"--model=mine:model: its loss without_7 was the mean over the examples for the first examples, and is not for "
+        r"others of step 1\d, so 2 replicas have trained steps up to 1\d wrongly; return one value for each example"
+    )
+    assert bool(re.search(line, job["worker-0"].log)) == bool(code)
+
+
+COUNTS = """
+    import tensorflow as tf
+    import keras
+
+    class Counts(keras.Model):
+        def build(self, shape):
+            self.seen = self.add_weight(shape=(), initializer="zeros", trainable=False)
+            super().build(shape)
+
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            self.seen.assign(self.seen + tf.reduce_mean(y))
+            return tf.reduce_mean(tf.square(y - y_pred))
+
+    def model():
+        inputs = keras.Input((1,))
+        made = Counts(inputs, keras.layers.Dense(1)(inputs))
+        made.compile("sgd")
+        return made
+
+    def data():
+        return tf.data.Dataset.range(100).map(lambda n: (tf.ones(1), tf.ones(1)))
+"""
+
+
+@pytest.mark.parametrize(("strategy", "more", "code"), [("OneDevice", (), 0), ("Mirrored", (TWO_CPUS,), 2)])
+def test_a_loss_that_sets_a_variable_trains_on_one_replica(
+    folder: Path, strategy: str, more: tuple[str, ...], code: int
+) -> None:
+    arguments = [*MINE, "--batch-size=48", *more]
+    job = ran(folder, strategy=strategy, arguments=arguments, files={"mine.py": COUNTS}, exports=False, code=code)
+    line = "--model=mine:model: Counts.compute_loss sets variables of the model, and each of 2 replicas would set its"
+    assert (line in job["worker-0"].log) == bool(code)
+
+
 ORDERED = """
     import tensorflow as tf
     import keras
@@ -111,7 +217,6 @@ DROPPED = """
 DROPPING = ("--epochs=5", "--batch-size=41", "--checkpoint-every-steps=20", "--checkpoint-keep=20")
 """47 steps. No number of replicas divides the batch, so one of them draws more random numbers than another."""
 LAST = "ckpt-47"
-TWO_CPUS = "--logical-cpus=2"
 
 
 @pytest.mark.parametrize(
@@ -261,6 +366,16 @@ WRONG = """
         made.compile(loss=lambda labels, outputs: tf.reduce_mean(tf.square(labels - outputs)))
         return made
 
+    def flat():
+        made = bare()
+        made.compile(loss=lambda labels, outputs: tf.reshape(tf.square(labels - outputs * [[1.0, 2.0]]), [-1]))
+        return made
+
+    def paired():
+        made = bare()
+        made.compile(loss=lambda labels, outputs: tf.square(outputs - tf.reduce_mean(outputs)))
+        return made
+
     def data():
         return tf.data.Dataset.from_tensor_slices((np.zeros((20, 2), "float32"), np.zeros(20)))
 
@@ -299,7 +414,18 @@ CASES = [
     ),
     ("mine:text", "mine:data", r"--model=mine:text: returned a str; return a Keras model"),
     ("mine:bare", "mine:data", r"--model=mine:bare: the model is not compiled; compile it with a loss, or give --loss"),
-    ("mine:whole", "mine:data", r"--model=mine:whole: its loss gives one number for a whole batch; return one for"),
+    *(
+        (
+            f"mine:{model} --strategy=Pipeline",
+            "mine:data",
+            rf"--model=mine:{model}: strategy Pipeline takes .* one value for each example, and its loss {gives}; ret",
+        )
+        for model, gives in (
+            ("whole", "gives one number for a whole batch"),
+            ("flat", "gives another number of values"),
+            ("paired", "is not of single examples"),
+        )
+    ),
     ("mine:model", "mine:wide", r"--model=mine:model: the model takes \(None, 2\), the examples of --data=mine:wide"),
     ("mine:model", "mine:text", r"--data=mine:text: returned a str; return a tf.data.Dataset of single examples"),
     ("mine:model", "mine:batched", r"--data=mine:batched: gives a tensor of shape \(None, 2\), which looks like batch"),
@@ -332,13 +458,18 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
     assert "\n" not in str(refusal.value)
 
 
+TWO_WORKERS = json.dumps(
+    {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 0}}
+)
+
+
 def learn_one_batch(*argv: str) -> None:
     """Loads the user's model and data in a process, and computes one batch."""
     from dtj_trainer.config import entry_points
     from dtj_trainer.config.parsing import parse
     from dtj_trainer.training.model import prepare
 
-    config = parse(argv, {})
+    config = parse(argv, {"TF_CONFIG": TWO_WORKERS} if "--strategy=Pipeline" in argv else {})
     entry_points.check(config.user_code)
     factory, source = prepare(config)
     inputs, labels = next(iter(source.batches(batch=4, seed=0)))

@@ -155,8 +155,12 @@ def _single_calls() -> None:
     chain = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(2)(inputs)))
     graph_cut.cut(chain, Layout(stages=2))
     keras3.structure_of_outputs(chain)
+    with keras3.changing_losses(lambda _: [tf.constant(2.0)]):
+        require(chain.losses == [2.0], "the losses of a model cannot be changed", library="keras")
     keras3.put_mask(tf.ones(2), tf.ones(2, tf.bool))
     keras3.of_same_rank(tf.ones((2, 1)), tf.ones(2))
+    function = keras3.function_of_loss(keras.losses.MeanSquaredError())
+    require(function is keras.losses.mean_squared_error, "a loss does not keep its function", library="keras")
     optimizers.lets_decay(keras.optimizers.AdamW(), keras.Variable([1.0]))
 
 

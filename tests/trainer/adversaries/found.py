@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainer.adversaries.compose import COMPUTE_LOSS, STEP
-from trainer.adversaries.judge import CRASH, EQUAL, WRONG
+from trainer.adversaries.judge import CHAOTIC, EQUAL, REFUSED
 from trainer.adversaries.sample import CALLS, MODEL, ONE, TWO, Sample
 
 
@@ -32,42 +32,65 @@ def _loss(value: str) -> tuple[tuple[str, str], ...]:
 _TOKENS = {"data": "tokens", "layers": ("L.Embedding(20, 6)",)}
 _NOISE = "\n        x = x + 1e-3 * tf.random.normal(tf.shape(x))"
 _IMAGES = {"data": "images", "layers": ("L.Conv2D(4, 3, activation='relu')", "L.Flatten()"), "examples": 33}
+_UNEVEN = {"way": MODEL, "examples": 45, "batch": 9}
 ROWS = {
-    "flat loss": Row(
-        Sample(way=MODEL, strategy=ONE, **_TOKENS, target="classes", loss="flat"),
-        WRONG,
-        "divided by examples, not by values",
+    "flat loss": Row(Sample(way=MODEL, strategy=ONE, **_TOKENS, target="classes", loss="flat"), EQUAL),
+    "loss of chosen values": Row(Sample(way=MODEL, strategy=ONE, **_TOKENS, target="ignored", loss="chosen"), EQUAL),
+    "loss of chosen values, script": Row(Sample(**_TOKENS, target="ignored", loss="chosen"), EQUAL),
+    # What no replica can compute by itself is computed of the examples of all of them.
+    "masked mean": Row(Sample(**_TOKENS, target="ignored", loss="masked_mean"), EQUAL),
+    "masked mean, two workers": Row(
+        Sample(strategy=TWO, **_TOKENS, target="ignored", loss="masked_mean", examples=35, epochs=2), EQUAL
     ),
-    "loss of chosen values": Row(
-        Sample(way=MODEL, strategy=ONE, **_TOKENS, target="ignored", loss="chosen"),
-        WRONG,
-        "divided by examples, not by values",
+    "masked mean, weights": Row(
+        Sample(**_TOKENS, target="ignored", loss="masked_mean", weights="r.random(N)", examples=33, calls=CALLS), EQUAL
     ),
-    "loss of chosen values, script": Row(
-        Sample(**_TOKENS, target="ignored", loss="chosen"), WRONG, "each replica's mean counts by its examples"
+    "one number of a metric": Row(
+        Sample(compiled=(("metrics", "[root]"), ("weighted_metrics", "['mae']")), examples=35, epochs=2, calls=CALLS),
+        EQUAL,
     ),
-    "load balancing": Row(Sample(layers=("AddBalance()",)), WRONG, "an added loss that is no mean is divided as one"),
-    "added deviation": Row(Sample(layers=("AddSpread()",)), WRONG, "an added loss that is no mean is divided as one"),
-    "vector target": Row(
-        Sample(target="values", own=_step("by_task(y, p)")), WRONG, "the gradient counts once a replica"
+    "one number of a metric, two workers": Row(
+        Sample(strategy=TWO, compiled=(("metrics", "[root]"),), examples=35, epochs=2, calls=("evaluate",)), EQUAL
     ),
-    "sum with noise": Row(Sample(own=_step("sum_square(y, p)", _NOISE)), WRONG, "a sum is divided as a mean"),
-    "sum": Row(
-        Sample(own=_step("sum_square(y, p)", returned="{'total': loss}")), WRONG, "History has the mean of the sums"
+    "two outputs, one gathered": Row(
+        Sample(data="pairs", target="both", loss="{'kind': each, 'size': root}", examples=33, calls=("evaluate",)),
+        EQUAL,
     ),
+    "compute_loss that leaves out": Row(
+        Sample(**_TOKENS, target="ignored", own=_loss("masked_mean(y, y_pred)"), examples=35), EQUAL
+    ),
+    "load balancing": Row(Sample(layers=("AddBalance()",)), REFUSED),
+    "added deviation": Row(Sample(layers=("AddSpread()",)), REFUSED),
+    "vector target": Row(Sample(target="values", own=_step("by_task(y, p)"), examples=35), EQUAL),
+    # As far off as another seed of the noise takes it.
+    "sum with noise": Row(Sample(own=_step("sum_square(y, p)", _NOISE)), CHAOTIC),
+    "sum": Row(Sample(own=_step("sum_square(y, p)", returned="{'total': loss}")), EQUAL),
     "masked mean of a step": Row(
-        Sample(**_TOKENS, target="ignored", loss="zeroed", own=_step("masked_mean(y, p)")), WRONG, "taken for a mean"
+        Sample(**_TOKENS, target="ignored", loss="zeroed", own=_step("masked_mean(y, p)")), REFUSED
     ),
-    "step that gives each loss": Row(
-        Sample(own=_step("squares(y, p)"), examples=35), CRASH, "replicas have different numbers of examples"
+    "step that gives each loss": Row(Sample(own=_step("squares(y, p)"), examples=35), EQUAL),
+    "outputs compare examples": Row(Sample(layers=("Centre()",)), REFUSED),
+    "compute_loss of each": Row(Sample(own=_loss("squares(y, y_pred)")), EQUAL),
+    "compute_loss of each, model": Row(Sample(way=MODEL, strategy=ONE, own=_loss("squares(y, y_pred)")), EQUAL),
+    # Of all examples, in parts of different sizes.
+    "values of all replicas": Row(Sample(**_UNEVEN, **_TOKENS, target="ignored", loss="chosen"), EQUAL),
+    "masked mean of all replicas": Row(Sample(**_UNEVEN, **_TOKENS, target="ignored", loss="masked_mean"), EQUAL),
+    "weights of one number": Row(
+        Sample(**_UNEVEN, loss="root", weights="(1 + np.arange(N) % 3).astype('float32')"), EQUAL
     ),
-    "outputs compare examples": Row(Sample(layers=("Centre()",)), WRONG, "each replica compares its own"),
-    "compute_loss of each": Row(Sample(own=_loss("squares(y, y_pred)")), WRONG, "the gradient counts once a replica"),
-    "compute_loss of each, model": Row(
-        Sample(way=MODEL, strategy=ONE, own=_loss("squares(y, y_pred)")),
-        CRASH,
-        "a traceback, though nothing is divided",
+    "metrics of the batch": Row(
+        Sample(
+            **_UNEVEN,
+            data="pairs",
+            target="both",
+            loss="{'kind': mean_of, 'size': root}",
+            compiled=(("metrics", "{'kind': ['accuracy', mean_of], 'size': [largest, 'mae']}"),),
+        ),
+        EQUAL,
     ),
+    "loss that is not reduced": Row(Sample(**_UNEVEN, loss="keras.losses.MeanSquaredError(reduction=None)"), EQUAL),
+    "compute_loss of all replicas": Row(Sample(**_UNEVEN, own=_loss("root(y, y_pred)")), EQUAL),
+    "compute_loss of each, replicas": Row(Sample(**_UNEVEN, own=_loss("squares(y, y_pred)")), EQUAL),
     # A replica without examples computes on one that stands in for none.
     "no examples, convolution": Row(Sample(**_IMAGES), EQUAL),
     "no examples, added mean": Row(Sample(layers=("AddMean()",), examples=33), EQUAL),

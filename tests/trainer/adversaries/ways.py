@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dtj_launch.errors import NO_RESTART_HELPS
 from trainer import fork_server
 from trainer.adversaries.sample import MIRRORED, MODEL, SCRIPT, Sample
 from trainer.cluster import PATH, Job, Replica, inherited
@@ -105,6 +106,7 @@ def by_trainer(sample: Sample, folder: Path) -> Ended:
         worst = min(codes, key=lambda name: (codes[name] == 0, codes[name] == 75))
         words = job.folder / f"{worst}.termination"
         said = words.read_text().strip() if words.exists() and codes[worst] else _last_line(job[worst].log)
+        said = said.removeprefix(NO_RESTART_HELPS).strip()
         numbers = _numbers(folder)
         result = folder / "logs" / "result.json"
         if sample.way == MODEL and numbers and result.exists():

@@ -118,12 +118,92 @@ def structure_of_outputs(model: Any) -> Any:
     return private(model, "_outputs_struct", library="keras")
 
 
+def overrides(model: Any, method: str) -> bool:
+    """Whether a method of the model is the user's own."""
+    found = getattr(type(model), method, None)
+    module: str = getattr(found, "__module__", "")
+    return not module.startswith(("keras.", "tf_keras."))
+
+
+def shape_of_outputs(model: Any) -> Any:
+    """The structure of the outputs of a model, with anything in it."""
+    names = getattr(model, "output_names", None) or []
+    outputs = structure_of_outputs(model)
+    if outputs is not None:
+        return keras.tree.map_structure(lambda _: 0, outputs)
+    return [0] * len(names) if len(names) > 1 else 0
+
+
 def separate_losses(layer: Any, losses: Any, ids: Any) -> None:
     """Replaces the list of the losses that a layer adds, and the set of their ids."""
     for name, value in (("_losses", losses), ("_loss_ids", ids)):
         private(layer, name, library="keras")
         # Not by setattr, which would look for variables in it.
         layer.__dict__[name] = value
+
+
+_changed = threading.local()
+
+
+@contextmanager
+def changing_losses(change: Callable[[list[Any]], list[Any]]) -> Iterator[None]:
+    """In this thread, `losses` of a model gives what this makes of the losses that its layers add.
+
+    Args:
+        change: called with all of them, in Keras' order; it may read `losses` as Keras gives them.
+    """
+    _replace_losses()
+    before, _changed.by = getattr(_changed, "by", None), change
+    try:
+        yield
+    finally:
+        _changed.by = before
+
+
+@cache
+def _replace_losses() -> None:
+    losses = vars(keras.Layer).get("losses")
+    require(isinstance(losses, property), "Layer.losses is no property", library="keras")
+    require("losses" not in vars(keras.Model), "Model has losses of its own", library="keras")
+    require(mentions(keras.Model.compute_loss, "losses"), "compute_loss does not add losses", library="keras")
+
+    def changed(layer: Any) -> Any:
+        change = getattr(_changed, "by", None)
+        if change is None or not isinstance(layer, keras.Model):
+            return losses.fget(layer)
+        with changing_losses(lambda found: found):
+            return change(losses.fget(layer))
+
+    keras.Layer.losses = property(changed, doc=losses.__doc__)
+
+
+def adders_of_losses(model: Any) -> list[Any]:
+    """For each of the losses of a model, in their order: the layer that adds it; None for the penalty of a weight."""
+    layers = (model, *sublayers(model, recursive=True))
+    adders = [layer for layer in layers for _ in private(layer, "_get_own_losses", library="keras")()]
+    return [*adders, *[None] * (len(model.losses) - len(adders))]
+
+
+@contextmanager
+def noting_calls(note: Callable[[Any, Any, Any], object]) -> Iterator[None]:
+    """Tells, in this thread, of each call of a layer when it has returned.
+
+    Args:
+        note: called with the layer, the arguments and the outputs.
+    """
+    here, call = threading.get_ident(), keras.Layer.__call__
+
+    def noted(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = call(layer, *args, **kwargs)
+        if threading.get_ident() == here:
+            note(layer, (args, kwargs), outputs)
+        return outputs
+
+    keras.Layer.__call__ = noted
+    try:
+        yield
+    finally:
+        keras.Layer.__call__ = call
 
 
 def replace_moments(layer: Any, moments: Callable[[Any, Any, Any], tuple[Any, Any]]) -> None:
@@ -201,6 +281,13 @@ def loss_of(given: Any, labels: Any, outputs: Any, *, rewrite: Callable[[Any], A
     """
     found = get_loss(given, labels, outputs)
     return LossFunctionWrapper(rewrite(found.fn), name=found.name) if type(found) is LossFunctionWrapper else found
+
+
+def function_of_loss(loss: Any) -> Any:
+    """The function of Keras' own that a Loss of Keras 3 is; None for any other Loss."""
+    function = getattr(loss, "fn", None) if isinstance(loss, LossFunctionWrapper) else None
+    of_keras = all(getattr(one, "__module__", "").startswith("keras.") for one in (type(loss), function))
+    return function if of_keras else None
 
 
 def of_same_rank(one: Any, other: Any) -> tuple[Any, Any]:

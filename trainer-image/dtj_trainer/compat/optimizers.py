@@ -54,9 +54,13 @@ def reduced(how: str, gradients: Sequence[Any]) -> list[Any]:
     Args:
         how: `SUM` or `MEAN`.
     """
-    known = [one for one in gradients if one is not None]
-    found = iter(tf.distribute.get_replica_context().all_reduce(how, known) if known else ())
-    return [None if one is None else next(found) for one in gradients]
+    found: dict[int, Any] = {}
+    # TensorFlow sums several tensors together, if they are of one type.
+    for dtype in dict.fromkeys(one.dtype for one in gradients if one is not None):
+        places = [place for place, one in enumerate(gradients) if one is not None and one.dtype == dtype]
+        sums = tf.distribute.get_replica_context().all_reduce(how, [gradients[place] for place in places])
+        found.update(zip(places, sums, strict=True))
+    return [found.get(place) for place in range(len(gradients))]
 
 
 def sum_gradients_by(optimizer: Any, reduce: Callable[[Any], Any]) -> None:

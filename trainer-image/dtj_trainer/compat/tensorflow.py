@@ -3,7 +3,9 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +16,13 @@ try:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.distribute import cross_device_utils
     from tensorflow.python.eager import context, executor
+    from tensorflow.python.framework import random_seed
+    from tensorflow.python.ops import (
+        gen_random_ops,
+        gen_stateful_random_ops,
+        gen_stateless_random_ops,
+        gen_stateless_random_ops_v2,
+    )
 except ImportError as error:
     raise incompatible(str(error), library="tensorflow") from None
 
@@ -182,3 +191,66 @@ def replace_reductions(
 
 def _context() -> Any:
     return private(context, "context", library="tensorflow")()
+
+
+_DRAWS: Mapping[str, tuple[tuple[Any, str], ...]] = {
+    "normal": ((gen_random_ops, "random_standard_normal"),),
+    "truncated_normal": ((gen_random_ops, "truncated_normal"),),
+    "uniform": ((gen_random_ops, "random_uniform"),),
+    "integers": ((gen_random_ops, "random_uniform_int"),),
+    "by_key": (
+        (gen_stateless_random_ops_v2, "stateless_random_normal_v2"),
+        (gen_stateless_random_ops_v2, "stateless_truncated_normal_v2"),
+        (gen_stateless_random_ops_v2, "stateless_random_uniform_v2"),
+        (gen_stateless_random_ops_v2, "stateless_random_uniform_int_v2"),
+        (gen_stateless_random_ops_v2, "stateless_random_uniform_full_int_v2"),
+    ),
+    "shuffle": ((gen_random_ops, "random_shuffle"), (gen_stateless_random_ops_v2, "stateless_shuffle")),
+    "seeds": ((random_seed, "get_seed"),),
+    "state": ((gen_stateful_random_ops, "rng_read_and_skip"),),
+    "other": (
+        (gen_random_ops, "multinomial"),
+        (gen_random_ops, "random_gamma"),
+        (gen_random_ops, "random_poisson_v2"),
+        (gen_random_ops, "parameterized_truncated_normal"),
+        (gen_stateless_random_ops, "stateless_multinomial"),
+        (gen_stateless_random_ops, "stateless_random_binomial"),
+        (gen_stateless_random_ops, "stateless_random_poisson"),
+        (gen_stateless_random_ops, "stateless_parameterized_truncated_normal"),
+        (gen_stateless_random_ops_v2, "stateless_random_gamma_v3"),
+        (gen_stateful_random_ops, "stateful_random_binomial"),
+        (gen_stateful_random_ops, "non_deterministic_ints"),
+    ),
+}
+"""What all of `tf.random`, `tf.nn`, `keras.random` and `tf.random.Generator` come to, by what they draw."""
+
+
+@contextmanager
+def replacing_draws(**replacements: Callable[..., Any]) -> Iterator[None]:
+    """Replaces, in this thread, the operations that draw numbers.
+
+    Args:
+        replacements: one for each kind of `_DRAWS`; called with the operation that it replaces, and its arguments.
+    """
+    here = threading.get_ident()
+
+    def of_thread(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != here:
+                return original(*args, **kwargs)
+            return replacement(original, *args, **kwargs)
+
+        return draw
+
+    before = [
+        (module, name, private(module, name, library="tensorflow"), replacements[kind])
+        for kind, draws in _DRAWS.items()
+        for module, name in draws
+    ]
+    for module, name, original, replacement in before:
+        setattr(module, name, of_thread(original, replacement))
+    try:
+        yield
+    finally:
+        for module, name, original, _ in before:
+            setattr(module, name, original)

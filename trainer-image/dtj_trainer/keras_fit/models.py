@@ -1,14 +1,10 @@
 """What several replicas need of the model of a script's `fit`, as of a model of `--model`. Imports TensorFlow.
 
-The model is called with examples that are made up, since the data of a script are not read before its first step. So
-is a train step of the script's own, of all of them and of two parts: that shows what its losses are of the examples.
+The model is looked at with the first examples that its data give. So is a train step of the script's own, of all of
+them and of two parts: that shows what its losses are of the examples.
 """
 
-import functools
-import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -17,120 +13,159 @@ import tensorflow as tf
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
-from dtj_trainer.keras_fit.replica_losses import noting
-from dtj_trainer.training.layers import batch_normalizations, not_shared, separate_losses
-from dtj_trainer.training.loss_division import Parts, agreeing, division, made_up
-from dtj_trainer.training.objective import overrides
+from dtj_trainer.keras_fit.judged import Judged
+from dtj_trainer.keras_fit.replica_losses import looking, noting, own_step
+from dtj_trainer.training import layers_by_parts
+from dtj_trainer.training.drawing import drawing_alike
+from dtj_trainer.training.layers import not_shared, separate_losses
+from dtj_trainer.training.loss_division import ChangesModel, Parts, agreeing, division, part_of, rows_of
 
-log = logging.getLogger(__name__)
-
-_EXAMPLES = 12
-_FIRST = 4
-"""Examples of the first part."""
+_LEAST, _MOST = 6, 12
+"""Examples that a step is tried on."""
 _TOLERANCE = 1e-4
 """Of what a whole step computes: a GPU may convolve a batch of another size in another way."""
 
 
-def check(model: Any, data: Any, *, trains: bool, replicas: int) -> None:
-    """Refuses a model whose layers several replicas cannot share; lets each replica have its own added losses.
+def check(model: Any, examples: Any, *, trains: bool, replicas: int) -> Sequence[Parts]:
+    """How the losses divide that the layers of a model add; lets each replica have its own.
 
     Args:
-        data: what it is built for, as specifications or tensors.
+        examples: real ones, as a step is given them.
         trains: whether it is called to train.
 
     Raises:
-        UsageError: a layer keeps what each replica would have of its own, or adds a loss that is no mean.
+        UsageError: several replicas cannot share a layer.
     """
     separate_losses(model)
-    inputs = keras.utils.unpack_x_y_sample_weight(data)[0]
-    if inputs is not None and (found := _tried(lambda: not_shared(model, made_up(inputs, rows=2), trains=trains))):
-        raise UsageError(f"fit with {replicas} replicas: {found}, or train on one device")
+    inputs = keras.utils.unpack_x_y_sample_weight(examples)[0]
+    if inputs is None or type(model).call is keras.Model.call:
+        return ()
+    seen = layers_by_parts.look(model, inputs, training=trains)
+    if problem := not_shared(model, inputs, seen, trains=trains):
+        raise UsageError(f"fit with {replicas} replicas: {problem}, or train on one device")
+    return [loss.parts for loss in seen.added]
 
 
-def sums_examples(model: Any, data: Any, *, replicas: int) -> bool:
-    """Whether a train step of the model's own takes gradients of sums over the examples, and not of means.
+def targets_of(model: Any, examples: Any, *, replicas: int) -> list[Parts]:
+    """How each loss divides of which a train step of the model's own takes gradients: MEAN or SUM.
 
     Raises:
-        UsageError: it takes them of neither.
+        UsageError: one is neither.
     """
-    possible = _tried(lambda: divisions(model, _examples(model, data)))
-    if possible == set():
+    possible = divisions(model, _tried(examples))
+    if set() in possible:
         raise UsageError(
             f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of what is neither "
             "the mean nor the sum of what the examples give each by itself, as where it leaves out or compares "
-            "examples, so nothing says how replicas divide it; compute a mean over the examples, or train on one "
-            "device"
+            "examples, so nothing says how replicas divide it; compute a mean over the examples, let "
+            "self.compute_loss compute it, or train on one device"
         )
-    return bool(possible == {Parts.SUM})
+    return [Parts.MEAN if Parts.MEAN in one else Parts.SUM for one in possible]
 
 
-def _examples(model: Any, data: Any) -> Any:
-    """Made-up examples, of which some are mirrored and one has other labels."""
-    inputs, labels, weights = _made_up(model, data)
-    inputs = tf.nest.map_structure(lambda one: one * _factors(one, (0, 2, 5), -1), inputs)
-    labels = tf.nest.map_structure(lambda one: one * _factors(one, (1,), 0), labels)
+def _tried(examples: Any) -> list[Any]:
+    """Real examples, and the same of which some are mirrored and one has other labels: enough to be divided."""
+    rows = rows_of(examples)
+    take = tf.range(max(_LEAST, min(rows, _MOST))) % rows
+    examples = keras.tree.map_structure(lambda one: None if one is None else tf.gather(one, take), examples)
+    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(examples)
+    inputs = keras.tree.map_structure(lambda one: one * _factors(one, (0, 2, 5), -1), inputs)
+    labels = keras.tree.map_structure(lambda one: one * _factors(one, (1,), 0), labels)
     batch = tuple(one for one in (inputs, labels, weights) if one is not None)
-    return batch if isinstance(data, tuple | list) else inputs
+    return [examples, batch if isinstance(examples, tuple | list) else inputs]
 
 
-def _made_up(model: Any, data: Any) -> tuple[Any, Any, Any]:
-    """Inputs, labels that fit the model's outputs, and weights."""
-    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
-    if labels is not None and type(model).call is not keras.Model.call:
-        outputs = model(inputs, **keras3.call_arguments(model, training=False))
-        labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
-    return inputs, labels, weights
-
-
-def division_of_loss(model: Any, data: Any, *, replicas: int) -> Parts | None:
+def division_of_loss(model: Any, examples: Any) -> Parts | None:
     """How a `compute_loss` of the model's own divides over the replicas; None if it has none.
 
     Raises:
-        UsageError: it is neither the mean over the examples nor their sum.
+        UsageError: it changes the model.
     """
-    if not overrides(model, "compute_loss"):
+    if not keras3.overrides(model, "compute_loss"):
         return None
     training = keras3.compute_loss_arguments(model, training=True)
 
     def compute(x: Any, y: Any, y_pred: Any, weights: Any) -> Any:
         return type(model).compute_loss(model, x, y, y_pred, weights, **training)
 
-    known: Parts | None = _tried(lambda: division(model, compute, _made_up(model, data)))
-    if known in (None, Parts.NONE):
+    try:
+        return division(model, compute, keras.utils.unpack_x_y_sample_weight(examples))
+    except ChangesModel:
         raise UsageError(
-            f"fit with {replicas} replicas: {type(model).__name__}.compute_loss is not known to be the mean over "
-            "the examples, nor their sum, so nothing says how replicas divide it; let it be one of them, or train "
-            "on one device"
-        )
-    return known
+            f"{type(model).__name__}.compute_loss sets variables of the model, and each replica would have its own; "
+            "set them in a layer that is given an aggregation, or train on one device"
+        ) from None
 
 
 def _factors(values: Any, rows: tuple[int, ...], factor: int) -> Any:
     """Of examples: this factor for these, 1 for the others and where values have no such factor."""
+    if isinstance(values, tf.RaggedTensor | tf.SparseTensor):
+        return tf.ones([], values.dtype)
     if not values.dtype.is_floating and (factor < 0 or not values.dtype.is_integer):
         return tf.ones([], values.dtype)
-    factors = [factor if row in rows else 1 for row in range(_EXAMPLES)]
+    factors = [factor if row in rows else 1 for row in range(values.shape[0])]
     return tf.reshape(tf.constant(factors, values.dtype), [-1, *[1] * (values.shape.rank - 1)])
 
 
-def _tried(call: Callable[[], Any]) -> Any:
-    """What a call gives outside of a strategy's scope, which is one of its thread; None if made-up examples fail."""
-    found: list[Any] = []
+def look(model: Any, step: Callable[[Any], Any], examples: Any, judged: Judged, *, own: bool = False) -> dict[Any, Any]:
+    """Judges the losses and metrics of a train step or a test step, which is called with real examples.
 
-    def run() -> None:
-        try:
-            found.append(call())
-        except Exception as error:  # noqa: BLE001 - a model need not take examples that are made up
-            log.debug(f"the model does not take examples that are made up: {error}")
+    It changes nothing: no gradient is taken, and no variable is set.
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return found[0] if found else None
+    Returns:
+        What it returns, by its place.
+    """
+    before = [(variable, tf.convert_to_tensor(variable.value)) for variable in _variables(model)]
+    with (
+        keras.StatelessScope(state_mapping=before, collect_losses=True),
+        drawing_alike(lambda: None),
+        looking(judged),
+        own_step(model if own else None, divides=False),
+    ):
+        return dict(keras.tree.flatten_with_path(step(examples)))
 
 
-def divisions(model: Any, batch: Any) -> set[Parts]:
-    """What all losses may be, of which a train step takes gradients: means over the examples, sums, or none of these.
+def parts_of_returned(model: Any, step: Callable[[Any], Any], examples: Any) -> tuple[dict[Any, Parts], list[Parts]]:
+    """How the numbers of a step of the user's own come of those of parts of a batch.
+
+    Returns:
+        Of what it returns, by its place, and of what it gives a Mean, in its order.
+    """
+    rows = rows_of(examples)
+    if rows == 1:
+        return {}, []
+    first = max(1, rows // 3)
+    judged = Judged(), Judged(), Judged()
+    slices = slice(0, rows), slice(0, first), slice(first, rows)
+    with layers_by_parts.undisturbed(model):
+        values, *each = (
+            look(model, step, part_of(examples, part), one, own=True) for part, one in zip(slices, judged, strict=True)
+        )
+    returned = {
+        place: _of_numbers(value, *(part[place] for part in each), share=first / rows)
+        for place, value in values.items()
+    }
+    return returned, [_of_numbers(*one, share=first / rows) for one in zip(*(one.means for one in judged), strict=True)]
+
+
+def _of_numbers(whole: Any, first: Any, rest: Any, *, share: float) -> Parts:
+    """How a number, or several, that a step returns comes of those of parts of a batch."""
+    whole, first, rest = (np.asarray(one) for one in (whole, first, rest))
+    possible = agreeing(whole, first, rest, share=share, tolerance=_TOLERANCE)
+    if whole.ndim and whole.shape == first.shape == rest.shape:  # of each class, say
+        each = zip(whole.ravel(), first.ravel(), rest.ravel(), strict=True)
+        possible |= set.intersection(*(agreeing(*one, share=share, tolerance=_TOLERANCE) for one in each), set(Parts))
+    return next((one for one in Parts if one in possible), Parts.NONE)
+
+
+def _variables(model: Any) -> list[Any]:
+    optimizer = getattr(model, "optimizer", None)
+    of_metrics = [one for metric in model.metrics for one in metric.variables]
+    return [*model.variables, *of_metrics, *(optimizer.variables if optimizer is not None else ())]
+
+
+def divisions(model: Any, batches: Sequence[Any]) -> list[set[Parts]]:
+    """What each loss may be of which a train step takes gradients: a mean over the examples, a sum, or none of these.
 
     Each example draws the same numbers. What draws others is not compared. BatchNormalization takes the statistics
     that it has.
@@ -146,70 +181,31 @@ def divisions(model: Any, batch: Any) -> set[Parts]:
         before = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
         with (
             keras.StatelessScope(state_mapping=before, collect_losses=True),
-            _drawing_alike(not_compared),
+            drawing_alike(not_compared),
             noting(share) as losses,
         ):
             model.train_step(batch)
         return losses
 
-    known = [layer for layer in batch_normalizations(model) if layer.trainable]
-    for layer in known:
-        layer.trainable = False
-    try:
-        specification = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), batch)
+    possible: list[set[Parts]] = []
+    with layers_by_parts.undisturbed(model):
+        specification = tf.nest.map_structure(_of_any_number, batches[0])
         losses = traced.get_concrete_function(specification, tf.TensorSpec([], tf.float32))
-        rows = int(tf.nest.flatten(batch)[0].shape[0])
-        parts = ((0, rows), (0, rows), (0, _FIRST), (_FIRST, rows))
-        whole, again, first, rest = (
-            losses(
-                tf.nest.map_structure(lambda one, start=start, stop=stop: one[start:stop], batch),
-                tf.constant((stop - start) / rows),
+        for batch in batches:
+            rows = rows_of(batch)
+            first = rows // 3
+            whole, again, *each = (
+                losses(part_of(batch, part), tf.constant((part.stop - part.start) / rows))
+                for part in (slice(0, rows), slice(0, rows), slice(0, first), slice(first, rows))
             )
-            for start, stop in parts
-        )
-    finally:
-        for layer in known:
-            layer.trainable = True
-    possible = {Parts.MEAN, Parts.SUM}
-    for one, same, *each in zip(whole, again, first, rest, strict=True) if compared else ():
-        if np.allclose(one, same, rtol=_TOLERANCE, equal_nan=True):
-            possible &= agreeing(one, *each, share=_FIRST / rows, tolerance=_TOLERANCE)
+            possible = possible or [{Parts.MEAN, Parts.SUM} for _ in whole]
+            for of, one, same, *parts in zip(possible, whole, again, *each, strict=True) if compared else ():
+                if np.allclose(one, same, rtol=_TOLERANCE, equal_nan=True):
+                    of &= agreeing(one, *parts, share=first / rows, tolerance=_TOLERANCE)
     return possible
 
 
-_DRAWS_OF_EACH = ("stateless_normal", "stateless_uniform", "stateless_truncated_normal")
-_OTHER_DRAWS = ("stateless_categorical", "stateless_gamma", "stateless_binomial")
-
-
-@contextmanager
-def _drawing_alike(otherwise: Callable[[], object]) -> Iterator[None]:
-    """Lets Keras draw the same numbers for each example of a batch, whatever the number of examples.
-
-    Args:
-        otherwise: called where it draws others.
-    """
-
-    def of_each(draw: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
-        shape = tf.convert_to_tensor(shape, tf.int32)
-        if not shape.shape[0]:
-            return draw(shape, *args, **kwargs)
-        return tf.broadcast_to(draw(tf.concat([[1], shape[1:]], 0), *args, **kwargs), shape)
-
-    def dropout(drop: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
-        return drop(x, *args, **{**kwargs, "noise_shape": tf.concat([[1], tf.shape(x)[1:]], 0)})
-
-    def other(draw: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        otherwise()
-        return draw(*args, **kwargs)
-
-    replaced: list[tuple[Any, str, Callable[..., Any]]] = [(tf.nn.experimental, "stateless_dropout", dropout)]
-    replaced += [(tf.random, name, of_each) for name in _DRAWS_OF_EACH]
-    replaced += [(tf.random, name, other) for name in _OTHER_DRAWS]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for (owner, name, wrap), (_, _, original) in zip(replaced, before, strict=True):
-        setattr(owner, name, functools.partial(wrap, original))
-    try:
-        yield
-    finally:
-        for owner, name, original in before:
-            setattr(owner, name, original)
+def _of_any_number(value: Any) -> Any:
+    if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
+        return tf.type_spec_from_value(value)
+    return tf.TensorSpec([None, *value.shape[1:]], value.dtype)

@@ -16,8 +16,7 @@ same global batch:
 - callbacks that write files (BackupAndRestore, CSVLogger, ModelCheckpoint, TensorBoard) write them on the leader alone.
 
 One replica, and any other strategy, run the code of Keras. On all of them, a `fit` whose loss is not finite ends, and
-nothing that is not finite is saved by Keras' callbacks. Replaces private functions, so the version is checked.
-Imports TensorFlow and Keras.
+nothing that is not finite is saved by Keras' callbacks. Replaces private functions. Imports TensorFlow and Keras.
 """
 
 import atexit
@@ -26,8 +25,8 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,12 +38,21 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.distribution.stall_watch import FitWatch
 from dtj_trainer.errors import UsageError, WorkersDiffer
-from dtj_trainer.keras_fit import adoption, batches, models, replica_losses, stand_ins, step_values
+from dtj_trainer.keras_fit import (
+    adoption,
+    batches,
+    first_batch,
+    prediction,
+    replica_gradients,
+    replica_losses,
+    stand_ins,
+    step_values,
+)
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.alone import Together
 from dtj_trainer.keras_fit.losses import FitLosses
 from dtj_trainer.keras_fit.replica_losses import (
-    divided,
+    added_losses,
     divides_itself,
     has_scope,
     is_own,
@@ -90,23 +98,24 @@ def install(config: Config) -> None:
         return
     _installed = True
     _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function)
-    _replace(keras_trainer.TensorFlowTrainer, make_predict_function, predict_on_batch)
+    _replace(keras_trainer.TensorFlowTrainer, prediction.make_predict_function, prediction.predict_on_batch)
     _replace(keras_trainer.TensorFlowTrainer, _get_metrics_result_or_logs=shown)
     _replace(keras.metrics.Mean, update_state=update_mean)
     _replace(keras_core.Variable, _direct_assign=adoption.assign)
     _replace(keras_trainer.TFEpochIterator, _enumerate_iterator, __init__=_init_iterator)
-    ours = replica_losses
-    _replace(keras_optimizer.TFOptimizer, ours._all_reduce_sum_gradients)
+    ours, gradients = replica_losses, replica_gradients
+    _replace(keras_optimizer.TFOptimizer, gradients._all_reduce_sum_gradients)
     _replace(keras_optimizer.TFOptimizer, _overwrite_model_variables_with_average_value)
     _replace(keras_loss, ours.scale_loss_for_distribution, ours.unscale_loss_for_distribution, ours.apply_mask)
     _replace(keras_loss, ours.reduce_values, ours.reduce_weighted_values)
     _replace(keras_loss.Loss, __call__=ours.compute_loss)
     _replace(keras_compile.CompileLoss, call=ours.weigh_outputs)
-    _replace(tf.GradientTape, gradient=ours.gradient)
-    _replace(keras.optimizers.LossScaleOptimizer, ours.check_finite, adoption.apply)
+    _replace(keras_compile.MetricsList, update_state=ours.update_metrics)
+    _replace(tf.GradientTape, gradient=gradients.gradient)
+    _replace(keras.optimizers.LossScaleOptimizer, gradients.check_finite, adoption.apply)
     _replace(keras.optimizers.Optimizer, adoption.apply)
-    _replace(keras.optimizers.Optimizer, ours.apply)
-    _replace(keras.optimizers.LossScaleOptimizer, ours.apply)
+    _replace(keras.optimizers.Optimizer, gradients.apply)
+    _replace(keras.optimizers.LossScaleOptimizer, gradients.apply)
     tf.data.Dataset.from_generator = staticmethod(
         functools.partial(batches.from_generator, tf.data.Dataset.from_generator)
     )
@@ -261,58 +270,93 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return original(model, step_function)
     own = is_own(step := type(model).train_step if trains else type(model).test_step)
     divides = own and divides_itself(model, step)
-    if step_function in (model.train_step, model.test_step) and model in _data:
-        _check(model, trains=trains, replicas=strategy.num_replicas_in_sync)
-        if trains and own and not divides:
-            divides = models.sums_examples(model, _data[model], replicas=strategy.num_replicas_in_sync)
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
-    results = Results(model)
+    results, equal = Results(model), False
+    targets: Sequence[Parts] = ()
+    means: Sequence[Parts] = ()
 
     @tf.autograph.experimental.do_not_convert
     def of_replica(data: Any, count: Any) -> Any:
         def step(data: Any) -> Any:
             own_model = model if own else None
-            with share_of(count), own_step(own_model, divides=divides), stand_ins.unmeasured(owners_of(model)):
+            of_step = own_step(own_model, divides=divides, targets=targets, means=means)
+            with share_of(count), of_step, added_losses(model), stand_ins.unmeasured(owners_of(model)):
                 return results.returned(step_function(data))
 
         return model._autoconvert_optionals(step)(data)
 
-    def one_step(data: Any, *, equal: bool = True) -> Any:
+    def one_step(data: Any, *, equal: bool) -> Any:
         whole = gradients_of_whole_batch() if trains else nullcontext()
         with whole, results.noting(owners_of(model)):
             return strategy.run(of_replica, args=stand_ins.put(strategy, data, equal=equal))
 
-    def on_data(data: Any, *, equal: bool = True) -> Any:
+    def on_data(data: Any, *, equal: bool) -> Any:
         return _means(strategy, one_step(data, equal=equal), by_replica=trains)
 
     def steps(iterator: Any, count: Any) -> Any:
         def body(taken: Any) -> tuple[Any]:
-            one_step(next(iterator))
+            one_step(next(iterator), equal=equal)
             return (taken + 1,)
 
         if count is not None:
             tf.while_loop(lambda taken: taken < count - 1, body, (tf.constant(0, tf.int64),))
-        return on_data(next(iterator))
+        return on_data(next(iterator), equal=equal)
 
+    of_batch: Callable[[Any], Any] = functools.partial(on_data, equal=False)
+    of_looked_at: Any = None if not model.run_eagerly else of_batch
     if not model.run_eagerly:
-        on_data = tf.function(on_data, reduce_retracing=True, autograph=False)
+        of_batch = tf.function(of_batch, reduce_retracing=True, autograph=False)
         steps = tf.function(steps, reduce_retracing=True, autograph=False)
 
-    compared = False
+    judges = step_function in (model.train_step, model.test_step) and model in _data
+    # Steps, and the number of them after which the next batch is looked at; None: no more.
+    taken: int = 0
+    look_at: int | None = 0
 
     def on_batch(iterator: Any) -> Any:
-        nonlocal compared
-        data = batches.divide(strategy, next(iterator), asked=model, compared=not compared)
-        compared = True
-        return on_data(data, equal=False)
+        data = batches.divide(strategy, next(iterator), asked=model, compared=not taken)
+        return of_batch(look(data))
+
+    def look(data: Any) -> Any:
+        """The data, which may have been looked at."""
+        nonlocal targets, means, equal, taken, look_at
+        if taken == 0 and judges:
+            gradients = trains and own and not divides
+            found = first_batch.look(strategy, model, step_function, data, trains=trains, own=own, gradients=gradients)
+            targets, means, equal, results.parts = found.targets, found.means, found.equal, found.returned
+        elif look_at is not None and taken >= look_at:
+            first_batch.look_again(strategy, model, step_function, data, steps=taken)
+        taken += 1
+        again = first_batch.LOOKS_AGAIN if trains and judges and first_batch.doubtful() else ()
+        look_at = next((one for one in again if one > taken), None)
+        return data
+
+    def take(iterator: _Steps) -> Any:
+        """As many steps as one execution has; one that is looked at is taken by itself."""
+        nonlocal taken, of_looked_at
+        left = model.steps_per_execution if iterator.count is None else iterator.count
+        if look_at is None or taken < look_at:
+            taken += left
+            return _take(iterator, steps, model.steps_per_execution)
+        if of_looked_at is None:
+            # Keras does not measure the same where it knows the number of examples: in no step, or in all.
+            given = [iterator.iterator.element_spec]
+            one = functools.partial(on_data, equal=False)
+            of_looked_at = tf.function(one, input_signature=given, autograph=False)
+        outputs = of_looked_at(look(next(iterator.iterator)))
+        if left > 1:
+            with suppress(tf.errors.OutOfRangeError):
+                outputs = _take(_Steps(iterator.iterator, iterator.count and left - 1), steps, left - 1)
+            taken += left - 1
+        return outputs
 
     def function(iterator: Any) -> Any:
         whole = not isinstance(iterator, _Steps)
         results.show()
         with _watch.step():
-            outputs = on_batch(iterator) if whole else _take(model, iterator, steps)
+            outputs = on_batch(iterator) if whole else take(iterator)
         if trains and outputs is not None:
             outputs, not_finite = outputs
             losses.replicas(model, not_finite)
@@ -321,44 +365,12 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     return function
 
 
-def predict_on_batch(original: Any, model: Any, x: Any) -> Any:
-    """Each replica predicts its part of the rows."""
-    strategy = model.distribute_strategy
-    if several(strategy):
-        x = batches.divide(strategy, x, asked=model, compared=model.predict_function is None)
-    return original(model, x)
-
-
-def make_predict_function(original: Any, model: Any, force: bool = False) -> None:
-    """No replica predicts without an example."""
-    strategy = model.distribute_strategy
-    if not several(strategy) or (model.predict_function is not None and not force):
-        original(model, force)
-        return
-    reduced = private(keras_trainer, "reduce_per_replica", library="keras")
-    concat = private(keras_trainer, "concat", library="keras")
-
-    @tf.autograph.experimental.do_not_convert
-    def of_replica(data: Any, count: Any) -> Any:
-        outputs = model._autoconvert_optionals(model.predict_step)(data)
-        return tree.map_structure(lambda one: stand_ins.without(one, count), outputs)
-
-    def steps(data: Any) -> Any:
-        each = [strategy.run(of_replica, args=stand_ins.put(strategy, one, equal=False)) for one in data]
-        outputs = [reduced(one, strategy, reduction="concat") for one in each]
-        return tree.map_structure(lambda *parts: concat(parts), *outputs) if outputs[1:] else outputs[0]
-
-    model.predict_function = steps if model.run_eagerly else tf.function(steps, reduce_retracing=True, autograph=False)
-
-
-def _take(model: Any, iterator: _Steps, steps: Callable[[Any, Any], Any]) -> Any:
-    """Takes `steps_per_execution` steps, or those that are left. Returns the outputs of the last."""
+def _take(iterator: _Steps, steps: Callable[[Any, Any], Any], most: int) -> Any:
+    """Takes this many steps, or those that are left. Returns the outputs of the last."""
     outputs = None
-    if model.steps_per_execution == 1:
-        return steps(iterator.iterator, None)
-    if iterator.count is not None:
+    if iterator.count is not None and most > 1:
         return steps(iterator.iterator, tf.constant(iterator.count, tf.int64))
-    for _ in range(model.steps_per_execution):
+    for _ in range(most):
         try:
             outputs = steps(iterator.iterator, None)
         except tf.errors.OutOfRangeError:
@@ -402,16 +414,6 @@ def _means(strategy: Any, outputs: Any, *, by_replica: bool) -> Any:
 
 _data: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """What each model was built for."""
-
-
-def _check(model: Any, *, trains: bool, replicas: int) -> None:
-    """Refuses a model that several replicas cannot share, and divides the loss of its own `compute_loss`."""
-    models.check(model, _data[model], trains=trains, replicas=replicas)
-    if "compute_loss" in vars(model):
-        return
-    division = models.division_of_loss(model, _data[model], replicas=replicas)
-    if division is not None:
-        model.compute_loss = divided(type(model).compute_loss, model, mean=division is Parts.MEAN)
 
 
 def _overwrite_model_variables_with_average_value(original: Any, optimizer: Any, weights: Any) -> None:

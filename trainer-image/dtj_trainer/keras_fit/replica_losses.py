@@ -6,6 +6,7 @@ examples, such as a mask, a sum of weights, or none in a loss that is a sum, is 
 `override` puts these functions in the place of those of Keras. Imports TensorFlow.
 """
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,26 +17,18 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, mentions, private
-from dtj_trainer.compat.keras3 import as_on_one_replica, mask_of
-from dtj_trainer.compat.optimizers import reduced
-from dtj_trainer.errors import UsageError
+from dtj_trainer.compat.keras3 import as_on_one_replica, changing_losses, mask_of
+from dtj_trainer.distribution.gathering import Whole
+from dtj_trainer.keras_fit.judged import Judged
 from dtj_trainer.training.layers import counting
-from dtj_trainer.training.loss_division import Parts, loss_of_parts
-from dtj_trainer.training.weight_update import are_of_whole_batch
+from dtj_trainer.training.loss_division import Parts
 
 try:
     from keras.src import tree
-    from keras.src.losses.losses import LossFunctionWrapper
 except ImportError as error:
     raise incompatible(str(error), library="keras") from None
 
 _MEANS = ("sum_over_batch_size", "mean")
-_WHOLE = "_dtj_whole"
-"""Attribute of a gradient that is the same on all replicas."""
-_CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
-"""Words in the names of operations that draw numbers."""
-_CALLED = ("f", "then_branch", "else_branch")
-"""Attributes of operations that name what they call."""
 
 
 class OfReplica(threading.local):
@@ -50,17 +43,27 @@ class OfReplica(threading.local):
     by_batch = False
     """Whether a loss is noted once a batch, whatever number of examples it has."""
     once_a_batch: Sequence[Any] = ()
-    """Metrics that note a loss so, to which each replica of the step gives its part."""
+    """Metrics that note a loss so, to which each replica gives its part, and metrics of the examples of all."""
     within = 0
     """How many losses are computed for another one, which counts them."""
-    parts: Parts | None = None
+    parts: Parts = Parts.EACH
     """How the loss that is computed divides."""
-    loss_name = ""
-    """Of the loss that is computed."""
+    judged: Judged | None = None
+    """Takes what the losses and metrics of a step are, that is only looked at."""
+    trained: Any = None
+    """Whose step it is."""
     model: Any = None
-    """Whose step it is, where it is the user's own."""
+    """The same, where it is the user's own."""
     divides: bool = False
     """Whether the step makes each loss the replica's part by itself, such that its gradients are only summed."""
+    targets: Sequence[Parts] = ()
+    """How each loss divides of which the step takes gradients of weights, in the order of the step."""
+    taken = 0
+    """Of how many it has taken them."""
+    means: Sequence[Parts] = ()
+    """How each number divides that the step gives a Mean for a batch, in the order of the step."""
+    measured = 0
+    """How many it has given."""
     noted: list[Any] | None = None
     """Takes the losses of a step that is only looked at."""
 
@@ -94,13 +97,39 @@ def noting(share: Any) -> Iterator[list[Any]]:
 
 
 @contextmanager
-def own_step(model: Any, *, divides: bool) -> Iterator[None]:
-    """In a replica's step that is the user's own."""
+def looking(judged: Judged) -> Iterator[None]:
+    """Around a step that is called with real examples to judge its losses and metrics; no gradient is taken."""
+    with noting(tf.constant(1.0)):
+        here.judged = judged
+        try:
+            yield
+        finally:
+            here.judged = None
+
+
+@contextmanager
+def added_losses(model: Any) -> Iterator[None]:
+    """In a replica's step: losses that layers add as sums over the examples count as such."""
+    here.trained, parts = model, known.added.get(model) or ()
+    whole = tf.math.divide_no_nan(1.0, here.share)
+    try:
+        with changing_losses(lambda losses: _times(losses, parts, mean=1.0, sum_=whole)):
+            yield
+    finally:
+        here.trained = None
+
+
+@contextmanager
+def own_step(
+    model: Any, *, divides: bool, targets: Sequence[Parts] = (), means: Sequence[Parts] = ()
+) -> Iterator[None]:
+    """In a replica's step, which may be the user's own."""
     here.model, here.divides = model, divides
+    here.targets, here.taken, here.means, here.measured = targets, 0, means, 0
     try:
         yield
     finally:
-        here.model, here.divides = None, False
+        here.model, here.divides, here.targets, here.means = None, False, (), ()
 
 
 @contextmanager
@@ -133,8 +162,8 @@ def counted_here(value: Any) -> Any:
 
 _DIVIDING = ("num_replicas_in_sync", "compute_average_loss")
 """Names by which a train step says that it divides its means by the number of replicas itself."""
-_parts: dict[int, tuple[Any, Parts | None]] = {}
-"""By its identity, each loss that a step of several replicas has computed, and how it divides."""
+known = Judged()
+"""How the losses and metrics of all steps of several replicas divide."""
 
 
 def compute_loss(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
@@ -143,25 +172,56 @@ def compute_loss(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weig
         return original(loss, y_true, y_pred, sample_weight)
     here.within += 1
     try:
+        outermost = here.within == 1
+        if outermost and here.judged is not None:
+            here.judged.judge_loss(loss, y_true, y_pred)
+            here.parts = Parts.EACH
+            return original(loss, y_true, y_pred, sample_weight)
         if here.noted is not None:
             # Known to divide, and so as good as any mean over the examples.
             return tf.reduce_mean(tf.square(tf.cast(tree.flatten(y_pred)[0], loss.dtype)))
-        if here.within == 1:
-            _find_parts(loss, y_true, y_pred, weighted=sample_weight is not None or mask_of(y_pred) is not None)
+        if outermost:
+            here.parts = known.of_loss(loss)
+            weighted = sample_weight is not None or mask_of(y_pred) is not None
+            if here.parts is Parts.NONE or (here.parts is not Parts.EACH and weighted):
+                return of_all_replicas(functools.partial(original, loss), y_true, y_pred, sample_weight)
         return original(loss, y_true, y_pred, sample_weight)
     finally:
         here.within -= 1
 
 
-def _find_parts(loss: Any, y_true: Any, y_pred: Any, *, weighted: bool) -> None:
-    if id(loss) not in _parts:
-        call = lambda labels, outputs: loss.call(_cast(labels, loss), _cast(outputs, loss))  # noqa: E731 - one line
-        _parts[id(loss)] = loss, loss_of_parts(call, y_true, y_pred)
-    _, here.parts = _parts[id(loss)]
-    function = getattr(loss, "fn", loss) if type(loss) is LossFunctionWrapper else loss
-    here.loss_name = getattr(function, "__name__", type(function).__name__)
-    if here.parts in (Parts.MEAN, Parts.SUM) and weighted:
-        raise _undivided("gives one number for a batch, which weights or masks of the examples cannot divide")
+def of_all_replicas(compute: Callable[..., Any], *values: Any) -> Any:
+    """A loss of the examples of all replicas, as each of them takes it into its step.
+
+    Args:
+        compute: called with the values of all replicas; nothing is divided meanwhile.
+    """
+    whole = Whole(here.present)
+    values, share = whole.gathered(values), here.share
+
+    def by_share(losses: list[Any]) -> list[Any]:
+        # All compute the same loss, of which each takes a part, but for what its own examples add.
+        return _times(losses, known.added.get(here.trained) or (), mean=share * whole.replicas, sum_=whole.replicas)
+
+    with alone(), changing_losses(by_share):
+        loss = tf.convert_to_tensor(compute(*values))
+    return _counted(whole.part(loss), mean=False)
+
+
+def gathered(values: Any) -> Any:
+    """What the replicas have, together: rows of examples that only stand in are left out."""
+    return Whole(here.present).gathered(values)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """In a replica's step: what is computed is not divided, as on one device."""
+    before, here.share, here.within = (here.share, here.within), None, 0
+    try:
+        with as_on_one_replica():
+            yield
+    finally:
+        here.share, here.within = before
 
 
 def reduce_weighted_values(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -175,20 +235,21 @@ def reduce_weighted_values(original: Any, *args: Any, **kwargs: Any) -> Any:
         here.within = 1
 
 
-def divided(compute: Callable[..., Any], model: Any, *, mean: bool) -> Callable[..., Any]:
-    """A `compute_loss` of the user's: computed as on one device of a replica's examples."""
+def divided(compute: Callable[..., Any], model: Any, parts: Parts) -> Callable[..., Any]:
+    """A `compute_loss` of the user's: computed as on one device, of a replica's examples or of those of all."""
 
-    def compute_loss(*args: Any, **kwargs: Any) -> Any:
-        share = here.share
-        if share is None:
-            return compute(model, *args, **kwargs)
-        here.share = None
-        try:
-            with as_on_one_replica():
-                loss = compute(model, *args, **kwargs)
-        finally:
-            here.share = share
-        return _counted(loss, mean=mean)
+    @functools.wraps(compute)
+    def compute_loss(x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        def of(*values: Any) -> Any:
+            return compute(model, *values, **kwargs)
+
+        if here.share is None:
+            return of(x, y, y_pred, sample_weight)
+        if here.judged is None and parts is Parts.NONE:
+            return of_all_replicas(of, x, y, y_pred, sample_weight)
+        with alone():
+            loss = of(x, y, y_pred, sample_weight)
+        return _counted(loss, mean=parts is not Parts.SUM)
 
     return compute_loss
 
@@ -225,128 +286,26 @@ def _content(cell: Any) -> Any:
         return None
 
 
-@tf.autograph.experimental.do_not_convert
-def gradient(original: Any, tape: Any, target: Any, sources: Any, output_gradients: Any = None, **kwargs: Any) -> Any:
-    """Gradients of weights in a step: those of the whole batch, which the step may change as on one device."""
-    weights = all(isinstance(one, tf.Variable | keras.Variable) for one in tree.flatten(sources))
-    if here.share is None or here.differentiates or not weights:
-        return original(tape, target, sources, output_gradients, **kwargs)
-    targets = tree.flatten(target)
-    if here.noted is not None:
-        here.noted += [one for one in targets if one.shape.rank == 0]
-        return tree.map_structure(lambda one: tf.zeros(one.shape, one.dtype), sources)
-    given = [None] * len(targets) if output_gradients is None else tree.flatten(output_gradients)
-    given = [tf.ones_like(to) if one is None else one for one, to in zip(given, targets, strict=True)]
-    if not here.divides:
-        # A loss for each example is summed, and so is the replica's part already.
-        given = [_part(one) if to.shape.rank == 0 else one for one, to in zip(given, targets, strict=True)]
-    given = [counted_here(one) for one in given]
-    here.differentiates = True
-    try:
-        return _reduced("SUM", original(tape, targets, sources, given, **kwargs))
-    finally:
-        here.differentiates = False
+def _times(losses: list[Any], parts: Sequence[Parts], *, mean: Any, sum_: Any) -> list[Any]:
+    """Added losses of a replica's examples, each times what a mean or a sum is to be multiplied by."""
+    factors = [sum_ if one is Parts.SUM else mean for one in parts] + [mean] * (len(losses) - len(parts))
+    return [loss * tf.cast(factor, loss.dtype) for loss, factor in zip(losses, factors, strict=False)]
 
 
-def _reduced(how: str, gradients: Any) -> Any:
-    """Over all replicas, and noted as such."""
-    found = reduced(how, tf.nest.flatten(gradients))
-    for one in _tensors(found):
-        setattr(one, _WHOLE, True)
-    return tf.nest.pack_sequence_as(gradients, found)
-
-
-def _tensors(gradients: Any) -> list[Any]:
-    return [one for one in tf.nest.flatten(gradients, expand_composites=True) if one is not None]
-
-
-def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """Updates the weights by gradients that are the same on all replicas, unless the step is only looked at.
-
-    Raises:
-        UsageError: each replica would have gradients of its own.
-    """
-    if here.noted is not None:
-        return None
-    grads = list(grads)
-    changed = [one for one in _tensors(grads) if not hasattr(one, _WHOLE)] if here.share is not None else []
-    if changed and tf.executing_eagerly():
-        grads = _reduced("MEAN", grads)
-    elif parts := [part for one in changed for part in _parts_of_replica(one)]:
-        raise UsageError(
-            f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
-            f".train_step gives the optimizer {type(optimizer).__name__} what is not made of tape.gradient, weights "
-            f"and constants alone ({parts[0].op.type}), and each replica would have its own; leave out what depends on "
-            "examples or chance, or train on one device"
-        )
-    return original(optimizer, grads, trainable_variables)
-
-
-def _parts_of_replica(tensor: Any) -> Iterator[Any]:
-    """What a tensor of a graph is made of that each replica has of its own: examples, and numbers drawn by chance.
-
-    What is made of constants, variables and whole tensors alone is the same on each replica. Looks into the functions
-    that are called, and the branches of `tf.cond`; of loops it knows what they are given.
-    """
-    waiting, seen = [tensor], set()
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in seen or hasattr(tensor, _WHOLE):
-            continue
-        seen.add(id(tensor))
-        if isinstance(tensor, tf.__internal__.EagerTensor):
-            if tensor.dtype in (tf.resource, tf.variant):
-                yield tensor
-            continue
-        operation = tensor.op
-        captures = getattr(tensor.graph, "captures", ()) if operation.type == "Placeholder" else ()
-        if outers := [outer for outer, one in captures if one is tensor]:
-            waiting += outers
-        elif called := _called(operation):
-            waiting += operation.inputs[:1] if "If" in operation.type else ()
-            for graph in called:
-                given = operation.inputs[len(operation.inputs) - len(graph.inputs) :]
-                outer = {id(one): value for one, value in zip(graph.inputs, given, strict=True)}
-                for part in _parts_of_replica(graph.outputs[tensor.value_index]):
-                    if id(part) in outer:
-                        waiting.append(outer[id(part)])
-                    else:
-                        yield part
-        elif operation.type in ("Const", "ReadVariableOp"):
-            continue
-        elif not operation.inputs or any(word in operation.type for word in _CHANCE):
-            yield tensor
-        else:
-            waiting += operation.inputs
-
-
-def _called(operation: Any) -> list[Any]:
-    """The graphs that an operation calls and whose outputs it has."""
-    names = [operation.get_attr(one).name for one in _CALLED if one in operation.node_def.attr]
-    return [private(operation.graph, "_get_function", library="tensorflow")(name).graph for name in names]
-
-
-def _cast(values: Any, loss: Any) -> Any:
-    return tree.map_structure(lambda one: tf.cast(one, loss.dtype), values)
-
-
-def _undivided(how: str) -> UsageError:
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    return UsageError(
-        f"fit and evaluate with {replicas} replicas: the loss {here.loss_name} {how}, so nothing says how replicas "
-        "divide it; return one value for each example, such as Dice(axis=(1, 2, 3)), or train on one device"
-    )
-
-
-def _part(value: Any) -> Any:
+def part_of_whole(value: Any) -> Any:
     """What a replica's mean adds to the mean over the whole batch."""
     return value * tf.cast(here.share, value.dtype)
 
 
 def _counted(value: Any, *, mean: bool = True) -> Any:
-    """A mean over the replica's examples, or a sum, as the step takes it: as a mean, unless it divides by itself."""
+    """A mean over the replica's examples, or a sum, as the step takes it: as a mean, unless it divides by itself.
+
+    What is no number is summed, over the replicas too.
+    """
+    if value.shape.rank:
+        return counted_here(value)
     if mean:
-        return _part(value) if here.divides else value
+        return part_of_whole(value) if here.divides else value
     return counted_here(value) if here.divides else tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype))
 
 
@@ -362,22 +321,69 @@ def unscale_loss_for_distribution(original: Any, value: Any) -> Any:
     if here.share is None:
         return original(value)
     if here.by_batch:
-        return original(value if here.divides else _part(value))
+        return original(value if here.divides else part_of_whole(value))
     return tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype)) if here.divides else value
 
 
 def weigh_outputs(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
     """The losses of several outputs: Keras weights each by the number of examples, where that is static."""
-    for _, one, *_ in (private(loss, "_flat_losses", library="keras") or ()) if here.share is not None else ():
-        if isinstance(one, keras.losses.Loss) and type(one).__call__ is not keras.losses.Loss.__call__:
-            here.loss_name = type(one).__name__
-            raise _undivided("has a __call__ of its own instead of call(y_true, y_pred)")
+    if here.share is None:
+        return original(loss, y_true, y_pred, sample_weight)
+    if not loss.built:
+        loss.build(y_true, y_pred)
+    losses = private(loss, "_flat_losses", library="keras")
+    # In place, and once for all replicas, which are threads.
+    losses[:] = [_with_own_call(one) for one in losses]
     here.by_batch = tree.flatten(y_pred)[0].shape[0] is None
-    here.once_a_batch = loss.metrics if here.by_batch else ()
+    here.once_a_batch = [*here.once_a_batch, *loss.metrics] if here.by_batch else here.once_a_batch
     try:
         return original(loss, y_true, y_pred, sample_weight)
     finally:
         here.by_batch = False
+
+
+def _with_own_call(one: Any) -> Any:
+    """A loss that reduces by itself, in a `__call__` of its own, is computed of the examples of all replicas."""
+    loss = one.loss
+    if not isinstance(loss, keras.losses.Loss) or type(loss).__call__ is keras.losses.Loss.__call__:
+        return one
+
+    @functools.wraps(loss)
+    def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        if here.share is None or here.judged is not None:
+            return loss(y_true, y_pred, sample_weight)
+        return of_all_replicas(loss, y_true, y_pred, sample_weight)
+
+    return one._replace(loss=call)
+
+
+def update_metrics(original: Any, metrics: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    """The metrics of an output; those of which no sum over the replicas is right are of the examples of all replicas.
+
+    Only the first replica counts these: what metrics keep is summed over the replicas when it is read.
+    """
+    if here.share is None:
+        return original(metrics, y_true, y_pred, sample_weight)
+    values = y_true, y_pred, sample_weight
+    for metric in metrics.metrics:
+        if here.judged is not None:
+            here.judged.judge_metric(metric, values)
+        if here.judged is not None or known.adds_up(metric):
+            metric.update_state(*values[:2], sample_weight=sample_weight)
+        else:
+            _update_by_all(metric, values)
+    return None
+
+
+def _update_by_all(metric: Any, values: tuple[Any, Any, Any]) -> None:
+    y_true, y_pred, sample_weight = Whole(here.present).gathered(values)
+    before = [(variable, tf.convert_to_tensor(variable.value)) for variable in metric.variables]
+    with alone(), keras.StatelessScope(state_mapping=before) as scope:
+        metric.update_state(y_true, y_pred, sample_weight=sample_weight)
+    first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
+    for variable, value in before:
+        variable.assign(tf.where(first, scope.get_current_value(variable), value))
+    here.once_a_batch = [*here.once_a_batch, metric]
 
 
 def apply_mask(original: Any, sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:
@@ -386,7 +392,7 @@ def apply_mask(original: Any, sample_weight: Any, mask: Any, dtype: Any, reducti
     if mask is None or here.share is None or here.within or reduction not in _MEANS:
         return weights
     valid = tf.reduce_sum(tf.cast(mask, weights.dtype))
-    return weights * _of_whole(valid)
+    return weights * of_whole(valid)
 
 
 def reduce_values(original: Any, values: Any, sample_weight: Any = None, reduction: Any = "sum_over_batch_size") -> Any:
@@ -396,33 +402,17 @@ def reduce_values(original: Any, values: Any, sample_weight: Any = None, reducti
     # Keras leaves a batch that is known to be empty as it is.
     empty = reduction not in (None, "none") and tuple(values.shape) == (0,)
     loss = tf.reduce_sum(values) if empty else original(values, sample_weight, reduction)
-    if here.parts is Parts.NONE:
-        raise _undivided("is neither the mean nor the sum of what the examples give each by itself")
     if not values.shape.rank:
-        if here.parts is None:
-            raise _undivided("gives one number for a batch, of which nothing says how the examples make it up")
-        return _counted(loss, mean=here.parts is Parts.MEAN)
+        return _counted(loss, mean=here.parts is not Parts.SUM)
+    if here.parts is Parts.VALUES and reduction in (*_MEANS, "mean_with_sample_weight"):
+        loss *= of_whole(tf.cast(tf.size(values), loss.dtype))
     if reduction == "mean_with_sample_weight" and sample_weight is not None:
-        loss *= _of_whole(tf.cast(tf.reduce_sum(sample_weight), loss.dtype))
+        loss *= of_whole(tf.cast(tf.reduce_sum(sample_weight), loss.dtype))
     return _counted(loss, mean=False) if reduction == "sum" else loss
 
 
-def _of_whole(divisor: Any) -> Any:
+def of_whole(divisor: Any) -> Any:
     """The factor that turns a mean by this replica's divisor, scaled by its share, into one by that of all replicas."""
     divisor = counted_here(divisor)
     whole = tf.distribute.get_replica_context().all_reduce("SUM", tf.stop_gradient(divisor))
     return tf.math.divide_no_nan(divisor, whole * tf.cast(here.share, divisor.dtype))
-
-
-def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: list[Any]) -> list[Any]:
-    """In `fit`, the gradients are those of the whole batch already."""
-    return pairs if are_of_whole_batch() else original(optimizer, pairs)
-
-
-def check_finite(original: Any, optimizer: Any, gradients: list[Any]) -> Any:
-    """Whether the gradients of all replicas are finite: each alone could decide otherwise, and wait for the others."""
-    finite = original(optimizer, gradients)
-    context = tf.distribute.get_replica_context()
-    if context is None or not several(context.strategy):
-        return finite
-    return tf.equal(context.all_reduce("SUM", 1.0 - tf.cast(finite, tf.float32)), 0.0)

@@ -5,7 +5,7 @@ the steps, when its variables are those of all replicas. Imports TensorFlow.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +14,8 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible
-from dtj_trainer.keras_fit.replica_losses import here
+from dtj_trainer.keras_fit.replica_losses import counted_here, gathered, here, of_whole
+from dtj_trainer.training.loss_division import Parts
 
 try:
     from keras.src import tree
@@ -33,6 +34,8 @@ class Results:
         self._noted: list[tuple[Any, Any]] = []
         """(value, what it is of): a metric, and the place in its result."""
         self._metrics: dict[Any, Any] = {}
+        self.parts: Mapping[Any, Parts] = {}
+        """How a value that a step of the user's own returns comes of those of its parts, by its place."""
 
     @contextmanager
     def noting(self, owners: list[Any]) -> Iterator[None]:
@@ -65,8 +68,12 @@ class Results:
             source = next((one for noted, one in self._noted if noted is value), None)
             if source is not None:
                 self._metrics[place] = source
-            weighs = source is None and here.model is not None and not here.divides
-            return _weighed(value) if weighs else value
+            if source is not None or here.model is None or not _is_number(value):
+                return value
+            parts = self.parts.get(place, Parts.NONE)
+            if value.shape.rank and parts not in (Parts.MEAN, Parts.SUM):
+                return gathered(value)
+            return value if here.divides and parts is not Parts.SUM else _of_parts(value, parts)
 
         values = [of_value(place, value) for place, value in tree.flatten_with_path(outputs)]
         return tree.pack_sequence_as(outputs, values)
@@ -98,17 +105,47 @@ def whole(model: Any, outputs: Any) -> Any:
 
 def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_weight: Any = None) -> Any:
     """A Mean that takes one number for a batch, of a step of the user's or of a function, takes that of the whole."""
-    of_function = isinstance(metric, keras.metrics.MeanMetricWrapper)
-    if here.share is None or here.by_batch or not (of_function or (here.model is not None and not here.divides)):
+    if here.share is not None and sample_weight is not None and _is_vector_with_number(values, sample_weight):
+        # Keras takes the mean of these values, and weighs it: here, the mean of those of all replicas.
+        values = tf.reduce_mean(values) * of_whole(tf.cast(tf.size(values), values.dtype))
         return original(metric, values, sample_weight)
+    of_function = isinstance(metric, keras.metrics.MeanMetricWrapper)
+    if here.share is None or here.by_batch or not (of_function or here.model is not None):
+        return original(metric, values, sample_weight)
+    one_number = sample_weight is None and _is_number(values) and not values.shape.rank
+    if one_number and not of_function and here.judged is not None:
+        here.judged.means.append(values)
+    if one_number and not of_function:
+        place, here.measured = here.measured, here.measured + 1
+        if place < len(here.means) and here.means[place] is Parts.SUM:
+            return original(metric, _of_parts(values, Parts.SUM))
     # A weight counts this replica's examples.
-    return original(metric, values if sample_weight is not None else _weighed(values), sample_weight)
+    weighs = sample_weight is None and not here.divides and (of_function or one_number)
+    return original(metric, _weighed(values) if weighs else values, sample_weight)
+
+
+def _is_number(value: Any) -> bool:
+    return bool(tf.is_tensor(value) and value.dtype.is_floating)
+
+
+def _is_vector_with_number(values: Any, weight: Any) -> bool:
+    return bool(_is_number(values) and values.shape.rank and not len(getattr(weight, "shape", ())))
 
 
 def _weighed(value: Any) -> Any:
     """One number, by the replica's part of the examples, such that the mean over the replicas is that of the whole."""
-    if not (tf.is_tensor(value) and value.dtype.is_floating and value.shape.rank == 0):
-        return value
-    replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+    return value if not _is_number(value) or value.shape.rank else _of_parts(value, Parts.MEAN)
+
+
+def _of_parts(value: Any, parts: Parts) -> Any:
+    """A number, or one for each of some kinds, such that the mean over the replicas is that of the whole."""
+    replicas = tf.cast(_replicas(), value.dtype)
+    if parts is Parts.SUM:
+        return counted_here(value) * replicas
     # The mean of no examples is NaN.
-    return tf.where(here.share > 0, value * tf.cast(here.share, value.dtype) * replicas, tf.zeros_like(value))
+    share = tf.cast(here.share, value.dtype)
+    return tf.where(share > 0, value * share * replicas, tf.zeros_like(value))
+
+
+def _replicas() -> int:
+    return int(tf.distribute.get_replica_context().num_replicas_in_sync)

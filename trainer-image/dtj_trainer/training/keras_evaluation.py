@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer import two_kerases
+from dtj_trainer.compat import keras3
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.metric_values import DefaultMetric, numbers
-from dtj_trainer.training.objective import overrides, unpacked
+from dtj_trainer.training.objective import unpacked
 from dtj_trainer.training.test_step import metrics_of, updating
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class KerasEvaluation:
         self._name = name
         self._model = model
         self._log_level: int | None = log_level
-        self._is_own = overrides(model, "test_step")
+        self._is_own = keras3.overrides(model, "test_step")
         if default and not self._is_own and not two_kerases.given_metrics(model):
             library = two_kerases.keras_of(model)
             metric = library.metrics.MeanMetricWrapper(default.values, name=default.name)

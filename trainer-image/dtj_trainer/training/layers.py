@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
+from dtj_trainer.training.layers_by_parts import Seen, aggregated
+from dtj_trainer.training.loss_division import Parts
 
 
 def separate_losses(model: Any) -> None:
@@ -39,12 +41,16 @@ def batch_normalizations(model: Any) -> list[Any]:
     ]
 
 
-def not_shared(model: Any, inputs: Any, *, trains: bool = True) -> str | None:
-    """What each replica of a model would have of its own, as a line says it, with a remedy; None if nothing.
+def not_shared(model: Any, inputs: Any, seen: Seen, *, trains: bool = True) -> str | None:
+    """What several replicas cannot share, as a line says it, with a remedy; None if nothing.
 
     Args:
-        inputs: two examples.
+        inputs: real examples, some tens of them.
+        seen: of these.
         trains: whether the model is called to train.
+
+    Raises:
+        Exception: what the model raises for these examples.
     """
     own = "and each replica would have its own; "
     if trains and (changed := changed_by_data(model, inputs)):
@@ -57,11 +63,18 @@ def not_shared(model: Any, inputs: Any, *, trains: bool = True) -> str | None:
             f"{unsaved[0]} is a tf.Variable that the model sets when it is called, {own}make it with add_weight and an "
             "aggregation, such as 'mean'"
         )
-    if grows := losses_that_grow(model, inputs):
+    if seen.comparing:
         return (
-            f"a loss of add_loss is {grows[0]:.4g} for 2 examples and {grows[1]:.4g} for 8 times the same 2, and "
-            "nothing says how replicas divide it; add the mean over the examples"
+            f"{seen.comparing} gives for an example what depends on the other examples of the batch, of which each "
+            "replica has only its own; compute it over the last axes, or with BatchNormalization"
         )
+    for loss in seen.added:
+        if loss.parts is Parts.NONE:
+            return (
+                f"a loss of add_loss is neither the mean over the examples nor their sum ({loss.by or 'of a weight'}), "
+                "and nothing says how replicas divide it; add the mean over the examples, or compute it in the loss "
+                "that is compiled"
+            )
     return None
 
 
@@ -74,7 +87,7 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
     found = [
         weight
         for weight in model.non_trainable_weights
-        if id(weight) not in known and not _aggregated(weight) and not keras3.is_seed(weight)
+        if id(weight) not in known and not aggregated(weight) and not keras3.is_seed(weight)
     ]
     if not found:
         return []
@@ -105,25 +118,6 @@ def unsaved_state(model: Any, inputs: Any) -> list[str]:
     return changed
 
 
-_TIMES = 8
-
-
-def losses_that_grow(model: Any, inputs: Any) -> tuple[float, float] | None:
-    """A loss that a layer adds which is not the mean over the examples: its value for these, and for 8 times these.
-
-    A weight's penalty is the same for both. What draws random numbers may differ a little.
-    """
-    few = _added(model, inputs)
-    if not few:
-        return None
-    more, draws = tf.nest.map_structure(lambda one: tf.concat([one] * _TIMES, 0), inputs), _draws(model)
-    for one, other in zip(few, _added(model, more), strict=False):
-        limit = (_TIMES / 2 - 1) * abs(one) + 1e-6 if draws else 1e-3 * abs(one) + 1e-6
-        if abs(other - one) > limit:
-            return one, other
-    return None
-
-
 def adds_losses(model: Any, inputs: Any) -> bool:
     """Whether a forward pass in training adds losses, or weights have penalties."""
     return bool(_added(model, inputs))
@@ -137,15 +131,6 @@ def _added(model: Any, inputs: Any) -> list[float]:
 
     _after(model, [], inputs, then=note)
     return values
-
-
-def _draws(model: Any) -> bool:
-    """Whether a model may draw random numbers."""
-    return any(keras3.is_seed(variable) for variable in model.variables)
-
-
-def _aggregated(weight: Any) -> bool:
-    return str(getattr(weight, "aggregation", "none")).rpartition(".")[2].lower() not in ("none", "0")
 
 
 def _after(model: Any, weights: list[Any], inputs: Any, *, then: Callable[[], object] = lambda: None) -> list[Any]:

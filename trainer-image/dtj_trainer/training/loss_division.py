@@ -1,14 +1,17 @@
-"""How a loss divides over replicas: found by trying it on numbers, and on parts of a batch. Imports TensorFlow.
+"""How a loss divides over replicas: found by trying it on examples, and on parts of them. Imports TensorFlow.
 
 Nothing in Keras says it. Most losses give each example a value that depends on this example alone. Others give one
-number for a batch, which may be a mean or a sum over the examples, or neither, as a Dice loss of the whole batch. Again
-others compare examples with each other; so may a `compute_loss` of the user's. Labels and outputs are made up by their
-type and shape, since a step that is traced has no values. What is tried includes what a loss may leave out of its mean:
-labels and inputs of padding, and outputs that are large or small.
+number for a batch, which may be a mean or a sum over the examples. Again others leave examples out of their mean, or
+compare them with each other, as a Dice loss of the whole batch; so may a `compute_loss` of the user's. A loss is tried
+on real examples, with the outputs that the model gives for them: what it gives for all, and the gradient of each
+output, is compared with what it gives for two parts of different sizes. It is also tried on the same examples with
+other labels and outputs, since the first batch need not have what a loss leaves out. What is neither a mean nor a sum
+is no error: see `distribution.gathering`.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -20,11 +23,6 @@ from dtj_trainer.compat import keras3
 
 log = logging.getLogger(__name__)
 
-_LARGEST = 2_000_000
-"""Numbers in made-up outputs; more dimensions than fit are made shorter."""
-_SHORT = 16
-_UNKNOWN = 3
-"""In place of a dimension without a size."""
 IGNORED_LABELS = (0, -1, -100, 255)
 """Labels that often stand for none."""
 Compute = Callable[[Any, Any, Any, Any], Any]
@@ -32,7 +30,12 @@ EXAMPLES = 32
 """To try it on."""
 _MIN_ROWS = 6
 _TOLERANCE = 1e-5
-"""Of the largest of the losses. What float32 rounds in sums of some tens of examples is a tenth of it."""
+"""Of the largest of the losses, and of the gradients. What float32 rounds in sums of some tens of examples is a tenth
+of it."""
+_NOISE = 1e-3
+"""Of the largest: a loss that differs more for the same examples in another order depends on it, or on chance."""
+_TIMES = 10.0
+"""What differs by this many times the noise is no noise."""
 
 
 class Parts(Enum):
@@ -40,12 +43,39 @@ class Parts(Enum):
 
     EACH = "each"
     """A value for each example, of this example alone."""
+    VALUES = "values"
+    """Values of single examples, but another number of them than there are examples."""
     MEAN = "mean"
     """One number, the mean over the examples."""
     SUM = "sum"
     """One number, the sum over the examples."""
     NONE = "none"
-    """None of these."""
+    """None of these, or not known: only the loss of all examples is right."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a loss gave for some examples.
+
+    Attributes:
+        values: the loss, not reduced.
+        gradients: of the sum of the values, for each of the outputs.
+        steps: between two numbers of the type that each of these has, as a part of them.
+    """
+
+    values: Any
+    gradients: tuple[Any, ...] = ()
+    steps: tuple[float, ...] = ()
+
+    @property
+    def total(self) -> Any:
+        """The sum of the values."""
+        return np.sum(self.values)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all is."""
+        return all(np.isfinite(one).all() for one in (self.values, *self.gradients))
 
 
 def agreeing(whole: Any, first: Any, rest: Any, *, share: float, tolerance: float = _TOLERANCE) -> set[Parts]:
@@ -58,122 +88,212 @@ def agreeing(whole: Any, first: Any, rest: Any, *, share: float, tolerance: floa
     whole, first, rest = (np.asarray(one) for one in (whole, first, rest))
     if not all(np.isfinite(one).all() for one in (whole, first, rest)):
         return set(Parts)
-    limit = tolerance * max(float(np.abs(one).max(initial=0)) for one in (whole, first, rest)) + 1e-7
+    # What is summed may be much larger than the sum.
+    least = 1e-7 + tolerance * max(float(np.abs(one).max(initial=0)) for one in (first, rest))
     if whole.ndim:
-        each = np.concatenate([first, rest])
-        return {Parts.EACH} if each.shape == whole.shape and (np.abs(each - whole) <= limit).all() else set()
+        each = np.concatenate([first, rest]) if first.ndim else first
+        return {Parts.EACH, Parts.VALUES} if _near(each, whole, tolerance=tolerance, least=least) else set()
     combined = {Parts.MEAN: share * first + (1 - share) * rest, Parts.SUM: first + rest}
-    return {one for one, value in combined.items() if abs(value - whole) <= limit}
+    return {one for one, value in combined.items() if _near(value, whole, tolerance=tolerance, least=least)}
 
 
-def _found(tries: Iterable[Callable[[slice], Any]], rows: int) -> Parts:
-    """What all tries agree with.
+def _near(one: Any, other: Any, *, tolerance: float, least: float = 1e-30) -> bool:
+    if one.shape != other.shape:
+        return False
+    limit = tolerance * max(float(np.abs(each).max(initial=0)) for each in (one, other)) + least
+    return bool((np.abs(one - other) <= limit).all())
+
+
+def _agreeing(whole: Tried, first: Tried, rest: Tried, *, share: float, tolerance: float) -> set[Parts]:
+    if not (whole.finite and first.finite and rest.finite):
+        return set(Parts)
+    found = agreeing(whole.values, first.values, rest.values, share=share, tolerance=tolerance)
+
+    def same(one: float, other: float) -> bool:
+        return all(
+            _near(np.concatenate([one * a, other * b]), both, tolerance=max(tolerance, step))
+            for a, b, both, step in zip(first.gradients, rest.gradients, whole.gradients, whole.steps, strict=True)
+        )
+
+    summed, by_share = same(1, 1), same(share, 1 - share)
+    return {one for one in found if (by_share if one is Parts.MEAN else summed)}
+
+
+def _noise(one: Tried, reversed_: Tried) -> float:
+    """How far the same examples in another order give something else, as a part of the largest."""
+    pairs = [(one.total, reversed_.total), *zip(one.gradients, (g[::-1] for g in reversed_.gradients), strict=True)]
+    if not (one.finite and reversed_.finite):
+        return 0.0
+    return max(
+        float(np.abs(a - b).max(initial=0)) / (float(np.abs(np.concatenate([np.ravel(a), np.ravel(b)])).max()) or 1.0)
+        for a, b in pairs
+        if np.size(a)
+    )
+
+
+Loss = Callable[[Any], Tried]
+"""What a loss gives for the examples that an index chooses."""
+
+
+def _found(tries: Iterable[Loss], rows: int, known: Parts | None) -> Parts:
+    """What all tries agree with; NONE also where they say nothing.
 
     Args:
-        tries: each gives the loss of a part of a batch. The first has to; a loss need not take what else is tried.
+        tries: the first has to work; a loss need not take what else is tried.
+        known: what was found before; it is found again where nothing contradicts it.
     """
     possible = set(Parts) - {Parts.NONE}
-    first = rows // 3
+    first, proved = rows // 3, False
+    parts = (slice(0, rows), slice(None, None, -1), slice(0, first), slice(first, rows))
     for number, loss in enumerate(tries):
         try:
-            values = [loss(part) for part in (slice(0, rows), slice(0, first), slice(first, rows))]
+            whole, reversed_, *each = (loss(part) for part in parts)
         except Exception as error:
             if not number:
                 raise
             log.debug(f"a loss does not take what is tried: {error}")
             continue
-        possible &= agreeing(*values, share=first / rows)
-    return next((one for one in Parts if one in possible), Parts.NONE)
+        noise = _noise(whole, reversed_)
+        if noise > _NOISE:
+            if known:
+                continue
+            return Parts.NONE
+        tolerance = max(_TOLERANCE * (_TIMES if known else 1), _TIMES * noise)
+        possible &= _agreeing(whole, *each, share=first / rows, tolerance=tolerance)
+        sizes = zip((whole, *each), (rows, first, rows - first), strict=True)
+        if np.ndim(whole.values) and any(len(one.values) != size for one, size in sizes):
+            possible -= {Parts.EACH}
+        proved |= whole.finite and any(np.any(one) for one in (whole.values, *whole.gradients))
+    if known:
+        return known if known in possible else Parts.NONE
+    return next((one for one in Parts if one in possible), Parts.NONE) if proved else Parts.NONE
 
 
-def loss_of_parts(loss: Callable[[Any, Any], Any], labels: Any, outputs: Any) -> Parts | None:
-    """How a loss divides; None if that cannot be found out, because it draws, or takes no numbers that are made up.
+def loss_of_parts(loss: Callable[[Any, Any], Any], labels: Any, outputs: Any, *, known: Parts | None = None) -> Parts:
+    """How a loss divides.
 
     Args:
         loss: (labels, outputs) -> the loss of a batch, not reduced.
-        labels: of which the type and the shape are taken; may be symbolic.
-        outputs: as the labels.
-    """
-    try:
-        with tf.init_scope():
-            made_outputs = made_up(outputs, rows=_MIN_ROWS)
-            made_labels = made_up(labels, rows=_MIN_ROWS, outputs=made_outputs)
-            if not np.array_equal(*(loss(made_labels, made_outputs) for _ in range(2)), equal_nan=True):
-                return None
-            tries = (
-                lambda part, tried=tried: loss(_part(tried, part), _part(made_outputs, part))
-                for tried in _labels_tried(made_labels, _MIN_ROWS)
-            )
-            return _found(tries, _MIN_ROWS)
-    except Exception as error:  # noqa: BLE001 - a loss need not take numbers that are made up
-        log.debug(f"a loss does not take numbers that are made up: {error}")
-        return None
-
-
-def made_up(values: Any, *, rows: int, outputs: Any = None) -> Any:
-    """Tensors of these types and shapes, with this number of examples.
-
-    Args:
-        values: a structure of tensors or specifications; tensors may be symbolic.
-        outputs: of a model, whose last dimension is the number of classes that integers may name; None: two.
+        labels: real ones.
+        outputs: of a model, for these.
+        known: what was found before; it is found again where nothing contradicts it.
 
     Raises:
-        TypeError: a type or shape of which nothing is made up.
+        Exception: what the loss raises for these labels and outputs.
     """
-    random = np.random.default_rng(0 if outputs is None else 1)
-    sizes = [int(one.shape[-1] or 0) for one in tf.nest.flatten(outputs) if one is not None and len(one.shape) > 1]
-    classes = max(2, min(sizes, default=2))
+    rows = rows_of(outputs)
+    if rows < _MIN_ROWS:
+        labels, outputs = (_repeated(one, rows) for one in (labels, outputs))
+        rows = rows_of(outputs)
+        outputs = times(outputs, np.linspace(1.0, 0.7, rows))
 
-    def numbers(one: Any) -> Any:
-        if one is None:
-            return None
-        dtype, shape = tf.as_dtype(one.dtype), _shape(one, rows)
-        if dtype.is_floating:
-            made = random.uniform(0.05, 0.95, shape)
-            made[: rows // 3] *= 0.5
-        elif dtype.is_integer or dtype.is_bool:
-            made = random.integers(1, classes, shape)
-        elif dtype == tf.string:
-            return tf.fill(shape, "a")
-        else:
-            raise TypeError(f"no {dtype.name} is made up")
-        return tf.cast(tf.constant(made), dtype)
+    def trying(labels: Any, outputs: Any) -> Loss:
+        return lambda part: _with_gradients(lambda given: loss(part_of(labels, part), given), part_of(outputs, part))
 
-    return tf.nest.map_structure(numbers, values)
+    def tries() -> Iterator[Loss]:
+        for tried in _labels_tried(labels, rows):
+            yield trying(tried, outputs)
+        for factors in _scales(rows):
+            yield trying(labels, times(outputs, factors))
+        yield trying(labels, _moved(outputs))
+
+    return _found(tries(), rows, known)
 
 
-def _shape(one: Any, rows: int) -> list[int]:
-    if isinstance(one, tf.RaggedTensor | tf.SparseTensor) or one.shape.rank is None or not one.shape.rank:
-        raise TypeError("its shape is not known")
-    shape = [rows, *(size or _UNKNOWN for size in one.shape[1:])]
-    if np.prod(shape) > _LARGEST:
-        shape = [min(size, _SHORT) for size in shape]
-    return shape
+def _scales(rows: int) -> Iterator[Any]:
+    """Factors of outputs: large in the first part, large in some of each part, and of another sign."""
+    place = np.arange(rows)
+    yield np.where(place < rows // 3, 10.0, 0.1)
+    yield np.where(place % 2 == 0, 10.0, 0.1)
+    yield np.where(place < rows // 3, -1.0, 1.0)
 
 
-def division(model: Any, compute: Compute, examples: tuple[Any, Any, Any]) -> Parts:
-    """How the loss of a model of Keras 3 divides; none of them also if it changes the model, or there are too few.
+def _moved(outputs: Any) -> Any:
+    """Outputs that differ, where a model that begins with zeros gives the same for all; none gets negative by it."""
+    random = np.random.default_rng(0)
+
+    def moved(one: Any) -> Any:
+        if isinstance(one, _NOT_DENSE) or not one.dtype.is_floating:
+            return one
+        return _with_mask_of(one, one + tf.cast(random.uniform(0.05, 0.2, one.shape), one.dtype))
+
+    return keras.tree.map_structure(moved, outputs)
+
+
+def _with_mask_of(before: Any, value: Any) -> Any:
+    mask = keras3.mask_of(before)
+    if mask is not None:
+        keras3.put_mask(value, mask)
+    return value
+
+
+def _with_gradients(loss: Callable[[Any], Any], outputs: Any) -> Tried:
+    floats = [one for one in tf.nest.flatten(outputs) if one.dtype.is_floating and not isinstance(one, _NOT_DENSE)]
+    with tf.GradientTape() as tape:
+        for one in floats:
+            tape.watch(one)
+        values = loss(outputs)
+        total = tf.reduce_sum(values)
+    gradients = tape.gradient(total, floats, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    steps = tuple(_STEPS.get(one.dtype, 0.0) for one in floats)
+    return Tried(_as_numbers(values), tuple(_as_numbers(one) for one in gradients), steps)
+
+
+_STEPS = {tf.bfloat16: 2.0**-7, tf.float16: 2.0**-10}
+_NOT_DENSE = (tf.RaggedTensor, tf.SparseTensor)
+
+
+def _as_numbers(values: Any) -> Any:
+    return np.asarray(tf.cast(values, tf.float64))
+
+
+def rows_of(values: Any) -> int:
+    """How many examples a structure of tensors has."""
+    first = tf.nest.flatten(values)[0]
+    return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
+
+
+def _repeated(values: Any, rows: int) -> Any:
+    """The same few examples, often enough to be divided."""
+    times = -(-_MIN_ROWS // rows)
+    return keras.tree.map_structure(lambda one: None if one is None else tf.concat([one] * times, 0), values)
+
+
+def times(values: Any, factors: Any) -> Any:
+    """A structure of tensors whose rows are multiplied by these factors, where they are numbers with a fraction."""
+
+    def scaled(one: Any) -> Any:
+        if isinstance(one, _NOT_DENSE) or not one.dtype.is_floating:
+            return one
+        return _with_mask_of(one, one * tf.reshape(tf.cast(factors, one.dtype), [-1, *[1] * (one.shape.rank - 1)]))
+
+    return keras.tree.map_structure(scaled, values)
+
+
+def division(model: Any, compute: Compute, examples: tuple[Any, Any, Any], *, known: Parts | None = None) -> Parts:
+    """How the loss of a model of Keras 3 divides.
 
     Args:
         compute: (inputs, labels, outputs, weights) -> the loss of a batch.
-        examples: inputs, labels and weights of EXAMPLES or fewer.
+        examples: real inputs, labels and weights, some tens of them.
+        known: what was found before; it is found again where nothing contradicts it.
+
+    Raises:
+        ChangesModel: it changes the model, which stays as it is.
+        Exception: what it raises for these.
     """
-    rows = int(tf.shape(tf.nest.flatten(examples)[0])[0])
+    rows = rows_of(examples[0])
     if rows < _MIN_ROWS:
-        return Parts.NONE
-    tries = (
-        lambda part, batch=batch, scale=scale: _loss(
-            model, compute, _part(batch, part), None if scale is None else scale[part]
-        )
-        for batch, scale in _tried(examples, rows)
-    )
-    try:
-        return _found(tries, rows)
-    except _ChangesModel:
-        return Parts.NONE
+        examples = tuple(_repeated(one, rows) for one in examples)
+        rows = rows_of(examples[0])
+
+    def trying(batch: tuple[Any, Any, Any], scale: Any) -> Loss:
+        return lambda part: _loss(model, compute, part_of(batch, part), None if scale is None else scale[part])
+
+    return _found((trying(*tried) for tried in _tried(examples, rows)), rows, known)
 
 
-class _ChangesModel(Exception):
+class ChangesModel(Exception):
     """A loss sets variables of the model."""
 
 
@@ -185,13 +305,19 @@ def _tried(examples: tuple[Any, Any, Any], rows: int) -> Iterator[tuple[tuple[An
     yield (_with_value(inputs, rows, 0), labels, weights), None
     if weights is not None:
         yield (inputs, labels, _with_value(weights, rows, 0)), None
-    yield examples, np.where(np.arange(rows) < rows // 3, 10.0, 0.1)
+    for factors in _scales(rows):
+        yield examples, factors
 
 
 def _labels_tried(labels: Any, rows: int) -> Iterator[Any]:
+    """These, with labels that stand for none in some, and with the same label in many: what is paired needs them."""
     yield labels
     for value in IGNORED_LABELS:
         yield _with_value(labels, rows, value)
+    same = np.where(np.arange(rows) % 2 == 0, 0, np.arange(rows))
+    yield keras.tree.map_structure(
+        lambda one: one if one is None or isinstance(one, _NOT_DENSE) else tf.gather(one, same), labels
+    )
 
 
 def _with_value(values: Any, rows: int, value: int) -> Any:
@@ -202,43 +328,48 @@ def _with_value(values: Any, rows: int, value: int) -> Any:
     places = (np.arange(rows) < rows // 3) & (np.arange(rows) % 2 == 0)
 
     def with_value(one: Any) -> Any:
+        if one is None or isinstance(one, _NOT_DENSE):
+            return one
         dtype = one.dtype
-        known = not isinstance(one, tf.RaggedTensor) and (dtype.is_floating or dtype.is_integer)
+        known = dtype.is_floating or dtype.is_integer
         if not known or not dtype.min <= value <= dtype.max:
             return one
         return tf.where(tf.reshape(tf.constant(places), [-1, *[1] * (one.shape.rank - 1)]), tf.cast(value, dtype), one)
 
-    return tf.nest.map_structure(with_value, values)
+    return keras.tree.map_structure(with_value, values)
 
 
-def _part(values: Any, part: slice) -> Any:
-    return tf.nest.map_structure(lambda one: None if one is None else one[part], values)
+def part_of(values: Any, part: slice) -> Any:
+    """Some of the examples of a structure of tensors, with their masks; None stays None."""
+
+    def of(one: Any) -> Any:
+        if one is None:
+            return None
+        if isinstance(one, tf.RaggedTensor) and part.step == -1:
+            return tf.gather(one, tf.range(one.nrows())[::-1])
+        mask, taken = keras3.mask_of(one), one[part]
+        if mask is not None:
+            keras3.put_mask(taken, mask[part])
+        return taken
+
+    return keras.tree.map_structure(of, values)
 
 
-def _loss(model: Any, compute: Compute, batch: tuple[Any, Any, Any], scale: Any) -> float:
+def _loss(model: Any, compute: Compute, batch: tuple[Any, Any, Any], scale: Any) -> Tried:
     """The loss of a batch. Dropout is left out, and BatchNormalization has no statistics of this batch.
 
     Raises:
-        _ChangesModel: it would change the model, which stays as it is.
+        ChangesModel: it would change the model, which stays as it is.
     """
     inputs, labels, weights = batch
     before = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
     with keras.StatelessScope(state_mapping=before, collect_losses=True) as scope, keras3.as_on_one_replica():
         outputs = model(inputs, **keras3.call_arguments(model, training=False))
         if scale is not None:
-            outputs = tf.nest.map_structure(lambda one: _scaled(one, scale), outputs)
-        loss = compute(inputs, labels, outputs, weights)
+            outputs = times(outputs, scale)
+        tried = _with_gradients(lambda given: compute(inputs, labels, given, weights), outputs)
         for variable, value in before:
             same = {"equal_nan": variable.dtype.startswith("float")}
             if not keras3.is_seed(variable) and not np.array_equal(scope.get_current_value(variable), value, **same):
-                raise _ChangesModel
-        return float(tf.reduce_sum(loss))
-
-
-def _scaled(outputs: Any, scale: Any) -> Any:
-    mask = keras3.mask_of(outputs)
-    factors = tf.reshape(tf.cast(scale, outputs.dtype), [-1, *[1] * (outputs.shape.rank - 1)])
-    scaled = outputs * factors
-    if mask is not None:
-        keras3.put_mask(scaled, mask)
-    return scaled
+                raise ChangesModel
+        return tried

@@ -7,6 +7,7 @@ runs. It comes to the same in every task of a job. Imports TensorFlow.
 import importlib
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +31,7 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.export.saved_model import Serving
 from dtj_trainer.process.user_function import guarded, load
 from dtj_trainer.tasks import shipped
+from dtj_trainer.training.global_batch_loss import COMPARING
 from dtj_trainer.training.keras_evaluation import KerasEvaluation
 from dtj_trainer.training.layers import (
     adds_losses,
@@ -38,8 +40,11 @@ from dtj_trainer.training.layers import (
     synchronize_batch_normalization,
     unsaved_state,
 )
+from dtj_trainer.training.layers_by_parts import EXAMPLES as TO_LOOK_WITH
+from dtj_trainer.training.layers_by_parts import Seen, look
+from dtj_trainer.training.loss_division import EXAMPLES, Parts, loss_of_parts
 from dtj_trainer.training.metric_values import DefaultMetric
-from dtj_trainer.training.objective import CompiledObjective, overrides
+from dtj_trainer.training.objective import CompiledObjective
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +57,13 @@ _NUMBERS = (
 )  # fmt: skip
 """Losses next to which a metric is shown."""
 _ACTIVATIONS = ("softmax", "sigmoid")
+_GIVES = {
+    Parts.VALUES: "gives another number of values",
+    Parts.MEAN: "gives one number for a whole batch",
+    Parts.SUM: "gives one number for a whole batch",
+    Parts.NONE: "is not of single examples",
+}
+"""What a loss does that does not give each example one."""
 _MEANS = ("sum_over_batch_size", "mean", "auto")
 BY_EXAMPLE = ("ParameterServer", "Pipeline")
 """Strategies whose loss is the mean of `ModelFactory.compute_metrics` over the examples."""
@@ -158,13 +170,14 @@ class ModelFactory:
         self._asked = loss
         self._reported = False
         model = self._new(data)
-        if overrides(model, "train_step"):
+        if keras3.overrides(model, "train_step"):
             raise UsageError(
                 f"{name}: {type(model).__name__} has a train_step of its own, which the trainer's loop does not call; "
                 "call Keras' fit in a script, and give --script"
             )
-        self._not_shared: str | None = None
         self._has_another_loss = False
+        self._added: list[Parts] = []
+        """How each of the losses divides that layers add, where several replicas share the model."""
         if isinstance(model, keras.Model):
             inputs = next(iter(data.validation(batch=2)))[0]
             guarded(name, "calling the model", lambda: self._look_at_layers(model, inputs))
@@ -175,7 +188,7 @@ class ModelFactory:
         self._output_names: list[str] = list(getattr(model, "output_names", None) or [])
         if strategy in BY_EXAMPLE:
             self._check_by_example(model, data, strategy)
-            if overrides(model, "test_step"):
+            if keras3.overrides(model, "test_step"):
                 # The training itself does not call it; the evaluation at the end does.
                 self._compile(model)
                 if two_kerases.is_of_tf_keras(model):
@@ -190,19 +203,23 @@ class ModelFactory:
         self._compile(model)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if replicas > 1 and not two_kerases.is_of_tf_keras(model):
-            self._share(model, replicas)
+            self._share(model, data, replicas)
         return model
 
-    def _share(self, model: Any, replicas: int) -> None:
+    def _share(self, model: Any, data: Source, replicas: int) -> None:
         """Makes sure that the replicas of a synchronous strategy can share the model, and lets them."""
-        kinds = sorted({tf.as_dtype(weight.dtype).name for weight in model.trainable_weights})
-        if len(kinds) > 1:
-            raise UsageError(
-                f"{self._name}: weights of {' and '.join(kinds)}, which TensorFlow cannot sum over replicas together; "
-                "give all layers weights of one type, or use strategy OneDevice"
-            )
-        if self._not_shared:
-            raise UsageError(f"{self._name}: {self._not_shared}, or use strategy OneDevice")
+        inputs = next(iter(data.validation(batch=TO_LOOK_WITH)))[0]
+
+        def looked_at() -> tuple[Seen, str | None]:
+            seen = look(model, inputs)
+            return seen, not_shared(model, inputs, seen)
+
+        with ThreadPoolExecutor(1) as outside:  # of the strategy's scope, which is one of its thread
+            looking = outside.submit(looked_at)
+        seen, problem = guarded(self._name, "calling the model", looking.result)
+        if problem:
+            raise UsageError(f"{self._name}: {problem}, or use strategy OneDevice")
+        self._added = [loss.parts for loss in seen.added]
         separate_losses(model)
         if count := synchronize_batch_normalization(model):
             # Else each replica would keep statistics of its own share of a batch.
@@ -219,7 +236,11 @@ class ModelFactory:
             data: that it learns from.
             batch: global batch size; None: whatever each batch has, on one replica.
         """
-        objective = CompiledObjective(self._name, model, data, batch=batch, default=self._loss.default)
+        objective = CompiledObjective(
+            self._name, model, data, batch=batch, default=self._loss.default, added=self._added
+        )
+        if objective.gathered:
+            log.log(self.log_level, objective.gathered)
         if batch is not None and (names := objective.not_shown()):
             log.log(
                 self.log_level,
@@ -298,13 +319,12 @@ class ModelFactory:
 
     def _look_at_layers(self, model: Any, inputs: Any) -> None:
         if model.compiled and not model.loss:
-            self._has_another_loss = overrides(model, "compute_loss") or adds_losses(model, inputs)
+            self._has_another_loss = keras3.overrides(model, "compute_loss") or adds_losses(model, inputs)
         if unsaved := unsaved_state(model, inputs):
             raise UsageError(
                 f"{self._name}: {unsaved[0]} is a tf.Variable that the model sets when it is called, and Keras 3 saves "
                 "only variables of its own; make it with add_weight"
             )
-        self._not_shared = not_shared(model, inputs)
 
     def _check_by_example(self, model: Any, data: Source, strategy: str) -> None:
         if found := self._loss.more_than_a_mean(model, data):
@@ -312,6 +332,15 @@ class ModelFactory:
                 f"{self._name}: strategy {strategy} takes the mean of one loss over the examples and knows no {found}; "
                 "use strategy MultiWorkerMirrored"
             )
+        if not self._loss.known:
+            inputs, labels, *_ = next(iter(data.validation(batch=EXAMPLES)))
+            outputs = model(inputs, **keras3.call_arguments(model, training=False))
+            divides = guarded(self._name, "calling its loss", lambda: loss_of_parts(self._loss.values, labels, outputs))
+            if divides is not Parts.EACH:
+                raise UsageError(
+                    f"{self._name}: strategy {strategy} takes the mean of one value for each example, and its loss "
+                    f"{_GIVES[divides]}; return one value for each example, or use strategy MultiWorkerMirrored"
+                )
         names = [str(getattr(one, "name", getattr(one, "__name__", one))) for one in two_kerases.given_metrics(model)]
         if names := [name for name in names if name not in ("accuracy", "acc")]:
             log.log(
@@ -360,7 +389,10 @@ class _Loss:
         self._function: Callable[..., Any] | None = None
         if loss is not None and callable(loss):
             self._function = rewritten(getattr(loss, "call", loss))
-        kind = getattr(getattr(loss, "fn", loss), "__name__", "")
+        function = getattr(loss, "fn", loss)
+        kind = getattr(function, "__name__", "")
+        self.known = kind not in COMPARING and getattr(function, "__module__", "").startswith(("keras.", "tf_keras."))
+        """Whether it is a function of either Keras that gives each example its loss."""
         metric = "accuracy" if kind in _CLASSES else "mean_absolute_error" if kind in _NUMBERS else None
         threshold = 0.0 if keras3.options_of_loss(loss).get("from_logits") else 0.5
         binary = kind == "binary_crossentropy"
@@ -380,24 +412,22 @@ class _Loss:
             "loss_weights": weights is not None,
             "ignore_class": options.get("ignore_class") is not None,
             "masks": any(keras3.mask_of(output) is not None for output in outputs),
-            "compute_loss of the model's own": overrides(model, "compute_loss"),
+            "compute_loss of the model's own": keras3.overrides(model, "compute_loss"),
             f"reduction {getattr(loss, 'reduction', '')}": getattr(loss, "reduction", "mean") not in _MEANS,
         }
         return next((what for what, is_so in found.items() if is_so), None)
 
-    def each(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """float32 [batch]."""
+    def values(self, labels: Tensor, outputs: Tensor) -> Tensor:
+        """What it gives, not reduced."""
         assert self._function is not None  # of one output
         labels = _like(labels, outputs)
         if isinstance(self.given, keras.losses.Loss):
             labels, outputs = tf.cast(labels, self.given.dtype), tf.cast(outputs, self.given.dtype)
-        losses = tf.cast(self._function(labels, outputs), tf.float32)
-        if losses.shape.rank == 0:
-            raise UsageError(
-                f"{self._name}: its loss gives one number for a whole batch; return one for each example, "
-                "so that it can be divided by the global batch"
-            )
-        return _mean(losses)
+        return self._function(labels, outputs)
+
+    def each(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """float32 [batch]."""
+        return _mean(tf.cast(self.values(labels, outputs), tf.float32))
 
 
 def _named(name: str, model: Any) -> Any:

@@ -3,14 +3,17 @@
 Keras computes them: its `compute_loss` with masks, weights, several outputs and `loss_weights`, its metric objects.
 Each Loss in it is replaced by one that is exact over the global batch: Keras divides the sum over a replica's examples
 by their number, and then by the number of replicas, which is wrong if a mask, an ignored class or weights make the
-numbers differ. Here the sum is divided by the number over all replicas. A metric is updated from zero at each step, and
-the increase of its variables is summed over steps, replicas and workers; its result is computed from the sums.
+numbers differ. Here the sum is divided by the number over all replicas. A loss that does not divide is computed of the
+labels and outputs of all replicas, and so is a metric. A metric is updated from zero at each step, and the increase of
+its variables is summed over steps and replicas; its result is computed from the sums. One replica runs Keras' losses.
 """
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import keras
@@ -21,13 +24,17 @@ from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
+from dtj_trainer.distribution.agreement import of_each_replica
+from dtj_trainer.distribution.gathering import Whole, bytes_of, once
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.user_function import guarded
-from dtj_trainer.training.loss_division import EXAMPLES, Parts, division, loss_of_parts
+from dtj_trainer.training.global_batch_loss import GlobalBatchLoss, over_replicas
+from dtj_trainer.training.loss_division import EXAMPLES, ChangesModel, Parts, division, part_of
 from dtj_trainer.training.metric_values import (
     check_added_up,
     check_sums_from_zero,
     flat,
+    is_sum,
     numbers,
     size_of,
     values_of,
@@ -35,13 +42,27 @@ from dtj_trainer.training.metric_values import (
 from dtj_trainer.training.test_step import OwnTestStep
 
 Tensor = Any
-_BY_WEIGHT = "mean_with_sample_weight"
+LOOKS = (10, 100, 1000)
+"""Steps after which a loss of the user's is tried again, on other examples and with the weights of then."""
+_TRIED_BYTES = 64 * 2**20
+"""Of outputs that losses are tried on, which takes several times as much."""
+GATHERED_BYTES = 64 * 10**6
+"""That the replicas may send each other in a step."""
 
 
 class CompiledObjective:
     """Loss and metrics of one model under one strategy. All that it counts is in sums, which the caller keeps."""
 
-    def __init__(self, name: Name | str, model: Any, data: Source, *, batch: int | None, default: Any) -> None:
+    def __init__(
+        self,
+        name: Name | str,
+        model: Any,
+        data: Source,
+        *,
+        batch: int | None,
+        default: Any,
+        added: Sequence[Parts] = (),
+    ) -> None:
         """To be called in the strategy's scope, with the model's optimizer in place.
 
         Args:
@@ -49,6 +70,7 @@ class CompiledObjective:
             data: that it learns from.
             batch: global batch size; None: whatever each batch has, on one replica; only to evaluate.
             default: `DefaultMetric`, where the model was compiled without metrics.
+            added: how each of the model's `losses` divides, where several replicas share it.
 
         Raises:
             UsageError: the loss or a metric does not fit the data, or is not known to be right over several replicas.
@@ -56,25 +78,39 @@ class CompiledObjective:
         self._name = name
         self._model = model
         self._batch = batch
-        self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        self._strategy = tf.distribute.get_strategy()
+        self._replicas = self._strategy.num_replicas_in_sync
         compute = type(model).compute_loss
-        self._compute = rewritten(compute) if overrides(model, "compute_loss") else compute
-        self._divides = overrides(model, "compute_loss") and self._replicas > 1
-        """Whether a loss of the model's own is divided over replicas: each then has whole batches, its own parts."""
+        self._compute = rewritten(compute) if keras3.overrides(model, "compute_loss") else compute
+        self._divides = keras3.overrides(model, "compute_loss") and self._replicas > 1
+        """Whether a loss of the model's own is divided over replicas: its losses are those of whole batches."""
+        # The replicas of a process are threads, which take turns wherever they meet.
+        self._here = threading.local()
         self._exact: list[GlobalBatchLoss] = []
         self._replace_losses()
         sample = next(iter(data.validation(batch=2)))
         # What a user's code raises here, it would raise in the midst of the first step.
         guarded(name, "computing its loss and metrics", lambda: keras3.build_by(model, unpacked(sample)))
-        self._division = self._own_division(data) if self._divides else None
+        self._division = Parts.NONE
+        self._added = added
+        """How the losses that layers add divide, in their order."""
         self._outputs = self._output_names()
         self._default = default if default is not None and not self._compiled_metrics() else None
         self._variables = [variable for metric in self._metrics() for variable in metric.variables]
         check_sums_from_zero(name, self._metrics())
         guarded(name, "computing its metrics", lambda: self._check_that_metrics_add_up(sample))
+        self._of_all = [False] * len(self._variables)
+        """Which of them need the examples of all replicas."""
+        self._others: Any = None
+        self._tried = slice(0, 0)
+        self._looks: tuple[int, ...] = ()
+        self.gathered: str | None = None
+        """What is computed of the examples of all replicas, and what they send for it, as a line says it."""
+        if self._replicas > 1 and batch is not None:
+            self._divide(data, batch)
         self.test_step: OwnTestStep | None = None
         """The model's own, where it has one."""
-        if overrides(model, "test_step"):
+        if keras3.overrides(model, "test_step"):
             with self.by_batch():
                 self.test_step = guarded(name, "calling its test_step", lambda: OwnTestStep(name, model, sample))
         self.size = 2 + len(self._outputs) + (2 if self._default else 0) + size_of(self._variables)
@@ -82,26 +118,88 @@ class CompiledObjective:
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """What one replica's share of a batch adds to the loss of the global batch, and to the sums: [size]."""
-        training = keras3.compute_loss_arguments(self._model, training=self._batch is not None)
-        with keras3.as_on_one_replica() if self._divides else nullcontext():
-            total = tf.convert_to_tensor(self._compute(self._model, inputs, labels, outputs, weights, **training))
+        self._here.whole = Whole() if self._replicas > 1 and self._batch is not None else None
+        total, shown, times = self._computed(outputs, labels, weights, inputs)
         rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
-        share = 1 if self._batch is None else tf.cast(rows, total.dtype) / self._batch
-        if self._divides:
-            total *= 1 if self._division is Parts.SUM else share
-        elif self._replicas > 1 and (penalties := self._model.losses):
-            # Keras divides them by the number of replicas. Those of activations are means over a replica's examples.
-            whole = tf.add_n([tf.reduce_sum(tf.cast(one, total.dtype)) for one in penalties])
-            total += whole * (share - 1 / self._replicas)
-        total, examples = tf.cast(total, tf.float32), tf.cast(rows, tf.float32)
+        total, shown, examples = (tf.cast(one, tf.float32) for one in (total, shown, rows))
         batch = examples if self._batch is None else tf.constant(self._batch, tf.float32)
-        sums = [total * batch, examples]
+        sums = [shown * batch, examples]
         if self._outputs:
-            sums += [tf.cast(exact.value, tf.float32) * batch for exact in self._exact]
-        if self._default:
+            sums += [tf.cast(exact.value, tf.float32) * tf.cast(times, tf.float32) * batch for exact in self._exact]
+        if self._default and self._gathers:
+            of_all = self._default.sums(*self._here.whole.gathered((labels, outputs)), self._exact[0].mask)
+            sums += [once(one) for one in of_all]
+        elif self._default:
             sums += self._default.sums(labels, outputs, self._exact[0].mask)
-        gained = flat(self._gained(outputs, labels, weights, inputs))
+        gained = flat(self._gainedover_replicas(outputs, labels, weights, inputs))
         return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained], axis=0))
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether the loss of a step is that of the model's own for the examples of all replicas."""
+        return self._divides and self._batch is not None and self._division is Parts.NONE
+
+    def _computed(
+        self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | float]:
+        """What a replica adds to the loss that has the gradient, and to the one that is shown.
+
+        Of a loss that is a vector, Keras takes the gradient of the sum, and shows the mean.
+
+        Returns:
+            These, and what the losses of single outputs are multiplied by.
+        """
+        whole = self._here.whole
+        training = keras3.compute_loss_arguments(self._model, training=self._batch is not None)
+        share = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], tf.float32) / (self._batch or 1)
+        if self._gathers:
+            inputs, labels, outputs, weights = whole.gathered((inputs, labels, outputs, weights))
+        with (
+            keras3.as_on_one_replica() if self._divides else nullcontext(),
+            keras3.changing_losses(partial(self._added_times, share)) if self._adds_up else nullcontext(),
+        ):
+            loss = tf.convert_to_tensor(self._compute(self._model, inputs, labels, outputs, weights, **training))
+        total, shown = tf.reduce_sum(loss), tf.reduce_mean(loss)
+        if whole is None:
+            return total, shown, 1.0
+        if self._gathers:
+            return whole.part(total), whole.part(shown), 1 / self._replicas
+        if self._divides:
+            times = tf.cast(share, loss.dtype) if self._division is Parts.MEAN else 1.0
+            total *= times
+            return (
+                total,
+                total / over_replicas(tf.cast(tf.size(loss), loss.dtype)) if loss.shape.rank else total,
+                times,
+            )
+        return total, shown, 1.0
+
+    @property
+    def _adds_up(self) -> bool:
+        """Whether the losses that layers add are divided by the number of replicas in the end: by Keras, or by us."""
+        in_step = self._replicas > 1 and self._batch is not None
+        return in_step and (self._gathers or not self._divides)
+
+    def _added_times(self, share: Tensor, losses: list[Tensor]) -> list[Tensor]:
+        """Losses that layers of the model add for a replica's examples, so that their mean over the replicas is right.
+
+        Args:
+            share: of the examples of the batch that this replica has.
+        """
+        added = self._model.losses
+        if len(added) != len(self._added):
+            raise UsageError(
+                f"{self._name}: its layers add {len(added)} losses in a step, and added {len(self._added)} for the "
+                "first examples; add the same in each call, or use strategy OneDevice"
+            )
+        # A weight's penalty is made anew each time. All replicas have the same, and it counts as a mean.
+        parts = {id(loss): parts for loss, parts in zip(added, self._added, strict=True)}
+
+        def times(loss: Tensor) -> Tensor:
+            factor = 1.0 if parts.get(id(loss)) is Parts.SUM else share
+            return loss * tf.cast(factor * self._replicas, loss.dtype)
+
+        return [times(loss if loss.dtype.is_floating else tf.cast(loss, tf.float32)) for loss in losses]
 
     @contextmanager
     def by_batch(self) -> Iterator[None]:
@@ -131,8 +229,12 @@ class CompiledObjective:
             if loss is None:
                 return None
             self._exact.append(
-                GlobalBatchLoss(str(self._name), loss, batch=lambda: None if self._divides else self._batch)
-            )
+                GlobalBatchLoss(
+                    str(self._name), loss,
+                    batch=lambda: None if self._divides else self._batch,
+                    whole=lambda: getattr(self._here, "whole", None),
+                )
+            )  # fmt: skip
             return self._exact[-1]
 
         model = self._model
@@ -142,34 +244,165 @@ class CompiledObjective:
         losses, weights = keras3.given_losses(before)
         if not keras.tree.is_nested(losses):
             # One loss for all outputs: each needs its own.
-            one, outputs = losses, _shape_of_outputs(model)
+            one, outputs = losses, keras3.shape_of_outputs(model)
             losses = keras.tree.map_structure(lambda _: one, outputs)
             if weights is not None and not keras.tree.is_nested(weights):
                 factor = weights
                 weights = keras.tree.map_structure(lambda _: factor, outputs)
         keras3.replace_losses(model, keras.tree.map_structure(exact, losses), weights)
 
-    def _own_division(self, data: Source) -> Parts:
-        """How the model's own compute_loss divides.
+    def _divide(self, data: Source, batch: int) -> None:
+        """Finds out how the loss and the metrics divide over the replicas, by real examples.
 
         Raises:
-            UsageError: it does not.
+            UsageError: they cannot.
+        """
+        # No more than a device of the training takes at once.
+        size = min(EXAMPLES, max(2, batch // self._replicas))
+        self._others = iter(data.validation(batch=size).repeat())
+        inputs, labels, weights = unpacked(next(self._others))
+        outputs = self._evaluated(inputs)
+        size = tf.nest.flatten(inputs)[0].shape[0]
+        each = sum(map(bytes_of, keras.tree.flatten(outputs))) // size
+        self._tried = slice(0, max(2, _TRIED_BYTES // max(each, 1)))
+        size = min(size, self._tried.stop)
+        inputs, labels, weights, outputs = part_of((inputs, labels, weights, outputs), self._tried)
+        examples = inputs, labels, weights
+        sent: dict[int, Any] = {}
+        names: list[str] = []
+
+        def gathers(name: str, values: Any) -> None:
+            names.append(name)
+            sent.update((id(one), one) for one in keras.tree.flatten(values) if one is not None)
+
+        if self._divides:
+            self._division = self._agreed(self._own_division(examples))
+            if self._division is Parts.NONE:
+                gathers("compute_loss", (inputs, labels, outputs, weights))
+        elif self._exact:
+            guarded(self._name, "calling its loss", lambda: self._judge_losses(labels, outputs, weights))
+            for exact in self._exact:
+                exact.parts = self._agreed(exact.parts)
+                if exact.parts is Parts.NONE:
+                    gathers(f"loss {exact.name}", exact.judged)
+                exact.judged = None
+        if self._division is not Parts.NONE or any(one.is_own and one.parts is not Parts.NONE for one in self._exact):
+            self._looks = LOOKS
+        guarded(self._name, "computing its metrics", lambda: self._judge_metrics(outputs, examples))
+        at = 0
+        for metric in self._metrics():
+            if any(self._of_all[at : at + len(metric.variables)]):
+                own = keras3.overrides(self._model, "compute_metrics")
+                gathers(f"metric {metric.name}", (labels, outputs, weights, inputs if own else None))
+            at += len(metric.variables)
+        if names:
+            self.gathered = self._described(names, sum(map(bytes_of, sent.values())) * batch // size)
+
+    def look_again(self, counter: Any) -> None:
+        """Tries losses of the user's again when it is time; to be called by all tasks after the same steps.
+
+        Args:
+            counter: variable that holds the step that was done last.
+
+        Raises:
+            UsageError: a loss does not divide as it was found at the start.
+        """
+        if not self._looks or (step := int(counter.numpy())) < self._looks[0]:
+            return
+        due = [one for one in self._looks if one <= step]
+        self._looks = self._looks[len(due) :]
+        inputs, labels, weights = examples = part_of(unpacked(next(self._others)), self._tried)
+        if self._divides:
+            if self._own_division(examples, known=self._division) is not self._division:
+                raise self._wrong(f"{type(self._model).__name__}.compute_loss", self._division, step)
+            return
+        before = [exact.parts for exact in self._exact]
+        outputs = self._evaluated(inputs)
+        guarded(self._name, "calling its loss", lambda: self._judge_losses(labels, outputs, weights))
+        for exact, parts in zip(self._exact, before, strict=True):
+            exact.judged = None
+            if exact.parts is not parts:
+                raise self._wrong(f"its loss {exact.name}", parts, step)
+
+    def _wrong(self, what: str, parts: Parts, step: int) -> UsageError:
+        return UsageError(
+            f"{self._name}: {what} was {_WAS[parts]} for the first examples, and is not for others of step {step}, so "
+            f"{self._replicas} replicas have trained steps up to {step} wrongly; return one value for each example, 0 "
+            "for those that do not count, or use strategy OneDevice, and train anew"
+        )
+
+    def _described(self, names: list[str], size: int) -> str:
+        if size > GATHERED_BYTES:
+            raise UsageError(
+                f"{self._name}: {', '.join(names)} is computed of all examples of a batch together, and "
+                f"{self._replicas} replicas would send each other {size / 1e6:.0f} MB of labels and outputs a step, "
+                f"which is more than {GATHERED_BYTES / 1e6:.0f} MB; return one value for each example, or give a "
+                "smaller --batch-size"
+            )
+        return f"{', '.join(names)} gathered: {size / 1e3:.3g} kB a step"
+
+    def _agreed(self, parts: Parts) -> Parts:
+        """What all workers have found; NONE if they differ."""
+        numbers = list(Parts)
+        found = set(of_each_replica(self._strategy, numbers.index(parts)))
+        return numbers[found.pop()] if len(found) == 1 else Parts.NONE
+
+    def _evaluated(self, inputs: Any) -> Any:
+        here = [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
+        with keras.StatelessScope(state_mapping=here):
+            return self._model(inputs, **keras3.call_arguments(self._model, training=False))
+
+    def _own_division(self, examples: tuple[Any, Any, Any], *, known: Parts | None = None) -> Parts:
+        """How the model's own compute_loss divides; known: as it was found before.
+
+        Raises:
+            UsageError: it sets variables of the model.
         """
         model = self._model
-        examples = unpacked(next(iter(data.validation(batch=EXAMPLES))))
         training = keras3.compute_loss_arguments(model, training=True)
 
         def compute(inputs: Any, labels: Any, outputs: Any, weights: Any) -> Any:
             return self._compute(model, inputs, labels, outputs, weights, **training)
 
-        found: Parts = guarded(self._name, "calling its compute_loss", lambda: division(model, compute, examples))
-        if found is Parts.NONE:
-            raise UsageError(
-                f"{self._name}: {type(model).__name__}.compute_loss is not known to be right over {self._replicas} "
-                "replicas, since it is neither the mean nor the sum over the examples of a batch; make it so, compile "
-                "the model with a loss instead, or use strategy OneDevice"
-            )
+        def divided() -> Parts:
+            try:
+                return division(model, compute, examples, known=known)
+            except ChangesModel:
+                raise UsageError(
+                    f"{self._name}: {type(model).__name__}.compute_loss sets variables of the model, and each of "
+                    f"{self._replicas} replicas would set its own; set them in a layer, or use strategy OneDevice"
+                ) from None
+
+        found: Parts = guarded(self._name, "calling its compute_loss", divided)
         return found
+
+    def _judge_losses(self, labels: Any, outputs: Any, weights: Any) -> None:
+        losses = keras3.losses_of(self._model)
+        for exact in self._exact:
+            exact.judges = True
+        try:
+            # In such a scope, Keras' means of single losses stay as they are.
+            with keras.StatelessScope():
+                losses(labels, outputs, weights)
+        finally:
+            for exact in self._exact:
+                exact.judges = False
+
+    def _judge_metrics(self, outputs: Any, examples: tuple[Any, Any, Any]) -> None:
+        inputs, labels, weights = examples
+        first, rest = slice(0, 1), slice(1, None)
+        given = (outputs, labels, weights, inputs)
+        whole = self._gained(*given)
+        parts = [self._gained(*part_of(given, part)) for part in (first, rest)]
+        at = 0
+        for metric in self._metrics():
+            end = at + len(metric.variables)
+            of_all = not all(map(is_sum, whole[at:end], parts[0][at:end], parts[1][at:end]))
+            self._of_all[at:end] = [of_all] * (end - at)
+            at = end
+        agreed = of_each_replica(self._strategy, zlib.crc32(bytes(self._of_all)))
+        if len(set(agreed)) > 1 or (any(self._of_all) and keras3.overrides(self._model, "compute_metrics")):
+            self._of_all = [True] * len(self._of_all)
 
     def _output_names(self) -> list[str]:
         """Of the losses of the outputs, where there are several."""
@@ -179,12 +412,12 @@ class CompiledObjective:
 
     def _compiled_metrics(self) -> bool:
         compiled = keras3.metrics_of(self._model)
-        return bool(compiled is not None and compiled.metrics) or overrides(self._model, "compute_metrics")
+        return bool(compiled is not None and compiled.metrics) or keras3.overrides(self._model, "compute_metrics")
 
     def _metrics(self) -> list[Any]:
         if not self._compiled_metrics():
             return []
-        if overrides(self._model, "compute_metrics"):
+        if keras3.overrides(self._model, "compute_metrics"):
             own = [keras3.loss_tracker(self._model), *keras3.losses_of(self._model).metrics]
             return [metric for metric in self._model.metrics if all(metric is not one for one in own)]
         return list(keras3.metrics_of(self._model).metrics)
@@ -202,15 +435,26 @@ class CompiledObjective:
         if not self._variables:
             return
         inputs, labels, weights = unpacked(sample)
-        here = [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
-        with keras.StatelessScope(state_mapping=here):
-            outputs = self._model(inputs, **keras3.call_arguments(self._model, training=False))
+        outputs = self._evaluated(inputs)
         once = self._gained(outputs, labels, weights, inputs)
         twice = self._gained(outputs, labels, weights, inputs, before=once)
         at = 0
         for metric in self._metrics():
             part = slice(at, at := at + len(metric.variables))
             check_added_up(self._name, metric, once[part], twice[part])
+
+    def _gainedover_replicas(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> list[Tensor]:
+        """What this replica adds to each variable of the metrics in a step."""
+        whole = self._here.whole
+        if whole is None or not any(self._of_all):
+            return self._gained(outputs, labels, weights, inputs)
+        needed = inputs if keras3.overrides(self._model, "compute_metrics") else None
+        every = self._gained(*whole.gathered((outputs, labels, weights, needed)))
+        every = [once(one) for one in every]
+        if all(self._of_all):
+            return every
+        here = self._gained(outputs, labels, weights, inputs)
+        return [one if of_all else other for one, other, of_all in zip(every, here, self._of_all, strict=True)]
 
     def _gained(
         self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor, *, before: list[Tensor] | None = None
@@ -225,7 +469,7 @@ class CompiledObjective:
         model = self._model
         before = before or [tf.zeros(variable.shape, variable.dtype) for variable in self._variables]
         with keras.StatelessScope(state_mapping=list(zip(self._variables, before, strict=True))) as scope:
-            if overrides(model, "compute_metrics"):
+            if keras3.overrides(model, "compute_metrics"):
                 type(model).compute_metrics(model, inputs, labels, outputs, sample_weight=weights)
             else:
                 keras3.metrics_of(model).update_state(labels, outputs, weights)
@@ -235,179 +479,22 @@ class CompiledObjective:
         if not values:
             return {}
         with keras.StatelessScope(state_mapping=list(zip(self._variables, values, strict=True))):
-            if overrides(self._model, "compute_metrics"):
+            if keras3.overrides(self._model, "compute_metrics"):
                 results = {metric.name: metric.result() for metric in self._metrics()}
             else:
                 results = keras3.metrics_of(self._model).result()
         return numbers(results)
 
 
-class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
-    """What one loss gives for a replica's share of a batch; a Loss to compile the model with."""
-
-    def __init__(self, model: str, loss: Any, *, batch: Callable[[], int | None]) -> None:
-        """Args:
-        model: its name, for a refusal.
-        loss: a name, a function, a Loss; None for an output without one.
-        batch: gives the global batch size; None: each replica has whole batches, of any size.
-        """
-        name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", None)
-        super().__init__(name=name or type(loss).__name__, reduction="sum")
-        self._model = model
-        self._batch = batch
-        self._loss = loss
-        self._parts: Parts | None = None
-        # The replicas of a process are threads, which take turns wherever they meet.
-        self._last = threading.local()
-
-    @property
-    def mask(self) -> Tensor:
-        """Which elements of the last examples of this replica count; None: all."""
-        return getattr(self._last, "mask", None)
-
-    @property
-    def value(self) -> Tensor:
-        """What this loss was for them, before it is weighted."""
-        return self._last.value
-
-    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
-        """What these examples add to the loss over the global batch."""
-        labels, outputs, weights = y_true, y_pred, sample_weight
-        loss = keras3.loss_of(self._loss, labels, outputs, rewrite=rewritten)
-        if loss.reduction in (None, "none"):
-            raise UsageError(
-                f"{self._model}: its loss {loss.name} is compiled with reduction=None; use another reduction"
-            )
-        if type(loss).__call__ is not keras.losses.Loss.__call__:
-            if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-                raise UsageError(
-                    f"{self._model}: {type(loss).__name__}.__call__ reduces its loss by itself, which is not known to "
-                    "be right over several replicas; define call(y_true, y_pred) instead, one loss for each example"
-                )
-            self._last.value = tf.cast(loss(labels, outputs, weights), tf.float32)
-            return self._last.value
-        before = keras3.mask_of(outputs)
-        labels, outputs = (keras.tree.map_structure(_cast(loss.dtype), one) for one in (labels, outputs))
-        if before is not None:
-            keras3.put_mask(outputs, before)
-        call = rewritten(loss.call)
-        with keras3.as_on_one_replica():  # a loss may be made of others, which Keras would divide by the replicas
-            values = call(labels, outputs)
-        self._check(labels, outputs, values)
-        mask = _both(before, keras3.mask_of(values))
-        values = values if values.dtype.is_floating else tf.cast(values, tf.float32)
-        if self._parts is None:
-            self._parts = self._of_parts(call, labels, outputs)
-        if values.shape.rank == 0:
-            value = self._of_one_number(values, outputs, counted=mask is None and weights is None)
-        else:
-            value = self._reduced(values, mask, weights, loss.reduction)
-        self._last.mask, self._last.value = mask, value
-        return value
-
-    def _check(self, labels: Tensor, outputs: Tensor, values: Tensor) -> None:
-        if tf.is_tensor(labels) and tf.is_tensor(outputs) and values.shape.rank == 2:
-            ranks = (labels.shape.rank, outputs.shape.rank, outputs.shape[-1])
-            if ranks == (1, 2, 1) and values.shape[-1] != 1:
-                raise UsageError(
-                    f"{self._model}: its loss combines labels of shape [batch] with outputs of shape [batch, 1], which "
-                    "gives [batch, batch]; return labels of shape [1] for each example"
-                )
-
-    def _of_parts(self, call: Callable[[Any, Any], Any], labels: Tensor, outputs: Tensor) -> Parts:
-        """How the loss divides over replicas; with one replica, nothing has to be divided."""
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if replicas == 1:
-            return Parts.MEAN
-        found = loss_of_parts(call, labels, outputs)
-        if found is Parts.NONE:
-            raise UsageError(
-                f"{self._model}: its loss is neither the mean nor the sum of what the examples give each by itself, so "
-                f"{replicas} replicas cannot divide it; return one value for each example, such as "
-                "Dice(axis=(1, 2, 3)), or use strategy OneDevice"
-            )
-        return found or Parts.EACH
-
-    def _of_one_number(self, value: Tensor, outputs: Tensor, *, counted: bool) -> Tensor:
-        """A loss that is one number for a batch.
-
-        Args:
-            counted: whether each example counts, and counts the same.
-        """
-        if not counted or self._parts is Parts.EACH:
-            raise UsageError(
-                f"{self._model}: its loss gives one number for a whole batch; return one for each example, "
-                "so that weights, masks and replicas can divide it"
-            )
-        batch = self._batch()
-        if batch is None or self._parts is Parts.SUM or tf.distribute.get_strategy().num_replicas_in_sync == 1:
-            return value
-        rows = tf.shape(tf.nest.flatten(outputs)[0])[0]
-        return value * tf.cast(rows, value.dtype) / tf.cast(batch, value.dtype)
-
-    def _reduced(self, values: Tensor, mask: Tensor, weights: Tensor, reduction: str) -> Tensor:
-        count = tf.cast(tf.size(values), values.dtype)
-        floats = None if mask is None else tf.cast(mask, values.dtype)
-        if weights is not None:
-            weights = tf.cast(weights, values.dtype)
-            if floats is not None:
-                floats, weights = keras3.of_same_rank(floats, weights)
-                weights *= floats
-        else:
-            weights = floats
-        if weights is not None:
-            values, weights = keras3.of_same_rank(values, weights)
-            values *= weights
-        total = tf.reduce_sum(values)
-        if reduction == "sum":
-            return total
-        if reduction == _BY_WEIGHT and weights is not None:
-            return tf.math.divide_no_nan(total, self._over_replicas(tf.reduce_sum(weights)))
-        if floats is not None:
-            elements = tf.reduce_sum(floats) * count / tf.cast(tf.size(floats), values.dtype)
-            return tf.math.divide_no_nan(total, self._over_replicas(elements))
-        batch = self._batch()
-        if batch is None:
-            return tf.math.divide_no_nan(total, count)
-        # All examples are of one shape: what the global batch has needs no question to the other replicas.
-        each = tf.math.divide_no_nan(count, tf.cast(tf.shape(values)[0], values.dtype))
-        return tf.math.divide_no_nan(total, each * batch)
-
-    def _over_replicas(self, value: Tensor) -> Tensor:
-        value = tf.stop_gradient(value)
-        context = tf.distribute.get_replica_context()
-        if self._batch() is None or context is None or context.num_replicas_in_sync == 1:
-            return value
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+_WAS = {
+    Parts.EACH: "of single examples",
+    Parts.VALUES: "of single examples",
+    Parts.MEAN: "the mean over the examples",
+    Parts.SUM: "the sum over the examples",
+}
 
 
 def unpacked(examples: Any) -> tuple[Any, Any, Any]:
     """Inputs, labels and the weights of the examples, which may be None."""
     inputs, labels, *weights = examples
     return inputs, labels, weights[0] if weights else None
-
-
-def overrides(model: Any, method: str) -> bool:
-    """Whether a method of the model is the user's own."""
-    found = getattr(type(model), method, None)
-    module: str = getattr(found, "__module__", "")
-    return not module.startswith(("keras.", "tf_keras."))
-
-
-def _shape_of_outputs(model: Any) -> Any:
-    """The structure of the outputs of a model, with anything in it."""
-    names = getattr(model, "output_names", None) or []
-    outputs = keras3.structure_of_outputs(model)
-    if outputs is not None:
-        return keras.tree.map_structure(lambda _: 0, outputs)
-    return [0] * len(names) if len(names) > 1 else 0
-
-
-def _cast(dtype: str) -> Callable[[Any], Any]:
-    return lambda value: tf.cast(value, dtype)
-
-
-def _both(one: Tensor, other: Tensor) -> Tensor:
-    if one is None or other is None:
-        return other if one is None else one
-    return tf.cast(one, tf.bool) & tf.cast(other, tf.bool)

@@ -88,6 +88,7 @@ class SynchronousLoop:
         """See `InnerLoop`."""
         arguments = iterator, tf.constant(steps, tf.int64), tf.constant(vote().vector())
         reduced, skipped, waited = self._run(*arguments)
+        self._objective.look_again(self._step)
         reduced = reduced.numpy()
         replicas = self._strategy.num_replicas_in_sync
         sums, first = reduced[: -replicas - 3], reduced[-replicas:]

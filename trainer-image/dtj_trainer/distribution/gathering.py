@@ -1,0 +1,133 @@
+"""What the replicas of a step have, gathered: labels and outputs of the whole batch, for a loss that needs all of them.
+
+Each replica computes the same loss of all examples. Only a replica's own rows have a gradient, so the sum of the
+replicas' gradients is that of one device with the whole batch, whatever the loss leaves out or compares. Imports
+TensorFlow.
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3
+from dtj_trainer.errors import UsageError
+
+_GATHERED = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
+"""What TensorFlow gathers of several workers; other numbers are converted there and back."""
+
+
+class Whole:
+    """The whole batch, as one replica of a step sees it."""
+
+    def __init__(self, present: Any = None) -> None:
+        """To be made in a replica's step.
+
+        Args:
+            present: 0 if this replica's example only stands in for none, else 1; None where this cannot be.
+        """
+        self._context = tf.distribute.get_replica_context()
+        self._present = present
+        self._counted: Any = None
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    def gathered(self, values: Any) -> Any:
+        """A structure of tensors with the rows of all replicas, in their order; None stays None.
+
+        A tensor is gathered once. Masks go with the tensors. A gradient flows to this replica's own rows, times the
+        number of replicas that have examples, which `part` divides by.
+
+        Raises:
+            UsageError: something of it cannot be gathered: texts, sparse tensors, and numbers without rows.
+        """
+
+        def whole(one: Any) -> Any:
+            # What is kept is not gone, so that no other has its number.
+            if id(one) not in self._known:
+                self._known[id(one)] = one, None if one is None else self._rows(one)
+            return self._known[id(one)][1]
+
+        return keras.tree.map_structure(whole, values)
+
+    def part(self, loss: Any) -> Any:
+        """What this replica adds to a sum over the replicas that is to be this loss, which each has computed."""
+        part = loss / tf.cast(self.replicas, loss.dtype)
+        return part if self._present is None else part * tf.cast(self._present, loss.dtype)
+
+    @property
+    def replicas(self) -> Any:
+        """That have examples."""
+        if self._counted is None:
+            alone, here = self._context.num_replicas_in_sync, self._present
+            self._counted = tf.constant(float(alone)) if here is None else self._summed(tf.cast(here, tf.float32))
+        return self._counted
+
+    def _summed(self, value: Any) -> Any:
+        return self._context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+    def _rows(self, value: Any) -> Any:
+        if isinstance(value, tf.RaggedTensor):
+            lengths = self._rows(tf.cast(value.row_lengths(), tf.int32))
+            taken = value if self._present is None else value[: self._own(value.nrows(out_type=tf.int32))]
+            return tf.RaggedTensor.from_row_lengths(self._rows_of(taken.values), lengths, validate=False)
+        mask = keras3.mask_of(value)
+        value = tf.convert_to_tensor(value)
+        whole = self._rows_of(value[: self._own(tf.shape(value)[0])] if self._has_rows(value) else value)
+        if mask is not None:
+            keras3.put_mask(whole, tf.cast(self._rows(tf.cast(mask, tf.int32)), tf.bool))
+        return whole
+
+    def _own(self, rows: Any) -> Any:
+        return rows if self._present is None else tf.where(self._present > 0, rows, 0)
+
+    def _has_rows(self, value: Any) -> bool:
+        if value.shape.rank and not isinstance(value, tf.SparseTensor):
+            return True
+        raise UsageError(
+            f"a loss or metric of all {self._context.num_replicas_in_sync} replicas cannot be computed of a tensor of "
+            f"shape {tuple(value.shape)}, which has no rows; return one value for each example, or train on one device"
+        )
+
+    def _rows_of(self, value: Any) -> Any:
+        if isinstance(value, tf.RaggedTensor):
+            return self._rows(value)
+        dtype = value.dtype
+        if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+            raise UsageError(
+                f"a loss or a metric of all {self._context.num_replicas_in_sync} replicas cannot be computed of "
+                f"{dtype.name} labels, which TensorFlow does not gather; give labels as numbers, or train on one device"
+            )
+        if dtype not in _GATHERED:
+            return tf.cast(self._rows_of(tf.cast(value, tf.float32 if dtype.is_floating else tf.int64)), dtype)
+        rows = tf.shape(value)[0]
+        sizes = self._context.all_gather(rows[tf.newaxis], 0)
+        whole = self._context.all_gather(tf.stop_gradient(value), 0)
+        # Keras compares labels and outputs by their last dimension, which gathering forgets.
+        whole = tf.ensure_shape(whole, [None, *value.shape[1:]])
+        if not dtype.is_floating:
+            return whole
+        before = tf.reduce_sum(sizes[: self._context.replica_id_in_sync_group])
+        own = _with_gradient_times(value, self.replicas)
+        # Put beside the others, and not added: a difference of infinite outputs would be NaN.
+        return tf.ensure_shape(tf.concat([whole[:before], own, whole[before + rows :]], 0), [None, *value.shape[1:]])
+
+
+def _with_gradient_times(value: Any, factor: Any) -> Any:
+    @tf.custom_gradient
+    def same(value: Any) -> Any:
+        return tf.identity(value), lambda gradient: gradient * tf.cast(factor, gradient.dtype)
+
+    return same(value)
+
+
+def once(value: Any) -> Any:
+    """What all replicas have computed, as what each adds to a sum over them."""
+    first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
+    return tf.where(first, value, tf.zeros_like(value))
+
+
+def bytes_of(value: Any) -> int:
+    """What a tensor holds, with its mask."""
+    mask = keras3.mask_of(value)
+    parts = [*tf.nest.flatten(value, expand_composites=True), *([] if mask is None else [mask])]
+    return sum(int(tf.size(part)) * part.dtype.size for part in parts)

@@ -1,0 +1,320 @@
+"""The first batch of a `fit` or an `evaluate`, looked at before it counts: how its losses and metrics divide.
+
+Every worker looks at examples of its own, and all decide alike. Imports TensorFlow and Keras.
+"""
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3
+from dtj_trainer.distribution.agreement import of_each_replica
+from dtj_trainer.errors import UsageError
+from dtj_trainer.keras_fit import models
+from dtj_trainer.keras_fit.judged import Doubts, Judged, is_of_keras
+from dtj_trainer.keras_fit.replica_losses import divided, known
+from dtj_trainer.training.loss_division import EXAMPLES, Parts, rows_of
+
+log = logging.getLogger(__name__)
+
+_CODES = {parts: number for number, parts in enumerate(Parts, start=1)}
+_PARTS = {number: parts for parts, number in _CODES.items()}
+_FAILED, _LOOKED = 1, 2
+_GATHERED, _ADDS_UP = 1, 2
+MOST_GATHERED = 64 * 2**20
+"""Bytes of labels and outputs that the replicas send each other at a step, at most."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What all workers take for known of a step.
+
+    Attributes:
+        targets: how each loss divides of which an own train step takes gradients.
+        equal: whether all replicas have as many examples.
+        returned: how what an own step returns comes of what it returns for parts of a batch, by its place.
+        means: the same of what it gives a Mean.
+    """
+
+    targets: Sequence[Parts] = ()
+    equal: bool = False
+    returned: Mapping[Any, Parts] = field(default_factory=dict)
+    means: Sequence[Parts] = ()
+
+
+@dataclass
+class _Seen:
+    """What one worker has found."""
+
+    problem: UsageError | None = None
+    own_loss: Parts | None = None
+    targets: Sequence[Parts] = ()
+    judged: Judged | None = None
+    added: Sequence[Parts] = ()
+    returned: Mapping[Any, Parts] = field(default_factory=dict)
+    means: Sequence[Parts] = ()
+
+
+def look(
+    strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, trains: bool, own: bool, gradients: bool
+) -> Found:
+    """Finds out how what a step computes divides over the replicas. All workers have to call it.
+
+    Args:
+        step: of the model: a train step, or a test step.
+        data: what the replicas are given first.
+        trains: whether it is a train step.
+        own: whether the step is the user's own.
+        gradients: whether it takes gradients of losses that it does not divide itself.
+
+    Raises:
+        UsageError: a layer, a loss or a step is of a kind that replicas cannot divide; on all workers.
+    """
+    compiled = (model._compile_loss, model._compile_metrics)
+    if not trains and not keras3.overrides(model, "test_step") and _looked_at.get(model) == compiled:
+        return Found()
+    parts = _parts(strategy, model, data)
+    filled = [part for part in parts if rows_of(part)]
+    seen = _Seen()
+    if filled:
+        examples = _of_all(filled)
+        # A strategy's scope is one of its thread.
+        thread = threading.Thread(
+            target=_look,
+            args=(seen, model, step, examples),
+            kwargs={
+                "trains": trains,
+                "own": own,
+                "gradients": gradients,
+                "replicas": strategy.num_replicas_in_sync,
+            },
+        )
+        thread.start()
+        thread.join()
+    rows = [rows_of(part) for part in parts]
+    found = _agree(strategy, model, seen, rows=rows)
+    _looked_at[model] = compiled
+    return found
+
+
+def doubtful() -> bool:
+    """Whether a loss or a metric is taken for known of which only examples say it."""
+    return any(not is_of_keras(one) and parts is not Parts.NONE for one, parts in known.losses.items()) or any(
+        known.metrics.values()
+    )
+
+
+LOOKS_AGAIN = (10, 100, 1000)
+"""Steps at which what was found is looked at again."""
+
+
+def look_again(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, steps: int) -> None:
+    """Makes sure that losses and metrics still are what the first batch has shown. All workers have to call it.
+
+    Args:
+        data: what the replicas are given next.
+        steps: that were taken.
+
+    Raises:
+        UsageError: one of them is not; on all workers.
+    """
+    doubts = Doubts(known)
+    filled = [part for part in _parts(strategy, model, data) if rows_of(part)]
+    if filled:
+        thread = threading.Thread(target=_look_again, args=(model, step, _of_all(filled), doubts))
+        thread.start()
+        thread.join()
+    if any(_of_each_worker(strategy, len(doubts.wrong))):
+        what = doubts.wrong[0] if doubts.wrong else "a loss or a metric (another worker names it)"
+        raise UsageError(
+            f"fit with {strategy.num_replicas_in_sync} replicas: {what} compares the examples of a batch or leaves "
+            f"some out, as those of step {steps + 1} show and those of the first did not, so steps 1 to {steps} were "
+            "not those of one device; let it give one value for each example, or train on one device"
+        )
+
+
+def _look_again(model: Any, step: Callable[[Any], Any], examples: Any, doubts: Doubts) -> None:
+    try:
+        models.look(model, step, examples, doubts)
+    except Exception as error:  # noqa: BLE001 - the real step says what is wrong, if anything is
+        log.debug(f"{type(model).__name__}: its step could not be tried on examples: {error}")
+
+
+_looked_at: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""By model, the losses and metrics that it was compiled with when it was looked at."""
+
+
+def _parts(strategy: Any, model: Any, data: Any) -> list[Any]:
+    """What each replica of this worker has."""
+    parts: list[Any] = []
+    for replica in range(len(strategy.extended.worker_devices)):
+
+        def of_replica(value: Any, replica: int = replica) -> Any:
+            local = strategy.experimental_local_results(value)
+            return local[replica] if local[1:] else local[0]  # one value for all, as a weight of a batch
+
+        model._autoconvert_optionals(parts.append)(keras.tree.map_structure(of_replica, data))
+    return parts
+
+
+def _of_all(parts: Sequence[Any]) -> Any:
+    """Some of the examples of several replicas."""
+    joined = keras.tree.map_structure(lambda *ones: None if ones[0] is None else _joined(ones), *parts)
+    return keras.tree.map_structure(lambda one: None if one is None else one[:EXAMPLES], joined)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], tf.SparseTensor):
+        return tf.sparse.concat(0, parts)
+    return tf.concat(parts, 0) if len(parts) > 1 else parts[0]
+
+
+def _look(
+    seen: _Seen,
+    model: Any,
+    step: Callable[[Any], Any],
+    examples: Any,
+    *,
+    trains: bool,
+    own: bool,
+    gradients: bool,
+    replicas: int,
+) -> None:
+    def tried(what: str, call: Callable[[], Any]) -> Any:
+        if seen.problem is not None:
+            return None
+        try:
+            return call()
+        except UsageError as error:
+            seen.problem = error
+        except Exception as error:  # noqa: BLE001 - the real step says what is wrong, if anything is
+            first = str(error).strip().split("\n")[0][:200]
+            log.warning(f"{type(model).__name__}: {what}; it could not be tried on examples ({first})")
+        return None
+
+    seen.added = (
+        tried(
+            "its layers are taken to give each example its own",
+            lambda: models.check(model, examples, trains=trains, replicas=replicas),
+        )
+        or ()
+    )
+    if "compute_loss" not in vars(model):
+        seen.own_loss = tried(
+            "its compute_loss is computed of the examples of all replicas",
+            lambda: models.division_of_loss(model, examples),
+        )
+    judged = Judged()
+    if tried(
+        "its losses and metrics are computed of the examples of all replicas",
+        lambda: models.look(model, step, examples, judged) is not None,
+    ):
+        seen.judged = judged
+    if own:
+        found = tried("what it returns is not known", lambda: models.parts_of_returned(model, step, examples))
+        seen.returned, seen.means = found or ({}, ())
+    if gradients:
+        found = tried(
+            "its train_step is taken to take gradients of means",
+            lambda: models.targets_of(model, examples, replicas=replicas),
+        )
+        seen.targets = found or ()
+
+
+def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Found:
+    """Lets all workers take the same for known."""
+    judged = seen.judged or Judged()
+    losses, metrics = list(judged.losses), list(judged.metrics)
+    problem, equal, looked, own_loss, *of_each = _alike(
+        strategy,
+        [
+            int(seen.problem is not None),
+            rows[0] + 1 if len(set(rows)) == 1 else -1,
+            _FAILED if seen.judged is None else _LOOKED,
+            0 if seen.own_loss is None else _CODES[seen.own_loss],
+            *(_CODES[judged.losses[loss]] for loss in losses),
+            *(_ADDS_UP if judged.metrics[metric] else _GATHERED for metric in metrics),
+            *(_CODES[parts] for parts in seen.added),
+            *(_CODES[parts] for parts in seen.targets),
+            *(_CODES[parts] for parts in seen.returned.values()),
+            *(_CODES[parts] for parts in seen.means),
+        ],
+    )
+    if problem:
+        raise seen.problem or UsageError(f"{type(model).__name__}: another worker says why it cannot be trained")
+    if keras3.overrides(model, "compute_loss") and "compute_loss" not in vars(model):
+        model.compute_loss = divided(type(model).compute_loss, model, _agreed(own_loss))
+    returned: dict[Any, Parts] = {}
+    targets: Sequence[Parts] = ()
+    means: Sequence[Parts] = ()
+    if looked == {_LOOKED}:
+        groups, each = [], iter(of_each)
+        for group in (losses, metrics, seen.added, seen.targets, seen.returned, seen.means):
+            groups.append(list(itertools.islice(each, len(group))))
+        of_losses, of_metrics, of_added, of_targets, of_returned, of_means = groups
+        known.added[model] = [_agreed(codes) for codes in of_added]
+        targets = [_agreed(codes) for codes in of_targets]
+        returned = {place: _agreed(codes) for place, codes in zip(seen.returned, of_returned, strict=True)}
+        means = [_agreed(codes) for codes in of_means]
+        for loss, codes in zip(losses, of_losses, strict=True):
+            known.put(loss, _agreed(codes))
+        if Parts.NONE in targets or Parts.NONE in known.added[model]:
+            raise UsageError(
+                f"fit: the workers do not find the same of {type(model).__name__}, each with its first examples: "
+                "whether what it computes is a mean or a sum over the examples; let it be a mean"
+            )
+        for metric, codes in zip(metrics, of_metrics, strict=True):
+            known.metrics[metric] = codes == {_ADDS_UP}
+        most = max(_of_each_worker(strategy, sum(rows))) * strategy.num_replicas_in_sync // len(rows)
+        _check_size(judged, losses, metrics, rows=most, tells=strategy.extended.should_checkpoint)
+    return Found(targets=targets, equal=len(equal) == 1 and equal != {-1}, returned=returned, means=means)
+
+
+def _agreed(codes: set[int]) -> Parts:
+    return _PARTS[min(codes)] if len(codes) == 1 else Parts.NONE
+
+
+def _check_size(judged: Judged, losses: Sequence[Any], metrics: Sequence[Any], *, rows: int, tells: bool) -> None:
+    """Says what is gathered.
+
+    Args:
+        rows: examples in a batch of all replicas.
+
+    Raises:
+        UsageError: it is too much.
+    """
+    gathered = {f"the loss {one.name}": one for one in losses if known.of_loss(one) is Parts.NONE}
+    gathered |= {f"the metric {one.name}": one for one in metrics if not known.adds_up(one)}
+    for name, one in gathered.items():
+        size = judged.bytes_of_each.get(one, 0) * rows
+        if size > MOST_GATHERED:
+            raise UsageError(
+                f"{name} compares the examples of a batch or leaves some out, so its labels and outputs would go to "
+                f"all replicas, {size / 2**20:.0f} MiB at each step; let it give one value for each example, take a "
+                "smaller batch, or train on one device"
+            )
+        if tells:
+            log.info(f"{name} is computed of the examples of all replicas: {_told(size)} go to each at a step")
+
+
+def _told(size: int) -> str:
+    return f"{size} bytes" if size < 2**10 else f"{size / 2**10:.0f} KiB" if size < 2**20 else f"{size / 2**20:.1f} MiB"
+
+
+def _alike(strategy: Any, codes: Sequence[int]) -> list[set[int]]:
+    """What the workers bring, for each place; 0 says nothing."""
+    longest = max(_of_each_worker(strategy, len(codes)))
+    filled = [*codes, *[0] * (longest - len(codes))]
+    return [set(_of_each_worker(strategy, code)) - {0} for code in filled]
+
+
+def _of_each_worker(strategy: Any, number: int) -> list[int]:
+    alone = len(strategy.extended.worker_devices) == strategy.num_replicas_in_sync
+    return [number] if alone else of_each_replica(strategy, number)

@@ -1,0 +1,152 @@
+"""How losses and metrics divide over replicas, as real examples have shown. Imports TensorFlow and Keras.
+
+What is not known counts as what no replica can compute by itself: it is computed of the examples of all of them, which
+is always right, and costs more.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from dtj_trainer.compat import incompatible
+from dtj_trainer.compat.keras3 import options_of_loss
+from dtj_trainer.training.loss_division import Parts, loss_of_parts, part_of, rows_of
+
+try:
+    from keras.src import tree
+    from keras.src.losses.losses import LossFunctionWrapper
+except ImportError as error:
+    raise incompatible(str(error), library="keras") from None
+
+_TOLERANCE = 1e-5
+
+
+class Judged:
+    """What is known of losses and metrics."""
+
+    def __init__(self) -> None:
+        self.losses: WeakKeyDictionary[Any, Parts] = WeakKeyDictionary()
+        self.metrics: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+        """Whether what they keep of a batch is the sum of what they keep of its parts."""
+        self.means: list[Any] = []
+        """Numbers that a step of the user's own gives a Mean."""
+        self.added: WeakKeyDictionary[Any, Sequence[Parts]] = WeakKeyDictionary()
+        """Of models: how the losses divide that their layers add."""
+        self._functions: dict[Any, Parts] = {}
+        """The same of losses by what they are made of, for one that a step makes anew."""
+        self.bytes_of_each: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        """What an example's labels and outputs take that a loss or a metric is given."""
+
+    def of_loss(self, loss: Any) -> Parts:
+        """How a loss divides."""
+        found = self.losses.get(loss)
+        return self._functions.get(_made_of(loss), Parts.NONE) if found is None else found
+
+    def adds_up(self, metric: Any) -> bool:
+        """Whether each replica may give a metric its own examples."""
+        return self.metrics.get(metric, is_of_keras(metric))
+
+    def judge_loss(self, loss: Any, y_true: Any, y_pred: Any) -> None:
+        """Finds out how a loss divides.
+
+        Args:
+            y_true: real labels.
+            y_pred: outputs for them.
+        """
+        self._measure(loss, y_true, y_pred)
+        found = loss_of_parts(_call_of(loss), y_true, y_pred)
+        # One loss may be that of several outputs.
+        self.put(loss, found if self.losses.get(loss, found) is found else Parts.NONE)
+
+    def put(self, loss: Any, parts: Parts) -> None:
+        """Notes how a loss divides."""
+        self.losses[loss] = parts
+        made = _made_of(loss)
+        self._functions[made] = parts if self._functions.get(made, parts) is parts else Parts.NONE
+
+    def judge_metric(self, metric: Any, values: tuple[Any, Any, Any]) -> None:
+        """Finds out whether a metric adds up.
+
+        Args:
+            values: real labels, outputs for them, and weights or None.
+        """
+        if is_of_keras(metric):
+            return
+        self._measure(metric, *values)
+        rows = rows_of(values[1])
+        first = max(1, rows // 3)
+        parts = (slice(0, rows), slice(0, first), slice(first, rows))
+        whole, *each = (_gained(metric, part_of(values, part)) for part in parts)
+        adds_up = rows > 1 and all(
+            np.allclose(sum(of_parts), all_, rtol=_TOLERANCE, atol=1e-6, equal_nan=True)
+            for all_, *of_parts in zip(whole, *each, strict=True)
+        )
+        self.metrics[metric] = adds_up and self.metrics.get(metric, True)
+
+    def _measure(self, judged: Any, *values: Any) -> None:
+        rows = rows_of(values[1])
+        sizes = [one.dtype.size * int(tf.size(one)) for one in tree.flatten(values) if isinstance(one, tf.Tensor)]
+        self.bytes_of_each[judged] = self.bytes_of_each.get(judged, 0) + sum(sizes) // rows
+
+
+class Doubts(Judged):
+    """What other examples show of losses that are taken for known."""
+
+    def __init__(self, taken: Judged) -> None:
+        """Args:
+        taken: for known.
+        """
+        super().__init__()
+        self._taken = taken
+        self.wrong: list[str] = []
+        """Losses that are not what they were taken for."""
+
+    def judge_loss(self, loss: Any, y_true: Any, y_pred: Any) -> None:
+        """Notes whether a loss is what it was taken for."""
+        taken = self._taken.of_loss(loss)
+        if is_of_keras(loss) or taken is Parts.NONE:
+            return
+        if loss_of_parts(_call_of(loss), y_true, y_pred, known=taken) is not taken:
+            self.wrong.append(f"the loss {loss.name}")
+
+    def judge_metric(self, metric: Any, values: tuple[Any, Any, Any]) -> None:
+        """Notes whether a metric is what it was taken for."""
+        super().judge_metric(metric, values)
+        if self._taken.adds_up(metric) and not self.metrics.get(metric, True):
+            self.wrong.append(f"the metric {metric.name}")
+
+
+def _call_of(loss: Any) -> Callable[[Any, Any], Any]:
+    def call(labels: Any, outputs: Any) -> Any:
+        return loss.call(*(tree.map_structure(lambda one: tf.cast(one, loss.dtype), one) for one in (labels, outputs)))
+
+    return call
+
+
+def _gained(metric: Any, values: tuple[Any, Any, Any]) -> list[Any]:
+    """What the variables of a metric are after these examples alone."""
+    zeros = [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in metric.variables]
+    y_true, y_pred, sample_weight = values
+    with keras.StatelessScope(state_mapping=zeros) as scope:
+        metric.update_state(y_true, y_pred, sample_weight=sample_weight)
+        return [np.asarray(scope.get_current_value(variable), np.float64) for variable in metric.variables]
+
+
+def is_of_keras(metric: Any) -> bool:
+    """Whether a loss or a metric is one of Keras', and computes no function of the user's. Keras' metrics add up."""
+    wrapper = isinstance(metric, keras.metrics.MeanMetricWrapper | LossFunctionWrapper)
+    function = getattr(metric, "_fn", getattr(metric, "fn", None)) if wrapper else None
+    return all(
+        getattr(one, "__module__", "").startswith("keras.") for one in (type(metric), function) if one is not None
+    )
+
+
+def _made_of(loss: Any) -> Any:
+    """What two losses have in common that compute the same."""
+    if isinstance(loss, LossFunctionWrapper):
+        return type(loss), loss.fn, repr(sorted(options_of_loss(loss).items()))
+    return type(loss)

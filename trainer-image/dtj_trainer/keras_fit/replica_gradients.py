@@ -1,0 +1,154 @@
+"""The gradients of one replica's step: those of the whole batch, which the step may change as on one device.
+
+`override` puts these functions in the place of those of TensorFlow and Keras. Imports TensorFlow.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import incompatible, private
+from dtj_trainer.compat.optimizers import reduced
+from dtj_trainer.errors import UsageError
+from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
+from dtj_trainer.training.loss_division import Parts
+from dtj_trainer.training.weight_update import are_of_whole_batch
+
+try:
+    from keras.src import tree
+except ImportError as error:
+    raise incompatible(str(error), library="keras") from None
+
+_WHOLE = "_dtj_whole"
+"""Attribute of a gradient that is the same on all replicas."""
+
+
+_CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
+"""Words in the names of operations that draw numbers."""
+
+
+_CALLED = ("f", "then_branch", "else_branch")
+"""Attributes of operations that name what they call."""
+
+
+@tf.autograph.experimental.do_not_convert
+def gradient(original: Any, tape: Any, target: Any, sources: Any, output_gradients: Any = None, **kwargs: Any) -> Any:
+    """Gradients of weights in a step: those of the whole batch, which the step may change as on one device."""
+    weights = all(isinstance(one, tf.Variable | keras.Variable) for one in tree.flatten(sources))
+    if here.share is None or here.differentiates or not weights:
+        return original(tape, target, sources, output_gradients, **kwargs)
+    targets = tree.flatten(target)
+    if here.noted is not None:
+        here.noted += [tf.reduce_sum(one) for one in targets]
+        return tree.map_structure(lambda one: tf.zeros(one.shape, one.dtype), sources)
+    given = [None] * len(targets) if output_gradients is None else tree.flatten(output_gradients)
+    given = [tf.ones_like(to) if one is None else one for one, to in zip(given, targets, strict=True)]
+    if not here.divides:
+        given = [part_of_whole(one) if _is_mean(to) else one for one, to in zip(given, targets, strict=True)]
+    given = [counted_here(one) for one in given]
+    here.differentiates = True
+    try:
+        return _reduced("SUM", original(tape, targets, sources, given, **kwargs))
+    finally:
+        here.differentiates = False
+
+
+def _is_mean(target: Any) -> bool:
+    """Whether a loss is a mean over the examples, of which the step takes the gradient next; or its elements are."""
+    place, here.taken = here.taken, here.taken + 1
+    # Keras' own step takes one of a number, or of a value for each example: their sum.
+    return here.targets[place] is Parts.MEAN if place < len(here.targets) else target.shape.rank == 0
+
+
+def _reduced(how: str, gradients: Any) -> Any:
+    """Over all replicas, and noted as such."""
+    found = reduced(how, tf.nest.flatten(gradients))
+    for one in _tensors(found):
+        setattr(one, _WHOLE, True)
+    return tf.nest.pack_sequence_as(gradients, found)
+
+
+def _tensors(gradients: Any) -> list[Any]:
+    return [one for one in tf.nest.flatten(gradients, expand_composites=True) if one is not None]
+
+
+def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+    """Updates the weights by gradients that are the same on all replicas, unless the step is only looked at.
+
+    Raises:
+        UsageError: each replica would have gradients of its own.
+    """
+    if here.noted is not None:
+        return None
+    grads = list(grads)
+    changed = [one for one in _tensors(grads) if not hasattr(one, _WHOLE)] if here.share is not None else []
+    if changed and tf.executing_eagerly():
+        grads = _reduced("MEAN", grads)
+    elif parts := [part for one in changed for part in _parts_of_replica(one)]:
+        raise UsageError(
+            f"fit with {tf.distribute.get_strategy().num_replicas_in_sync} replicas: {type(here.model).__name__}"
+            f".train_step gives the optimizer {type(optimizer).__name__} what is not made of tape.gradient, weights "
+            f"and constants alone ({parts[0].op.type}), and each replica would have its own; leave out what depends on "
+            "examples or chance, or train on one device"
+        )
+    return original(optimizer, grads, trainable_variables)
+
+
+def _parts_of_replica(tensor: Any) -> Iterator[Any]:
+    """What a tensor of a graph is made of that each replica has of its own: examples, and numbers drawn by chance.
+
+    What is made of constants, variables and whole tensors alone is the same on each replica. Looks into the functions
+    that are called, and the branches of `tf.cond`; of loops it knows what they are given.
+    """
+    waiting, seen = [tensor], set()
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in seen or hasattr(tensor, _WHOLE):
+            continue
+        seen.add(id(tensor))
+        if isinstance(tensor, tf.__internal__.EagerTensor):
+            if tensor.dtype in (tf.resource, tf.variant):
+                yield tensor
+            continue
+        operation = tensor.op
+        captures = getattr(tensor.graph, "captures", ()) if operation.type == "Placeholder" else ()
+        if outers := [outer for outer, one in captures if one is tensor]:
+            waiting += outers
+        elif called := _called(operation):
+            waiting += operation.inputs[:1] if "If" in operation.type else ()
+            for graph in called:
+                given = operation.inputs[len(operation.inputs) - len(graph.inputs) :]
+                outer = {id(one): value for one, value in zip(graph.inputs, given, strict=True)}
+                for part in _parts_of_replica(graph.outputs[tensor.value_index]):
+                    if id(part) in outer:
+                        waiting.append(outer[id(part)])
+                    else:
+                        yield part
+        elif operation.type in ("Const", "ReadVariableOp"):
+            continue
+        elif not operation.inputs or any(word in operation.type for word in _CHANCE):
+            yield tensor
+        else:
+            waiting += operation.inputs
+
+
+def _called(operation: Any) -> list[Any]:
+    """The graphs that an operation calls and whose outputs it has."""
+    names = [operation.get_attr(one).name for one in _CALLED if one in operation.node_def.attr]
+    return [private(operation.graph, "_get_function", library="tensorflow")(name).graph for name in names]
+
+
+def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: list[Any]) -> list[Any]:
+    """In `fit`, the gradients are those of the whole batch already."""
+    return pairs if are_of_whole_batch() else original(optimizer, pairs)
+
+
+def check_finite(original: Any, optimizer: Any, gradients: list[Any]) -> Any:
+    """Whether the gradients of all replicas are finite: each alone could decide otherwise, and wait for the others."""
+    finite = original(optimizer, gradients)
+    context = tf.distribute.get_replica_context()
+    if context is None or not several(context.strategy):
+        return finite
+    return tf.equal(context.all_reduce("SUM", 1.0 - tf.cast(finite, tf.float32)), 0.0)

@@ -1,0 +1,441 @@
+"""What the layers of a model of Keras 3 compute for a batch, compared with what they compute for its parts.
+
+Several replicas have a part of a batch each. A layer whose output for an example depends on the other examples gives
+something else there, and so does a loss that a layer adds and that is neither a mean nor a sum over the examples. Both
+are looked for with real examples, in calls that change nothing. Imports TensorFlow.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3
+from dtj_trainer.training.drawing import drawing_alike
+from dtj_trainer.training.loss_division import Parts, agreeing
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = 12
+"""To look with; more show no more."""
+_MIN_ROWS = 6
+_LOSSES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+"""Of the largest of the losses: what passes as rounded, by the least exact type in the model."""
+_OUTPUTS = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-2}
+"""Of the largest number of an output."""
+_NOISE = 1e-2
+"""Of the largest: what differs more for the same examples in another order is no noise."""
+_TIMES = 10.0
+"""What differs by this many times the noise is none."""
+_CALLS = 4
+"""Of one layer: a cell of a recurrent layer has one for each time step."""
+_NUMBERS = 4096
+"""Of an example that are compared, of each output."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """A loss that a layer adds, or the penalty of a weight.
+
+    Attributes:
+        parts: MEAN, SUM or NONE; MEAN also for what does not depend on the examples.
+        by: the layer as a user knows it; None for a weight's penalty.
+    """
+
+    parts: Parts
+    by: str | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look at a model has shown.
+
+    Attributes:
+        added: for each of `model.losses`, in their order.
+        comparing: the first layer, in the order of calls, whose output for an example depends on others.
+    """
+
+    added: list[Added]
+    comparing: str | None
+
+
+def look(model: Any, inputs: Any, *, training: bool = True) -> Seen:
+    """Compares a batch of these examples with two parts of it, in forward passes.
+
+    Everything draws the same numbers for each example. BatchNormalization takes the statistics that it has, and
+    weights that the replicas aggregate keep their values. What differs by chance is not compared.
+
+    Args:
+        inputs: real examples, up to `EXAMPLES`; fewer than 6 are repeated, and varied.
+        training: how the model is called.
+
+    Raises:
+        Exception: what the model raises for them.
+    """
+    inputs = _enough(_chosen(inputs, np.arange(min(_rows(inputs), EXAMPLES))))
+    with undisturbed(model):
+        first = _Passes(model, inputs, training=training)
+        possible, comparing = first.possible(), first.comparing()
+        if (scaled := _scaled(inputs)) is not None:
+            try:
+                other = _Passes(model, scaled, training=training)
+                also, comparing = other.possible(), comparing or other.comparing()
+                if len(also) == len(possible):
+                    possible = [one & two for one, two in zip(possible, also, strict=True)]
+            except Exception as error:  # noqa: BLE001 - inputs may have to be numbers of a kind
+                log.debug(f"the model does not take inputs that are scaled: {error}")
+    added = [
+        Added(next((part for part in (Parts.MEAN, Parts.SUM) if part in parts), Parts.NONE), by)
+        for parts, by in zip(possible, first.whole.adders, strict=True)
+    ]
+    return Seen(added, comparing)
+
+
+@contextmanager
+def undisturbed(model: Any) -> Iterator[None]:
+    """Calls are eager, so that no function keeps numbers that are drawn alike, and they compute as they do alone."""
+    known = [
+        layer
+        for layer in (model, *keras3.sublayers(model, recursive=True))
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+    ]
+    config, eagerly = tf.config.experimental, tf.config.functions_run_eagerly()
+    fast = config.tensor_float_32_execution_enabled()
+    for layer in known:
+        layer.trainable = False
+    tf.config.run_functions_eagerly(True)
+    config.enable_tensor_float_32_execution(False)
+    try:
+        yield
+    finally:
+        config.enable_tensor_float_32_execution(fast)
+        tf.config.run_functions_eagerly(eagerly)
+        for layer in known:
+            layer.trainable = True
+
+
+# -- examples --------------------------------------------------------------------------------------------------
+
+
+def _rows(values: Any) -> int:
+    first = tf.nest.flatten(values)[0]
+    return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
+
+
+def _of_each(values: Any, change: Callable[[Any], Any]) -> Any:
+    """Of a structure of tensors, with their masks."""
+
+    def changed(one: Any) -> Any:
+        if one is None:
+            return None
+        mask, result = keras3.mask_of(one), change(one)
+        if mask is not None:
+            keras3.put_mask(result, change(mask))
+        return result
+
+    return keras.tree.map_structure(changed, values)
+
+
+def _chosen(values: Any, rows: Any) -> Any:
+    """Examples, by their places."""
+
+    def of(one: Any) -> Any:
+        if isinstance(one, tf.SparseTensor):
+            size = [1, *one.shape[1:]]
+            return tf.sparse.concat(0, [tf.sparse.slice(one, [row, *[0] * (len(size) - 1)], size) for row in rows])
+        return tf.gather(one, rows)
+
+    return _of_each(values, of)
+
+
+def _enough(inputs: Any) -> Any:
+    """At least `_MIN_ROWS` examples; where these are varied, no two are the same."""
+    rows = _rows(inputs)
+    if rows >= _MIN_ROWS:
+        return _chosen(inputs, np.arange(min(rows, EXAMPLES)))
+    more = np.repeat(np.arange(rows), -(-_MIN_ROWS // rows))
+
+    def turned(one: Any) -> Any:
+        if _is_dense(one) and one.dtype.is_integer and one.shape.rank > 1 and one.shape[1]:
+            steps = (np.arange(one.shape[1]) + np.arange(len(more))[:, None]) % one.shape[1]
+            return tf.gather(one, steps, batch_dims=1, axis=1)
+        return one
+
+    return _times(_of_each(_chosen(inputs, more), turned), np.linspace(1.0, 0.7, len(more)))
+
+
+def _scaled(inputs: Any) -> Any | None:
+    """The same in different sizes, so that what they have in common proves nothing; None if there are no floats."""
+    if not any(one.dtype.is_floating for one in tf.nest.flatten(inputs)):
+        return None
+    rows = _rows(inputs)
+    return _times(inputs, np.where(np.arange(rows) % 2, 0.1, 1.0) * np.linspace(0.3, 1.0, rows))
+
+
+def _times(inputs: Any, factors: Any) -> Any:
+    def scaled(one: Any) -> Any:
+        if isinstance(one, tf.RaggedTensor) and one.dtype.is_floating:
+            return (
+                one.with_flat_values(
+                    one.flat_values * tf.reshape(tf.cast(tf.gather(factors, one.value_rowids()), one.dtype), [-1])
+                )
+                if one.ragged_rank == 1 and one.flat_values.shape.rank == 1
+                else one
+            )
+        if not _is_dense(one) or not one.dtype.is_floating:
+            return one
+        return one * tf.reshape(tf.cast(factors, one.dtype), [-1, *[1] * (one.shape.rank - 1)])
+
+    return _of_each(inputs, scaled)
+
+
+def _is_dense(one: Any) -> bool:
+    return tf.is_tensor(one) and not isinstance(one, tf.RaggedTensor | tf.SparseTensor)
+
+
+# -- calls -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Of a tensor: its shape, its type, and some numbers of each row."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    numbers: Any
+
+
+@dataclass(frozen=True)
+class _Call:
+    name: str
+    inputs: list[_Shown]
+    outputs: list[_Shown]
+
+
+@dataclass
+class _Pass:
+    """One forward pass."""
+
+    calls: dict[tuple[int, int], _Call] = field(default_factory=dict)
+    losses: list[Any] = field(default_factory=list)
+    adders: list[str | None] = field(default_factory=list)
+    by_chance: bool = False
+    """Whether it has drawn numbers that cannot be made alike."""
+
+    @classmethod
+    def of(cls, model: Any, inputs: Any, rows: Any, *, training: bool) -> "_Pass":
+        made, count = cls(), len(rows)
+        times: dict[int, int] = {}
+
+        def note(layer: Any, arguments: Any, outputs: Any) -> None:
+            number = times[id(layer)] = times.get(id(layer), 0) + 1
+            if not made.by_chance and number <= _CALLS and tf.executing_eagerly():
+                given, got = ([_shown(one, count) for one in _tensors(each)] for each in (arguments, outputs))
+                made.calls[id(layer), number] = _Call(_name(layer), given, got)
+
+        def otherwise() -> None:
+            made.by_chance = True
+
+        before = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
+        with (
+            drawing_alike(otherwise),
+            keras3.noting_calls(note),
+            _Scope(state_mapping=before, collect_losses=True),
+        ):
+            model(_chosen(inputs, rows), **keras3.call_arguments(model, training=training))
+            made.losses = [np.sum(np.asarray(tf.cast(loss, tf.float64))) for loss in model.losses]
+            made.adders = [None if one is None else _name(one) for one in keras3.adders_of_losses(model)]
+        return made
+
+
+class _Scope(keras.StatelessScope):  # type: ignore[misc]
+    """Weights that the replicas aggregate keep their values: all replicas give them the same."""
+
+    def add_update(self, update: Any) -> None:
+        if not aggregated(update[0]):
+            super().add_update(update)
+
+
+def aggregated(weight: Any) -> bool:
+    """Whether a weight says how the values that replicas give it become one."""
+    return str(getattr(weight, "aggregation", "none")).rpartition(".")[2].lower() not in ("none", "0")
+
+
+def _name(layer: Any) -> str:
+    return f"{'model' if isinstance(layer, keras.Model) else 'layer'} {layer.name} ({type(layer).__name__})"
+
+
+def _tensors(values: Any) -> list[Any]:
+    found: list[Any] = []
+    for one in keras.tree.flatten(values):
+        if isinstance(one, tf.RaggedTensor):
+            found += [one.flat_values, *one.nested_row_lengths()]
+        elif isinstance(one, tf.Tensor) and hasattr(one, "numpy") and one.dtype not in (tf.variant, tf.resource):
+            found.append(one)
+    return found
+
+
+def _shown(one: Any, rows: int) -> _Shown:
+    shape = tuple(one.shape)
+    values = np.asarray(one)
+    flat = values.reshape(shape[0] if shape else 1, -1) if values.size else np.zeros([0, 1], "float32")
+    # An odd step meets all channels.
+    step = -(-flat.shape[1] // max(_NUMBERS // max(len(flat) // rows, 1), 1)) | 1
+    exact = one.dtype.is_integer or one.dtype in (tf.bool, tf.string)
+    kind = flat.dtype if exact else "complex64" if one.dtype.is_complex else "float32"
+    return _Shown(shape, one.dtype.name, flat[:, ::step].astype(kind))
+
+
+# -- comparisons -----------------------------------------------------------------------------------------------
+
+
+class _Passes:
+    """All examples, the first third of them, and the rest."""
+
+    def __init__(self, model: Any, inputs: Any, *, training: bool) -> None:
+        self.rows = _rows(inputs)
+        self._part = self.rows // 3
+        self._of: Callable[[Any], _Pass] = lambda places: _Pass.of(model, inputs, places, training=training)
+        places = np.arange(self.rows)
+        self.whole, self.first, self.rest = map(self._of, (places, places[: self._part], places[self._part :]))
+
+    @cached_property
+    def again(self) -> _Pass:
+        """What differs from the first time differs by chance."""
+        return self._of(np.arange(self.rows))
+
+    @cached_property
+    def reversed(self) -> _Pass:
+        """In another order, which shows how far numbers are rounded."""
+        return self._of(np.arange(self.rows)[::-1])
+
+    @property
+    def _type(self) -> str:
+        """The least exact one."""
+        types = {one.dtype for call in self.whole.calls.values() for one in (*call.inputs, *call.outputs)}
+        return next((name for name in ("bfloat16", "float16") if name in types), "float32")
+
+    def possible(self) -> list[set[Parts]]:
+        """For each added loss, what it may be: MEAN and SUM, one of them, or none."""
+        losses = [one.losses for one in (self.whole, self.first, self.rest)]
+        if len({len(one) for one in losses}) > 1:
+            return [set() for _ in self.whole.losses]
+        return [self._agreeing(place, *each) for place, each in enumerate(zip(*losses, strict=True))]
+
+    def _agreeing(self, place: int, *each: Any) -> set[Parts]:
+        """As what a loss agrees with those of the parts.
+
+        Args:
+            place: among the losses.
+            each: the loss of all, of the first, and of the rest.
+        """
+        share, known = self._part / self.rows, {Parts.MEAN, Parts.SUM}
+        if found := agreeing(*each, share=share, tolerance=_LOSSES[self._type]) & known:
+            return found
+        noise = _off(np.float64(each[0]), np.float64(self.reversed.losses[place]))
+        return agreeing(*each, share=share, tolerance=_TIMES * noise) & known if noise < _NOISE else set()
+
+    def comparing(self) -> str | None:
+        """The first layer whose inputs agree with those of the parts, and whose outputs do not."""
+        for key, whole in self.whole.calls.items():
+            first, rest = self.first.calls.get(key), self.rest.calls.get(key)
+            if first and rest and self._compares(key, whole, first, rest):
+                return whole.name
+        return None
+
+    def _compares(self, key: tuple[int, int], *each: _Call) -> bool:
+        """Args:
+        each: the call with all, with the first, and with the rest.
+        """
+        if len({(len(call.inputs), len(call.outputs)) for call in each}) > 1:
+            return False
+        tolerance, off = _OUTPUTS[self._type], 0.0
+        for three in zip(*(call.inputs for call in each), strict=True):
+            if self._mixes(*three):
+                return False
+            rows = self._off(*three)
+            off = max(off, _off_of_same(*three) if rows is None else rows)
+        if off > tolerance:
+            return False
+        tolerance = max(tolerance, _TIMES * off)
+        return any(
+            (self._mixes(*three) or (self._off(*three) or 0) > tolerance)
+            and self._by_more_than_noise(key, place, self._off(*three), tolerance)
+            for place, three in enumerate(zip(*(call.outputs for call in each), strict=True))
+        )
+
+    def _by_more_than_noise(self, key: tuple[int, int], place: int, off: float | None, tolerance: float) -> bool:
+        """Whether an output is the same the next time, and differs by less in another order than in parts."""
+        whole, again, turned = (one.calls.get(key) for one in (self.whole, self.again, self.reversed))
+        if not (whole and again and turned) or len({len(one.outputs) for one in (whole, again, turned)}) > 1:
+            return False
+        shown = whole.outputs[place]
+        if _difference(shown, again.outputs[place].numbers) > tolerance:
+            return False
+        noise = _difference(shown, self._turned(turned.outputs[place]))
+        return off is None or noise >= _NOISE or off > _TIMES * noise
+
+    def _mixes(self, whole: _Shown, first: _Shown, rest: _Shown) -> bool:
+        """Whether there is a number for each pair of examples."""
+        ranks = {len(one.shape) for one in (whole, first, rest)}
+        sizes = (self.rows, self._part, self.rows - self._part)
+        return (
+            len(ranks) == 1
+            and max(ranks) > 1
+            and (whole.shape[0], first.shape[0], rest.shape[0]) == sizes
+            and sizes in zip(whole.shape[1:], first.shape[1:], rest.shape[1:], strict=True)
+        )
+
+    def _turned(self, one: _Shown) -> Any:
+        """Its numbers with the rows in reversed order."""
+        count = len(one.numbers)
+        if not count or count % self.rows:
+            return one.numbers
+        return one.numbers.reshape(self.rows, -1)[::-1].reshape(one.numbers.shape)
+
+    def _off(self, whole: _Shown, first: _Shown, rest: _Shown) -> float | None:
+        """How far the numbers of the parts together are from those of all; None if they have no rows, or others."""
+        if not (whole.shape and first.shape and rest.shape and len(first.numbers) and len(rest.numbers)):
+            return None
+        if whole.shape[0] != first.shape[0] + rest.shape[0] or not (
+            whole.numbers.shape[1] == first.numbers.shape[1] == rest.numbers.shape[1]
+            and whole.shape[1:] == first.shape[1:] == rest.shape[1:]
+        ):
+            return None
+        found = _difference(whole, np.concatenate([first.numbers, rest.numbers]))
+        count = len(whole.numbers)
+        if found and count > self.rows and count % self.rows == 0:
+            # Rows may be of time steps first, and then of examples.
+            times = count // self.rows
+            if len(first.numbers) == times * self._part:
+                parts = [one.numbers.reshape(times, -1, one.numbers.shape[1]) for one in (first, rest)]
+                found = min(found, _difference(whole, np.concatenate(parts, 1).reshape(whole.numbers.shape)))
+        return found
+
+
+def _off_of_same(whole: _Shown, first: _Shown, rest: _Shown) -> float:
+    """How far two parts are from what does not depend on the number of examples."""
+    return max(_difference(whole, first.numbers), _difference(whole, rest.numbers))
+
+
+def _difference(one: _Shown, numbers: Any) -> float:
+    """Of the largest; infinite for other integers, 0 for what is not finite."""
+    if one.numbers.shape != numbers.shape:
+        return float("inf")
+    if one.numbers.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(one.numbers, numbers) else float("inf")
+    if not (np.isfinite(one.numbers).all() and np.isfinite(numbers).all()):
+        return 0.0
+    return _off(one.numbers, numbers)
+
+
+def _off(one: Any, other: Any) -> float:
+    """The largest difference, as a part of the largest number."""
+    largest = max(float(np.abs(each).max(initial=0)) for each in (one, other))
+    return float(np.abs(one - other).max(initial=0)) / (largest or 1.0)
