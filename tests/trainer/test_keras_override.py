@@ -139,6 +139,51 @@ def test_a_loss_that_first_leaves_examples_out_at_a_later_step_ends_the_training
     assert "as those of step 11 show and those of the first did not, so steps 1 to 10 were not those of one" in line
 
 
+TRACELESS = """
+import random
+
+import keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+
+class Counts(keras.Sequential):
+    def train_step(self, data):
+        random.random(), np.random.rand()
+        self.mine[0].assign_add(1)
+        self.seen.assign_add(1.0)
+        return super().train_step(data)
+
+keras.utils.set_random_seed(3)
+with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
+    model = Counts([keras.Input((2,)), keras.layers.Dense(1)])
+    model.mine = [tf.Variable(0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)]
+    model.seen = keras.Variable(0.0, aggregation="only_first_replica", trainable=False)
+    model.compile("sgd", "mse", metrics=["mae"], run_eagerly=True)
+state, drawn = random.getstate(), np.random.get_state()[1].tolist()
+from dtj_trainer.keras_fit import override
+look = override.first_batch.look
+
+def looked(*args, **kwargs):
+    found = look(*args, **kwargs)
+    print("left", int(model.mine[0].numpy()), float(model.seen.value.numpy()), random.getstate() == state,
+          np.random.get_state()[1].tolist() == drawn, int(model.optimizer.iterations.numpy()),
+          float(model.metrics[0].result()))
+    return found
+
+override.first_batch.look = looked
+x = np.ones((8, 2), "float32")
+model.fit(tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8), verbose=0)
+print("steps", int(model.mine[0].numpy()), float(model.seen.value.numpy()))
+"""
+
+
+def test_to_look_at_the_first_batch_leaves_no_trace(folder: Path) -> None:
+    log = ran(folder, script=TRACELESS, imported=True)["worker-0"].log
+    assert "left 0 0.0 True True 0 0.0" in log
+    assert "steps 1 1.0" in log
+
+
 SILENT = """
 import keras, numpy as np, tensorflow as tf
 

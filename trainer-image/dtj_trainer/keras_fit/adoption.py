@@ -104,11 +104,12 @@ def owners_of(model: Any) -> list[Any]:
     if (compiled := metrics_of(model)) is not None:
         attributes += keras.tree.flatten(given_metrics(compiled))
     kinds = keras.Metric | keras.optimizers.Optimizer
-    found = [one for value in attributes for one in _members(value) if isinstance(one, kinds)]
+    found = [one for value in attributes for one in members(value) if isinstance(one, kinds)]
     return [model, *{id(one): one for one in found}.values()]
 
 
-def _members(value: Any) -> Iterable[Any]:
+def members(value: Any) -> Iterable[Any]:
+    """What an attribute of a model holds: itself, or what is in it."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list | tuple) else (value,)

@@ -5,6 +5,7 @@ Every worker looks at examples of its own, and all decide alike. Imports TensorF
 
 import itertools
 import logging
+import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,15 +13,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit import models
+from dtj_trainer.keras_fit.adoption import members
 from dtj_trainer.keras_fit.judged import Doubts, Judged, is_of_keras
 from dtj_trainer.keras_fit.replica_losses import divided, known
-from dtj_trainer.training.loss_division import EXAMPLES, Parts, rows_of
+from dtj_trainer.training.loss_division import EXAMPLES, Parts, part_of, rows_of
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +90,8 @@ def look(
         examples = _of_all(filled)
         # A strategy's scope is one of its thread.
         thread = threading.Thread(
-            target=_look,
-            args=(seen, model, step, examples),
+            target=_leaving_no_trace,
+            args=(_look, seen, model, step, examples),
             kwargs={
                 "trains": trains,
                 "own": own,
@@ -128,7 +131,8 @@ def look_again(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any,
     doubts = Doubts(known)
     filled = [part for part in _parts(strategy, model, data) if rows_of(part)]
     if filled:
-        thread = threading.Thread(target=_look_again, args=(model, step, _of_all(filled), doubts))
+        arguments = _look_again, doubts, model, step, _of_all(filled)
+        thread = threading.Thread(target=_leaving_no_trace, args=arguments)
         thread.start()
         thread.join()
     if any(_of_each_worker(strategy, len(doubts.wrong))):
@@ -140,7 +144,7 @@ def look_again(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any,
         )
 
 
-def _look_again(model: Any, step: Callable[[Any], Any], examples: Any, doubts: Doubts) -> None:
+def _look_again(doubts: Doubts, model: Any, step: Callable[[Any], Any], examples: Any) -> None:
     try:
         models.look(model, step, examples, doubts)
     except Exception as error:  # noqa: BLE001 - the real step says what is wrong, if anything is
@@ -167,13 +171,34 @@ def _parts(strategy: Any, model: Any, data: Any) -> list[Any]:
 def _of_all(parts: Sequence[Any]) -> Any:
     """Some of the examples of several replicas."""
     joined = keras.tree.map_structure(lambda *ones: None if ones[0] is None else _joined(ones), *parts)
-    return keras.tree.map_structure(lambda one: None if one is None else one[:EXAMPLES], joined)
+    return part_of(joined, slice(0, EXAMPLES))
 
 
 def _joined(parts: Sequence[Any]) -> Any:
     if isinstance(parts[0], tf.SparseTensor):
         return tf.sparse.concat(0, parts)
-    return tf.concat(parts, 0) if len(parts) > 1 else parts[0]
+    return tf.concat(parts, 0) if len(parts) > 1 and parts[0].shape.rank != 0 else parts[0]
+
+
+def _leaving_no_trace(look: Callable[..., None], found: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+    """Looks at a model, whose code may count its calls, draw, or write summaries: all is as before afterwards."""
+    counted = [
+        value
+        for layer in (model, *keras3.sublayers(model, recursive=True))
+        for attribute in vars(layer).values()
+        for value in members(attribute)
+        if isinstance(value, tf.Variable)
+    ]
+    before = [tf.identity(variable) for variable in counted]
+    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
+    try:
+        with tf.summary.record_if(False):
+            look(found, model, *args, **kwargs)
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(drawn_by_numpy)
+        for variable, value in zip(counted, before, strict=True):
+            variable.assign(value)
 
 
 def _look(

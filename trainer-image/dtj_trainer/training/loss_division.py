@@ -249,7 +249,9 @@ def _as_numbers(values: Any) -> Any:
 
 def rows_of(values: Any) -> int:
     """How many examples a structure of tensors has."""
-    first = tf.nest.flatten(values)[0]
+    first = next(one for one in tf.nest.flatten(values) if one is not None and one.shape.rank != 0)
+    if isinstance(first, tf.SparseTensor):
+        return int(first.dense_shape[0])
     return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
 
 
@@ -343,8 +345,10 @@ def part_of(values: Any, part: slice) -> Any:
     """Some of the examples of a structure of tensors, with their masks; None stays None."""
 
     def of(one: Any) -> Any:
-        if one is None:
-            return None
+        if one is None or one.shape.rank == 0:
+            return one
+        if isinstance(one, tf.SparseTensor):
+            return tf.sparse.from_dense(tf.sparse.to_dense(one)[part])
         if isinstance(one, tf.RaggedTensor) and part.step == -1:
             return tf.gather(one, tf.range(one.nrows())[::-1])
         mask, taken = keras3.mask_of(one), one[part]
