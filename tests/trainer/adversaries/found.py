@@ -125,6 +125,9 @@ ROWS = {
         Sample(data="pairs", target="both", loss="{'kind': each, 'size': 'mae'}", examples=33, calls=("evaluate",)),
         EQUAL,
     ),
+    "no examples, two outputs of one batch": Row(
+        Sample(data="pairs", target="both", loss="{'kind': each, 'size': 'mae'}", calls=("test_on_batch",)), EQUAL
+    ),
     "no examples, two workers": Row(
         Sample(strategy=TWO, **_IMAGES, compiled=(("steps_per_execution", "3"),), calls=("evaluate", "predict")), EQUAL
     ),

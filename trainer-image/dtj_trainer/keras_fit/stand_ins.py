@@ -105,9 +105,16 @@ def _filled(strategy: Any, values: Sequence[Any], counts: Sequence[Any], have: A
     if have is not None:
         donated = _of_another_worker(strategy, donated, len(counts), have)
     return [
-        tf.cond(count > 0, lambda value=value: value, lambda: donated)
+        _of_any_number(tf.cond(count > 0, lambda value=value: value, lambda: donated))
         for value, count in zip(values, counts, strict=True)
     ]
+
+
+def _of_any_number(value: Any) -> Any:
+    """Known to have rows and not how many: Keras weighs a batch by that, and one replica must not do it alone."""
+    if isinstance(value, tf.RaggedTensor) or tf.executing_eagerly():
+        return value
+    return tf.compat.v1.placeholder_with_default(value, [None, *value.shape[1:]])
 
 
 def _of_another_worker(strategy: Any, donated: Any, local: int, have: Any) -> Any:
