@@ -73,7 +73,7 @@ def _judge(sample: Sample, folder: Path) -> Verdict:
 def _end(found: Ended, expected: Mapping[str, Any]) -> Verdict:
     if found.code == 2 and found.words and "\n" not in found.words and "Traceback" not in found.words:
         return Verdict(REFUSED, found.words)
-    if found.code == 1 and "is not finite" in found.words and not _finite(expected):
+    if found.code == 1 and "not finite" in found.words and not _finite(expected):
         return Verdict(EQUAL, found.words)
     return Verdict(CRASH, f"exit code {found.code}: {found.words}")
 
