@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from dtj_trainer.compat import incompatible
 from dtj_trainer.compat.keras3 import options_of_loss
+from dtj_trainer.training.global_batch_loss import gives_each
 from dtj_trainer.training.loss_division import Parts, loss_of_parts, part_of, rows_of
 
 try:
@@ -43,8 +44,9 @@ class Judged:
 
     def of_loss(self, loss: Any) -> Parts:
         """How a loss divides."""
+        unknown = Parts.EACH if gives_each(loss) else Parts.NONE
         found = self.losses.get(loss)
-        return self._functions.get(_made_of(loss), Parts.NONE) if found is None else found
+        return self._functions.get(_made_of(loss), unknown) if found is None else found
 
     def adds_up(self, metric: Any) -> bool:
         """Whether each replica may give a metric its own examples."""
@@ -58,7 +60,7 @@ class Judged:
             y_pred: outputs for them.
         """
         self._measure(loss, y_true, y_pred)
-        found = loss_of_parts(_call_of(loss), y_true, y_pred)
+        found = Parts.EACH if gives_each(loss) else loss_of_parts(_call_of(loss), y_true, y_pred)
         # One loss may be that of several outputs.
         self.put(loss, found if self.losses.get(loss, found) is found else Parts.NONE)
 

@@ -21,6 +21,12 @@ COMPARING = ("circle", "dice", "tversky")
 """Keras' losses that are not of single examples."""
 
 
+def gives_each(loss: Any) -> bool:
+    """Whether a Loss is one of Keras 3 that gives each example a value, of this example alone."""
+    function = keras3.function_of_loss(loss)
+    return bool(function and function.__name__ not in COMPARING and keras3.options_of_loss(loss).get("axis", -1) == -1)
+
+
 class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
     """What one loss gives for a replica's share of a batch; a Loss to compile the model with."""
 
@@ -123,8 +129,7 @@ class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
         if reduces_by_itself(loss) or loss.reduction in (None, "none"):
             return Parts.NONE
         given = keras3.loss_of(self._loss, labels, outputs, rewrite=lambda function: function)
-        function = keras3.function_of_loss(given)
-        if function and function.__name__ not in COMPARING and keras3.options_of_loss(loss).get("axis", -1) == -1:
+        if gives_each(given):
             return Parts.EACH
         _, mask = _values(loss, labels, outputs)
         call = rewritten(loss.call)
