@@ -29,6 +29,9 @@ def _loss(value: str) -> tuple[tuple[str, str], ...]:
     return (("compute_loss", COMPUTE_LOSS + value),)
 
 
+_TEST_STEP = """    def test_step(self, data):
+        x, y, w = keras.utils.unpack_x_y_sample_weight(data)
+        return {'loss': sum_square(y, self(x, training=False))}"""
 _TOKENS = {"data": "tokens", "layers": ("L.Embedding(20, 6)",)}
 _NOISE = "\n        x = x + 1e-3 * tf.random.normal(tf.shape(x))"
 _IMAGES = {"data": "images", "layers": ("L.Conv2D(4, 3, activation='relu')", "L.Flatten()"), "examples": 33}
@@ -70,6 +73,16 @@ ROWS = {
     ),
     "step that gives each loss": Row(Sample(own=_step("squares(y, p)"), examples=35), EQUAL),
     "outputs compare examples": Row(Sample(layers=("Centre()",)), REFUSED),
+    "compute_loss of each task": Row(Sample(target="values", own=_loss("by_task(y, y_pred)"), examples=35), EQUAL),
+    "a worker without examples to look at": Row(
+        Sample(
+            strategy=TWO,
+            target="yes",
+            own=(("test_step", _TEST_STEP),),
+            calls=("test_on_batch",),
+        ),
+        EQUAL,
+    ),
     "compute_loss of each": Row(Sample(own=_loss("squares(y, y_pred)")), EQUAL),
     "compute_loss of each, model": Row(Sample(way=MODEL, strategy=ONE, own=_loss("squares(y, y_pred)")), EQUAL),
     # Of all examples, in parts of different sizes.

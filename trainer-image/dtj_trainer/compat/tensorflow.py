@@ -4,7 +4,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,20 @@ _LIMITS = (
     "cluster_register_timeout_in_ms",
     "coordinated_jobs",
 )
+
+
+def components(variable: Any) -> Sequence[Any]:
+    """The parts of a variable on the devices of this process."""
+    distributed = isinstance(variable, tf.distribute.DistributedValues)
+    return list(private(variable, "values", library="tensorflow")) if distributed else [variable]
+
+
+def values_here(variables: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Each variable of Keras 3 with its value on the first device of this process.
+
+    To convert a variable to a tensor may ask all other processes for their parts of it, and wait for them.
+    """
+    return [(variable, tf.convert_to_tensor(components(variable.value)[0])) for variable in variables]
 
 
 def configure_coordination(

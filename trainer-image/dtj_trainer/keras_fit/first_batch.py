@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
+from dtj_trainer.compat.tensorflow import components
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit import models
@@ -183,11 +184,12 @@ def _joined(parts: Sequence[Any]) -> Any:
 def _leaving_no_trace(look: Callable[..., None], found: Any, model: Any, *args: Any, **kwargs: Any) -> None:
     """Looks at a model, whose code may count its calls, draw, or write summaries: all is as before afterwards."""
     counted = [
-        value
+        component
         for layer in (model, *keras3.sublayers(model, recursive=True))
         for attribute in vars(layer).values()
         for value in members(attribute)
         if isinstance(value, tf.Variable)
+        for component in components(value)
     ]
     before = [tf.identity(variable) for variable in counted]
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
+from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.judged import Judged
 from dtj_trainer.keras_fit.replica_losses import looking, noting, own_step
@@ -115,7 +116,7 @@ def look(model: Any, step: Callable[[Any], Any], examples: Any, judged: Judged, 
     Returns:
         What it returns, by its place.
     """
-    before = [(variable, tf.convert_to_tensor(variable.value)) for variable in _variables(model)]
+    before = values_here(_variables(model))
     with (
         keras.StatelessScope(state_mapping=before, collect_losses=True),
         drawing_alike(lambda: None),
@@ -178,7 +179,7 @@ def divisions(model: Any, batches: Sequence[Any]) -> list[set[Parts]]:
 
     @tf.function(autograph=False)
     def traced(batch: Any, share: Any) -> Any:
-        before = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
+        before = values_here(model.variables)
         with (
             keras.StatelessScope(state_mapping=before, collect_losses=True),
             drawing_alike(not_compared),

@@ -64,6 +64,8 @@ class OfReplica(threading.local):
     """How each number divides that the step gives a Mean for a batch, in the order of the step."""
     measured = 0
     """How many it has given."""
+    of_all = False
+    """Whether the loss of this step is several values, and a part of those of the examples of all replicas."""
     noted: list[Any] | None = None
     """Takes the losses of a step that is only looked at."""
 
@@ -125,7 +127,7 @@ def own_step(
 ) -> Iterator[None]:
     """In a replica's step, which may be the user's own."""
     here.model, here.divides = model, divides
-    here.targets, here.taken, here.means, here.measured = targets, 0, means, 0
+    here.targets, here.taken, here.means, here.measured, here.of_all = targets, 0, means, 0, False
     try:
         yield
     finally:
@@ -205,6 +207,7 @@ def of_all_replicas(compute: Callable[..., Any], *values: Any) -> Any:
 
     with alone(), changing_losses(by_share):
         loss = tf.convert_to_tensor(compute(*values))
+    here.of_all = here.of_all or loss.shape.rank != 0
     return _counted(whole.part(loss), mean=False)
 
 

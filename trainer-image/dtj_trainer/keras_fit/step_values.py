@@ -107,7 +107,8 @@ def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_w
     """A Mean that takes one number for a batch, of a step of the user's or of a function, takes that of the whole."""
     if here.share is not None and sample_weight is not None and _is_vector_with_number(values, sample_weight):
         # Keras takes the mean of these values, and weighs it: here, the mean of those of all replicas.
-        values = tf.reduce_mean(values) * of_whole(tf.cast(tf.size(values), values.dtype))
+        mean, size = tf.reduce_mean(values), tf.cast(tf.size(values), values.dtype)
+        values = tf.math.divide_no_nan(mean, here.share) if here.of_all else mean * of_whole(size)
         return original(metric, values, sample_weight)
     of_function = isinstance(metric, keras.metrics.MeanMetricWrapper)
     if here.share is None or here.by_batch or not (of_function or here.model is not None):

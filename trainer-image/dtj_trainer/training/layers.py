@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
+from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.training.layers_by_parts import Seen, aggregated
 from dtj_trainer.training.loss_division import Parts
 
@@ -140,7 +141,7 @@ def _after(model: Any, weights: list[Any], inputs: Any, *, then: Callable[[], ob
         then: called after the pass.
     """
     training = keras3.call_arguments(model, training=True)
-    mapping = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
+    mapping = values_here(model.variables)
     with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
         model(inputs, **training)
         then()

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
+from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.training.drawing import drawing_alike
 from dtj_trainer.training.loss_division import Parts, agreeing
 
@@ -242,7 +243,7 @@ class _Pass:
         def otherwise() -> None:
             made.by_chance = True
 
-        before = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
+        before = values_here(model.variables)
         with (
             drawing_alike(otherwise),
             keras3.noting_calls(note),

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
+from dtj_trainer.compat.tensorflow import values_here
 
 log = logging.getLogger(__name__)
 
@@ -366,7 +367,7 @@ def _loss(model: Any, compute: Compute, batch: tuple[Any, Any, Any], scale: Any)
         ChangesModel: it would change the model, which stays as it is.
     """
     inputs, labels, weights = batch
-    before = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
+    before = values_here(model.variables)
     with keras.StatelessScope(state_mapping=before, collect_losses=True) as scope, keras3.as_on_one_replica():
         outputs = model(inputs, **keras3.call_arguments(model, training=False))
         if scale is not None:

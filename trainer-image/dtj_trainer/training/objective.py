@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
+from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
 from dtj_trainer.distribution.agreement import of_each_replica
@@ -348,8 +349,7 @@ class CompiledObjective:
         return numbers[found.pop()] if len(found) == 1 else Parts.NONE
 
     def _evaluated(self, inputs: Any) -> Any:
-        here = [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
-        with keras.StatelessScope(state_mapping=here):
+        with keras.StatelessScope(state_mapping=values_here(self._model.variables)):
             return self._model(inputs, **keras3.call_arguments(self._model, training=False))
 
     def _own_division(self, examples: tuple[Any, Any, Any], *, known: Parts | None = None) -> Parts:
