@@ -88,20 +88,11 @@ def look(
     filled = [part for part in parts if rows_of(part)]
     seen = _Seen()
     if filled:
-        examples = _of_all(filled)
-        # A strategy's scope is one of its thread.
-        thread = threading.Thread(
-            target=_leaving_no_trace,
-            args=(_look, seen, model, step, examples),
-            kwargs={
-                "trains": trains,
-                "own": own,
-                "gradients": gradients,
-                "replicas": strategy.num_replicas_in_sync,
-            },
+        examples, replicas = _of_all(filled), strategy.num_replicas_in_sync
+        _apart(
+            model,
+            lambda: _look(seen, model, step, examples, trains=trains, own=own, gradients=gradients, replicas=replicas),
         )
-        thread.start()
-        thread.join()
     rows = [rows_of(part) for part in parts]
     found = _agree(strategy, model, seen, rows=rows)
     _looked_at[model] = compiled
@@ -132,10 +123,8 @@ def look_again(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any,
     doubts = Doubts(known)
     filled = [part for part in _parts(strategy, model, data) if rows_of(part)]
     if filled:
-        arguments = _look_again, doubts, model, step, _of_all(filled)
-        thread = threading.Thread(target=_leaving_no_trace, args=arguments)
-        thread.start()
-        thread.join()
+        examples = _of_all(filled)
+        _apart(model, lambda: _look_again(doubts, model, step, examples))
     if any(_of_each_worker(strategy, len(doubts.wrong))):
         what = doubts.wrong[0] if doubts.wrong else "a loss or a metric (another worker names it)"
         raise UsageError(
@@ -181,7 +170,14 @@ def _joined(parts: Sequence[Any]) -> Any:
     return tf.concat(parts, 0) if len(parts) > 1 and parts[0].shape.rank != 0 else parts[0]
 
 
-def _leaving_no_trace(look: Callable[..., None], found: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+def _apart(model: Any, look: Callable[[], None]) -> None:
+    """Looks at a model outside of the strategy's scope, which is one of its thread."""
+    thread = threading.Thread(target=_leaving_no_trace, args=(model, look))
+    thread.start()
+    thread.join()
+
+
+def _leaving_no_trace(model: Any, look: Callable[[], None]) -> None:
     """Looks at a model, whose code may count its calls, draw, or write summaries: all is as before afterwards."""
     counted = [
         component
@@ -195,7 +191,7 @@ def _leaving_no_trace(look: Callable[..., None], found: Any, model: Any, *args: 
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     try:
         with tf.summary.record_if(False):
-            look(found, model, *args, **kwargs)
+            look()
     finally:
         random.setstate(drawn)
         np.random.set_state(drawn_by_numpy)

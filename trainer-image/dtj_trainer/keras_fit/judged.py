@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from dtj_trainer.compat import incompatible
 from dtj_trainer.compat.keras3 import options_of_loss
+from dtj_trainer.distribution.gathering import bytes_of
 from dtj_trainer.training.global_batch_loss import gives_each
 from dtj_trainer.training.loss_division import Parts, loss_of_parts, part_of, rows_of
 
@@ -90,9 +91,8 @@ class Judged:
         self.metrics[metric] = adds_up and self.metrics.get(metric, True)
 
     def _measure(self, judged: Any, *values: Any) -> None:
-        rows = rows_of(values[1])
-        sizes = [one.dtype.size * int(tf.size(one)) for one in tree.flatten(values) if isinstance(one, tf.Tensor)]
-        self.bytes_of_each[judged] = self.bytes_of_each.get(judged, 0) + sum(sizes) // rows
+        size = sum(bytes_of(one) for one in tree.flatten(values) if one is not None)
+        self.bytes_of_each[judged] = self.bytes_of_each.get(judged, 0) + size // rows_of(values[1])
 
 
 class Doubts(Judged):

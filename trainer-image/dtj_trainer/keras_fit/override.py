@@ -33,7 +33,7 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import LOSS, incompatible, private
+from dtj_trainer.compat import LOSS, incompatible, keras3, private
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.distribution.stall_watch import FitWatch
@@ -55,7 +55,6 @@ from dtj_trainer.keras_fit.replica_losses import (
     added_losses,
     divides_itself,
     has_scope,
-    is_own,
     own_step,
     several,
     share_of,
@@ -268,8 +267,9 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         if trains:
             adoption.check_made_apart(model)
         return original(model, step_function)
-    own = is_own(step := type(model).train_step if trains else type(model).test_step)
-    divides = own and divides_itself(model, step)
+    name = "train_step" if trains else "test_step"
+    own = keras3.overrides(model, name)
+    divides = own and divides_itself(model, getattr(type(model), name))
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 

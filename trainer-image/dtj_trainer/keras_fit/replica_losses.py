@@ -257,11 +257,6 @@ def divided(compute: Callable[..., Any], model: Any, parts: Parts) -> Callable[.
     return compute_loss
 
 
-def is_own(step: Any) -> bool:
-    """Whether a step is the user's own."""
-    return not getattr(step, "__module__", "").startswith("keras.")
-
-
 def divides_itself(model: Any, step: Any) -> bool:
     """Whether a step of the user's own divides its means by the number of replicas itself.
 

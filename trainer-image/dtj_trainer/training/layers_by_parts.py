@@ -19,7 +19,7 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.training.drawing import drawing_alike
-from dtj_trainer.training.loss_division import Parts, agreeing
+from dtj_trainer.training.loss_division import Parts, agreeing, rows_of
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def look(model: Any, inputs: Any, *, training: bool = True) -> Seen:
     Raises:
         Exception: what the model raises for them.
     """
-    inputs = _enough(_chosen(inputs, np.arange(min(_rows(inputs), EXAMPLES))))
+    inputs = _enough(_chosen(inputs, np.arange(min(rows_of(inputs), EXAMPLES))))
     with undisturbed(model):
         first = _Passes(model, inputs, training=training)
         possible, comparing = first.possible(), first.comparing()
@@ -124,11 +124,6 @@ def undisturbed(model: Any) -> Iterator[None]:
 # -- examples --------------------------------------------------------------------------------------------------
 
 
-def _rows(values: Any) -> int:
-    first = tf.nest.flatten(values)[0]
-    return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
-
-
 def _of_each(values: Any, change: Callable[[Any], Any]) -> Any:
     """Of a structure of tensors, with their masks."""
 
@@ -157,7 +152,7 @@ def _chosen(values: Any, rows: Any) -> Any:
 
 def _enough(inputs: Any) -> Any:
     """At least `_MIN_ROWS` examples; where these are varied, no two are the same."""
-    rows = _rows(inputs)
+    rows = rows_of(inputs)
     if rows >= _MIN_ROWS:
         return _chosen(inputs, np.arange(min(rows, EXAMPLES)))
     more = np.repeat(np.arange(rows), -(-_MIN_ROWS // rows))
@@ -175,7 +170,7 @@ def _scaled(inputs: Any) -> Any | None:
     """The same in different sizes, so that what they have in common proves nothing; None if there are no floats."""
     if not any(one.dtype.is_floating for one in tf.nest.flatten(inputs)):
         return None
-    rows = _rows(inputs)
+    rows = rows_of(inputs)
     return _times(inputs, np.where(np.arange(rows) % 2, 0.1, 1.0) * np.linspace(0.3, 1.0, rows))
 
 
@@ -300,7 +295,7 @@ class _Passes:
     """All examples, the first third of them, and the rest."""
 
     def __init__(self, model: Any, inputs: Any, *, training: bool) -> None:
-        self.rows = _rows(inputs)
+        self.rows = rows_of(inputs)
         self._part = self.rows // 3
         self._of: Callable[[Any], _Pass] = lambda places: _Pass.of(model, inputs, places, training=training)
         places = np.arange(self.rows)

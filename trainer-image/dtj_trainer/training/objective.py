@@ -132,7 +132,7 @@ class CompiledObjective:
             sums += [once(one) for one in of_all]
         elif self._default:
             sums += self._default.sums(labels, outputs, self._exact[0].mask)
-        gained = flat(self._gainedover_replicas(outputs, labels, weights, inputs))
+        gained = flat(self._gained_over_replicas(outputs, labels, weights, inputs))
         return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained], axis=0))
 
     @property
@@ -443,7 +443,7 @@ class CompiledObjective:
             part = slice(at, at := at + len(metric.variables))
             check_added_up(self._name, metric, once[part], twice[part])
 
-    def _gainedover_replicas(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> list[Tensor]:
+    def _gained_over_replicas(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> list[Tensor]:
         """What this replica adds to each variable of the metrics in a step."""
         whole = self._here.whole
         if whole is None or not any(self._of_all):
