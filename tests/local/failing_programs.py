@@ -89,9 +89,26 @@ def file_sharding() -> None:
     next(iter(distribute._AutoShardDataset(data.with_options(options), 2, 0)))
 
 
+def url_scheme() -> None:
+    tf.io.gfile.GFile("s3://bucket/data.csv").read()
+
+
+def file_in_use() -> None:
+    import h5py
+
+    with h5py.File(TMP / "model.h5", "w"):
+        h5py.File(TMP / "model.h5", "w")
+
+
 def no_record_file() -> None:
     (TMP / "text").write_text("not a record at all, but long enough to be read")
     next(iter(tf.data.TFRecordDataset(str(TMP / "text"))))
+
+
+def no_record_file__compressed() -> None:
+    with tf.io.TFRecordWriter(str(TMP / "packed"), "GZIP") as file:
+        file.write(b"a record")
+    next(iter(tf.data.TFRecordDataset(str(TMP / "packed"))))
 
 
 def end_of_data() -> None:

@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, found again whatever was damaged, and no run lost to a volume that is full."""
 
+import errno
 import os
 import re
 import shutil
@@ -110,6 +111,60 @@ def test_whatever_is_damaged_the_one_before_is_restored(tmp_path: Path, damage: 
     assert sorted(path.name for path in tmp_path.glob("*.index")) == ["ckpt-10.index", "ckpt-20.index", "ckpt-40.index"]
 
 
+@pytest.mark.parametrize("file", [index, data])
+def test_a_checkpoint_that_cannot_be_read_is_an_error_with_its_cause_and_stays(
+    tmp_path: Path, file: Callable[[Path], Path]
+) -> None:
+    from dtj_trainer.errors import Unreadable
+
+    Saved(tmp_path).save(*STEPS)
+    file(tmp_path).rename(tmp_path / "content")
+    file(tmp_path).symlink_to(file(tmp_path))  # a loop is no file for root either
+    found = Saved(tmp_path)
+    for look in (found.store.restore_newest, found.store.newest_sound, lambda: found.store.problem_of(30)):
+        with pytest.raises(Unreadable, match=r"checkpoint file \S+/ckpt-30\.\S+: cannot be read \(Too many levels"):
+            look()
+    (tmp_path / "content").replace(file(tmp_path))
+    assert found.restore() == 30
+
+
+def test_a_part_that_older_checkpoints_do_not_have_stays_as_it_is_and_is_named(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.checkpoint.state import State
+    from dtj_trainer.errors import UsageError
+
+    Saved(tmp_path).save(10)
+    slot, numbers = tf.Variable(5.0), [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
+    parts = {"weights": [tf.Variable(tf.zeros([64, 64]))], "model.optimizer": [slot]}
+    state = State(
+        {"model.optimizer": ["momentum"]}, ["model.optimizer"], step=numbers[0], total_steps=numbers[1], **parts
+    )
+    state.restore(state.read(tmp_path, 10))
+    assert (int(numbers[0].numpy()), float(slot.numpy()), state.missing) == (10, 5.0, ["model.optimizer"])
+    with pytest.raises(UsageError, match=r"model\.optimizer/0"):
+        State({}, step=numbers[0], total_steps=numbers[1], **parts).read(tmp_path, 10)
+
+
+@pytest.mark.parametrize("failure", [errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EACCES])
+def test_a_volume_that_fails_for_a_moment_does_not_make_a_checkpoint_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int
+) -> None:
+    import tensorflow as tf
+
+    Saved(tmp_path).save(*STEPS)
+    readers = iter([tf.errors.UnknownError(None, None, os.strerror(failure))])
+
+    def load(path: str) -> object:
+        for error in readers:
+            raise error
+        return original(path)
+
+    original = tf.train.load_checkpoint
+    monkeypatch.setattr(tf.train, "load_checkpoint", load)
+    assert Saved(tmp_path).restore() == 30
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff\x00garbage"], ids=["empty", "garbage"])
 def test_the_file_that_names_the_newest_decides_nothing(tmp_path: Path, content: bytes) -> None:
     import tensorflow as tf
@@ -193,10 +248,11 @@ def test_as_many_stay_as_are_to_be_kept_and_nothing_else(tmp_path: Path) -> None
 def test_what_a_killed_process_left_is_cleared_by_the_next(tmp_path: Path) -> None:
     (tmp_path / ".saving-elsewhere-7").mkdir(parents=True)
     (tmp_path / ".saving-elsewhere-7" / "ckpt-10.data-00000-of-00001").write_bytes(b"half")
+    (tmp_path / ".saving-for-later").mkdir()  # of a user
     Saved(tmp_path, writes=False).restore()
-    assert list(tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 2
     Saved(tmp_path).restore()
-    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", ".saving-for-later"}
 
 
 def test_a_task_that_does_not_write_for_the_job_leaves_nothing(tmp_path: Path) -> None:

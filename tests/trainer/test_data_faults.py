@@ -253,6 +253,15 @@ def test_a_label_that_is_not_there_or_has_several_values_is_refused(tmp_path: Pa
     assert refusal(path, f"--label-column={column}") == f"--label-column={column}: {printed.format(path)}"
 
 
+@pytest.mark.parametrize(("kind", "remedy"), [("GZIP", "give the files names that end in .gz"), ("ZLIB", "ZLIB")])
+def test_a_tfrecord_file_that_is_compressed_is_named_as_such(tmp_path: Path, kind: str, remedy: str) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "data.tfrecord"), kind) as writer:
+        writer.write(b"a record")
+    line = refusal(tmp_path)
+    assert line.startswith(f"{tmp_path}/data.tfrecord: compressed by {kind.lower()}; ")
+    assert remedy in line
+
+
 def test_a_file_that_is_no_tfrecord_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.tfrecord").write_text("no record at all, but long enough to be read as one")
     assert refusal(tmp_path).startswith(f"{tmp_path}/data.tfrecord: record 1: ")

@@ -279,6 +279,23 @@ def test_whole_numbers_that_a_model_is_trained_on_are_served_as_such(tmp_path: P
     assert (spec.dtype, spec.shape.as_list()) == (tf.int64, [None, 4])
 
 
+def test_ragged_inputs_are_served_one_example_at_a_time_so_that_no_padding_counts(tmp_path: Path) -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.export.saved_model import Serving, save
+
+    inputs = keras.Input((None,), dtype="float32", ragged=True)
+    means = keras.layers.Lambda(lambda rows: tf.reduce_mean(rows, axis=1, keepdims=True), output_shape=(1,))
+    model = keras.Model(inputs, means(inputs))
+    spec = tf.RaggedTensorSpec((None, None), tf.float32)
+    path = save(model, Serving(answer=lambda outputs: {"outputs": outputs}), spec, tmp_path, job="served")
+    served = tf.saved_model.load(str(path)).signatures["serving_default"]
+    assert served(inputs=tf.constant([[1.0, 2.0, 6.0]]))["outputs"].numpy().tolist() == [[3.0]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[2,3\] is not compatible with expected shape \[1,\?\]"):
+        served(inputs=tf.constant([[1.0, 2.0, 6.0], [4.0, 0.0, 0.0]]))
+
+
 def test_a_converted_model_that_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
     import tensorflow as tf

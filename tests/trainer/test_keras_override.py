@@ -408,3 +408,55 @@ model.fit(data)
 def test_data_that_the_workers_do_not_share_are_refused(folder: Path) -> None:
     job = ran(folder, code=2, strategy="MultiWorkerMirrored", script=OFF)
     assert "AutoShardPolicy.OFF of the data: 2 workers would not share an epoch;" in job["worker-1"].last_words
+
+
+OWN_LOOP = """
+import keras
+import tensorflow as tf
+
+strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+seen = []
+notes = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch))
+callbacks = keras.callbacks.CallbackList([notes, keras.callbacks.CSVLogger("log")])
+weight, other = tf.Variable(2.0), tf.Variable(3.0)
+callbacks.on_train_begin()
+for epoch in range(2):
+    callbacks.on_epoch_begin(epoch)
+    callbacks.on_train_batch_begin(0)
+    with tf.GradientTape() as tape:
+        loss = weight * weight
+    print(*(one.numpy() for one in tape.gradient(loss, [weight, other], None, tf.UnconnectedGradients.ZERO)))
+    callbacks.on_train_batch_end(0, {"loss": float(loss)})
+    callbacks.on_epoch_end(epoch, {"loss": float(loss)})
+callbacks.on_train_end()
+print("seen", seen)
+"""
+
+
+def test_callbacks_and_gradients_in_a_loop_of_ones_own_are_those_of_keras_and_tensorflow(folder: Path) -> None:
+    log = ran(folder, script=OWN_LOOP, imported=True)["worker-0"].log
+    assert "4.0 0.0" in log
+    assert "seen [0, 1]" in log
+
+
+NUMBERS = """
+import keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.25), "mse")
+
+class Say(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print("rate", float(self.model.optimizer.learning_rate), int(self.model.optimizer.iterations))
+
+model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=4, verbose=0, callbacks=[Say()])
+"""
+
+
+def test_a_callback_gets_the_numbers_that_an_optimizer_has_on_all_replicas(folder: Path) -> None:
+    job = ran(folder, script=NUMBERS, imported=True)
+    assert "rate 0.25 2" in job["worker-0"].log

@@ -180,3 +180,38 @@ def test_fit_in_a_session_clips_and_accumulates_as_on_one_device(folder: Path, o
         done = ran(folder / strategy, strategy=strategy, script=FITS, arguments=arguments, imported=True)
         learned.append([float(one) for one in re.findall(r"^learned (.*)", done["worker-0"].log, re.M)[0].split()])
     assert learned[1] == pytest.approx(learned[0], abs=1e-6)
+
+
+COMPILED = """
+import sys
+import dtj_trainer, keras
+import numpy as np
+import tensorflow as tf
+
+total = int(sys.argv[1])
+with dtj_trainer.session() as s:
+    with s.strategy.scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.1), "mse")
+    s.checkpoint(models={"one": model})
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1] ** 2)).batch(8).repeat()
+    model.fit(data.skip(s.step), steps_per_epoch=total - s.step, verbose=0, callbacks=[s.callback()])
+    print("learned", int(model.optimizer.iterations.numpy()), *model.get_weights()[0].ravel())
+"""
+
+
+@pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored"])
+def test_a_checkpoint_of_a_compiled_model_holds_its_optimizer(folder: Path, strategy: str) -> None:
+    def learned(directory: str, steps: int) -> str:
+        done = ran(
+            folder / f"{directory}-{steps}", strategy=strategy, script=COMPILED, imported=True,
+            arguments=[f"--checkpoint-dir={folder / directory}", "--logical-cpus=2", "--", str(steps)],
+        )  # fmt: skip
+        return re.findall(r"^learned (.*)", done["worker-0"].log, re.M)[0]
+
+    at_once = learned("once", 8)
+    learned("twice", 3)
+    assert at_once.startswith("8 ")
+    assert learned("twice", 8) == at_once

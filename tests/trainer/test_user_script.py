@@ -184,6 +184,53 @@ def test_a_script_that_is_asked_to_stop_stops_at_once_or_as_its_own_handler_says
     assert last in worker.log
 
 
+STOPPED = """
+import signal, sys, time
+import keras, numpy as np, tensorflow as tf
+
+if sys.argv[2:]:
+    signal.signal(signal.SIGTERM, lambda *_: (print("handled", flush=True), sys.exit(3)))
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+x, y = np.ones((64, 2), "float32"), np.ones((64, 1), "float32")
+
+class Say(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print("in the midst", flush=True)
+
+if sys.argv[1] == "fit":
+    model.fit(x, y, batch_size=2, epochs=10_000, verbose=0, callbacks=[Say()])
+print("in the midst", flush=True)
+while sys.argv[1] == "evaluate":
+    model.evaluate(x, y, batch_size=2, verbose=0)
+while True:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "last"),
+    [
+        (["fit"], 143, "SIGTERM: leaving at once"),
+        (["evaluate"], 143, "SIGTERM: leaving at once"),
+        (["loop"], 143, "SIGTERM: leaving at once"),
+        (["loop", "handle"], 3, "handled"),
+    ],
+)
+def test_a_script_with_a_strategy_of_several_workers_stops_when_it_is_asked_to(
+    folder: Path, does: list[str], code: int, last: str
+) -> None:
+    with Job(folder, strategy="MultiWorkerMirrored", script=STOPPED, arguments=["--", *does]) as job:
+        workers = job.start()
+        for worker in workers.replicas.values():
+            worker.wait_for("in the midst")
+        job["worker-1"].kill(signal.SIGTERM)
+        assert job["worker-1"].wait() == code
+    assert last in job["worker-1"].log
+
+
 def test_the_lost_peer_of_a_plain_script_is_recognized_by_its_exit_code(folder: Path) -> None:
     options = [f"--script={HERE / 'scripts' / 'collective.py'}"]
     with Job(folder, strategy="MultiWorkerMirrored", arguments=options) as job:

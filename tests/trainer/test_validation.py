@@ -312,3 +312,36 @@ def test_a_metric_that_a_layer_updates_is_named_and_not_shown(folder: Path) -> N
     job = ran(folder, arguments=arguments, environ=HERE)
     line = "watched_layer: size cannot be shown, because the model updates it when it is called"
     assert line in job["worker-0"].log
+
+
+DRAWN = """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    class Features(keras.layers.Layer):
+        def build(self, shape):
+            self.drawn = tf.constant(np.random.normal(size=(shape[-1], 16)).astype("float32"))
+
+        def call(self, inputs):
+            return tf.cos(inputs @ self.drawn)
+
+        def compute_output_shape(self, shape):
+            return (shape[0], 16)
+
+    def model():
+        found = keras.Sequential([keras.layers.Input((4,)), Features(), keras.layers.Dense(1)])
+        found.compile(keras.optimizers.Adam(0.02), "mse")
+        return found
+
+    def data():
+        inputs = np.random.RandomState(1).standard_normal((320, 4)).astype("float32")
+        return tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :1]))
+"""
+
+
+def test_constants_that_a_layer_draws_are_those_of_the_training_when_it_is_evaluated_and_exported(folder: Path) -> None:
+    arguments = ["--model=mine:model", "--data=mine:data", "--epochs=2", "--validate-every=1epoch"]
+    job = ran(folder, arguments=arguments, files={"mine.py": DRAWN})
+    validated = re.findall(r"^validation: .* val loss (\S+)", job["worker-0"].log, re.M)[-1]
+    assert job.result["loss"] == pytest.approx(float(validated), rel=1e-3)

@@ -35,6 +35,9 @@ _SAVE_SECONDS = 30.0
 _REST_SECONDS = 1.0
 """For how long the rest of its output is waited for when a program has ended."""
 
+_HASH_SEED = "PYTHONHASHSEED"
+"""Python reads it as it begins, and not when it forks."""
+
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs to the end of the process."""
@@ -43,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         given = options.read(sys.argv[1:] if argv is None else argv, os.environ)
         configure_logs(given.log, os.environ)
+        if given.preload and argv is None:
+            _begin_with_hash_seed()
         code = Launcher(given, words).run()
     except LauncherError as error:
         log.error(str(error))
@@ -50,6 +55,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         words.leave(error.last_words)
         code = error.exit_code
     _leave(code)
+
+
+def _begin_with_hash_seed() -> None:
+    """Begins this process anew where what it forks would order sets of texts otherwise than other tasks and starts."""
+    command = getattr(sys, "orig_argv", None)  # since Python 3.10
+    if command and not os.environ.get(_HASH_SEED):
+        os.environ[_HASH_SEED] = "0"
+        os.execv(sys.executable, command)
 
 
 class _OtherMembers(Exception):
@@ -268,9 +281,8 @@ class Launcher:
         if given.module is not None and self._preloaded:
             return child.run_module(given.module, given.command, variables)
         command = given.command if given.module is None else (sys.executable, "-m", given.module, *given.command)
-        if self._topology.peers or self._world is not None:
-            # The order of a set of texts, such as the names of classes, has to be the same on all tasks.
-            variables["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED") or "0"
+        # The order of a set of texts, such as the names of classes, has to be the same on all tasks and in all starts.
+        variables[_HASH_SEED] = os.environ.get(_HASH_SEED) or "0"
         return child.run_command(command, {**os.environ, **variables})
 
     def _follow(self, program: int, output: Output, poller: StatusPoller, deadlines: Deadlines) -> int:

@@ -90,6 +90,18 @@ class NotSaved(TrainerError):
     """The state that had to be saved could not be: the volume is full, or cannot be written any more."""
 
 
+class Unreadable(TrainerError):
+    """What is there cannot be read: a missing right, or a volume that fails. It is not damaged, and stays."""
+
+    def __init__(self, what: str, error: OSError) -> None:
+        """Args:
+        what: and where it is.
+        error: of reading it.
+        """
+        super().__init__(f"{what}: cannot be read ({error.strerror or error}); check the volume and its rights")
+        self.restart_may_help = may_pass(error)
+
+
 class NotFinite(TrainerError):
     """The loss or the weights are NaN or infinite, and the training must not go on."""
 

@@ -150,6 +150,25 @@ HINTS: Final = (
         "Collective ops must be configured at program startup",
     ),
     Hint(
+        "collective-shapes",
+        "the workers sum values of different shapes: give all of them batches of one shape, and build the same model",
+        "Shape mismatch in the collective instance|Collective instance .* expected",
+        source="tensorflow/core/common_runtime/collective_param_resolver_local.cc",
+    ),
+    Hint(
+        "collective-group",
+        "the workers do not count the same devices: give all of them one TF_CONFIG, and as many GPUs each",
+        "is joining a group (with|that is already full)|is joining a group with incompatible device type|"
+        "found no source for broadcast",
+        source="tensorflow/core/common_runtime/collective_param_resolver_local.cc",
+    ),
+    Hint(
+        "collective-aborted",
+        "another worker failed or ended first: look at its last words; all workers have to make the same calls",
+        "Collective ops is aborted by|cluster check alive failed",
+        source="tensorflow/tensorflow#51730",
+    ),
+    Hint(
         "tpu-without-name",
         "TPUClusterResolver needs the address of the TPU: inside a TPU pod use tpu='local'",
         "Please provide a TPU Name to connect to",
@@ -161,13 +180,33 @@ HINTS: Final = (
     ),
     # -- data
     Hint(
+        "url-scheme",
+        "TensorFlow itself opens no such URL: give it as checkpoint.path or export.path of the job and use "
+        "dtj_trainer.session(), which copies; or mount the data",
+        "File system scheme '.*' not implemented",
+    ),
+    Hint(
+        "bucket-credentials",
+        "TensorFlow finds no credentials for gs://: give them by the service account of the pods, or name a key in "
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "Could not locate the credentials file|metadata.google.internal",
+        source="tensorflow/core/platform/cloud/google_auth_provider.cc",
+    ),
+    Hint(
+        "file-in-use",
+        "several workers write one file: let only DTJ_INDEX 0 write it, and the others to files of their own, or use "
+        "dtj_trainer.session()",
+        "unable to lock file|unable to truncate a file which is already open|database is locked",
+    ),
+    Hint(
         "file-sharding",
         "there are fewer files than workers: write more files, or set auto_shard_policy to DATA",
         "Could not apply FILE based sharding",
     ),
     Hint(
         "no-record-file",
-        "the file is not a TFRecord file, or is damaged: check path and compression_type",
+        "the file is no TFRecord file, is compressed or is damaged: check the path; if it is compressed, give "
+        "compression_type, such as GZIP",
         "corrupted record at",
     ),
     Hint(

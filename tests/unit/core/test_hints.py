@@ -52,6 +52,21 @@ REPORTED = [
     ("too-many-threads", "OpenBLAS blas_thread_init: pthread_create failed for thread 7 of 64", 1),
     ("too-many-threads", "RuntimeError: can't start new thread", 1),
     ("stale-file", "OSError: [Errno 116] Stale file handle: '/data/x'", 1),
+    (
+        "collective-shapes",
+        "InternalError: Shape mismatch in the collective instance 100. Op at device /job:worker/replica:0/task:1/"
+        "device:CPU:0 expected shape [3] but another member in the group expected shape [2]. This is likely due to "
+        "different input shapes at different members of the collective op.",
+        1,
+    ),
+    (
+        "collective-group",
+        "Device /job:worker/task:1/device:GPU:1 is joining a group with size 4, but that group has size 3",
+        1,
+    ),
+    ("collective-aborted", "UnavailableError: Collective ops is aborted by: Socket closed", 1),
+    ("collective-aborted", "UnavailableError: cluster check alive failed, /job:worker/replica:0/task:1 is down", 1),
+    ("bucket-credentials", "Could not locate the credentials file.", 1),
     ("quota-exceeded", "OSError: [Errno 122] Disk quota exceeded", 1),
 ]
 

@@ -248,6 +248,16 @@ def test_sets_of_texts_have_the_same_order_on_all_tasks_unless_the_user_says_oth
     assert [member.out.read_text() for member in members] == ["0\n", "random\n"]
 
 
+def test_sets_of_texts_have_the_same_order_in_a_preloaded_program(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "heavy.py").write_text("")
+    (tmp_path / "program.py").write_text("print({'a', 'b', 'c', 'd', 'e', 'f', 'g'}, flush=True)")
+    options = ("--own-gate", "--preload=heavy", "--module=program", "--")
+    environments = [*({"TF_CONFIG": one} for one in cluster_of(2)), {}]
+    members = [launch(*options, **environ, PYTHONHASHSEED="") for environ in environments]
+    assert [member.wait() for member in members] == [0, 0, 0]
+    assert len({member.out.read_text() for member in members}) == 1
+
+
 HEAVY = "import os; print('imported by', os.getpid(), flush=True); HERE = os.getpid()"
 PROGRAM = """
 import os, signal, sys, time

@@ -151,3 +151,22 @@ def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_not_used(
     (line,) = caplog.messages
     assert not any(path.is_dir() for path in (tmp_path / "cache").iterdir())
     assert line.startswith("checkpoint s3://team/run/ckpt-7: its files are not those that its marker names")
+
+
+FOREIGN = (
+    "run/ckpt-best/model.keras", "run/ckpt-final.keras", "run/ckpt-120.tar.gz", "run/ckpt-notes.txt", "run/ckpt-5.h5",
+    "run/ckpt-old/ckpt-5.index", "run/ckpt-old/ckpt-5.complete", "run/ckpt-5.index.bak", "run/ckpt-007.index",
+    "run/ckpt-5.data-0-of-1", "run/ckpt-5.complete.json", "run/ckpt-5/ckpt-5.index", "run/ckpt-\u0663.index",
+)  # fmt: skip
+
+
+def test_objects_with_other_names_than_those_of_checkpoints_are_never_removed(
+    memory: Memory, mirror: CheckpointMirror, tmp_path: Path
+) -> None:
+    for key in (*FOREIGN, "run/ckpt-5.index", "run/ckpt-5.data-00000-of-00001"):
+        memory.write(key, b"of a user")
+    save(tmp_path / "writer", b"weights")
+    assert mirror.steps() == [7]
+    mirror.remove(7)
+    mirror.remove(5)
+    assert {key for key in memory.objects if key != "run/writer.json"} == set(FOREIGN)

@@ -118,6 +118,10 @@ ERRORS = {
     "a place in a module": ("KeyError('rate')", "user.py:2: KeyError: 'rate'"),
     "several lines": ("TypeError('elements of {\\nof type\\n}')", "user.py:2: TypeError: elements of {\nof type\n}"),
     "many lines": ("TypeError('\\n'.join('abcdefghij'))", "user.py:2: TypeError: a\nb\nc\nd\n...\ng\nh\ni\nj"),
+    "compiled code of a library": (
+        "eval(compile('int([])', 'h5py/h5f.pyx', 'eval'))",
+        "user.py:2: TypeError: int() argument must be a string, a bytes-like object or a real number, not 'list'",
+    ),
     "a traced function, whose place the message has": (f"ValueError('{TRACED}')", "train.py:8: ValueError: 4 and 5"),
 }
 

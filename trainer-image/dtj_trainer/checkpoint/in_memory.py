@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.checkpoint import files as checkpoints
-from dtj_trainer.checkpoint.manager import DRAFT, MEMORY, Store
+from dtj_trainer.checkpoint.manager import MEMORY, RECEIVED, Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.nonfinite import workers_of
 from dtj_trainer.config.parsing import Config
@@ -32,7 +32,6 @@ _CHUNK_BYTES = 1 << 24
 """What one sum carries, so that a task needs a few times that and no more, whatever the size of a model."""
 _WORD = np.dtype(np.int64)
 """What is summed: sums of whole numbers are exact, and those of 64 bits live on every device."""
-_DRAFT = f"{DRAFT}received"
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Copies:
         sizes = [path.stat().st_size for path in files] or [0, 0]
         sizes = [self._of_each(size)[newest.replica] for size in sizes]
         name = checkpoints.path_of(self._directory, newest.step).name
-        draft = self._directory / _DRAFT
+        draft = self._directory / RECEIVED
         received = [draft / f"{name}{ending}" for ending in _ENDINGS]
         problem: OSError | None = None
         if takes:

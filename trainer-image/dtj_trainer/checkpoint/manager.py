@@ -9,6 +9,7 @@ one, the index last. Imports TensorFlow.
 
 import logging
 import os
+import re
 import shutil
 import socket
 import time
@@ -27,7 +28,7 @@ from dtj_trainer.checkpoint.background_writer import BackgroundWriter
 from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
 from dtj_trainer.checkpoint.state import Damaged, State
 from dtj_trainer.config.outputs import CheckpointPolicy
-from dtj_trainer.errors import NotSaved, TrainerError, UsageError
+from dtj_trainer.errors import NotSaved, TrainerError, Unreadable, UsageError
 from dtj_trainer.object_store.bucket import StoreFailed
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,9 @@ VALIDATION_RECORD = "validation.json"
 """What is remembered of validations, next to the checkpoints."""
 DRAFT = ".saving-"
 """What the names of folders with checkpoints that are being written begin with."""
+RECEIVED = f"{DRAFT}received"
+"""That of a checkpoint that comes from another task."""
+_DRAFTS = re.compile(rf"{re.escape(DRAFT)}(.+-[0-9]+|received)")
 _LOOK_SECONDS = 0.5
 
 
@@ -182,6 +186,7 @@ class Store:
         """Why the checkpoint of this step cannot be restored, in a few words; None if it can.
 
         Raises:
+            Unreadable: its files are there, and cannot be read.
             UsageError: it is sound, but of another model.
         """
         try:
@@ -210,15 +215,17 @@ class Store:
             directory_lock.hold(self._directory)
             # Of a process that was killed.
             for left in self._directory.glob(f"{DRAFT}*"):
-                shutil.rmtree(left, ignore_errors=True)
+                if _DRAFTS.fullmatch(left.name):
+                    shutil.rmtree(left, ignore_errors=True)
         if self._mirror:
             self._begin_mirror(self._mirror, self._directory)
         self._begun = True
 
     def restore_newest(self) -> None:
-        """Restores the newest checkpoint that can be read in full; says so for each that cannot.
+        """Restores the newest checkpoint that is not damaged; says so for each that is.
 
         Raises:
+            Unreadable: one cannot be read, so that nobody knows.
             UsageError: there are sound checkpoints, but of another model; or another run uses the directory.
         """
         if self._directory is None:
@@ -239,6 +246,7 @@ class Store:
         Says so, and restores none, if that takes longer.
 
         Raises:
+            Unreadable: its files are there, and cannot be read.
             UsageError: it is sound, but of another model.
         """
         if self._directory is None:
@@ -248,6 +256,9 @@ class Store:
         while True:
             try:
                 return self._load(step)
+            except Unreadable:
+                if time.monotonic() > until:
+                    raise
             except Damaged as problem:
                 if time.monotonic() > until:
                     path = checkpoints.path_of(self._directory, step)
@@ -256,9 +267,10 @@ class Store:
             time.sleep(_LOOK_SECONDS)
 
     def newest_sound(self) -> int | None:
-        """The step of the newest checkpoint that can be read in full; removes those that cannot, and says so.
+        """The step of the newest checkpoint that is not damaged; removes those that are, and says so.
 
         Raises:
+            Unreadable: one cannot be read, so that nobody knows.
             UsageError: it is of another model; or another process has the directory.
         """
         assert self._directory is not None

@@ -1,14 +1,14 @@
 """Checkpoints in a bucket: files, and a marker for each checkpoint that is written last. No TensorFlow.
 
-What has no marker does not count. The task that writes puts its name into `writer.json` when it starts, and looks
-there before each marker: of two runs with one URL the later one writes, and the earlier one ends with a line.
+What has no marker does not count. An object with a name that is not written here is a user's, and stays. The task that
+writes puts its name into `writer.json` when it starts, and looks there before each marker: of two runs with one URL
+the later one writes, and the earlier one ends with a line.
 """
 
 import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import socket
 import uuid
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtj_trainer.checkpoint.files import PREFIX, path_of, publish, remove
+from dtj_trainer.checkpoint.files import INDEX, PREFIX, files_of, publish, remove, step_of
 from dtj_trainer.config.outputs import CheckpointPolicy
 from dtj_trainer.errors import NotSaved
 from dtj_trainer.object_store.bucket import Bucket
@@ -51,7 +51,7 @@ class CheckpointMirror:
         Raises:
             TrainerError: the bucket cannot be listed.
         """
-        return sorted((step for step, _ in self._marked()), reverse=True)
+        return sorted((step for step, name in self._own_names() if name.endswith(MARKER)), reverse=True)
 
     def take_over(self) -> None:
         """Makes this task the one that writes, and removes what earlier ones left without a marker."""
@@ -59,8 +59,7 @@ class CheckpointMirror:
         self._own = json.dumps(owner).encode()
         self._bucket.write(self._key(WRITER), self._own)
         complete = set(self.steps())
-        left = [entry.key for entry in self._bucket.list(f"{PREFIX}-") if _step_of(entry.key) not in complete]
-        self._bucket.delete(*left)
+        self._bucket.delete(*(self._key(name) for step, name in self._own_names() if step not in complete))
 
     def fetch(self, step: int) -> bool:
         """Brings a complete checkpoint into the directory, unless it is there; returns whether it is now.
@@ -123,7 +122,7 @@ class CheckpointMirror:
             NotSaved: another run has taken over.
             TrainerError: the bucket does not take it.
         """
-        paths = sorted(self._directory.glob(f"{path_of(self._directory, step).name}.*"))
+        paths = files_of(self._directory, step)
         marker = self._key(f"{PREFIX}-{step}{MARKER}")
         self._require_own(step)
         self._bucket.delete(marker)
@@ -140,7 +139,7 @@ class CheckpointMirror:
     def remove(self, step: int) -> None:
         """Removes a checkpoint from the bucket, its marker first, and from the directory."""
         self._bucket.delete(self._key(f"{PREFIX}-{step}{MARKER}"))
-        self._bucket.delete(*(e.key for e in self._bucket.list(f"{PREFIX}-{step}.") if _step_of(e.key) == step))
+        self._bucket.delete(*(self._key(name) for of, name in self._own_names(f"{PREFIX}-{step}.") if of == step))
         remove(self._directory, step)
 
     def _require_own(self, step: int) -> None:
@@ -156,20 +155,17 @@ class CheckpointMirror:
             "stop one of them, or give another --checkpoint-dir"
         )
 
-    def _marked(self) -> Iterator[tuple[int, str]]:
-        for entry in self._bucket.list(f"{PREFIX}-"):
-            step = _step_of(entry.key)
-            if entry.key.endswith(MARKER) and step is not None:
-                yield step, entry.key
+    def _own_names(self, start: str = f"{PREFIX}-") -> Iterator[tuple[int, str]]:
+        """The parts and markers of checkpoints whose names begin so: step and name."""
+        folder = self._key("")
+        for entry in self._bucket.list(start):
+            name = entry.key.removeprefix(folder)
+            marked = name.removesuffix(MARKER) + INDEX if name.endswith(MARKER) else name
+            if (step := step_of(marked)) is not None:
+                yield step, name
 
     def _key(self, name: str) -> str:
         return self._bucket.location.below(name)
-
-
-def _step_of(key: str) -> int | None:
-    """The step in the name of an object, such as `folder/ckpt-120.index`; None if it is no part of a checkpoint."""
-    number = key.rpartition("/")[2].removeprefix(f"{PREFIX}-").partition(".")[0]
-    return int(number) if number.isdecimal() else None
 
 
 @dataclass(frozen=True)
@@ -199,9 +195,8 @@ def _files_of(marker: bytes, step: int) -> list[_File]:
         raise ValueError("it is no list of files") from None
     if not files:
         raise ValueError("it names no files")
-    own = re.compile(rf"{PREFIX}-{step}\.(index|data-\d+-of-\d+)", re.ASCII)
     for file in files:
-        if not own.fullmatch(file.name) or file.size < 0:
+        if step_of(file.name) != step or file.size < 0:
             raise ValueError(f"it names {file.name!r:.100}, which is no file of this checkpoint")
     return files
 

@@ -6,7 +6,7 @@ values have the right shapes in another order is refused. Imports TensorFlow.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.checkpoint.files import path_of
+from dtj_trainer.checkpoint.files import path_of, require_readable
 from dtj_trainer.errors import UsageError
 
 FORMAT = 2
@@ -23,6 +23,8 @@ HEADER = "dtj_format"
 """The entry that holds the format and the names: JSON, as bytes."""
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_FAILURES = (tf.errors.OpError, LookupError, ValueError, RuntimeError)
+"""What TensorFlow's reader makes of the status of the file layer."""
 _REMEDY = "give the arguments of the run that wrote it, or an empty --checkpoint-dir"
 
 
@@ -32,7 +34,7 @@ def new_counter() -> Any:
 
 
 class Damaged(Exception):
-    """A checkpoint cannot be read in full; the message says why, in a few words."""
+    """Content of a checkpoint is corrupt or missing; the message says what, in a few words."""
 
 
 class State:
@@ -41,6 +43,7 @@ class State:
     def __init__(
         self,
         names: Mapping[str, Sequence[str]] | None = None,
+        added: Collection[str] = (),
         /,
         *,
         step: Any,
@@ -52,6 +55,7 @@ class State:
         Args:
             names: for each part the names of its variables: see `variable_names`. A part without is compared by
                 shapes alone.
+            added: parts that older checkpoints do not have; such a one leaves them as they are.
             step: int64, steps done.
             total_steps: int64, steps of the whole run.
             parts: lists by name: `weights` of the model, in its order; `optimizer`, all of its state, empty where
@@ -63,6 +67,9 @@ class State:
         self.names = {name: list(given) for name, given in (names or {}).items() if given}
         for name, given in self.names.items():
             assert len(given) == len(parts[name]), name
+        self._added = added
+        self.missing: list[str] = []
+        """Of the parts that were added, those that the restored checkpoint does not have."""
         self.refresh: Callable[[], object] = lambda: None
         """Called before each snapshot, for parts whose values are kept elsewhere."""
         self._read_often = tf.function(self._read, autograph=False)
@@ -97,19 +104,22 @@ class State:
         Reads every tensor, which checks its checksum, so that a restore cannot stop half way.
 
         Raises:
-            Damaged: it cannot be read in full.
+            Damaged: content is corrupt or missing.
+            Unreadable: its files cannot be read.
             UsageError: it is sound, but not of these variables, or of another format.
         """
-        path, kept, found = path_of(directory, step), {HEADER, *self._variables}, dict[str, Any]()
+        path = path_of(directory, step)
         try:
-            reader = tf.train.load_checkpoint(str(path))
-            for key in reader.get_variable_to_shape_map():
-                value, name = reader.get_tensor(key), key.removesuffix(_VALUE)
-                found |= {name: value} if name in kept else {}
-            saved = _names(found.get(HEADER), path)
-        # The reader turns the status of the file layer into whatever Python has for it.
-        except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
-            raise Damaged(f"damaged: {str(error).strip().splitlines()[0][:100]}") from None
+            found, saved = self._contents(path)
+        except _FAILURES:
+            # TensorFlow's reader does not say which failure it was: if the bytes can be read, it is damage, unless it
+            # has passed.
+            require_readable(directory, step)
+            try:
+                found, saved = self._contents(path)
+            except _FAILURES as error:
+                raise Damaged(f"damaged: {str(error).strip().splitlines()[0][:100]}") from None
+        missing = self._missing(found)
         for part, wanted in self.names.items():
             for place, (there, here) in enumerate(zip_longest(saved.get(part, wanted), wanted)):
                 if there != here:
@@ -119,6 +129,8 @@ class State:
                     )
         for name, variable in self._variables.items():
             value = found.get(name)
+            if value is None and name.partition("/")[0] in missing:
+                continue
             if value is None or not variable.shape.is_compatible_with(value.shape):
                 raise UsageError(
                     f"checkpoint {path}: {name}{self._called(name)} has shape {None if value is None else value.shape}"
@@ -126,10 +138,25 @@ class State:
                 )
         return found
 
+    def _contents(self, path: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
+        """The values that are wanted, and the names of all; reads every tensor."""
+        kept, found = {HEADER, *self._variables}, dict[str, Any]()
+        reader = tf.train.load_checkpoint(str(path))
+        for key in reader.get_variable_to_shape_map():
+            value, name = reader.get_tensor(key), key.removesuffix(_VALUE)
+            found |= {name: value} if name in kept else {}
+        return found, _names(found.get(HEADER), path)
+
     def restore(self, values: Mapping[str, Any]) -> None:
         """Sets the variables to what `read` gave."""
+        self.missing = self._missing(values)
         for name, variable in self._variables.items():
-            variable.assign(values[name])
+            if name in values:
+                variable.assign(values[name])
+
+    def _missing(self, values: Mapping[str, Any]) -> list[str]:
+        there = {name.partition("/")[0] for name in values}
+        return [part for part in self._added if part not in there]
 
     def _called(self, name: str) -> str:
         """` (encoder/dense/kernel)`, where a variable has such a name."""

@@ -251,7 +251,7 @@ class FitAgreement:
 
 
 def _spans_workers(model: Any) -> bool:
-    return isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return isinstance(getattr(model, "distribute_strategy", None), tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def _bits(number: float) -> int:

@@ -40,8 +40,13 @@ class Serving:
 
 
 def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> Any:
-    """A function of batches of the spec: `inputs`, or each of several inputs by its name."""
+    """A function of batches of the spec: `inputs`, or each of several inputs by its name.
+
+    Ragged inputs come as a batch of one example: in a larger one, shorter rows would be padded, and the padding counts.
+    """
     flat = tf.nest.flatten(spec)
+    if any(isinstance(one, tf.RaggedTensorSpec) for one in flat):
+        batch = 1
     names = [INPUT] if flat == [spec] else list(spec) if isinstance(spec, Mapping) else None
     if names is None:
         names = [f"{INPUT}_{place}" for place in range(len(flat))]
@@ -51,7 +56,8 @@ def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> An
 
     @tf.function(autograph=False)
     def serve(**inputs: Any) -> Any:
-        return answer(tf.nest.pack_sequence_as(spec, [inputs[name] for name in names]))
+        given = [_as_trained(inputs[name], one) for name, one in zip(names, flat, strict=True)]
+        return answer(tf.nest.pack_sequence_as(spec, given))
 
     return serve.get_concrete_function(
         **{
@@ -59,6 +65,15 @@ def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> An
             for name, one in zip(names, flat, strict=True)
         }
     )
+
+
+def _as_trained(tensor: Any, spec: Any) -> Any:
+    if isinstance(spec, tf.RaggedTensorSpec):
+        # Nobody else compares what is given with the signature; what has its shape already is not looked at again.
+        of_any_shape = tf.raw_ops.PlaceholderWithDefault(input=tensor, shape=[None] * len(tensor.shape))
+        tensor = tf.ensure_shape(of_any_shape, tensor.shape)
+        return tf.RaggedTensor.from_tensor(tensor, ragged_rank=spec.ragged_rank)
+    return tensor
 
 
 def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) -> Path:

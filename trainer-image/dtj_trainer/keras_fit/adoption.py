@@ -98,6 +98,20 @@ def assign(original: Callable[..., Any], variable: Any, value: Any) -> Any:
     return original(variable, value)
 
 
+def as_float(original: Callable[..., Any], variable: Any) -> float:
+    """The number, as on one device, also of a variable that has a copy on each replica."""
+    return float(original(variable) if not _copied(variable) else tf.convert_to_tensor(variable.value).numpy())
+
+
+def as_int(original: Callable[..., Any], variable: Any) -> int:
+    """See `as_float`."""
+    return int(original(variable) if not _copied(variable) else tf.convert_to_tensor(variable.value).numpy())
+
+
+def _copied(variable: Any) -> bool:
+    return tf.executing_eagerly() and isinstance(variable.value, tf.distribute.DistributedValues)
+
+
 def owners_of(model: Any) -> list[Any]:
     """A model and all that it is compiled with or has as an attribute: optimizers and metrics."""
     attributes = [*vars(model).values(), *model.metrics, getattr(model, "optimizer", None)]

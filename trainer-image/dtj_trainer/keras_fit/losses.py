@@ -25,7 +25,7 @@ _WAITING_AT_MOST = 1000
 
 
 class FitLosses:
-    """The losses of the models that are trained by `fit` in this process."""
+    """The losses of the models that are trained by `fit` in this process. Of None, no model, nothing is noted."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -41,6 +41,8 @@ class FitLosses:
 
     def epoch(self, model: Any, epoch: int) -> None:
         """Notes that an epoch begins; they count from 0."""
+        if model is None:
+            return
         fit = self._of(model)
         fit.epoch = epoch
         if model.built:
@@ -55,6 +57,8 @@ class FitLosses:
         Raises:
             NotFinite: it is not finite, or one before it is not.
         """
+        if model is None:
+            return
         fit = self._of(model)
         if LOSS in (logs or {}):
             fit.losses.add(logs[LOSS], fit.replicas)
@@ -72,6 +76,8 @@ class FitLosses:
         Raises:
             NotFinite: something of it is not.
         """
+        if model is None:
+            return
         fit = self._of(model)
         if found := fit.losses.first_not_finite():
             epoch, batch = fit.places[found.step]
@@ -117,6 +123,11 @@ class _Fit:
             self._weights.require(slots)
         self._knows_optimizer |= bool(slots)
         return self._weights
+
+
+def model_of(callbacks: Any) -> Any:
+    """The model of Keras' list of callbacks; None for one of a loop of the user's own, which has none."""
+    return getattr(callbacks, "model", None)
 
 
 def _strategy_of(model: Any) -> Any:

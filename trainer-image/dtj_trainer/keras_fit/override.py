@@ -50,7 +50,7 @@ from dtj_trainer.keras_fit import (
 )
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.alone import Together
-from dtj_trainer.keras_fit.losses import FitLosses
+from dtj_trainer.keras_fit.losses import FitLosses, model_of
 from dtj_trainer.keras_fit.replica_losses import (
     added_losses,
     divides_itself,
@@ -100,9 +100,9 @@ def install(config: Config) -> None:
     _replace(keras_trainer.TensorFlowTrainer, prediction.make_predict_function, prediction.predict_on_batch)
     _replace(keras_trainer.TensorFlowTrainer, _get_metrics_result_or_logs=shown)
     _replace(keras.metrics.Mean, update_state=update_mean)
-    _replace(keras_core.Variable, _direct_assign=adoption.assign)
+    ours, gradients, adopted = replica_losses, replica_gradients, adoption
+    _replace(keras_core.Variable, _direct_assign=adopted.assign, __float__=adopted.as_float, __int__=adopted.as_int)
     _replace(keras_trainer.TFEpochIterator, _enumerate_iterator, __init__=_init_iterator)
-    ours, gradients = replica_losses, replica_gradients
     _replace(keras_optimizer.TFOptimizer, gradients._all_reduce_sum_gradients)
     _replace(keras_optimizer.TFOptimizer, _overwrite_model_variables_with_average_value)
     _replace(keras_loss, ours.scale_loss_for_distribution, ours.unscale_loss_for_distribution, ours.apply_mask)
@@ -424,30 +424,30 @@ def _overwrite_model_variables_with_average_value(original: Any, optimizer: Any,
 
 
 def _writes(callback: Any) -> bool:
-    return _leads(callback.model.distribute_strategy)
+    return _leads(getattr(callback.model, "distribute_strategy", tf.distribute.get_strategy()))
 
 
 def _epoch_begins(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
-    losses.epoch(callbacks.model, epoch)
+    losses.epoch(model_of(callbacks), epoch)
     original(callbacks, epoch, logs)
 
 
 def _batch_ended(original: Any, callbacks: Any, batch: int, logs: Any = None) -> None:
     # A session's callback looks by itself, in step with the session's checkpoints.
     if not any(getattr(one, "looks_at_losses", False) for one in callbacks.callbacks):
-        losses.batch(callbacks.model, batch, logs)
+        losses.batch(model_of(callbacks), batch, logs)
     original(callbacks, batch, logs)
-    _agreement.after_batch(callbacks.callbacks, callbacks.model)
+    _agreement.after_batch(callbacks.callbacks, model_of(callbacks))
 
 
 def _epoch_ended(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
-    losses.look(callbacks.model)
+    losses.look(model_of(callbacks))
     original(callbacks, epoch, logs)
-    _agreement.after_epoch(callbacks.model, epoch)
+    _agreement.after_epoch(model_of(callbacks), epoch)
 
 
 def _train_ended(original: Any, callbacks: Any, logs: Any = None) -> None:
-    losses.look(callbacks.model, weights=True)
+    losses.look(model_of(callbacks), weights=True)
     original(callbacks, logs)
 
 

@@ -34,11 +34,13 @@ _CALLED = ("f", "then_branch", "else_branch")
 
 
 @tf.autograph.experimental.do_not_convert
-def gradient(original: Any, tape: Any, target: Any, sources: Any, output_gradients: Any = None, **kwargs: Any) -> Any:
+def gradient(
+    original: Any, tape: Any, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     """Gradients of weights in a step: those of the whole batch, which the step may change as on one device."""
     weights = all(isinstance(one, tf.Variable | keras.Variable) for one in tree.flatten(sources))
     if here.share is None or here.differentiates or not weights:
-        return original(tape, target, sources, output_gradients, **kwargs)
+        return original(tape, target, sources, output_gradients, *args, **kwargs)
     targets = tree.flatten(target)
     if here.noted is not None:
         here.noted += [tf.reduce_sum(one) for one in targets]
@@ -50,7 +52,7 @@ def gradient(original: Any, tape: Any, target: Any, sources: Any, output_gradien
     given = [counted_here(one) for one in given]
     here.differentiates = True
     try:
-        return _reduced("SUM", original(tape, targets, sources, given, **kwargs))
+        return _reduced("SUM", original(tape, targets, sources, given, *args, **kwargs))
     finally:
         here.differentiates = False
 

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from dtj_trainer import two_kerases
@@ -27,6 +26,7 @@ from dtj_trainer.pipeline_parallel.worker import leaving_mark
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.training import optimizers
 from dtj_trainer.training.controller import Controller, StepResult
+from dtj_trainer.training.model import seed_alike
 from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
@@ -97,7 +97,7 @@ class _Training:
         self.batch = config.batch_size.over(1)
         self.micro_batch = self.batch // self._layout.micro_batches
         course = Course(examples=run.data.examples, epochs=config.epochs, batch=self.batch)
-        keras.utils.set_random_seed(config.seed)
+        seed_alike(config)
         model = run.model.build(run.data)
         self._parts = cut(model, self._layout)
         devices = [_device(self._layout.worker(stage)) for stage in range(self._layout.stages)]

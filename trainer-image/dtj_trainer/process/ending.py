@@ -23,7 +23,7 @@ _MAX_LINES, _MAX_LINE = 4, 450
 """Lines from the beginning and from the end of an error, and characters of each: together below Kubernetes' limit."""
 
 _TRAINER = tuple(str(Path(__file__).parents[2] / package) + os.sep for package in ("dtj_trainer", "dtj_launch"))
-_LIBRARY = re.compile(r"^<|/(site|dist)-packages/|/lib/python\d|/__autograph_generated_file")
+_LIBRARY = re.compile(r"^<|/(site|dist)-packages/|/lib/python\d|/__autograph_generated_file|\.pyx$")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _ERROR = re.compile(r"^\s+[A-Za-z_][\w.]*(Error|Exception): ")
 """The error itself, indented, in the message of an error "in user code"."""

@@ -54,8 +54,7 @@ class Termination:
     def listen_openly(self) -> None:
         """Takes SIGTERM over unless a script puts a handler of its own over ours; SIGINT is Python's again.
 
-        To be called by the main thread, which executes the script; by the same again when TensorFlow has put its
-        handler over ours, which it does when MultiWorkerMirroredStrategy is made.
+        To be called by the main thread, which executes the script.
         """
         if self._thread is not None:
             thread, self._thread = self._thread, None
@@ -71,6 +70,15 @@ class Termination:
         signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._open)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+    def take_back(self) -> None:
+        """Puts the handler of SIGTERM, ours or the script's own, over TensorFlow's, which comes with a cluster.
+
+        Python knows nothing of that. Only the main thread can do it.
+        """
+        handler = signal.getsignal(signal.SIGTERM)
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
     def _take(self) -> None:
         while True:

@@ -19,9 +19,11 @@ from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
 from dtj_trainer.checkpoint.state import Damaged, State
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.stall_watch import Stalled
+from dtj_trainer.errors import Unreadable
 from dtj_trainer.object_store.bucket import StoreFailed
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training.evaluation import Evaluation, for_result, format_metrics
+from dtj_trainer.training.model import seed_alike
 from dtj_trainer.training.reporting import Run, Summaries
 from dtj_trainer.training.stepping import Course
 
@@ -35,6 +37,7 @@ def watch(run: Run) -> None:
     """Judges every checkpoint that comes, in the order of the steps, and returns after that of the last step."""
     directory = run.config.checkpoint.directory
     assert directory is not None  # a checked configuration
+    seed_alike(run.config)
     model = run.model.build(run.data)
     step, total, seen, batch = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(4))
     state = State(
@@ -61,11 +64,17 @@ def watch(run: Run) -> None:
             files = _files(directory, found)
             if unreadable.get(found) == files:
                 continue
-            if problem := _restore(state, directory, found):
+            again = " when its files change"
+            try:
+                problem = _restore(state, directory, found)
+            except Unreadable as error:
+                if not error.restart_may_help:
+                    raise
+                problem, files, again = str(error), None, ""
+            if problem:
                 if found not in unreadable:
                     log.warning(
-                        f"checkpoint of step {found} cannot be evaluated: {problem}; the evaluator looks again "
-                        "when its files change"
+                        f"checkpoint of step {found} cannot be evaluated: {problem}; the evaluator looks again{again}"
                     )
                 unreadable[found] = files
                 continue
@@ -135,7 +144,11 @@ def _files(directory: Path, step: int) -> object:
 
 
 def _restore(state: State, directory: Path, step: int) -> str | None:
-    """Restores one checkpoint, or says why that is not possible: it is damaged, or was removed for a newer one."""
+    """Restores one checkpoint, or says why that is not possible: it is damaged, or was removed for a newer one.
+
+    Raises:
+        Unreadable: its files are there, and cannot be read.
+    """
     try:
         state.restore(state.read(directory, step))
     except Damaged as problem:

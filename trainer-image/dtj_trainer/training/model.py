@@ -96,6 +96,11 @@ def prepare(config: Config) -> "tuple[ModelFactory, Source]":
     return model, data
 
 
+def seed_alike(config: Config) -> None:
+    """Begins all random numbers anew: each model of a run that is built next has the same constants drawn by chance."""
+    _library(config).utils.set_random_seed(config.seed)
+
+
 def _library(config: Config) -> ModuleType:
     """The Keras of the models that ship."""
     return importlib.import_module("tf_keras") if config.strategy == "ParameterServer" else keras

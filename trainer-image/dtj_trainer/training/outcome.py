@@ -22,6 +22,7 @@ from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.output_directories import write_result
 from dtj_trainer.progress_line import short_number, short_time
 from dtj_trainer.training.evaluation import Evaluation, for_result, format_metrics
+from dtj_trainer.training.model import seed_alike
 from dtj_trainer.training.reporting import Reporter, Run, Summaries
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ def finish(
         ConversionFailed: the model could not be exported in each form that was asked for. SavedModel, the other forms
             and the result are there.
     """
+    seed_alike(run.config)
     model = run.model.build(run.data)
     model.set_weights(weights)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
-import tf_keras
 
 from dtj_launch.progress import Meter
 from dtj_trainer import two_kerases
@@ -28,6 +27,7 @@ from dtj_trainer.training import optimizers, weight_average, weight_update
 from dtj_trainer.training.actions import load_actions
 from dtj_trainer.training.controller import Controller, StepResult
 from dtj_trainer.training.metric_values import Measured, means_by_example
+from dtj_trainer.training.model import seed_alike
 from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
@@ -103,7 +103,7 @@ class _Training:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.batch = config.batch_size.over(1)
         course = Course(examples=run.data.examples, epochs=config.epochs, batch=self.batch)
-        tf_keras.utils.set_random_seed(config.seed)
+        seed_alike(config)
         with strategy.scope():
             self.model = run.model.build(run.data)
             made = optimizers.make(self.model, config.learning, total_steps=course.total_steps)

@@ -4,7 +4,6 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from dtj_launch.progress import Phase
@@ -28,6 +27,7 @@ from dtj_trainer.training import optimizers, weight_average, weight_update
 from dtj_trainer.training.actions import Action, load_actions
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.layers import batch_normalizations
+from dtj_trainer.training.model import seed_alike
 from dtj_trainer.training.outcome import finish
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.seen_examples import SeenExamples
@@ -122,7 +122,7 @@ class _Training:
         self._strategy = strategy
         batch = config.batch_size.over(strategy.num_replicas_in_sync)
         course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch)
-        keras.utils.set_random_seed(config.seed)
+        seed_alike(config)
         with strategy.scope():
             self.model = model = run.model.build(run.data)
             if config.strategy == "CentralStorage":

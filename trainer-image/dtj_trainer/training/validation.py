@@ -19,7 +19,7 @@ from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.manager import VALIDATION_RECORD, Store
 from dtj_trainer.config.validation import VALIDATION, KeepBest
 from dtj_trainer.distribution.agreement import agree_on_held_out, of_each_replica
-from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.errors import TrainerError, Unreadable, UsageError
 from dtj_trainer.local_files import as_json, write_atomically
 from dtj_trainer.periodic import EverySteps
 from dtj_trainer.progress_line import short_time
@@ -58,6 +58,9 @@ def _read_record(directory: Path | None, keep_best: KeepBest | None) -> Record:
     """What a run before this one has left; an empty record if there is nothing that can be used.
 
     The best step by another metric is none.
+
+    Raises:
+        Unreadable: there is one that cannot be read. Without it, the best checkpoint would be removed.
     """
     if directory is None:
         return Record()
@@ -70,8 +73,10 @@ def _read_record(directory: Path | None, keep_best: KeepBest | None) -> Record:
             if best["step"] is None:
                 return found
             return Record(step=step, values=values, best_step=int(best["step"]), best_value=float(best["value"]))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
         return Record()
+    except OSError as error:
+        raise Unreadable(f"record of the validations {directory / VALIDATION_RECORD}", error) from None
     # The best of what was validated so far is not known.
     return Record(values=values) if keep_best else found
 

@@ -1,4 +1,4 @@
-"""Watches a script as it makes its strategy of several workers. Imports TensorFlow only after the script has.
+"""Watches a script as it makes its strategy of several tasks. Imports TensorFlow only after the script has.
 
 TensorFlow finds the other workers by TF_CONFIG alone. A script that has changed it would wait for workers that are
 elsewhere, and the others for it.
@@ -15,6 +15,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.process.ending import place_of_call
 from dtj_trainer.process.imports import when_imported
+from dtj_trainer.process.sigterm import Termination
 from dtj_trainer.process.watchdog import Watchdog
 
 
@@ -47,6 +48,32 @@ def _watch(config: Config) -> None:
             completion.Listener(config.cluster.leader)
 
     kind.__init__ = make
+
+
+def keep_signals(termination: Termination) -> None:
+    """Has SIGTERM do from now on what it did before a script made its strategy."""
+    when_imported("tensorflow", lambda: _keep_signals(termination))
+
+
+def _keep_signals(termination: Termination) -> None:
+    import tensorflow as tf
+
+    def kept(original: Any) -> Any:
+        @functools.wraps(original)
+        def make(*args: Any, **kwargs: Any) -> None:
+            try:
+                original(*args, **kwargs)
+            finally:
+                termination.take_back()
+
+        return make
+
+    for kind in (
+        tf.distribute.MultiWorkerMirroredStrategy,
+        tf.distribute.ParameterServerStrategy,
+        tf.distribute.Server,
+    ):
+        kind.__init__ = kept(kind.__init__)
 
 
 def check_unchanged(cluster: Cluster, environ: Mapping[str, str]) -> None:

@@ -132,6 +132,7 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         )
     if context.config.keras_override:
         keras_fit.install_when_imported(context.config)
+    cluster_watch.keep_signals(context.termination)
     together = alone.watch(context.config, script.name, context.progress_store)
     if together:
         cluster_watch.watch(context.config)

@@ -66,6 +66,7 @@ from dtj_trainer.user_code.session_state import (  # noqa: E402
     adopt_parts,
     build_optimizers,
     check_keras,
+    own_optimizers,
     set_by_layers,
     set_by_optimizers,
     sum_gradients_first,
@@ -194,9 +195,9 @@ class Session:
 
         Args:
             parts: models, optimizers, tf.Modules, tf.Variables, and lists and dicts of them, by name. Of Keras'
-                models and optimizers the weights and all state, the learning rate and the state of dropout's random
-                numbers included (but not of tf_keras, which only ParameterServer takes). Models have to be built; an
-                optimizer is built here where there is one model.
+                models and optimizers the weights and all state, the learning rate, the optimizer that a model is
+                compiled with and the state of dropout's random numbers included (but not of tf_keras, which only
+                ParameterServer takes). Models have to be built; an optimizer is built here where there is one model.
 
         Raises:
             UsageError: a part has no variables, or is of the other Keras; or the checkpoint is of other ones.
@@ -209,6 +210,8 @@ class Session:
         with self.strategy.scope():
             adopt_parts(self.strategy, parts)
             build_optimizers(parts)
+            own = own_optimizers(parts)
+            parts |= own
             if self.strategy.num_replicas_in_sync > 1 and self._context.config.strategy != "ParameterServer":
                 sum_gradients_first(parts)
             self._counters = new_counter(), new_counter()
@@ -216,13 +219,15 @@ class Session:
             variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
         step, total = self._counters
         coordinates = self._context.config.strategy == "ParameterServer"
+        saved = Saved(
+            {name: [each for each, _ in pairs] for name, pairs in variables.items()},
+            own,
+            step=step,
+            total_steps=total,
+            **{name: [one for _, one in pairs] for name, pairs in variables.items()},
+        )
         self._store = Store.of(
-            Saved(
-                {name: [each for each, _ in pairs] for name, pairs in variables.items()},
-                step=step,
-                total_steps=total,
-                **{name: [one for _, one in pairs] for name, pairs in variables.items()},
-            ),
+            saved,
             self._context.config.checkpoint,
             writes=self.is_leader,
             io_device=Task(CHIEF, 0).cpu if coordinates else None,
@@ -241,6 +246,8 @@ class Session:
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):
             log.info(line)
+            for name in saved.missing:
+                log.warning(f"this checkpoint holds no state of {name}, which begins anew: it is of an older trainer")
         self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.newest_step)
         self._context.termination.saves = self._store.enabled
         return self.step

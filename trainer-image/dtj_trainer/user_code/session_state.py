@@ -1,6 +1,7 @@
 """What a session's checkpoint holds: the variables of the parts that a script names. Imports TensorFlow."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +13,8 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.replica_losses import several
 from dtj_trainer.training import weight_update
+
+log = logging.getLogger(__name__)
 
 
 def check_keras(parts: Mapping[str, Any], strategy: str) -> None:
@@ -46,6 +49,25 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
                 raise UsageError(
                     f"session: checkpoint({name}=...): build the optimizer first, as there is not exactly one model"
                 )
+
+
+def own_optimizers(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The optimizers that the models among the parts are compiled with and that are no parts themselves, built.
+
+    Their names are `model.optimizer`, of a part that is named `model`.
+    """
+    given, found = {id(one) for one in tf.nest.flatten(dict(parts))}, {}
+    for name, model in [each for top, part in parts.items() for each in _models(top, part)]:
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is None or id(optimizer) in given:
+            continue
+        given.add(id(optimizer))
+        if not hasattr(optimizer, "build"):
+            log.warning(f"session: checkpoint({name}=...): the state of its {type(optimizer).__name__} is not saved")
+            continue
+        optimizer.build(model.trainable_variables)
+        found[f"{name}.optimizer"] = optimizer
+    return found
 
 
 def adopt_parts(strategy: Any, parts: Mapping[str, Any]) -> None:
@@ -100,6 +122,14 @@ def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> li
 
 def _items(part: Any) -> list[tuple[Any, Any]]:
     return [(key, part[key]) for key in sorted(part)] if isinstance(part, Mapping) else list(enumerate(part))
+
+
+def _models(name: str, part: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(part, Mapping | list | tuple):
+        for key, within in _items(part):
+            yield from _models(f"{name}.{key}", within)
+    elif hasattr(part, "layers"):
+        yield name, part
 
 
 def trained(name: str, part: Any) -> list[tuple[Any, str]]:

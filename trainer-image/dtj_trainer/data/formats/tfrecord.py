@@ -160,6 +160,8 @@ class TFRecordReader:
                 raise UsageError(f"{self._first}: empty; give files with records, or a pattern that leaves it out")
             return tf.train.Example.FromString(record)
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
+            if isinstance(error, tf.errors.DataLossError) and (packed := _compression_of(self._first)):
+                raise UsageError(f"{self._first}: compressed by {packed}; {_REMEDIES[packed]}") from None
             raise UsageError(
                 f"{self._first}: record 1: {first_line(error) or 'no tf.train.Example'}; "
                 "give TFRecord files of tf.train.Example",
@@ -176,6 +178,21 @@ class TFRecordReader:
         if name not in specs:
             raise UsageError(f"{option}={name}: no such feature in {self._first}; it has {', '.join(sorted(specs))}")
         return specs[name]
+
+
+_REMEDIES = {
+    "gzip": "give the files names that end in .gz",
+    "zlib": "write them with gzip or uncompressed, or read them in a function of --data with compression_type='ZLIB'",
+}
+
+
+def _compression_of(path: str) -> str | None:
+    """What a file that holds no records was compressed by."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        start = file.read(2)
+    if start == b"\x1f\x8b":
+        return "gzip"
+    return "zlib" if start in (b"\x78\x01", b"\x78\x9c", b"\x78\xda") else None
 
 
 def _features_of(example: tf.train.Example) -> list[_Feature]:
