@@ -16,10 +16,12 @@ def model() -> keras.Model:
     return spirals
 
 
-def points() -> tf.data.Dataset:
-    """A thousand points on two spirals that turn around each other."""
+def points() -> dict[str, tf.data.Dataset]:
+    """A thousand points on two spirals that turn around each other, of which one fifth is held out."""
     labels = np.arange(1000) % 2
     turn = np.linspace(0.25, 1.5, 1000) * 2 * np.pi
     angle = turn + labels * np.pi
     places = np.stack([turn * np.cos(angle), turn * np.sin(angle)], axis=1).astype("float32")
-    return tf.data.Dataset.from_tensor_slices((places, labels))
+    held_out = np.arange(1000) // 2 % 5 == 4
+    parts = {"training": ~held_out, "held_out": held_out}
+    return {name: tf.data.Dataset.from_tensor_slices((places[part], labels[part])) for name, part in parts.items()}

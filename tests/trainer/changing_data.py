@@ -43,6 +43,14 @@ def once_saved(here=True):
 
     return tf.data.Dataset.range(COUNT).map(example)
 
+def split(whole):
+    # Of each five, the last is held out.
+    def part(held_out):
+        chosen = whole.enumerate().filter(lambda number, _: tf.equal(number % 5 == 4, held_out))
+        return chosen.map(lambda _, example: example)
+
+    return {{"training": part(False), "held_out": part(True)}}
+
 def data():
     examples = plain()
     later = examples.take(400).concatenate(examples.skip(400).shuffle(COUNT))
@@ -62,7 +70,12 @@ OPTIONS = {
 
 
 def options_of(strategy: str, data: str, *arguments: str, count: int = 1600) -> dict[str, Any]:
-    """What a job of this strategy and these data is made with."""
+    """What a job of this strategy and these data is made with.
+
+    Args:
+        data: an expression of what the function returns, or of a dataset of which each fifth example is held out.
+    """
     given = [*ARGUMENTS, *OPTIONS[strategy], *arguments]
+    data = data if "held_out" in data else f"split({data})"
     text = MODULE.format(keras="tf_keras" if strategy == "ParameterServer" else "keras", data=data, count=count)
     return {"strategy": strategy, "arguments": given, "files": {"mine.py": text}, "exports": False}

@@ -8,26 +8,21 @@ from trainer import endings
 from trainer.changing_data import options_of
 from trainer.cluster import ran
 
-CHANGES = "the order of the examples changes from one reading to the next"
-
 
 @pytest.mark.parametrize(
-    ("data", "line"),
+    "data",
     [
-        ("examples.shuffle(COUNT)", CHANGES),
-        ("examples.shuffle(COUNT, seed=1)", CHANGES),
-        ("examples.shuffle(2)", CHANGES),
-        ("examples.shuffle(COUNT, reshuffle_each_iteration=False)", CHANGES),
-        ("examples.map(lambda x, y: (x, tf.ones([1]))).shuffle(COUNT)", CHANGES),
-        (
-            "(lambda mixed: {'training': mixed.skip(40), 'held_out': mixed.take(40)})(examples.shuffle(COUNT))",
-            "the held_out examples change from one reading to the next",
-        ),
+        "examples.shuffle(COUNT)",
+        "examples.shuffle(2, seed=1)",
+        "examples.shuffle(COUNT, reshuffle_each_iteration=False)",
+        "(lambda mixed: {'training': mixed.skip(40), 'held_out': mixed.take(40)})(examples.shuffle(COUNT))",
     ],
 )
-def test_a_dataset_that_shuffles_by_itself_is_refused_with_the_remedy(folder: Path, data: str, line: str) -> None:
+def test_data_that_are_shuffled_before_some_are_held_out_are_refused_with_the_remedy(folder: Path, data: str) -> None:
     job = ran(folder, code=2, **options_of("OneDevice", data, count=200))
-    assert job["worker-0"].last_words.startswith(f"--data=mine:data: {line}")
+    assert job["worker-0"].last_words.startswith(
+        "--data=mine:data: the held_out examples change from one reading to the next"
+    )
     assert "reshuffle_each_iteration=False" in job["worker-0"].last_words
 
 
@@ -35,9 +30,8 @@ def test_a_dataset_that_shuffles_by_itself_is_refused_with_the_remedy(folder: Pa
     "data",
     [
         "examples.shuffle(COUNT, seed=1, reshuffle_each_iteration=False)",
-        "examples.map(lambda x, y: (x + tf.random.normal([2]), y))",
-        # Each fifth is held out.
-        "examples.enumerate().map(lambda n, e: (e[0] + tf.random.normal([2]), tf.cast([n % 5], tf.float32)))",
+        "{'training': examples.skip(40).map(lambda x, y: (x + tf.random.normal([2]), y)), "
+        "'held_out': examples.take(40)}",
         "{'training': examples.skip(40).shuffle(COUNT), 'held_out': examples.take(40)}",
     ],
 )

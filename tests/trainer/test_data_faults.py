@@ -63,6 +63,10 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
         (300, "7", "it has 1 cell"),
         (20, "7,7,NA", "column label (--label-column) is 'NA', and not a number"),
         (20, "7,7,", "column label (--label-column) is empty"),
+        (20, "7,7,  ", "column label (--label-column) is empty"),
+        (20, "7,7,\u00a0", "column label (--label-column) is empty"),
+        (300, "7,0x1A,7", "column width is '0x1A', and not a number"),
+        (30, "7,1_000,7", "column width is '1_000', and not a number"),
     ],
 )
 def test_a_cell_that_is_no_finite_number_is_named_with_its_column(
@@ -253,6 +257,40 @@ def test_a_label_that_is_not_there_or_has_several_values_is_refused(tmp_path: Pa
     assert refusal(path, f"--label-column={column}") == f"--label-column={column}: {printed.format(path)}"
 
 
+@pytest.mark.parametrize(
+    ("label", "printed"),
+    [
+        (tf.train.Feature(bytes_list=tf.train.BytesList(value=[b" "])), "feature label (--label-column) is empty"),
+        (
+            tf.train.Feature(float_list=tf.train.FloatList(value=[float("nan")])),
+            "feature label has a value that is NaN",
+        ),
+    ],
+)
+def test_a_label_that_names_no_class_is_refused(tmp_path: Path, label: tf.train.Feature, printed: str) -> None:
+    assert refusal(records(tmp_path, label=label)).startswith(f"{tmp_path}/data.tfrecord: record 1: {printed}")
+
+
+def test_whole_numbers_that_float32_rounds_are_named_in_each_format(tmp_path: Path) -> None:
+    numbers = [2**53 + 3 * number + 1 for number in range(30)]
+    (tmp_path / "d.csv").write_text("id,label\n" + "".join(f"{n},{n % 2}\n" for n in numbers))
+    (tmp_path / "d.tsv").write_text("".join(f"{n}\ta day\n" for n in numbers))
+    with tf.io.TFRecordWriter(str(tmp_path / "d.tfrecord")) as writer:
+        for n in numbers:
+            writer.write(example(n % 2, id=tf.train.Feature(int64_list=tf.train.Int64List(value=[n]))))
+    with log_lines() as printed:
+        opened(tmp_path / "d.csv")
+        opened(tmp_path / "d.tsv", numbers=True)
+        opened(tmp_path / "d.tfrecord", "--columns=id")
+        opened(tmp_path / "d.tfrecord", "--columns=x", "--label-column=id", numbers=True)
+    assert [line for line in printed if line.startswith("data: inputs: ")] == [
+        "data: inputs: columns id (rounded by up to 88)",
+        "data: inputs: lines of text, behind a label (rounded by up to 88) and a tab",
+        "data: inputs: features id (int [1]) (rounded by up to 88)",
+        "data: inputs: features x (float [2]); label id (rounded by up to 88)",
+    ]
+
+
 @pytest.mark.parametrize(("kind", "remedy"), [("GZIP", "give the files names that end in .gz"), ("ZLIB", "ZLIB")])
 def test_a_tfrecord_file_that_is_compressed_is_named_as_such(tmp_path: Path, kind: str, remedy: str) -> None:
     with tf.io.TFRecordWriter(str(tmp_path / "data.tfrecord"), kind) as writer:
@@ -273,11 +311,15 @@ def test_a_line_without_a_label_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path) == f"{tmp_path}/data.txt: record 11: {remedy}"
     (tmp_path / "data.txt").write_text("one line\n")
     assert "its first line has no tab; write label<TAB>text" in refusal(tmp_path)
+    (tmp_path / "data.txt").write_text("good\tday\n" * 10 + " \tweather\n" + "bad\tday\n" * 10)
+    assert refusal(tmp_path).startswith(f"{tmp_path}/data.txt: record 11: its label is empty")
+    (tmp_path / "data.txt").write_text("1\tday\n" * 10 + "0x1A\tweather\n")
+    assert "record 11: its label is '0x1A', and this task predicts numbers" in refusal(tmp_path, numbers=True)
 
 
-def test_held_out_files_must_be_others_and_of_known_classes(tmp_path: Path) -> None:
+def test_held_out_files_must_be_some_and_of_known_classes(tmp_path: Path) -> None:
     data = write(tmp_path / "data", "csv")
-    assert "is among the files to learn from as well" in refusal(data, f"--held-out={data}/part-1.csv")
+    assert f"these are all files of --data-dir={data}; name others" in refusal(data, f"--held-out={data}/*.csv")
     assert refusal(data, f"--held-out={tmp_path}/none").startswith(f"--held-out={tmp_path}/none: no files there")
     images = write(tmp_path / "images", "images")
     other = write(tmp_path / "other", "images")

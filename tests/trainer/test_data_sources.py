@@ -170,3 +170,11 @@ def test_what_was_seen_in_the_files_is_remembered_until_they_change(tmp_path: Pa
     with (tmp_path / "data" / "part-0.csv").open("a") as file:
         file.write("60,0,even\n" * 20)
     assert opened(tmp_path / "data", *keeps).examples > examples + 10
+
+
+def test_a_correction_of_the_same_size_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("x,label\n" + "1,cat\n2,dog\n" * 20 + "3,dgo\n")
+    keeps = (tmp_path / "data.csv", "--checkpoint-dir", str(tmp_path))
+    assert opened(*keeps).classes == ("cat", "dgo", "dog")
+    (tmp_path / "data.csv").write_text((tmp_path / "data.csv").read_text().replace("dgo", "dog"))
+    assert opened(*keeps).classes == ("cat", "dog")

@@ -112,17 +112,34 @@ def test_data_are_read_once_and_again_when_they_change(bucket: Bucket, tmp_path:
     bucket.write("run/data/a.csv", b"one")
     path = Path(data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)) / "a.csv"
     assert path.read_bytes() == b"one"
-    before = path.stat().st_ino
+    before = path.stat()
     data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)
-    assert path.stat().st_ino == before
+    assert path.stat().st_ino == before.st_ino
     bucket.write("run/data/a.csv", b"two")
     data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)
     assert path.read_bytes() == b"two"
+    other = StorePolicy(cache=tmp_path / "other", retry_seconds=2)
+    again = Path(data_cache.fetch(f"{bucket.location}/data/a.csv", option="--data-dir", store=other))
+    assert again.stat().st_mtime_ns == path.stat().st_mtime_ns != before.st_mtime_ns
     pattern = data_cache.fetch(f"{bucket.location}/data/*.csv", option="--data-dir", store=store)
     assert pattern.endswith("/*.csv")
     shutil.rmtree(tmp_path)
     with pytest.raises(UsageError, match="no files there"):
         data_cache.fetch(f"{bucket.location}/none", option="--data-dir", store=store)
+
+
+def test_an_object_has_one_copy_by_whichever_url_it_is_named(bucket: Bucket, tmp_path: Path) -> None:
+    store = StorePolicy(cache=tmp_path, retry_seconds=2)
+    bucket.write("run/data/test/a.csv", b"one")
+    bucket.write("run/data/b.csv", b"two")
+    names = ("data", "data/test", "data//test/", "data/*/*.csv", "data/test/a.csv")
+    whole, *parts = (data_cache.fetch(f"{bucket.location}/{name}", option="--data-dir", store=store) for name in names)
+    assert sorted(p.relative_to(whole).as_posix() for p in Path(whole).rglob("*.csv")) == ["b.csv", "test/a.csv"]
+    assert {str(Path(found)) for part in parts for found in (glob(f"{part}/*.csv") or glob(part))} == {
+        f"{whole}/test/a.csv"
+    }
+    with pytest.raises(UsageError, match=r"\. and \.\. lead nowhere in a bucket"):
+        data_cache.fetch(f"{bucket.location}/data/../test", option="--data-dir", store=store)
 
 
 def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket: Bucket, tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ NUMBERS = np.arange(40) % 3
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def prepare(task: str, *parts: Any) -> Any:
         module = ModuleType("mine")
-        module.data = lambda: tf.data.Dataset.from_tensor_slices(parts)  # type: ignore[attr-defined]
+        whole = tf.data.Dataset.from_tensor_slices(parts)
+        # The first eight are held out.
+        module.data = lambda: {"training": whole.skip(8), "held_out": whole.take(8)}  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "mine", module)
         return model.prepare(parse([f"--task={task}", "--data=mine:data"], {}))
 
@@ -48,7 +50,7 @@ def test_each_way_to_say_one_of_three_classes_makes_three(prepared: Callable[...
 
 def test_a_class_of_held_out_examples_alone_counts(prepared: Callable[..., Any]) -> None:
     labels = NUMBERS % 2
-    labels[4] = 2  # each fifth example is held out
+    labels[4] = 2
     model, data = prepared("tabular-classification", ROWS, labels)
     assert model.build(data).output_shape == (None, 3)
 

@@ -87,7 +87,8 @@ WIDE = """
         return made
 
     def data():
-        return tf.data.Dataset.range(100).map(lambda n: (tf.ones((1, 1)), tf.zeros((200_000, 1))))
+        whole = tf.data.Dataset.range(100).map(lambda n: (tf.ones((1, 1)), tf.zeros((200_000, 1))))
+        return {"training": whole, "held_out": whole.take(20)}
 """
 
 
@@ -157,7 +158,8 @@ COUNTS = """
         return made
 
     def data():
-        return tf.data.Dataset.range(100).map(lambda n: (tf.ones(1), tf.ones(1)))
+        whole = tf.data.Dataset.range(100).map(lambda n: (tf.ones(1), tf.ones(1)))
+        return {"training": whole, "held_out": whole.take(20)}
 """
 
 
@@ -181,7 +183,10 @@ ORDERED = """
         return made
 
     def data():
-        return tf.data.Dataset.range(100).filter(lambda n: n < 75).map(lambda n: (tf.cast(n, tf.float32)[None], n))
+        def part(chosen):
+            return tf.data.Dataset.range(75).filter(chosen).map(lambda n: (tf.cast(n, tf.float32)[None], n))
+
+        return {"training": part(lambda n: n % 5 != 4), "held_out": part(lambda n: n % 5 == 4)}
 """
 
 
@@ -212,7 +217,8 @@ DROPPED = """
     def data():
         random = np.random.RandomState(1)
         inputs = random.standard_normal((480, 4)).astype("float32")
-        return tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :3].argmax(axis=1)))
+        whole = tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :3].argmax(axis=1)))
+        return {"training": whole.take(384), "held_out": whole.skip(384)}
 """
 DROPPING = ("--epochs=5", "--batch-size=41", "--checkpoint-every-steps=20", "--checkpoint-keep=20")
 """47 steps. No number of replicas divides the batch, so one of them draws more random numbers than another."""
@@ -276,7 +282,7 @@ def test_each_epoch_is_shuffled_by_its_seed_and_a_resumed_stream_goes_on_exactly
     import keras
 
     source = own_data(tmp_path, ORDERED, shuffle=True)
-    # The number of examples, 75, is not given; each fifth is held out.
+    # The numbers of examples are not given.
     assert (source.examples, source.validation_examples) == (60, 15)
     validation = [int(n) for _, labels in source.validation(batch=4) for n in labels]
     assert validation == list(range(4, 75, 5))
@@ -308,7 +314,8 @@ def test_the_functions_of_a_dataset_may_use_if_where_it_is_made_in_a_graph(tmp_p
                 if number > 3:
                     number = -number
                 return tf.ones(2), number
-            return tf.data.Dataset.range(10).map(example)
+            whole = tf.data.Dataset.range(10)
+            return {"training": whole.take(8).map(example), "held_out": whole.skip(8).map(example)}
     """
     source = own_data(tmp_path, data, shuffle=False)
 
@@ -317,7 +324,7 @@ def test_the_functions_of_a_dataset_may_use_if_where_it_is_made_in_a_graph(tmp_p
         return next(iter(source.batches(batch=4, seed=0)))[1]
 
     assert first_batch().numpy().tolist() == [0, 1, 2, 3]
-    assert numbers(source, batch=4, seed=0, steps=2) == [0, 1, 2, 3, -5, -6, -7, -8]
+    assert numbers(source, batch=4, seed=0, steps=2) == [0, 1, 2, 3, -4, -5, -6, -7]
 
 
 def own_data(folder: Path, text: str, *, shuffle: bool):
@@ -376,30 +383,42 @@ WRONG = """
         made.compile(loss=lambda labels, outputs: tf.square(outputs - tf.reduce_mean(outputs)))
         return made
 
+    def one(width=2):
+        return tf.data.Dataset.from_tensor_slices((np.zeros((20, width), "float32"), np.zeros(20)))
+
+    def texts():
+        return {"training": one(), "held_out": "a path"}
+
+    def other():
+        return {"training": one(), "validation": one()}
+
+    def both(of):
+        return {"training": of, "held_out": of}
+
     def data():
-        return tf.data.Dataset.from_tensor_slices((np.zeros((20, 2), "float32"), np.zeros(20)))
+        return both(one())
 
     def batched():
-        return data().batch(4)
+        return both(one().batch(4))
 
     def endless():
-        return data().repeat()
+        return both(one().repeat())
 
     def shapeless():
-        return data().map(lambda x, y: (tf.numpy_function(lambda value: value, [x], x.dtype), y))
+        return both(one().map(lambda x, y: (tf.numpy_function(lambda value: value, [x], x.dtype), y)))
 
     def empty():
-        return data().take(0)
+        return both(one().take(0))
 
     def alone():
-        return data().map(lambda inputs, labels: inputs)
+        return both(one().map(lambda inputs, labels: inputs))
 
     def wide():
-        return tf.data.Dataset.from_tensor_slices((np.zeros((20, 3), "float32"), np.zeros(20)))
+        return both(one(width=3))
 
     def failing():
-        checked = data().map(lambda inputs, labels: (tf.debugging.check_numerics(inputs / 0, "bad pixel"), labels))
-        return checked.filter(lambda *_: True)
+        checked = one().map(lambda inputs, labels: (tf.debugging.check_numerics(inputs / 0, "bad pixel"), labels))
+        return both(checked.filter(lambda *_: True))
 """
 CASES = [
     ("mine:bare --loss=square", "mine:data", r"--loss=square: Keras has no such loss; give one of keras.losses, such"),
@@ -427,7 +446,10 @@ CASES = [
         )
     ),
     ("mine:model", "mine:wide", r"--model=mine:model: the model takes \(None, 2\), the examples of --data=mine:wide"),
-    ("mine:model", "mine:text", r"--data=mine:text: returned a str; return a tf.data.Dataset of single examples"),
+    ("mine:model", "mine:text", r"--data=mine:text: returned a str; return {'training': …, 'held_out': …}, two tf"),
+    ("mine:model", "mine:one", r"--data=mine:one: returned one dataset; return {'training': …, 'held_out': …}, two tf"),
+    ("mine:model", "mine:texts", r"--data=mine:texts: returned a mapping with a str; return {'training': …, "),
+    ("mine:model", "mine:other", r"--data=mine:other: returned a mapping of training, validation; return {'training'"),
     ("mine:model", "mine:batched", r"--data=mine:batched: gives a tensor of shape \(None, 2\), which looks like batch"),
     (
         "mine:model",
@@ -436,7 +458,7 @@ CASES = [
     ),
     ("mine:model", "mine:endless", r"--data=mine:endless: the dataset has no end; leave .repeat\(\) out"),
     ("mine:model", "mine:empty", r"--data=mine:empty: no training examples; give at least one"),
-    ("mine:model", "mine:alone", r"--data=mine:alone: gives elements of TensorSpec.*; return a tf.data.Dataset"),
+    ("mine:model", "mine:alone", r"--data=mine:alone: gives elements of TensorSpec.*; return {'training': …"),
     ("mine:model", "mine:failing", r"--data=mine:failing: reading the training examples failed: .*bad pixel"),
 ]
 

@@ -1,12 +1,17 @@
-"""Which files there are: a directory, a pattern or one file, on any file system that TensorFlow opens."""
+"""Which files there are: a directory, a pattern or one file, on any file system that TensorFlow opens.
 
+A file is known by its real path, whichever links and spellings lead to it, so that each example counts once.
+"""
+
+import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
 
 from dtj_trainer.config.data import CSV, IMAGES, TEXT, TFRECORD
+from dtj_trainer.config.store_url import Location, is_url
 from dtj_trainer.errors import UsageError, may_pass
 
 _ENDINGS = {
@@ -21,18 +26,41 @@ _WILD = frozenset("*?[")
 
 @dataclass(frozen=True)
 class FileSet:
-    """The files of one place, in the order of their names."""
+    """The files of one place, in the order of their names; no file twice."""
 
     where: str
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
     """In bytes; 0 where they are not asked for."""
+    written: tuple[int, ...]
+    """When each was last written, in nanoseconds; 0 where it is not asked for."""
+    real: tuple[str, ...] = field(repr=False)
+    """The real path of each, which no other name of the same file has."""
+    same: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Other names of these files, as links give them: (the name, the one among the paths)."""
     left_out: tuple[str, ...] = field(default=(), repr=False)
-    """What is there, and is not among them: of another format, or hidden."""
+    """What is there, and is not among them: of another format, hidden, or another name of one of them."""
 
     def class_of(self, path: str) -> str:
         """The name of the directory that a file is in."""
         return path.rpartition("/")[0].rpartition("/")[2]
+
+    def without(self, others: "FileSet") -> "FileSet":
+        """Those that are not among `others`, by whichever names."""
+        theirs = set(others.real)
+        kept = [number for number, real in enumerate(self.real) if real not in theirs]
+        return replace(
+            self,
+            paths=tuple(self.paths[number] for number in kept),
+            sizes=tuple(self.sizes[number] for number in kept),
+            written=tuple(self.written[number] for number in kept),
+            real=tuple(self.real[number] for number in kept),
+        )
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Names of directories and files, without endings, that were found and not given."""
+        return frozenset(part.split(".")[0] for path in self.paths for part, _ in _found(path, self.where))
 
 
 def find(where: str, *, option: str, form: str | None) -> tuple[FileSet, str]:
@@ -42,35 +70,51 @@ def find(where: str, *, option: str, form: str | None) -> tuple[FileSet, str]:
         option: that gave `where`, for the error.
 
     Raises:
-        UsageError: nothing there, or nothing of that format, or several formats.
+        UsageError: nothing there, or nothing of that format, or several formats, or what cannot be read.
     """
     try:
-        there = sorted(_listed(where))
-        listed = [path for path in there if _counts(path, where)]
+        there = dict(sorted(_listed(where)))
+        listed = [path for path in there if not any(_is_hidden(*part) for part in _found(path, where))]
+        formats = {form} if form else {known for path in listed if (known := _format_of(path))}
+        if not listed:
+            raise UsageError(f"{option}={where}: no files there; {_REMEDY}", restart_may_help=True)
+        if len(formats) != 1:
+            seen = (
+                f"files of several formats ({', '.join(sorted(formats))})"
+                if formats
+                else f"no format of {listed[0]} known"
+            )
+            raise UsageError(f"{option}={where}: {seen}; give --data-format, or a pattern such as '{where}/*.csv'")
+        (form,) = formats
+        # Somebody who names a file or a pattern knows what is in it; in a directory there may be anything.
+        chosen = [path for path in listed if _format_of(path) == form] if _is_directory(where) else listed
+        if not chosen:
+            raise UsageError(
+                f"{option}={where}: no {form} files there (their names end with {', '.join(_ENDINGS[form])}); "
+                "name them by a pattern such as 'PATH/part-*'"
+            )
+        first: dict[str, str] = {}
+        for path in chosen:
+            first.setdefault(there[path], path)
+        paths = tuple(first.values())
+        if odd := next((path for path in paths if not _is_text(path)), None):
+            raise UsageError(f"{option}={where}: {odd!a}: its name is no UTF-8; rename it")
+        # Every file that is stated costs a call; of images there are many, and their size says little.
+        stats = [(0, 0) if form == IMAGES else _size_and_time(path) for path in paths]
     except (tf.errors.OpError, OSError) as error:
         raise UsageError(
-            f"{option}={where}: cannot be read ({first_line(error) or type(error).__name__}); {_REMEDY}",
-            restart_may_help=may_pass(error),
+            f"{option}={where}: cannot be read ({_reason(error)}); {_REMEDY}", restart_may_help=may_pass(error)
         ) from None
-    formats = {form} if form else {known for path in listed if (known := _format_of(path))}
-    if not listed:
-        raise UsageError(f"{option}={where}: no files there; {_REMEDY}", restart_may_help=True)
-    if len(formats) != 1:
-        seen = (
-            f"files of several formats ({', '.join(sorted(formats))})" if formats else f"no format of {listed[0]} known"
-        )
-        raise UsageError(f"{option}={where}: {seen}; give --data-format, or a pattern such as '{where}/*.csv'")
-    (form,) = formats
-    # Somebody who names a file or a pattern knows what is in it; in a directory there may be anything.
-    paths = [p for p in listed if _format_of(p) == form] if _is_directory(where) else listed
-    if not paths:
-        raise UsageError(
-            f"{option}={where}: no {form} files there (their names end with {', '.join(_ENDINGS[form])}); "
-            "name them by a pattern such as 'PATH/part-*'"
-        )
-    # Every file that is stated costs a call; of images there are many, and their size says little.
-    sizes = tuple(0 if form == IMAGES else int(tf.io.gfile.stat(path).length) for path in paths)
-    return FileSet(where, tuple(paths), sizes, tuple(sorted({*there} - {*paths}))), form
+    found = FileSet(
+        where,
+        paths,
+        sizes=tuple(size for size, _ in stats),
+        written=tuple(time for _, time in stats),
+        real=tuple(first),
+        same=tuple((path, first[there[path]]) for path in chosen if path != first[there[path]]),
+        left_out=tuple(sorted({*there} - {*paths})),
+    )
+    return found, form
 
 
 def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
@@ -88,33 +132,101 @@ def class_folders(found: FileSet, *, option: str) -> tuple[str, ...]:
         raise UsageError(
             f"{option}={found.where}: {beside[0]} is next to the directories of the classes; put it into one"
         )
+    for path, other in found.same:
+        if found.class_of(path) != found.class_of(other):
+            raise UsageError(
+                f"{option}={found.where}: {path} and {other} are one file in two classes; leave it in one of them"
+            )
     return classes
 
 
-def _listed(where: str) -> Iterable[str]:
+def _listed(where: str) -> Iterator[tuple[str, str]]:
+    """Each file with its real path."""
     if _is_directory(where):
-        for folder, _, names in tf.io.gfile.walk(where):
-            yield from (f"{folder.rstrip('/')}/{name}" for name in names)
+        folder = where.rstrip("/")
+        if not is_url(where):
+            yield from _below(folder, real := os.path.realpath(where), (real,))
+            return
+        for below, _, names in tf.io.gfile.walk(folder):
+            yield from ((path := f"{below.rstrip('/')}/{name}", _real(path)) for name in names)
     elif _WILD & set(where):
-        yield from (path for path in tf.io.gfile.glob(where) if not tf.io.gfile.isdir(path))
+        yield from ((path, _real(path)) for path in tf.io.gfile.glob(where) if not _is_directory(path))
     elif tf.io.gfile.exists(where):
-        yield where
+        yield where, _real(where)
+
+
+def _below(folder: str, real: str, above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """The files below a directory, also where links lead: a link to a directory that it is in ends there.
+
+    Only of links is the real path looked up: that costs a call for each part of it.
+    """
+    with os.scandir(folder or "/") as entries:
+        for entry in entries:
+            path, own = f"{folder}/{entry.name}", f"{real.rstrip('/')}/{entry.name}"
+            if entry.is_symlink():
+                own = os.path.realpath(path)
+                if not os.path.exists(own) and not _is_hidden(entry.name):
+                    raise FileNotFoundError(0, "a link to what is not there", path)
+            if not entry.is_dir():
+                yield path, own
+            elif own not in above:
+                try:
+                    yield from _below(path, own, (*above, own))
+                except PermissionError:
+                    # Such as the lost+found of a volume.
+                    if not _is_hidden(entry.name):
+                        raise
+                    yield path, own
+
+
+def _real(path: str) -> str:
+    return str(Location.of(path)) if is_url(path) else os.path.realpath(path)
 
 
 def _is_directory(where: str) -> bool:
     return bool(tf.io.gfile.isdir(where))
 
 
-def _counts(path: str, where: str) -> bool:
-    """Hidden files and directories, such as .ipynb_checkpoints, and marks such as _SUCCESS, are no data."""
+def _size_and_time(path: str) -> tuple[int, int]:
+    if is_url(path):
+        remote = tf.io.gfile.stat(path)
+        return int(remote.length), int(remote.mtime_nsec)
+    # TensorFlow rounds times to seconds.
+    local = os.stat(path)
+    return local.st_size, local.st_mtime_ns
+
+
+def _is_text(path: str) -> bool:
+    """Whether TensorFlow can name it."""
+    return not any("\udc80" <= letter <= "\udcff" for letter in path)
+
+
+def _found(path: str, where: str) -> list[tuple[str, str]]:
+    """The parts of a path that were found and not given, each with the pattern that it matched, or nothing."""
     directory = f"{where.rstrip('/')}/"
-    below = path.removeprefix(directory) if path.startswith(directory) else path.rpartition("/")[2]
-    return not any(part.startswith((".", "_")) for part in below.split("/"))
+    if path.startswith(directory):
+        return [(part, "") for part in path.removeprefix(directory).split("/")]
+    parts = zip(reversed(path.split("/")), reversed(where.split("/")), strict=False)
+    return [(part, pattern) for part, pattern in parts if _WILD & set(pattern)]
+
+
+def _is_hidden(part: str, pattern: str = "") -> bool:
+    """Hidden files and directories, such as .ipynb_checkpoints, and marks such as _SUCCESS, are no data.
+
+    They are if the pattern begins with the same character, as in a shell.
+    """
+    return part == "lost+found" or (part.startswith((".", "_")) and not pattern.startswith(part[0]))
 
 
 def _format_of(path: str) -> str | None:
     name = path.lower().removesuffix(_COMPRESSED)
     return next((form for form, endings in _ENDINGS.items() if name.endswith(endings)), None)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}"
+    return first_line(error) or type(error).__name__
 
 
 def first_line(error: Exception) -> str:

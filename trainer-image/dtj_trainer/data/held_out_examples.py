@@ -73,7 +73,7 @@ class Digest:
 
         Args:
             inputs_stay: whether inputs must have the same bits. Else inputs that are all different are no sign, as
-                after augmentation or on another processor; labels are.
+                on another processor, which may round in another way; labels are.
         """
         if (self.examples, self.labels) != (other.examples, other.labels):
             return False
@@ -92,24 +92,16 @@ class Reading:
         """
         self._batches = iter(_hashed(batches, batch, takes))
         self._digest = Digest()
-        self._labels: set[int] = set()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         while True:
-            taken, examples, sums, labels = next(self._batches)
+            taken, examples, sums = next(self._batches)
             self._digest += Digest.of(sums.numpy())
-            if len(self._labels) < 2:
-                self._labels.update(labels.numpy().tolist())
             if taken:
                 return examples
-
-    @property
-    def labels_are_equal(self) -> bool:
-        """Whether all labels so far are the same, and so say nothing of the order."""
-        return len(self._labels) < 2
 
     def finish(self) -> Digest:
         """Reads what is left; the digest of all."""
@@ -127,7 +119,6 @@ class HeldOut:
         """
         self.data = data
         self._origin = origin
-        self._inputs_stay = bool(getattr(data, "inputs_have_to_stay", False))
         # A user's dataset is read before the training; of files, the first evaluation is the first reading.
         self._first: Digest | None = getattr(data, "validation_digest", None)
         with tf.device("CPU:0"):
@@ -142,7 +133,7 @@ class HeldOut:
         """Whether this complete reading differs from the first one."""
         if self._first is None:
             self._first = digest
-        return not digest.is_in_order_of(self._first, inputs_stay=self._inputs_stay)
+        return not digest.is_in_order_of(self._first, inputs_stay=True)
 
     def refresh(self) -> None:
         """Puts the digest into the variable; before each checkpoint."""
@@ -182,8 +173,7 @@ class HeldOut:
 
 @as_written
 def _hashed(batches: Stream, batch: int, takes: Callable[[Any], Any] | None) -> Any:
-    """Batches as (whether this worker takes it, the batch or nothing of it, uint64 [4]: see `Digest`, different labels:
-    int64 [at most 2])."""
+    """Batches as (whether this worker takes it, the batch or nothing of it, uint64 [4]: see `Digest`)."""
 
     def hashed(number: Any, examples: Any) -> Any:
         first, *rest = examples if isinstance(examples, tuple) else (examples,)
@@ -198,12 +188,11 @@ def _hashed(batches: Stream, batch: int, takes: Callable[[Any], Any] | None) -> 
                 tf.reduce_sum(_numbers(tf.concat([places, labels], axis=1))),
             ]
         )
-        different = tf.unique(tf.bitcast(labels, tf.int64)).y[:2]
         if takes is None:
-            return tf.constant(True), examples, sums, different
+            return tf.constant(True), examples, sums
         taken = takes(number)
         kept = tf.where(taken, count, tf.zeros_like(count))
-        return taken, tf.nest.map_structure(lambda part: part[:kept], examples), sums, different
+        return taken, tf.nest.map_structure(lambda part: part[:kept], examples), sums
 
     return batches.enumerate().map(hashed).prefetch(tf.data.AUTOTUNE)
 

@@ -55,11 +55,15 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Ful
     data = config.data
     assert data.where is not None  # a checked configuration
     found, form = files.find(_brought(config, data.where, _WHERE), option=_WHERE, form=data.format)
-    validation = None
+    validation, taken_out = None, 0
     if isinstance(data.validation, str):
         validation, _ = files.find(_brought(config, data.validation, _HELD_OUT), option=_HELD_OUT, form=form)
-        if twice := set(found.paths) & set(validation.paths):
-            raise UsageError(f"{_HELD_OUT}={data.validation}: {min(twice)} is among the files to learn from as well")
+        learned = found.without(validation)
+        if not learned.paths:
+            raise UsageError(
+                f"{_HELD_OUT}={data.validation}: these are all files of {_WHERE}={data.where}; name others"
+            )
+        found, taken_out = learned, len(found.paths) - len(learned.paths)
     share = None if validation else ValidationShare(float(data.validation))
     made = _images if form == IMAGES else _records
     source = made(config, form, (found, validation, share), numbers=numbers, task=task)
@@ -72,8 +76,18 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Ful
         f"{source.validation_examples} held out{_named(source.classes)}",
     )
     log.log(level, f"data: inputs: {source.describe()}")
-    if left_out := found.left_out + (validation.left_out if validation else ()):
+    if validation:
+        also = f", {taken_out} of them out of {_WHERE}" if taken_out else ""
+        log.log(level, f"data: {_HELD_OUT}={data.validation}: {len(validation.paths)} files held out{also}")
+    both = [found, *([validation] if validation else [])]
+    if left_out := sorted({p for one in both for p in one.left_out} - {p for one in both for p in one.paths}):
         log.log(level, f"data: {len(left_out)} files left out: {shortened(left_out)}")
+    if split := _split_of(found):
+        log.log(
+            level,
+            f"data: {data.where}: {split[0]} and {split[1]} are both learned from; to be judged by {split[1]} alone, "
+            f"give its path with {_HELD_OUT}",
+        )
     with diagnosing_data_errors(source):
         return _cached(config, source)
 
@@ -95,6 +109,18 @@ def _records(config: Config, form: str, chosen: _Chosen, *, numbers: bool, task:
         check_inputs(task, tf.TensorSpec((None, *one.shape), one.dtype), f"{_WHERE}={config.data.where}")
     known = survey(reader, *chosen, memory=config.checkpoint.directory, writes=config.cluster.leads)
     return RecordFiles(reader, *chosen, known)
+
+
+_TRAINING = frozenset({"train", "training"})
+_NOT_TRAINING = frozenset({"test", "testing", "val", "valid", "validation", "eval", "dev"})
+
+
+def _split_of(found: FileSet) -> tuple[str, str] | None:
+    """Names of a part of the files that looks like training data, and of one that does not, if both are there."""
+    training, others = (
+        sorted(part for part in found.parts if part.lower() in names) for names in (_TRAINING, _NOT_TRAINING)
+    )
+    return (training[0], others[0]) if training and others else None
 
 
 def _named(classes: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
-"""A user's tf.data.Dataset as a source: endless full batches in an order that is a function of the seed.
+"""A user's two tf.data.Datasets as a source: endless full batches in an order that is a function of the seed.
 
-Imports TensorFlow.
+What is held out is the user's to say: nothing shows whether a dataset that is read again has the same examples in the
+same places, so none is divided here. Imports TensorFlow.
 """
 
 import re
@@ -18,9 +19,8 @@ from dtj_trainer.data.shuffling import after_seen, shuffled
 from dtj_trainer.data.source import Stream, endless, stream_options
 from dtj_trainer.errors import UsageError
 
-_HELD_OUT_EVERY = 5
 _FIRST = 256
-"""Examples whose order is looked at before all are read."""
+"""Examples to learn from whose order is compared between workers."""
 
 _AGAIN_WITHIN_SECONDS = 30.0
 """A function that takes longer is not called a second time to see whether it gives the same; nor are held-out examples
@@ -34,8 +34,6 @@ TRAINING, HELD_OUT = "training", "held_out"
 class _Parts:
     training: Stream
     validation: Stream
-    whole: Stream | None = None
-    """What both are made of, where the user gives one dataset."""
 
 
 class OwnData:
@@ -61,19 +59,14 @@ class OwnData:
         self._parts = self._open()
         seconds = time.monotonic() - began
         again = self._open() if seconds < _AGAIN_WITHIN_SECONDS else self._parts
-        self.inputs_stay = True
-        """Whether inputs have the same bits each time they are read."""
-        self.labels_are_equal = False
-        """Whether no label shows the order: those of all held-out examples, and the first ones of a whole dataset."""
-        self.order = self._check_order(again)
+        self.order = _order(self._parts.training, again.training)
         """Of the first examples that are trained on, and of all that are held out; the same on all workers."""
         self.examples = self._count(self._parts.training, TRAINING)
         self.validation_examples = self._count(self._parts.validation, HELD_OUT)
         self.validation_digest = self._read_held_out(again)
         """Of the first reading; None: they cannot be read."""
         if self.validation_digest:
-            found = self.validation_digest
-            self.order += f" {found.examples} {found.labels} {found.inputs if self.inputs_stay else ''}"
+            self.order += f" {self.validation_digest}"
         self.weighted = len(self._parts.training.element_spec) == 3
         self.input_spec = _named(_in_batches(self._parts.training, 1).element_spec[0])
 
@@ -94,14 +87,6 @@ class OwnData:
         """See `Source`."""
         return _in_batches(self._parts.validation, batch).with_options(stream_options())
 
-    @property
-    def inputs_have_to_stay(self) -> bool:
-        """Whether inputs that change show that others are held out: random augmentation changes inputs, but no labels.
-
-        It is not told from another order where all labels are equal.
-        """
-        return self.inputs_stay or self.labels_are_equal
-
     def _read_held_out(self, again: _Parts) -> Digest | None:
         """Reads all held-out examples, and once more if that is quick.
 
@@ -110,82 +95,47 @@ class OwnData:
         """
         began = time.monotonic()
         try:
-            reading = Reading(self.validation(batch=BATCH), batch=BATCH)
-            first = reading.finish()
-            self.labels_are_equal &= reading.labels_are_equal
+            first = Reading(self.validation(batch=BATCH), batch=BATCH).finish()
             if time.monotonic() - began > _AGAIN_WITHIN_SECONDS:
                 return first
-            second = Reading(_in_batches(again.validation, BATCH).with_options(stream_options()), batch=BATCH).finish()
+            # Some datasets differ from one pass to the next, others from one call of the function to the next.
+            others = [
+                Reading(_in_batches(parts.validation, BATCH).with_options(stream_options()), batch=BATCH).finish()
+                for parts in (self._parts, again)
+            ]
         except tf.errors.OpError:
             # Who evaluates them says why.
             return None
-        if not second.is_in_order_of(first, inputs_stay=self.inputs_have_to_stay):
-            raise self._order_changes()
-        return first
-
-    def _check_order(self, again: _Parts) -> str:
-        """That what is held out is so each time the data are read, here and wherever the function is called.
-
-        Returns:
-            A digest of the order of the examples that are trained on.
-        """
-        # Some datasets differ from one pass to the next, others from one call of the function to the next.
-        whole = self._parts.whole is not None
-        judged = [parts.whole if whole else parts.validation for parts in (self._parts, self._parts, again)]
-        (first, self.labels_are_equal), *read_again = map(_read_first, judged)
-        others = [digest for digest, _ in read_again]
-        if not all(other.is_in_order_of(first, inputs_stay=False) for other in others):
-            raise self._order_changes()
-        self.inputs_stay = all(first.inputs == other.inputs for other in others)
-        if not whole:
-            first, *others = (_read_first(parts.training)[0] for parts in (self._parts, again))
-        stay = all(first.inputs == other.inputs for other in others)
-        return f"{first.examples} {first.labels} {first.inputs if stay else ''}"
-
-    def _order_changes(self) -> UsageError:
-        if self.labels_are_equal and not self.inputs_stay:
-            return UsageError(
-                f"{self._origin}: the inputs change from one reading to the next, and all labels are equal, so that "
-                f"nothing shows whether {HELD_OUT} examples are trained on; return {{'{TRAINING}': …, "
-                f"'{HELD_OUT}': …}} of separate examples with inputs that stay in the second, or shuffle(…, seed=…, "
-                "reshuffle_each_iteration=False)"
-            )
-        if self._parts.whole is None:
-            return UsageError(
+        if any(other != first for other in others):
+            raise UsageError(
                 f"{self._origin}: the {HELD_OUT} examples change from one reading to the next, so that the model "
-                "would be judged by examples that it was trained on; shuffle(…, seed=…, "
-                "reshuffle_each_iteration=False) before you take them out"
+                "would be judged by examples that it was trained on; take them out of data in a fixed order, as by "
+                f"shuffle(…, seed=…, reshuffle_each_iteration=False), and leave random augmentation to '{TRAINING}'"
             )
-        return UsageError(
-            f"{self._origin}: the order of the examples changes from one reading to the next, so that held-out "
-            f"examples would be trained on; return {{'{TRAINING}': …, '{HELD_OUT}': …}} of separate examples, or "
-            "shuffle(…, seed=…, reshuffle_each_iteration=False)"
-        )
+        return first
 
     def _open(self) -> _Parts:
         made = self._function()
-        if isinstance(made, Mapping):
-            if set(made) != {TRAINING, HELD_OUT}:
-                raise self._refusal(f"returned a mapping of {', '.join(map(str, made)) or 'nothing'}")
-            training, validation = made[TRAINING], made[HELD_OUT]
-            self._check(training)
-            self._check(validation)
-            if training.element_spec != validation.element_spec:
-                raise UsageError(
-                    f"{self._origin}: examples of {training.element_spec} to learn from and of "
-                    f"{validation.element_spec} to be judged by; make them alike"
-                )
-            return _Parts(training=training, validation=validation)
-        self._check(made)
-        return _Parts(
-            training=_every_fifth(made, validation=False), validation=_every_fifth(made, validation=True), whole=made
-        )
+        if not isinstance(made, Mapping):
+            one = isinstance(made, tf.data.Dataset)
+            raise self._refusal(f"returned {'one dataset' if one else f'a {type(made).__name__}'}")
+        if set(made) != {TRAINING, HELD_OUT}:
+            raise self._refusal(f"returned a mapping of {', '.join(map(str, made)) or 'nothing'}")
+        training, validation = made[TRAINING], made[HELD_OUT]
+        self._check(training)
+        self._check(validation)
+        if training.element_spec != validation.element_spec:
+            raise UsageError(
+                f"{self._origin}: examples of {training.element_spec} to learn from and of "
+                f"{validation.element_spec} to be judged by; make them alike"
+            )
+        return _Parts(training=training, validation=validation)
 
     def _check(self, dataset: Any) -> None:
         if tf.inside_function():
             return  # it was checked when it was first made, and here its length is not known before it runs
         if not isinstance(dataset, tf.data.Dataset):
-            raise self._refusal(f"returned a {type(dataset).__name__}")
+            raise self._refusal(f"returned a mapping with a {type(dataset).__name__}")
         spec = dataset.element_spec
         if not (isinstance(spec, tuple) and len(spec) in (2, 3)):
             raise self._refusal(f"gives elements of {spec}")
@@ -212,9 +162,9 @@ class OwnData:
 
     def _refusal(self, seen: str) -> UsageError:
         return UsageError(
-            f"{self._origin}: {seen}; return a tf.data.Dataset of single examples (inputs, labels) or "
-            f"(inputs, labels, weights), tensors of known shape or dicts and tuples of them, "
-            f"or two as {{'{TRAINING}': …, '{HELD_OUT}': …}}"
+            f"{self._origin}: {seen}; return {{'{TRAINING}': …, '{HELD_OUT}': …}}, two tf.data.Datasets of single "
+            "examples (inputs, labels) or (inputs, labels, weights), tensors of known shape or dicts and tuples of "
+            "them, such as data.skip(100) and data.take(100)"
         )
 
     def _count(self, dataset: Stream, part: str) -> int:
@@ -235,30 +185,19 @@ class OwnData:
         return count
 
 
-def _read_first(dataset: Stream) -> tuple[Digest, bool]:
-    """The digest of the first examples, and whether their labels are equal: a dataset that shuffles shows it there.
+def _order(*readings: Stream) -> str:
+    """A digest of the order of the first examples; without the inputs where they differ between two readings.
 
     What cannot be read is left to who reads all of it, and says why.
     """
     try:
-        reading = Reading(_in_batches(dataset.take(_FIRST), _FIRST).with_options(stream_options()), batch=_FIRST)
-        return reading.finish(), reading.labels_are_equal
+        first, again = (
+            Reading(_in_batches(one.take(_FIRST), _FIRST).with_options(stream_options()), batch=_FIRST).finish()
+            for one in readings
+        )
     except tf.errors.OpError:
-        return Digest(), True
-
-
-def _every_fifth(dataset: Stream, *, validation: bool) -> Stream:
-    """What is held out of a dataset that is given whole, or the rest: by the place of each example in it."""
-
-    def chosen(number: Any, _: Any) -> Any:
-        return tf.equal(number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1, validation)
-
-    part = dataset.enumerate().filter(chosen).map(lambda _, example: example)
-    whole = int(dataset.cardinality()) if not tf.inside_function() else tf.data.UNKNOWN_CARDINALITY
-    if whole < 0:
-        return part
-    count = whole // _HELD_OUT_EVERY
-    return part.apply(tf.data.experimental.assert_cardinality(count if validation else whole - count))
+        return ""
+    return f"{first.examples} {first.labels} {first.inputs if first.inputs == again.inputs else ''}"
 
 
 def _in_batches(dataset: Stream, size: int, *, drop_remainder: bool = False) -> Stream:

@@ -151,7 +151,7 @@ class _Tally:
 
 
 def _digest(reader: Reader, found: FileSet, validation: FileSet | None, share: ValidationShare | None) -> str:
-    identity = repr((vars(reader), found, validation, share))
+    identity = repr((vars(reader), found, validation, share))  # a file by its size, and when it was written
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 

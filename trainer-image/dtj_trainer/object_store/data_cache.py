@@ -12,6 +12,7 @@ from dtj_trainer.object_store.backend import Entry
 from dtj_trainer.object_store.bucket import Bucket
 
 _WILD = frozenset("*?[")
+_DOTS = frozenset({".", ".."})
 _AT_ONCE = 8
 
 
@@ -31,6 +32,8 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
         location = Location.of(text)
     except ValueError as wanted:
         raise UsageError(f"{option}={without_credentials(text)}: {wanted}") from None
+    if _DOTS & set(location.key.split("/")):
+        raise UsageError(f"{option}={text}: . and .. lead nowhere in a bucket; give the key of the folder or object")
     store.prepare_cache()
     folder, pattern = _split(location)
     bucket = Bucket(folder, option=option, retry_seconds=store.retry_seconds)
@@ -48,12 +51,14 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
             f"'{folder.scheme}://bucket/part-*.csv'",
             restart_may_help=True,
         )
-    # The same in all tasks: what they find has to agree.
-    root = store.cache / "data" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    # The same in all tasks: what they find has to agree. An object has one place, by whichever URL it was found.
+    top = f"{folder.scheme}://{folder.bucket}"
+    copies = store.cache / "data" / hashlib.sha256(top.encode()).hexdigest()[:16]
+    root = copies / folder.key
     try:
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            kept = set(pool.map(lambda entry: _fetch(bucket, entry, root), entries))
-        _remove_others(root, kept, pattern or "**/*")
+            kept = set(pool.map(lambda entry: _fetch(bucket, entry, copies), entries))
+        _remove_others(copies, kept, root.relative_to(copies) / (pattern or "**/*"))
     except FileNotFoundError as error:
         raise UsageError(
             f"{option}={text}: an object was removed while it was read ({error})", restart_may_help=True
@@ -78,7 +83,7 @@ def _split(location: Location) -> tuple[Location, str | None]:
 
 def _is_wanted(entry: Entry, folder: Location, pattern: str | None) -> bool:
     name = entry.key[len(folder.key) :].lstrip("/")
-    if not name or name.endswith("/") or ".." in name.split("/"):
+    if not name or name.endswith("/") or _DOTS & set(name.split("/")):
         return False
     if pattern is None:
         return True
@@ -86,17 +91,20 @@ def _is_wanted(entry: Entry, folder: Location, pattern: str | None) -> bool:
     return len(wanted) == len(given) and all(map(fnmatch.fnmatchcase, given, wanted))
 
 
-def _fetch(bucket: Bucket, entry: Entry, root: Path) -> Path:
-    path = root / entry.key[len(bucket.location.key) :].lstrip("/")
-    note = path.with_name(f".{path.name}.version")
+def _fetch(bucket: Bucket, entry: Entry, copies: Path) -> Path:
+    path, note = copies / entry.key.lstrip("/"), _note(copies, entry.key.lstrip("/"))
     version = f"{entry.size} {entry.version}"
     if _text(note) == version and path.is_file() and path.stat().st_size == entry.size:
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (path.parent, note.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     # Of this process: others of this machine may read the same.
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = note.with_name(f".{note.name}.{os.getpid()}")
     try:
         bucket.download(entry.key, entry.size, draft)
+        # Stands for the version, so that what is remembered of a file by its time holds on each machine.
+        time = int.from_bytes(hashlib.sha256(version.encode()).digest()[:7], "big")
+        os.utime(draft, ns=(time, time))
         note.unlink(missing_ok=True)
         draft.replace(path)
         draft.write_text(version)
@@ -106,12 +114,17 @@ def _fetch(bucket: Bucket, entry: Entry, root: Path) -> Path:
     return path
 
 
-def _remove_others(root: Path, kept: set[Path], pattern: str) -> None:
+def _note(copies: Path, name: str) -> Path:
+    """Where the version of a copy is noted: beside all copies, among which each file is data."""
+    return copies.with_name(f"{copies.name}.versions") / name
+
+
+def _remove_others(copies: Path, kept: set[Path], pattern: Path) -> None:
     """Removes what is no longer in the bucket: all files that match the pattern are read."""
-    for path in [path for path in root.glob(pattern) if path.is_file() and not path.name.startswith(".")]:
+    for path in [path for path in copies.glob(str(pattern)) if path.is_file()]:
         if path not in kept:
             path.unlink(missing_ok=True)
-            path.with_name(f".{path.name}.version").unlink(missing_ok=True)
+            _note(copies, str(path.relative_to(copies))).unlink(missing_ok=True)
 
 
 def _text(path: Path) -> str:

@@ -21,13 +21,16 @@ def model() -> keras.Model:
     return made
 
 
-def data() -> tf.data.Dataset:
+def data() -> dict[str, tf.data.Dataset]:
     """Your examples, one by one, as (inputs, label), always in the same order: no .batch(), no .repeat().
 
-    The trainer shuffles and batches them, shares them among the workers, and holds out each fifth for evaluation.
+    The trainer shuffles and batches those for the training, shares them among the workers, and evaluates the model
+    on those that are held out.
     """
     labels = np.arange(2000) % 2
     turn = np.linspace(0.25, 1.5, 2000) * 2 * np.pi
     angle = turn + labels * np.pi
     points = np.stack([turn * np.cos(angle), turn * np.sin(angle)], axis=1).astype("float32") / 10
-    return tf.data.Dataset.from_tensor_slices((points, labels))
+    held_out = np.arange(2000) // 2 % 5 == 4
+    parts = {"training": ~held_out, "held_out": held_out}
+    return {name: tf.data.Dataset.from_tensor_slices((points[part], labels[part])) for name, part in parts.items()}

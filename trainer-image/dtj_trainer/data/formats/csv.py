@@ -8,19 +8,24 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import FileSet
-from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, check_utf8, lines, shortened
+from dtj_trainer.data.formats.reader import (
+    BYTE_ORDER_MARK,
+    LARGEST,
+    LOOKED_AT,
+    check_utf8,
+    decimal,
+    is_blank,
+    lines,
+    named,
+    rounded,
+    shortened,
+)
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
-
-_LOOKED_AT = 200
-_LARGEST = float(tf.float32.max)
-_SEEN = 1e-3
-"""The part of the range of a column by which rounding is spoken of."""
 
 
 class CsvReader:
@@ -36,7 +41,7 @@ class CsvReader:
         """
         self.numbers = numbers
         self._first = found.paths[0]
-        head, *rest = [*lines(self._first).take(_LOOKED_AT + 1).as_numpy_iterator()] or [b""]
+        head, *rest = [*lines(self._first).take(LOOKED_AT + 1).as_numpy_iterator()] or [b""]
         check_utf8(head, self._first)
         rows = [_cells(line) for line in rest if line.strip()]
         if not rows or not head.strip():
@@ -61,9 +66,8 @@ class CsvReader:
                 )
         self._numeric = sorted({*self._inputs, self._label}) if numbers else self._inputs
         self._rounded = {
-            i: f" (rounded by up to {error:g})"
+            i: rounded([n for row in rows if i < len(row) and (n := _number(row[i])) is not None])
             for i in self._numeric
-            if (error := _rounding([row[i] for row in rows if i < len(row)]))
         }
         self.examples_are = tf.TensorSpec((len(self._inputs),), tf.float32)
 
@@ -79,13 +83,17 @@ class CsvReader:
         """Cells of the columns that are used."""
         # All are decoded: with `select_cols`, TensorFlow takes a row that has more cells than the header.
         cells = tf.io.decode_csv(records, [self._kind(column) for column in range(len(self._header))])
+        # TensorFlow reads 0x1A as a number. A few lines have such a text at all.
+        odd = tf.boolean_mask(records, tf.strings.regex_full_match(records, r"(?s).*0[xX].*"))
+        texts = tf.io.decode_csv(odd, [tf.constant([""])] * len(self._header))
+        with tf.control_dependencies([decimal(texts[column]) for column in self._numeric]):
+            label = tf.identity(cells[self._label])
         inputs = tf.stack([tf.debugging.check_numerics(cells[column], "no number") for column in self._inputs], axis=1)
-        label = cells[self._label]
-        return inputs, tf.debugging.check_numerics(label, "no number") if self.numbers else tf.strings.strip(label)
+        return inputs, tf.debugging.check_numerics(label, "no number") if self.numbers else named(label)
 
     def describe(self) -> str:
         """See `Reader`."""
-        names = [self._header[i] + self._rounded.get(i, "") for i in self._inputs]
+        names = [self._header[i] + self._rounded[i] for i in self._inputs]
         label = self._rounded.get(self._label)
         return f"columns {shortened(names)}" + (f"; label {self._header[self._label]}{label}" if label else "")
 
@@ -107,9 +115,9 @@ class CsvReader:
         if len(cells) != len(self._header):
             return f"it has {len(cells)} cells, and the header has {len(self._header)}"
         for column in sorted({*self._inputs, self._label}):
-            cell, is_label = cells[column].strip(), column == self._label
+            cell, is_label = cells[column].strip(" \t"), column == self._label
             name = f"column {self._header[column]}" + (" (--label-column)" if is_label else "")
-            if not cell:
+            if is_blank(cell):
                 return f"{name} is empty"
             if column in self._numeric and not _is_finite(cell):
                 remedy = "this task predicts numbers" if is_label else "leave out columns of words with --columns"
@@ -139,14 +147,7 @@ def _cells(line: bytes) -> list[str]:
 
 def _is_finite(cell: str) -> bool:
     number = _number(cell)
-    return number is not None and math.isfinite(number) and abs(number) <= _LARGEST
-
-
-def _rounding(cells: Sequence[str]) -> float:
-    """How far float32 is off, where that is a part of the differences that can be seen; else 0."""
-    values = np.array([number for cell in cells if (number := _number(cell)) is not None and abs(number) < _LARGEST])
-    error = float(np.abs(values - values.astype(np.float32)).max(initial=0.0))
-    return error if len(values) and error > _SEEN * float(np.ptp(values)) > 0 else 0.0
+    return number is not None and math.isfinite(number) and abs(number) <= LARGEST
 
 
 def _number(cell: str) -> float | None:

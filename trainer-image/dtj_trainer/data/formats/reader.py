@@ -1,9 +1,11 @@
 """What the record files have in common: a reader knows one format. Imports TensorFlow."""
 
 import codecs
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.data.files import FileSet, first_line
@@ -81,6 +83,46 @@ _MOST = 20
 def shortened(names: Sequence[str]) -> str:
     """At most 20 names, and how many there are if these are not all."""
     return ", ".join(names[:_MOST]) + (f", ... ({len(names)} in all)" if len(names) > _MOST else "")
+
+
+LOOKED_AT = 200
+"""Records at the beginning of the first file that say what all are like."""
+LARGEST = float(tf.float32.max)
+_SEEN = 1e-3
+"""The part of the range of values by which rounding is spoken of."""
+
+
+def rounded(values: Sequence[float]) -> str:
+    """How far float32 is off, for a person, where that is a part of the differences that can be seen; else nothing."""
+    exact = np.array([value for value in values if abs(value) < LARGEST], np.float64)
+    error = float(np.abs(exact - exact.astype(np.float32)).max(initial=0.0))
+    return f" (rounded by up to {error:g})" if len(exact) and error > _SEEN * float(np.ptp(exact)) > 0 else ""
+
+
+def named(labels: Any) -> Any:
+    """Names of classes, without the spaces around them; the graph ends where one is blank."""
+    labels = tf.strings.strip(labels)
+    return _where(~tf.reduce_any(tf.strings.regex_full_match(labels, _BLANK)), labels, "an empty label")
+
+
+def is_blank(label: str) -> bool:
+    """Whether nothing of it can be seen."""
+    return all(letter.isspace() or unicodedata.category(letter) in ("Zs", "Zl", "Zp", "Cf") for letter in label)
+
+
+def decimal(texts: Any) -> Any:
+    """Texts that are to be numbers; the graph ends where one is hexadecimal, which TensorFlow reads, unlike others."""
+    return _where(~tf.reduce_any(tf.strings.regex_full_match(texts, HEXADECIMAL)), texts, "no number")
+
+
+_BLANK = r"[\s\p{Z}\p{Cf}]*"
+HEXADECIMAL = r"\s*[+-]?0[xX].*"
+
+
+def _where(condition: Any, values: Any, message: str) -> Any:
+    checked = tf.debugging.assert_equal(condition, True, message=message)
+    with tf.control_dependencies([checked] if checked is not None else []):
+        return tf.identity(values)
 
 
 BYTE_ORDER_MARK = "\ufeff"

@@ -1,12 +1,22 @@
 """Text, an example a line: `label<TAB>text`, or a directory for each class. Imports TensorFlow."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import tensorflow as tf
 
 from dtj_trainer.data.files import FileSet, class_folders
-from dtj_trainer.data.formats.reader import BYTE_ORDER_MARK, check_utf8, lines
+from dtj_trainer.data.formats.reader import (
+    BYTE_ORDER_MARK,
+    LOOKED_AT,
+    check_utf8,
+    decimal,
+    is_blank,
+    lines,
+    named,
+    rounded,
+)
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
 
@@ -39,6 +49,8 @@ class TextReader:
                 ) from None
             self._labels = [found.class_of(path) for path in found.paths]
 
+        self._rounded = self._look_for_rounding(found.paths[0]) if numbers else ""
+
     def records(self, path: Any) -> Stream:
         """The lines of one file."""
         return lines(path)
@@ -58,9 +70,9 @@ class TextReader:
         whole = tf.debugging.assert_equal(parts.row_lengths(), tf.constant(2, tf.int64), message="a line without a tab")
         with tf.control_dependencies([whole] if whole is not None else []):
             pairs = parts.to_tensor(shape=[None, 2])
-        labels = tf.strings.strip(pairs[:, 0])
+        labels = named(pairs[:, 0])
         if self.numbers:
-            labels = tf.debugging.check_numerics(tf.strings.to_number(labels), "a label")
+            labels = tf.debugging.check_numerics(tf.strings.to_number(decimal(labels)), "a label")
         return pairs[:, 1], labels
 
     def explain(self, record: bytes) -> str | None:
@@ -68,6 +80,8 @@ class TextReader:
         label, tab, _ = record.decode(errors="replace").partition(_TAB)
         if not tab and self._labels is None:
             return "a line without a tab; write label<TAB>text"
+        if self._labels is None and is_blank(label):
+            return "its label is empty; write label<TAB>text"
         if self.numbers and self._labels is None:
             return f"its label is {label.strip()[:40]!r}, and this task predicts numbers"
         return None
@@ -75,8 +89,15 @@ class TextReader:
     def describe(self) -> str:
         """See `Reader`."""
         return "lines of text, " + (
-            "of the class that is their directory" if self._labels else "behind a label and a tab"
+            "of the class that is their directory" if self._labels else f"behind a label{self._rounded} and a tab"
         )
+
+    def _look_for_rounding(self, path: str) -> str:
+        values = []
+        for line in self.records(path).take(LOOKED_AT).as_numpy_iterator():
+            with suppress(ValueError):
+                values.append(float(line.partition(_TAB.encode())[0]))
+        return rounded(values)
 
     def check(self, paths: Sequence[str]) -> None:
         """Lines have no header."""

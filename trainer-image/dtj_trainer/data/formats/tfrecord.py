@@ -11,7 +11,7 @@ import tensorflow as tf
 from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import FileSet, first_line
 from dtj_trainer.data.formats.images import decode_image, size_of
-from dtj_trainer.data.formats.reader import compression, shortened
+from dtj_trainer.data.formats.reader import LOOKED_AT, compression, is_blank, named, rounded, shortened
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError, may_pass
 
@@ -57,6 +57,7 @@ class TFRecordReader:
         self._picture_size: tuple[int, ...] | None = None
         self.decodes_batches = True
         self.examples_are = self._input_spec(config, first)
+        self._rounded = self._look_for_rounding()
 
     def records(self, path: Any) -> Stream:
         """Serialized examples."""
@@ -91,16 +92,26 @@ class TFRecordReader:
             count = len(getattr(features[spec.name], kind).value)
             if count != spec.length:
                 return f"feature {spec.name} has {count} value{'' if count == 1 else 's'}, not {spec.length}"
+            if (
+                spec is self._label
+                and kind == "bytes_list"
+                and is_blank(features[spec.name].bytes_list.value[0].decode(errors="replace"))
+            ):
+                return f"feature {spec.name} (--label-column) is empty"
             if kind == "float_list" and not np.isfinite(features[spec.name].float_list.value).all():
                 return f"feature {spec.name} has a value that is NaN or infinite"
         return None
 
     def describe(self) -> str:
         """See `Reader`."""
-        named = [f"{one.name} ({one.kind}{f' {list(one.shape)}' if one.shape else ''})" for one in self._inputs]
+        features = [
+            f"{one.name} ({one.kind}{f' {list(one.shape)}' if one.shape else ''}){self._rounded.get(one.name, '')}"
+            for one in self._inputs
+        ]
         if self._picture_size:
-            named = [f"{self._inputs[0].name} (images of {'x'.join(map(str, self._picture_size))})"]
-        return f"features {shortened(named)}"
+            features = [f"{self._inputs[0].name} (images of {'x'.join(map(str, self._picture_size))})"]
+        label = self._rounded.get(self._label.name)
+        return f"features {shortened(features)}" + (f"; label {self._label.name}{label}" if label else "")
 
     def check(self, paths: Sequence[str]) -> None:
         """Records are checked one by one."""
@@ -116,7 +127,9 @@ class TFRecordReader:
     def _labels(self, values: Any) -> Any:
         if self.numbers:
             return _numbers(values)
-        return values if self._label.kind == "bytes" else tf.strings.as_string(values)
+        if self._label.kind == "float":
+            values = _numbers(values)
+        return named(values if self._label.kind == "bytes" else tf.strings.as_string(values))
 
     def _dense(self, features: dict[str, Any]) -> Any:
         values = [features[spec.name] for spec in self._inputs]
@@ -152,6 +165,21 @@ class TFRecordReader:
             self._inputs = [_Feature(self._inputs[0].name, self._inputs[0].kind, shape)]
             return tf.TensorSpec(shape, tf.float32)
         return tf.TensorSpec((sum(spec.length for spec in self._inputs),), tf.float32)
+
+    def _look_for_rounding(self) -> dict[str, str]:
+        """Of the features of whole numbers that become float32, by their names: what to say of it."""
+        whole = [spec.name for spec in (*self._inputs, *([self._label] if self.numbers else [])) if spec.kind == "int"]
+        values: dict[str, list[float]] = {name: [] for name in whole}
+        try:
+            for record in self.records(self._first).take(LOOKED_AT if whole else 0).as_numpy_iterator():
+                features = tf.train.Example.FromString(record).features.feature
+                for name in whole:
+                    values[name] += features[name].int64_list.value
+        except Exception as error:
+            # The survey of all records names what is damaged.
+            if not (isinstance(error, tf.errors.OpError) or _is_decode_error(error)):
+                raise
+        return {name: rounded(found) for name, found in values.items()}
 
     def _first_record(self) -> tf.train.Example:
         try:

@@ -1,0 +1,299 @@
+"""Folders of data as users have them, composed at random, and what a plain reader finds in them.
+
+The plain readers are csv, PIL, gzip and the protocol buffers. A sample is *equal* if each of their examples comes once
+an epoch, to learn from or held out and never both; else it is *refused* in one line, or a fault. Only a sample with a
+flaw may be refused. Not composed yet: buckets, text in UTF-16, pictures of several sizes, features of several lengths.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from dtj_trainer.data.source import Share
+from dtj_trainer.errors import UsageError
+from trainer.adversaries.judge import CRASH, EQUAL, REFUSED, WRONG, Verdict
+from trainer.data_files import opened
+
+ENDINGS = {"csv": ".csv", "images": ".png", "text": ".tsv", "tfrecord": ".tfrecord"}
+CLASSES = ("cat", "dog", "Großer Hund")
+NAMES = ("part {}", "{}'s", "naïve-{}", "100%-{}", "a#{}", "{}.v2", "x,{}", "{}")
+JUNK = (".DS_Store", "._part{}", "_SUCCESS", "README.md", ".ipynb_checkpoints/old{}", "__MACOSX/._x{}", "_old/cat/7{}")
+Key = tuple[Any, ...]  # what an example is known by: its input, and its label
+
+
+@dataclass
+class Folder:
+    """A folder that was composed, how it is named, and what is odd about it."""
+
+    seed: int
+    form: str
+    root: Path
+    where: str = ""
+    held_out: str = ""
+    workers: int = 1
+    flaws: list[str] = field(default_factory=list)  # for which it may be refused
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        said = f"{self.form} --data-dir={self.where} --held-out={self.held_out}, {self.workers} workers"
+        return f"seed {self.seed}: {said}; {', '.join(self.flaws) or 'no flaw'}; {', '.join(self.notes)}"
+
+
+def compose(seed: int, place: Path) -> Folder:
+    """Writes the folder of this seed below `place`."""
+    r = random.Random(seed)
+    made = Folder(seed, r.choice(sorted(ENDINGS)), place / "data")
+    numbers = iter(range(10_000))
+    held_out = r.random() < 0.4
+    for part in ("train", "judge") if held_out else ("",):
+        for file in range(r.randint(2, 4)):
+            _write(made, r, made.root / part / r.choice(("", "", f"deep {file}")), file, numbers)
+    if made.form in ("csv", "text", "tfrecord") and r.random() < 0.5:
+        _flaw(made, r)
+    _links_and_junk(made, r)
+    made.where = _spelled(made, r, "data")
+    made.held_out = _spelled(made, r, "data/judge") if held_out else r.choice(("0.1", "0.2", "0.5"))
+    made.workers = r.choice((1, 1, 2, 3))
+    return made
+
+
+def _write(made: Folder, r: random.Random, folder: Path, file: int, numbers: Iterator[int]) -> None:
+    rows = [next(numbers) for _ in range(r.randint(4, 12))]
+    name = r.choice(NAMES).format(file)
+    if made.form == "images":
+        for number in rows:
+            place = folder / CLASSES[number % 3]
+            place.mkdir(parents=True, exist_ok=True)
+            picture = Image.new("RGB", (5, 4), (number, number, number))
+            picture.convert(r.choice(("RGB", "L", "RGBA", "P"))).save(place / f"{name}-{number}.png")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    zipped = r.random() < 0.2
+    path = folder / f"{name}-{rows[0]}{ENDINGS[made.form]}{'.gz' if zipped else ''}"
+    if made.form == "tfrecord":
+        with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type="GZIP" if zipped else "")) as out:
+            for number in rows:
+                out.write(_record(number))
+        return
+    quote = r.choice(("", "", '"'))
+    lines = [_line(made.form, number, quote, r) for number in rows]
+    end = r.choice(("\n", "\n", "\r\n"))
+    for _ in range(r.choice((0, 0, 2))):
+        lines.insert(r.randint(1, len(lines)), "")
+    head = ["x,y,label"] if made.form == "csv" else []
+    text = end.join([*head, *lines]) + r.choice((end, ""))
+    content = text.encode("utf-8-sig" if r.random() < 0.2 else "utf-8")
+    path.write_bytes(gzip.compress(content) if zipped else content)
+
+
+def _line(form: str, number: int, quote: str, r: random.Random) -> str:
+    label = CLASSES[number % 3]
+    if form == "text":
+        return f"{label}\t{r.choice(TEXTS)} {number}"
+    shown = str(number) if quote else r.choice(("{}", "{}.0", "+{}", "{}e0", " {}")).format(number)
+    return f"{shown},{number % 7 / 4},{quote}{label}{quote}"
+
+
+def _record(number: int, **other: tf.train.Feature) -> bytes:
+    features = {
+        "x": tf.train.Feature(float_list=tf.train.FloatList(value=[number, number % 7 / 4])),
+        "label": tf.train.Feature(bytes_list=tf.train.BytesList(value=[CLASSES[number % 3].encode()])),
+        **other,
+    }
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+TEXTS = ("a day", "día", "a\ttab", "  spaced", '"quoted"')
+CELLS = (  # noqa: SIM905
+    "| |nan|inf|-inf|1e39|0x1A|0x1p3|1_000|True|1,5|1 0|٣|--1|1e|\"1|NaN|1d5|Infinity|1.5.5|''|\0|1e-60|"
+    "9007199254740993|1e38|-0|1f|0b1|\ufeff1|5\u00a0"
+).split("|")
+LABELS = (  # noqa: SIM905
+    '|  |"|""|"  "|cat | cat|"a,b"|"a""b"|cat\u200b|\ufeffcat|nan|1_000|True|0x1A|c"t|cat,dog|\u00a0|\t|"cat" |Cat'
+).split("|")
+
+
+def _flaw(made: Folder, r: random.Random) -> None:
+    path = r.choice(sorted(path for path in made.root.rglob("*") if path.is_file()))
+    content = _content(path)
+    if made.form == "tfrecord":
+        blank = [tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for value in (b" ", b"")]
+        odd = [tf.train.Feature(float_list=tf.train.FloatList(value=value)) for value in ([math.nan, 1], [1], [])]
+        other = {"label": r.choice(blank)} if r.random() < 0.5 else {"x": r.choice(odd)}
+        scratch = made.root.parent / "scratch"
+        with tf.io.TFRecordWriter(str(scratch)) as out:
+            out.write(_record(9000, **other))
+        content = r.choice((content + scratch.read_bytes(), content[:-3], content + b"tail"))
+        made.flaws.append(f"{path.name}: {' '.join(str(other).split())}, cut, or a tail")
+    else:
+        lines = content.decode().splitlines(keepends=True)
+        place = r.randint(1, len(lines) - 1)
+        end = lines[place][len(lines[place].rstrip("\r\n")) :]
+        if made.form == "text":
+            line = f"{r.choice(LABELS)}\tflawed 9000"
+        else:
+            cell, label = (r.choice(CELLS), "cat") if r.random() < 0.6 else ("9000", r.choice(LABELS))
+            line = f"{cell},1,{label}"
+        lines[place] = line + end
+        content = "".join(lines).encode()
+        made.flaws.append(f"{path.name}: {line!a}")
+    path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
+
+
+def _content(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.name.endswith(".gz") else path.read_bytes()
+
+
+def _links_and_junk(made: Folder, r: random.Random) -> None:
+    files = sorted(path for path in made.root.rglob("*") if path.is_file())
+    for name in r.sample(JUNK, r.randint(0, 3)):
+        path = made.root / name.format(ENDINGS[made.form])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(r.choice((b"", b"junk\n", files[0].read_bytes())))
+        made.notes.append(name)
+    if r.random() < 0.3:
+        target = r.choice(files)
+        target.with_name(f"copy of {target.name}").symlink_to(target.name)
+        made.notes.append(f"a link to {target.name}")
+    if r.random() < 0.3:
+        folder = r.choice(sorted({path.parent for path in files}))
+        (folder / "self").symlink_to("." if "judge" in folder.parts else r.choice((".", "..", str(made.root))))
+        made.notes.append(f"a cycle in {folder.name}")
+    if made.form != "images" and r.random() < 0.3:
+        # As a ConfigMap has them.
+        target = r.choice(files)
+        hidden = target.parent / "..data"
+        hidden.mkdir()
+        target.rename(hidden / target.name)
+        target.symlink_to(f"..data/{target.name}")
+        made.notes.append(f"{target.name} in ..data")
+    (made.root.parent / "link").symlink_to("data")
+
+
+def _spelled(made: Folder, r: random.Random, name: str) -> str:
+    below = name.removeprefix("data")
+    ways = ("data{}", "./data{}", "data{}/", "data/{}", str(made.root) + "{}", "link{}", "link/../data{}")
+    return r.choice(ways).format(below)
+
+
+def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
+    """What a plain reader finds to learn from, and what it finds to be judged by, where these are files of their own.
+
+    Raises:
+        ValueError: there is what it cannot read.
+    """
+    learned: dict[Path, Path] = {}
+    judged: dict[Path, Path] = {}
+    for below, names, files in os.walk(folder.root):
+        names[:] = [name for name in names if not name.startswith((".", "_"))]
+        for path in (Path(below, name) for name in files):
+            if not path.name.startswith((".", "_")) and ENDINGS[folder.form] in path.name:
+                into = judged if path.relative_to(folder.root).parts[0] == "judge" else learned
+                into[path.resolve()] = path
+    read = {"csv": _read_csv, "images": _read_image, "text": _read_text, "tfrecord": _read_records}[folder.form]
+    first, second = (Counter(key for path in of.values() for key in read(path)) for of in (learned, judged))
+    return first, second
+
+
+def _read_csv(path: Path) -> Iterator[Key]:
+    _, *rows = [
+        row for row in csv.reader(io.StringIO(_content(path).decode("utf-8-sig"), newline=""), strict=True) if row
+    ]
+    for row in rows:
+        x, y, label = row
+        if not (label := label.strip()) or "_" in x or not x.isascii():
+            raise ValueError(row)
+        values = np.float32(x), np.float32(y)
+        if not np.isfinite(values).all():
+            raise ValueError(row)
+        yield (*map(float, values), label)
+
+
+def _read_text(path: Path) -> Iterator[Key]:
+    for line in _content(path).decode("utf-8-sig").replace("\r\n", "\n").split("\n"):
+        if line.strip(" \t"):
+            label, text = line.split("\t", 1)
+            if not label.strip():
+                raise ValueError(line)
+            yield text, label.strip(" \t")
+
+
+def _read_image(path: Path) -> Iterator[Key]:
+    pixels = np.asarray(Image.open(path).convert("RGB"))
+    yield (*map(int, pixels[0, 0]), path.parent.name)
+
+
+def _read_records(path: Path) -> Iterator[Key]:
+    kind = "GZIP" if path.name.endswith(".gz") else ""
+    try:
+        records = [*tf.data.TFRecordDataset(str(path), compression_type=kind).as_numpy_iterator()]
+    except tf.errors.OpError as error:
+        raise ValueError(str(error)) from None
+    for record in records:
+        features = tf.train.Example.FromString(record).features.feature
+        x, (label,) = features["x"].float_list.value, features["label"].bytes_list.value
+        if len(x) != 2 or not np.isfinite(x).all() or not label.strip():
+            raise ValueError(record)
+        yield (*x, label.decode())
+
+
+def judge(folder: Folder) -> Verdict:
+    """What the trainer makes of it, against the plain reader; in the folder that it is in."""
+    try:
+        plain = found(folder)
+    except (ValueError, csv.Error):
+        plain = None
+    try:
+        source = opened(folder.where, f"--held-out={folder.held_out}", f"--data-format={folder.form}")
+        share = [Share(worker=worker, workers=folder.workers) for worker in range(folder.workers)]
+        streams = [source.share_of_batches(batch=folder.workers, seed=1, first_step=0, share=one) for one in share]
+        ours: Counter[Key] = Counter()
+        for stream in streams:
+            ours.update(_keys(source, stream.take(source.examples)))
+        theirs = Counter(_keys(source, source.validation(batch=5)))
+    except UsageError as error:
+        if "\n" in str(error):
+            return Verdict(WRONG, f"refused in several lines: {error}")
+        return Verdict(REFUSED if folder.flaws else WRONG, str(error))
+    except Exception as error:  # noqa: BLE001 whatever else it is, it is a fault
+        return Verdict(CRASH, f"{type(error).__name__}: {error}")
+    if plain is None:
+        return Verdict(WRONG, "taken, and the plain reader cannot read it")
+    learned, judged = plain
+    once = Counter({key: count // folder.workers for key, count in ours.items()})
+    if any(count % folder.workers for count in ours.values()):
+        return Verdict(WRONG, "not each example came as often as the others")
+    if judged and theirs != judged:
+        return Verdict(WRONG, f"held out: {_difference(theirs, judged)}")
+    if once + theirs != learned + judged:
+        return Verdict(WRONG, f"all: {_difference(once + theirs, learned + judged)}")
+    return Verdict(EQUAL, f"{once.total()} and {theirs.total()}")
+
+
+def _difference(ours: Counter[Key], plain: Counter[Key]) -> str:
+    return f"too many {[*(ours - plain).items()][:3]}, too few {[*(plain - ours).items()][:3]}"
+
+
+def _keys(source: Any, stream: Any) -> Iterator[Key]:
+    for inputs, labels in stream.as_numpy_iterator():
+        for one, label in zip(inputs, labels, strict=True):
+            name = source.classes[label]
+            if isinstance(one, bytes):
+                yield one.decode(), name
+            else:
+                values = one if one.ndim == 1 else np.round(one[0, 0] * 255).astype(int)
+                yield (*values.tolist(), name)

@@ -1,0 +1,149 @@
+"""Which files are data, and which of them are held out: each counts once, by whichever names it is found."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dtj_trainer.data.full_batches import FullBatches
+from dtj_trainer.errors import UsageError
+from log_lines import log_lines
+from trainer.adversaries import files
+from trainer.data_files import CLASSES, opened, picture, taken, write
+
+
+def numbers_in(source: FullBatches) -> tuple[list[int], list[int]]:
+    """What is to learn from and what is held out, in order."""
+    learned = [pair for batch in taken(source.batches(batch=1, seed=1), source.examples) for pair in batch]
+    held_out = [pair for batch in taken(source.validation(batch=5), -1) for pair in batch]
+    return sorted(number for number, _ in learned), sorted(number for number, _ in held_out)
+
+
+@pytest.fixture
+def nested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """60 examples in data, of which data/test has those from 40 on; the working directory is beside it."""
+    write(tmp_path / "data", "csv", examples=40)
+    (tmp_path / "data" / "test").mkdir()
+    rows = "".join(f"{number},{number % 3},{CLASSES[number % 2]}\n" for number in range(40, 60))
+    (tmp_path / "data" / "test" / "test.csv").write_text("x,third,label\n" + rows)
+    (tmp_path / "link").symlink_to("data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("where", "held_out"),
+    [
+        ("data", "data/test"),
+        ("data", "./data/test"),
+        ("./data", "data//test"),
+        ("data/", "{}/data/test/"),
+        ("{}/data", "link/test"),
+        ("link", "data/test/*.csv"),
+        ("{}/link/../data", "data/test/test.csv"),
+    ],
+)
+def test_held_out_files_are_not_learned_from_however_they_are_named(nested: Path, where: str, held_out: str) -> None:
+    where, held_out = where.format(nested), held_out.format(nested)
+    with log_lines() as printed:
+        source = opened(where, f"--held-out={held_out}")
+    assert numbers_in(source) == ([*range(40)], [*range(40, 60)])
+    assert f"data: --held-out={held_out}: 1 files held out, 1 of them out of --data-dir" in printed
+
+
+def test_patterns_that_match_the_same_files_hold_them_out(nested: Path) -> None:
+    source = opened("data/*.csv", "--held-out=./data/part-[01].csv")
+    learned, held_out = numbers_in(source)
+    assert [number % 4 for number in learned] == [2, 3] * 10
+    assert sorted(learned + held_out) == [*range(40)]
+
+
+def test_linked_folders_and_files_count_once(tmp_path: Path) -> None:
+    write(tmp_path / "data" / "v3", "csv")
+    (tmp_path / "data" / "latest").symlink_to("v3")
+    (tmp_path / "data" / "self").symlink_to(".")
+    (tmp_path / "data" / "v3" / "up").symlink_to("..")
+    (tmp_path / "data" / "copy.csv").symlink_to("v3/part-0.csv")
+    (tmp_path / "other").symlink_to("data")
+    for where in ("data", "other", "data/*/*.csv", "data/v3/part-*.csv"):
+        learned, held_out = numbers_in(opened(tmp_path / where))
+        assert sorted(learned + held_out) == [*range(60)], where
+
+
+def test_one_picture_in_two_classes_is_refused(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", "images")
+    (data / "odd" / "000.png").symlink_to("../even/000.png")
+    with pytest.raises(UsageError, match=r"odd/000.png and .*even/000.png are one file in two classes"):
+        opened(data)
+    (data / "odd" / "000.png").rename(data / "even" / "copy.png")
+    source = opened(data)
+    assert source.examples + source.validation_examples == 60
+
+
+@pytest.mark.parametrize("hidden", [".ipynb_checkpoints", "_old", "__MACOSX"])
+def test_what_is_hidden_is_no_data_in_each_part_that_a_wildcard_matched(tmp_path: Path, hidden: str) -> None:
+    data = write(tmp_path / "data", "images", examples=12)
+    (data / hidden).mkdir()
+    for number in range(12):
+        (data / hidden / f"{number}.png").write_bytes(picture(100 + number))
+    (data / "odd" / "._1.png").write_bytes(b"")
+    for where in ("", "*/*.png", "*/0*.png"):
+        source = opened(data / where)
+        assert source.classes == CLASSES
+        assert source.examples + source.validation_examples == 12
+
+
+def test_a_folder_of_a_configmap_is_read_and_its_hidden_folders_are_by_their_names(tmp_path: Path) -> None:
+    write(tmp_path / "config" / "..2026_11_28", "csv")
+    (tmp_path / "config" / "..data").symlink_to("..2026_11_28")
+    for part in range(4):
+        (tmp_path / "config" / f"part-{part}.csv").symlink_to(f"..data/part-{part}.csv")
+    for where in ("config", "config/..data", "config/..data/*.csv", "config/..2026_11_28"):
+        source = opened(tmp_path / where)
+        assert source.examples + source.validation_examples == 60, where
+    assert opened(tmp_path / "config", f"--held-out={tmp_path}/config/..data/part-1.csv").examples == 45
+
+
+def test_a_link_to_nothing_and_a_name_that_is_no_text_are_one_line(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", "images")
+    (data / "odd" / "z.png").symlink_to("nowhere.png")
+    with pytest.raises(UsageError, match=r"odd/z.png: a link to what is not there"):
+        opened(data)
+    (data / "odd" / "z.png").unlink()
+    with open(os.fsencode(data / "odd") + b"/\xff.png", "wb") as file:
+        file.write(picture(1))
+    with pytest.raises(UsageError, match="its name is no UTF-8; rename it"):
+        opened(data)
+
+
+@pytest.mark.parametrize(
+    ("form", "training", "other"),
+    [("images", "train", "test"), ("text", "Training", "validation"), ("csv", "train", "val")],
+)
+def test_folders_of_training_and_test_files_below_one_are_named_with_the_option(
+    tmp_path: Path, form: str, training: str, other: str
+) -> None:
+    write(tmp_path / "data" / training, form, examples=40)
+    write(tmp_path / "data" / other, form, examples=20)
+    line = (
+        f"data: {tmp_path}/data: {training} and {other} are both learned from; to be judged by {other} alone, give "
+        "its path with --held-out"
+    )
+    with log_lines() as printed:
+        opened(tmp_path / "data")
+    assert line in printed
+    with log_lines() as printed:
+        source = opened(tmp_path / "data", f"--held-out={tmp_path}/data/{other}")
+    assert line not in printed
+    assert Counter(map(len, numbers_in(source))) == {40: 1, 20: 1}
+
+
+@pytest.mark.parametrize("seed", [5000, 5008, 5021, 5023])
+def test_each_example_of_a_folder_composed_at_random_is_read_once_or_one_line_says_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = files.compose(seed, tmp_path)
+    verdict = files.judge(folder)
+    assert not verdict.fault, f"{folder}: {verdict}"
