@@ -9,14 +9,20 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
+from dtj_trainer.config.entry_points import Name
+from dtj_trainer.data.own_dataset import OwnData
 from dtj_trainer.distribution.gathering import Whole
 from dtj_trainer.errors import UsageError
+from dtj_trainer.training import objective
 
 ROWS, FIRST, WIDTH = 7, 5, 3
 """Examples, those of the first replica, and numbers of each."""
@@ -100,6 +106,10 @@ CASES: dict[str, Case] = {
 }
 
 
+COMPILED = ("of all", "pairs", "ragged", "bfloat16", "uint8", "large int64", "masks", "infinite logits")
+"""Cases of all kinds of what is sent."""
+
+
 def _inputs() -> Any:
     return tf.constant(np.random.default_rng(1).normal(size=(ROWS, WIDTH)), tf.float32)
 
@@ -165,6 +175,74 @@ def together(case: Case, strategy: Any) -> tuple[Any, Any]:
     return value, gradient
 
 
+def compiled(case: Case) -> list[float]:
+    """The same by XLA, as on a TPU: two replicas of as many examples, each of which does not know its number before."""
+    rows = ROWS // 2
+    # In one process, XLA compiles no other reduction.
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
+
+    def step(weight: Any, numbers: Any, inputs: Any, labels: Any) -> tuple[Any, Any]:
+        context = tf.distribute.get_replica_context()
+        first = rows * context.replica_id_in_sync_group
+        inputs, labels = _part((inputs, labels), slice(first, first + rows))
+        as_on_tpu = SimpleNamespace(
+            num_replicas_in_sync=2,
+            replica_id_in_sync_group=numbers[context.replica_id_in_sync_group],
+            all_reduce=context.all_reduce,
+            all_gather=context.all_gather,
+        )
+        with patch.object(tf.distribute, "get_replica_context", return_value=as_on_tpu):
+            whole = Whole(static=True)
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            labels, outputs = whole.gathered((labels, case.outputs(inputs * weight)))
+            loss = whole.part(case.loss(labels, outputs) + tf.reduce_sum(weight**2))
+        return loss, tape.gradient(loss, weight)
+
+    @tf.function(autograph=False, jit_compile=True)  # type: ignore[untyped-decorator]
+    def run(*arguments: Any) -> Any:
+        return [strategy.reduce("SUM", one, axis=None) for one in strategy.run(step, args=arguments)]
+
+    labels = tf.nest.map_structure(_tensor, _part(case.labels(), slice(0, 2 * rows)))
+    weight, inputs = tf.constant([0.5, -1.0, 1.5]), _inputs()[: 2 * rows]
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        loss = case.loss(labels, case.outputs(inputs * weight)) + tf.reduce_sum(weight**2)
+    expected = loss, tape.gradient(loss, weight)
+    return _differences(run(weight, tf.range(2), inputs, labels), expected)
+
+
+def objective_of_a_tpu(batch: int) -> list[float]:
+    """Loss and metric of a model, by a step that XLA compiles, of two replicas with as many examples."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
+    name = Name(flag="--data", module="mine", function="data")
+    inputs, labels = _inputs()[:6], tf.constant(CASES["of all"].labels()[:6])
+    rows = tf.data.Dataset.from_tensor_slices((inputs, labels))
+    data = OwnData(name, lambda: {"training": rows, "held_out": rows}, shuffle=False)
+    with strategy.scope(), patch.object(objective, "is_static", return_value=True):
+        model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(WIDTH)])
+        model.compile("sgd", root, metrics=[root])
+        made = objective.CompiledObjective("--model=mine:model", model, data, batch=batch, default=None)
+
+        def step(inputs: Any, labels: Any) -> tuple[Any, Any]:
+            first = 3 * tf.distribute.get_replica_context().replica_id_in_sync_group
+            inputs, labels = inputs[first : first + 3], labels[first : first + 3]
+            return made.loss(2 * inputs, labels, None, inputs)
+
+        @tf.function(autograph=False, jit_compile=True)  # type: ignore[untyped-decorator]
+        def run(*arguments: Any) -> Any:
+            return [strategy.reduce("SUM", one, axis=None) for one in strategy.run(step, args=arguments)]
+
+        loss, sums = run(inputs, labels)
+    means, expected = made.means(sums), root(labels, 2 * inputs)
+    return _differences([loss, means["loss"], means["root"]], [expected] * 3)
+
+
+def _differences(found: Any, expected: Any) -> list[float]:
+    pairs = zip(found, expected, strict=True)
+    return [float(np.abs(np.asarray(one) - np.asarray(other)).max()) for one, other in pairs]
+
+
 def main() -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -172,10 +250,16 @@ def main() -> None:
     found: dict[str, Any] = {}
     for name, case in CASES.items():
         try:
-            pair = zip(together(case, strategy), alone(case), strict=True)
-            found[name] = [float(np.abs(np.asarray(one) - np.asarray(other)).max()) for one, other in pair]
+            found[name] = _differences(together(case, strategy), alone(case))
+            if name in COMPILED:
+                found[f"compiled {name}"] = compiled(case)
         except UsageError as error:
-            found[name] = str(error)
+            found[name if name not in found else f"compiled {name}"] = str(error)
+    for batch in (6, 7):
+        try:
+            found[f"TPU, batch of {batch}"] = objective_of_a_tpu(batch)
+        except UsageError as error:
+            found[f"TPU, batch of {batch}"] = str(error)
     sys.stdout.write(json.dumps(found))
 
 

@@ -128,7 +128,7 @@ CASES: tuple[Case, ...] = (
     Case(name="compute_loss_that_leaves_out"),
     Case(name="train_step", refused={"": "--model=.*: OwnStep has a train_step of its own"}),
     Case(name="added_loss_alone"),
-    Case(name="activities"),
+    Case(name="activities", cells=(*ALL, *PIPED)),
     Case(name="activities_uneven", model="activities", batch=25),
     Case(name="activities_summed", batch=25),
     Case(name="bare_variable", refused={"": "--model=.*: levels.level is a tf.Variable that the model sets"}),

@@ -97,8 +97,8 @@ def test_more_than_replicas_can_gather_in_a_step_is_one_line(folder: Path) -> No
     job = ran(folder, strategy="Mirrored", arguments=arguments, files={"mine.py": WIDE}, exports=False, code=2)
     assert (
         "--model=mine:model: loss root is computed of all examples of a batch together, and 2 replicas would send each "
-        "other 77 MB of labels and outputs a step, which is more than 64 MB; return one value for each example, or "
-        "give a smaller --batch-size\n"
+        "other 77 MB of labels and outputs a step, which is more than 64 MB; return one value for each example, "
+        "take a smaller batch, or train on one device\n"
     ) in job["worker-0"].log
 
 

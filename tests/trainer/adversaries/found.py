@@ -145,4 +145,30 @@ ROWS = {
         Sample(strategy=TWO, **_IMAGES, compiled=(("steps_per_execution", "3"),), calls=("evaluate", "predict")), EQUAL
     ),
     "loss of a single batch": Row(Sample(own=_step("mean_square(y, p)"), calls=("train_on_batch",)), EQUAL),
+    # Labels of other types, which are gathered.
+    "bits gathered": Row(Sample(target="bits", loss="root_of_numbers", examples=36, calls=("evaluate",)), EQUAL),
+    "bits gathered, model": Row(Sample(**_UNEVEN, target="bits", loss="root_of_numbers"), EQUAL),
+    "small numbers gathered": Row(
+        Sample(strategy=TWO, target="small", loss="root_of_numbers", examples=36, calls=("evaluate",)), EQUAL
+    ),
+    "ragged labels gathered": Row(
+        Sample(target="ragged", loss="root_of_rows", examples=36, calls=("evaluate",)), EQUAL
+    ),
+    "ragged labels gathered, two workers": Row(
+        Sample(strategy=TWO, target="ragged", loss="root_of_rows", examples=36, calls=("evaluate",)), EQUAL
+    ),
+    "ragged labels, model": Row(Sample(**_UNEVEN, target="ragged", loss="root_of_rows"), REFUSED),
+    "texts gathered": Row(
+        Sample(target="texts", loss="lambda y, p: p**2", compiled=(("metrics", "[root_of_texts]"),)), REFUSED
+    ),
+    "pixels, two workers": Row(
+        Sample(
+            strategy=TWO, data="pixels", layers=("L.Rescaling(1 / 255)", "L.Flatten()"), examples=33, calls=("predict",)
+        ),
+        EQUAL,
+    ),
+    "sparse labels": Row(Sample(target="sparse", loss="squares_of_dense", examples=36, calls=("evaluate",)), EQUAL),
+    "sparse labels gathered": Row(Sample(target="sparse", loss="root_of_dense"), REFUSED),
+    "sparse labels that are no others": Row(Sample(target="sparse", loss="root_of_sparse"), REFUSED),
+    "sparse labels, model": Row(Sample(**_UNEVEN, target="sparse", loss="root_of_sparse"), REFUSED),
 }

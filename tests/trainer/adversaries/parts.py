@@ -34,6 +34,11 @@ DATA = {
     ),
     "series": Inputs("keras.Input((5, 4))", "r.normal(size=(N, 5, 4)).astype('float32')"),
     "images": Inputs("keras.Input((6, 6, 2))", "r.normal(size=(N, 6, 6, 2)).astype('float32')"),
+    "pixels": Inputs(
+        "keras.Input((6, 6, 2), dtype='uint8')",
+        "r.integers(0, 255, (N, 6, 6, 2)).astype('uint8')",
+        "x.reshape(N, -1) / 255",
+    ),
     "tokens": Inputs("keras.Input((6,), dtype='int32')", f"({_TOKENS}).astype('int32')"),
     "pairs": Inputs(
         "{'a': keras.Input((4,)), 'b': keras.Input((3,))}",
@@ -49,6 +54,11 @@ TARGETS = {
     # One for each token.
     "classes": Labels("(x % 4).astype('int64')", "L.Dense(4)"),
     "ignored": Labels("np.where(x > 0, x % 4, -100).astype('int64')", "L.Dense(4)"),
+    "bits": Labels("f[:, :3] > 0", "L.Dense(3)"),
+    "small": Labels("(np.abs(f[:, :3]) * 9).astype('uint8')", "L.Dense(3)"),
+    "texts": Labels("np.array([[str(int(abs(v) * 3))] for v in f[:, 0]])", "L.Dense(3)"),
+    "ragged": Labels("tf.RaggedTensor.from_tensor(f[:, :3], lengths=1 + np.arange(N) % 3)", "L.Dense(3)"),
+    "sparse": Labels("tf.sparse.from_dense(np.where(f[:, :3] > 0, f[:, :3], 0))", "L.Dense(3)"),
     "both": Labels("{'kind': (np.abs(f.sum(1)) * 2).astype('int64') % 4, 'size': f[:, :1]}", ""),
 }
 
@@ -114,6 +124,21 @@ PARTS = {
     "mean_square": _LOSS.format("mean_square", "return tf.reduce_mean(tf.square(y - p))"),
     "sum_square": _LOSS.format("sum_square", "return 0.1 * tf.reduce_sum(tf.square(y - p))"),
     "root": _LOSS.format("root", "return tf.sqrt(tf.reduce_mean(tf.square(y - p)))"),
+    "root_of_numbers": _LOSS.format(
+        "root_of_numbers", "return tf.sqrt(tf.reduce_mean(tf.square(tf.cast(y, 'float32') - p)))"
+    ),
+    "root_of_texts": _LOSS.format(
+        "root_of_texts", "return tf.sqrt(tf.reduce_mean(tf.square(tf.strings.to_number(y) - p)))"
+    ),
+    "root_of_rows": _LOSS.format(
+        "root_of_rows", "return tf.sqrt(tf.reduce_mean(tf.square(tf.reduce_sum(y, -1, keepdims=True) - p)))"
+    ),
+    "dense": "def dense(y):\n    return tf.sparse.to_dense(y) if isinstance(y, tf.SparseTensor) else y\n",
+    "squares_of_dense": _LOSS.format("squares_of_dense", "return tf.reduce_mean(tf.square(dense(y) - p), -1)"),
+    "root_of_dense": _LOSS.format("root_of_dense", "return tf.sqrt(tf.reduce_mean(tf.square(dense(y) - p)))"),
+    "root_of_sparse": _LOSS.format(
+        "root_of_sparse", "return tf.sqrt(tf.reduce_mean(tf.square(tf.sparse.to_dense(y) - p)))"
+    ),
     "largest": _LOSS.format("largest", "return tf.reduce_max(tf.square(y - p))"),
     "by_task": _LOSS.format("by_task", "return tf.reduce_mean(tf.square(y - p), 0)"),
     "flat": _LOSS.format("flat", "return each(tf.reshape(y, [-1]), tf.reshape(p, [-1, 4]))"),

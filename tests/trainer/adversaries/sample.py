@@ -129,8 +129,10 @@ class Sample:
             )
         if self.way == SESSION:
             return (
-                f"    steps = -(-N * {self.epochs} // B)\n    done = s.step if s else 0\n"
-                f"    told = m.fit(rows().repeat({self.epochs}).batch(B).skip(done), steps_per_epoch=steps - done, "
+                f"    steps = -(-N * {self.epochs} // B)\n    done = s.step if s else 0\n    told = {{}}\n"
+                # It may have been stopped after its last step, and Keras takes no data without an example.
+                "    if done < steps:\n"
+                f"        told = m.fit(rows().repeat({self.epochs}).batch(B).skip(done), steps_per_epoch=steps - done, "
                 "verbose=0, callbacks=[s.callback()] if s else []).history"
                 + ("\n    told = {}  # of the steps since it went on" if self.resumed else "")
             )

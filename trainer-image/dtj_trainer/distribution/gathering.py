@@ -14,20 +14,45 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
 
 _GATHERED = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)
-"""What TensorFlow gathers of several workers; other numbers are converted there and back."""
+"""What TensorFlow gathers and sums of several workers; other numbers are converted there and back."""
+
+MOST_GATHERED = 64 * 10**6
+"""Bytes that the replicas may send each other at a step."""
+
+
+def described(what: str, size: int, *, replicas: int) -> str:
+    """How much is sent for what is computed of the examples of all replicas, as a line says it.
+
+    Args:
+        what: is computed so.
+        size: of labels, outputs and all else that is gathered for it, in bytes, of a batch of all replicas.
+
+    Raises:
+        UsageError: it is too much.
+    """
+    if size > MOST_GATHERED:
+        raise UsageError(
+            f"{what} is computed of all examples of a batch together, and {replicas} replicas would send each other "
+            f"{size / 1e6:.0f} MB of labels and outputs a step, which is more than {MOST_GATHERED / 1e6:.0f} MB; "
+            "return one value for each example, take a smaller batch, or train on one device"
+        )
+    told = f"{size / 1e3:.3g} kB" if size < 10**6 else f"{size / 1e6:.3g} MB"
+    return f"{what} gathered: {told} a step"
 
 
 class Whole:
     """The whole batch, as one replica of a step sees it."""
 
-    def __init__(self, present: Any = None) -> None:
+    def __init__(self, present: Any = None, *, static: bool = False) -> None:
         """To be made in a replica's step.
 
         Args:
             present: 0 if this replica's example only stands in for none, else 1; None where this cannot be.
+            static: whether all replicas have as many rows, and XLA compiles the step: see `is_static`.
         """
         self._context = tf.distribute.get_replica_context()
         self._present = present
+        self._static = static
         self._counted: Any = None
         self._known: dict[int, tuple[Any, Any]] = {}
 
@@ -66,7 +91,17 @@ class Whole:
         return self._context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
     def _rows(self, value: Any) -> Any:
+        if isinstance(value, tf.SparseTensor):
+            raise UsageError(
+                f"a loss or a metric of all {self._context.num_replicas_in_sync} replicas cannot be computed of sparse "
+                "tensors; make them dense in the data, with tf.sparse.to_dense, or train on one device"
+            )
         if isinstance(value, tf.RaggedTensor):
+            if self._static:
+                raise UsageError(
+                    f"a loss or a metric of all {self._context.num_replicas_in_sync} replicas cannot be computed of "
+                    "ragged tensors on a TPU, which takes parts of one size; pad them, or train on one device"
+                )
             lengths = self._rows(tf.cast(value.row_lengths(), tf.int32))
             taken = value if self._present is None else value[: self._own(value.nrows(out_type=tf.int32))]
             return tf.RaggedTensor.from_row_lengths(self._rows_of(taken.values), lengths, validate=False)
@@ -81,7 +116,7 @@ class Whole:
         return rows if self._present is None else tf.where(self._present > 0, rows, 0)
 
     def _has_rows(self, value: Any) -> bool:
-        if value.shape.rank and not isinstance(value, tf.SparseTensor):
+        if value.shape.rank:
             return True
         raise UsageError(
             f"a loss or metric of all {self._context.num_replicas_in_sync} replicas cannot be computed of a tensor of "
@@ -98,18 +133,43 @@ class Whole:
                 f"{dtype.name} labels, which TensorFlow does not gather; give labels as numbers, or train on one device"
             )
         if dtype not in _GATHERED:
-            return tf.cast(self._rows_of(tf.cast(value, tf.float32 if dtype.is_floating else tf.int64)), dtype)
+            return tf.cast(self._rows_of(tf.cast(value, sent_as(dtype))), dtype)
         rows = tf.shape(value)[0]
-        sizes = self._context.all_gather(rows[tf.newaxis], 0)
-        whole = self._context.all_gather(tf.stop_gradient(value), 0)
+        whole, before = self._of_static(value, rows) if self._static else self._of_any(value, rows)
         # Keras compares labels and outputs by their last dimension, which gathering forgets.
         whole = tf.ensure_shape(whole, [None, *value.shape[1:]])
         if not dtype.is_floating:
             return whole
-        before = tf.reduce_sum(sizes[: self._context.replica_id_in_sync_group])
-        own = _with_gradient_times(value, self.replicas)
         # Put beside the others, and not added: a difference of infinite outputs would be NaN.
-        return tf.ensure_shape(tf.concat([whole[:before], own, whole[before + rows :]], 0), [None, *value.shape[1:]])
+        own = _with_gradient_times(value, self.replicas)
+        return tf.tensor_scatter_nd_update(whole, (before + tf.range(rows))[:, tf.newaxis], own)
+
+    def _of_any(self, value: Any, rows: Any) -> tuple[Any, Any]:
+        """The rows of all replicas, and the place of this one's first."""
+        sizes = self._context.all_gather(rows[tf.newaxis], 0)
+        whole = self._context.all_gather(tf.stop_gradient(value), 0)
+        return whole, tf.reduce_sum(sizes[: self._context.replica_id_in_sync_group])
+
+    def _of_static(self, value: Any, rows: Any) -> tuple[Any, Any]:
+        before = self._context.replica_id_in_sync_group * rows
+        if not value.dtype.is_floating:
+            return self._context.all_gather(value, 0), before
+        # What TensorFlow gathers of a TPU, it multiplies by 0 on all replicas but one: infinite outputs would be NaN.
+        shape = tf.concat([[rows * self._context.num_replicas_in_sync], tf.shape(value)[1:]], 0)
+        places = (before + tf.range(rows))[:, tf.newaxis]
+        return self._summed(tf.scatter_nd(places, tf.stop_gradient(value), shape)), before
+
+
+def sent_as(dtype: Any) -> Any:
+    """The type that numbers and truth values of a type go from worker to worker as, which holds each of them."""
+    if dtype in _GATHERED:
+        return dtype
+    return tf.float32 if dtype.is_floating else tf.int32 if dtype.size < tf.int32.size else tf.int64
+
+
+def is_static(strategy: Any) -> bool:
+    """Whether XLA compiles the steps of a strategy, and so has to know the number of rows of each replica."""
+    return isinstance(strategy, tf.distribute.TPUStrategy | tf.distribute.experimental.TPUStrategy)
 
 
 def _with_gradient_times(value: Any, factor: Any) -> Any:

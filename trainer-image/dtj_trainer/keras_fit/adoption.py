@@ -149,11 +149,16 @@ def build(model: Any, strategy: Any, examples: Any) -> None:
     """Builds a model for examples, which may be specifications. One without a `call` has to be built already.
 
     Raises:
-        UsageError: it has no `call`, and one of its layers is not built.
+        UsageError: it has no `call`, and one of its layers is not built; or it takes sparse tensors, which Keras takes
+            for dense ones here.
     """
     if type(model).call is not keras.Model.call:
-        with strategy.scope():
-            private(model, "_symbolic_build", library="keras")(data_batch=examples)
+        try:
+            with strategy.scope():
+                private(model, "_symbolic_build", library="keras")(data_batch=examples)
+        except Exception as error:
+            _refuse_sparse(examples, error)
+            raise
         return
     unbuilt = [layer.name for layer in sublayers(model, recursive=True) if not layer.built]
     if unbuilt:
@@ -161,6 +166,17 @@ def build(model: Any, strategy: Any, examples: Any) -> None:
             f"{type(model).__name__} has no call(), so with several replicas its layers have to be built before fit: "
             f"{unbuilt[0]} is not; give the model that it is in an Input, or call build()"
         )
+
+
+def _refuse_sparse(examples: Any, error: Exception) -> None:
+    given = zip(("inputs", "labels", "weights"), keras.utils.unpack_x_y_sample_weight(examples), strict=True)
+    sparse = [name for name, one in given if any(isinstance(each, tf.SparseTensor) for each in keras.tree.flatten(one))]
+    if sparse:
+        said = " ".join(str(error).split())[:100]
+        raise UsageError(
+            f"the {' and '.join(sparse)} of the data are sparse tensors, for which Keras builds no model, loss or "
+            f"metric under a strategy ({said}); make them dense in the data, with tf.sparse.to_dense, or use none"
+        ) from None
 
 
 def apply(original: Callable[..., Any], optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:

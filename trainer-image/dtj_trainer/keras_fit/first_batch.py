@@ -19,6 +19,7 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import components
 from dtj_trainer.distribution.agreement import of_each_replica
+from dtj_trainer.distribution.gathering import described
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit import models
 from dtj_trainer.keras_fit.adoption import members
@@ -32,8 +33,6 @@ _CODES = {parts: number for number, parts in enumerate(Parts, start=1)}
 _PARTS = {number: parts for parts, number in _CODES.items()}
 _FAILED, _LOOKED = 1, 2
 _GATHERED, _ADDS_UP = 1, 2
-MOST_GATHERED = 64 * 2**20
-"""Bytes of labels and outputs that the replicas send each other at a step, at most."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def _of_all(parts: Sequence[Any]) -> Any:
 
 def _joined(parts: Sequence[Any]) -> Any:
     if isinstance(parts[0], tf.SparseTensor):
-        return tf.sparse.concat(0, parts)
+        return tf.sparse.concat(0, list(parts))
     return tf.concat(parts, 0) if len(parts) > 1 and parts[0].shape.rank != 0 else parts[0]
 
 
@@ -295,8 +294,9 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             )
         for metric, codes in zip(metrics, of_metrics, strict=True):
             known.metrics[metric] = codes == {_ADDS_UP}
-        most = max(_of_each_worker(strategy, sum(rows))) * strategy.num_replicas_in_sync // len(rows)
-        _check_size(judged, losses, metrics, rows=most, tells=strategy.extended.should_checkpoint)
+        replicas = strategy.num_replicas_in_sync
+        most = max(_of_each_worker(strategy, sum(rows))) * replicas // len(rows)
+        _check_size(judged, losses, metrics, rows=most, replicas=replicas, tells=strategy.extended.should_checkpoint)
     return Found(targets=targets, equal=len(equal) == 1 and equal != {-1}, returned=returned, means=means)
 
 
@@ -304,7 +304,9 @@ def _agreed(codes: set[int]) -> Parts:
     return _PARTS[min(codes)] if len(codes) == 1 else Parts.NONE
 
 
-def _check_size(judged: Judged, losses: Sequence[Any], metrics: Sequence[Any], *, rows: int, tells: bool) -> None:
+def _check_size(
+    judged: Judged, losses: Sequence[Any], metrics: Sequence[Any], *, rows: int, replicas: int, tells: bool
+) -> None:
     """Says what is gathered.
 
     Args:
@@ -317,18 +319,9 @@ def _check_size(judged: Judged, losses: Sequence[Any], metrics: Sequence[Any], *
     gathered |= {f"the metric {one.name}": one for one in metrics if not known.adds_up(one)}
     for name, one in gathered.items():
         size = judged.bytes_of_each.get(one, 0) * rows
-        if size > MOST_GATHERED:
-            raise UsageError(
-                f"{name} compares the examples of a batch or leaves some out, so its labels and outputs would go to "
-                f"all replicas, {size / 2**20:.0f} MiB at each step; let it give one value for each example, take a "
-                "smaller batch, or train on one device"
-            )
+        line = described(name, size, replicas=replicas)
         if tells:
-            log.info(f"{name} is computed of the examples of all replicas: {_told(size)} go to each at a step")
-
-
-def _told(size: int) -> str:
-    return f"{size} bytes" if size < 2**10 else f"{size / 2**10:.0f} KiB" if size < 2**20 else f"{size / 2**20:.1f} MiB"
+            log.info(line)
 
 
 def _alike(strategy: Any, codes: Sequence[int]) -> list[set[int]]:

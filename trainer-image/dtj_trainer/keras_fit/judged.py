@@ -15,16 +15,15 @@ import tensorflow as tf
 from dtj_trainer.compat import incompatible
 from dtj_trainer.compat.keras3 import options_of_loss
 from dtj_trainer.distribution.gathering import bytes_of
-from dtj_trainer.training.global_batch_loss import gives_each
+from dtj_trainer.training.global_batch_loss import gives_each, typed
 from dtj_trainer.training.loss_division import Parts, loss_of_parts, part_of, rows_of
+from dtj_trainer.training.metric_values import is_sum
 
 try:
     from keras.src import tree
     from keras.src.losses.losses import LossFunctionWrapper
 except ImportError as error:
     raise incompatible(str(error), library="keras") from None
-
-_TOLERANCE = 1e-5
 
 
 class Judged:
@@ -84,10 +83,7 @@ class Judged:
         first = max(1, rows // 3)
         parts = (slice(0, rows), slice(0, first), slice(first, rows))
         whole, *each = (_gained(metric, part_of(values, part)) for part in parts)
-        adds_up = rows > 1 and all(
-            np.allclose(sum(of_parts), all_, rtol=_TOLERANCE, atol=1e-6, equal_nan=True)
-            for all_, *of_parts in zip(whole, *each, strict=True)
-        )
+        adds_up = rows > 1 and all(map(is_sum, whole, *each))
         self.metrics[metric] = adds_up and self.metrics.get(metric, True)
 
     def _measure(self, judged: Any, *values: Any) -> None:
@@ -123,10 +119,7 @@ class Doubts(Judged):
 
 
 def _call_of(loss: Any) -> Callable[[Any, Any], Any]:
-    def call(labels: Any, outputs: Any) -> Any:
-        return loss.call(*(tree.map_structure(lambda one: tf.cast(one, loss.dtype), one) for one in (labels, outputs)))
-
-    return call
+    return lambda labels, outputs: loss.call(typed(loss, labels), typed(loss, outputs))
 
 
 def _gained(metric: Any, values: tuple[Any, Any, Any]) -> list[Any]:

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible
+from dtj_trainer.distribution.gathering import sent_as
 from dtj_trainer.keras_fit.replica_losses import here
 
 try:
@@ -122,7 +123,7 @@ def _of_another_worker(strategy: Any, donated: Any, local: int, have: Any) -> An
 
     def take() -> Any:
         chosen = tf.argmax(have, output_type=tf.int32)
-        number = tf.int32 if donated.dtype.is_bool else donated.dtype
+        number = sent_as(donated.dtype)
         nothing = tf.zeros([1, *donated.shape[1:]], number)
         given = tf.concat([tf.cast(donated, number), nothing], 0)[:1]
         return tf.cast(_summed(strategy, local, lambda place: tf.where(chosen == place, given, nothing)), donated.dtype)

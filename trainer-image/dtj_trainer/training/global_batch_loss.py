@@ -135,7 +135,7 @@ class GlobalBatchLoss(keras.losses.Loss):  # type: ignore[misc]
         call = rewritten(loss.call)
         with keras3.as_on_one_replica():
             before = self.parts if self.is_own and self.parts is not Parts.NONE else None
-            found = loss_of_parts(call, _for(loss, labels), _for(loss, outputs), known=before)
+            found = loss_of_parts(call, typed(loss, labels), typed(loss, outputs), known=before)
         self.is_own = True
         # Keras multiplies what is no value of an example by the weights of all.
         counted = mask is None and weights is None
@@ -180,7 +180,7 @@ def reduces_by_itself(loss: Any) -> bool:
     return type(loss).__call__ is not keras.losses.Loss.__call__
 
 
-def _for(loss: Any, values: Any) -> Any:
+def typed(loss: Any, values: Any) -> Any:
     """These, of the type that a loss computes in, with their mask."""
     mask = keras3.mask_of(values)
     values = keras.tree.map_structure(lambda one: tf.cast(one, loss.dtype), values)
@@ -192,7 +192,7 @@ def _for(loss: Any, values: Any) -> Any:
 def _values(loss: Any, labels: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
     """What a loss gives for these, not reduced, and which of it counts; None: all."""
     with keras3.as_on_one_replica():  # a loss may be made of others, which Keras would divide by the replicas
-        values = rewritten(loss.call)(_for(loss, labels), _for(loss, outputs))
+        values = rewritten(loss.call)(typed(loss, labels), typed(loss, outputs))
     mask = _both(keras3.mask_of(outputs), keras3.mask_of(values))
     return (values if values.dtype.is_floating else tf.cast(values, tf.float32)), mask
 

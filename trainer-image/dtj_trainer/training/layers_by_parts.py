@@ -19,7 +19,7 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.training.drawing import drawing_alike
-from dtj_trainer.training.loss_division import Parts, agreeing, rows_of
+from dtj_trainer.training.loss_division import Parts, agreeing, rows_of, times
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ def _enough(inputs: Any) -> Any:
             return tf.gather(one, steps, batch_dims=1, axis=1)
         return one
 
-    return _times(_of_each(_chosen(inputs, more), turned), np.linspace(1.0, 0.7, len(more)))
+    return times(_of_each(_chosen(inputs, more), turned), np.linspace(1.0, 0.7, len(more)))
 
 
 def _scaled(inputs: Any) -> Any | None:
@@ -171,24 +171,7 @@ def _scaled(inputs: Any) -> Any | None:
     if not any(one.dtype.is_floating for one in tf.nest.flatten(inputs)):
         return None
     rows = rows_of(inputs)
-    return _times(inputs, np.where(np.arange(rows) % 2, 0.1, 1.0) * np.linspace(0.3, 1.0, rows))
-
-
-def _times(inputs: Any, factors: Any) -> Any:
-    def scaled(one: Any) -> Any:
-        if isinstance(one, tf.RaggedTensor) and one.dtype.is_floating:
-            return (
-                one.with_flat_values(
-                    one.flat_values * tf.reshape(tf.cast(tf.gather(factors, one.value_rowids()), one.dtype), [-1])
-                )
-                if one.ragged_rank == 1 and one.flat_values.shape.rank == 1
-                else one
-            )
-        if not _is_dense(one) or not one.dtype.is_floating:
-            return one
-        return one * tf.reshape(tf.cast(factors, one.dtype), [-1, *[1] * (one.shape.rank - 1)])
-
-    return _of_each(inputs, scaled)
+    return times(inputs, np.where(np.arange(rows) % 2, 0.1, 1.0) * np.linspace(0.3, 1.0, rows))
 
 
 def _is_dense(one: Any) -> bool:
@@ -227,10 +210,10 @@ class _Pass:
     @classmethod
     def of(cls, model: Any, inputs: Any, rows: Any, *, training: bool) -> "_Pass":
         made, count = cls(), len(rows)
-        times: dict[int, int] = {}
+        called: dict[int, int] = {}
 
         def note(layer: Any, arguments: Any, outputs: Any) -> None:
-            number = times[id(layer)] = times.get(id(layer), 0) + 1
+            number = called[id(layer)] = called.get(id(layer), 0) + 1
             if not made.by_chance and number <= _CALLS and tf.executing_eagerly():
                 given, got = ([_shown(one, count) for one in _tensors(each)] for each in (arguments, outputs))
                 made.calls[id(layer), number] = _Call(_name(layer), given, got)
@@ -408,9 +391,9 @@ class _Passes:
         count = len(whole.numbers)
         if found and count > self.rows and count % self.rows == 0:
             # Rows may be of time steps first, and then of examples.
-            times = count // self.rows
-            if len(first.numbers) == times * self._part:
-                parts = [one.numbers.reshape(times, -1, one.numbers.shape[1]) for one in (first, rest)]
+            steps = count // self.rows
+            if len(first.numbers) == steps * self._part:
+                parts = [one.numbers.reshape(steps, -1, one.numbers.shape[1]) for one in (first, rest)]
                 found = min(found, _difference(whole, np.concatenate(parts, 1).reshape(whole.numbers.shape)))
         return found
 

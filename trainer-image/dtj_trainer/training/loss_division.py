@@ -266,11 +266,15 @@ def times(values: Any, factors: Any) -> Any:
     """A structure of tensors whose rows are multiplied by these factors, where they are numbers with a fraction."""
 
     def scaled(one: Any) -> Any:
-        if isinstance(one, _NOT_DENSE) or not one.dtype.is_floating:
+        if isinstance(one, tf.SparseTensor) or not one.dtype.is_floating:
             return one
+        if isinstance(one, tf.RaggedTensor):
+            known = one.ragged_rank == 1 and one.flat_values.shape.rank == 1
+            rows = tf.cast(tf.gather(factors, one.value_rowids()), one.dtype)
+            return one.with_flat_values(one.flat_values * rows) if known else one
         return _with_mask_of(one, one * tf.reshape(tf.cast(factors, one.dtype), [-1, *[1] * (one.shape.rank - 1)]))
 
-    return keras.tree.map_structure(scaled, values)
+    return keras.tree.map_structure(lambda one: None if one is None else scaled(one), values)
 
 
 def division(model: Any, compute: Compute, examples: tuple[Any, Any, Any], *, known: Parts | None = None) -> Parts:

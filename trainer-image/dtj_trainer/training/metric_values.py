@@ -126,7 +126,8 @@ def check_added_up(name: object, metric: Any, once: Sequence[Tensor], twice: Seq
 def is_sum(whole: Tensor, first: Tensor, rest: Tensor) -> bool:
     """Whether what a metric gains by some examples is the sum of what it gains by two parts of them."""
     whole, first, rest = (np.asarray(one, np.float64) for one in (whole, first, rest))
-    return bool(np.allclose(whole, first + rest, rtol=1e-4, atol=1e-5 * float(np.abs(whole).max(initial=0))))
+    largest = float(np.abs(whole[np.isfinite(whole)]).max(initial=0))
+    return bool(np.allclose(whole, first + rest, rtol=1e-4, atol=1e-5 * largest, equal_nan=True))
 
 
 class DefaultMetric:

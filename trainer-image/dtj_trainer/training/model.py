@@ -337,6 +337,8 @@ class ModelFactory:
                 f"{self._name}: strategy {strategy} takes the mean of one loss over the examples and knows no {found}; "
                 "use strategy MultiWorkerMirrored"
             )
+        if strategy == "Pipeline":
+            self._check_micro_batches(model, data)
         if not self._loss.known:
             inputs, labels, *_ = next(iter(data.validation(batch=EXAMPLES)))
             outputs = model(inputs, **keras3.call_arguments(model, training=False))
@@ -353,6 +355,23 @@ class ModelFactory:
                 f"{self._name}: strategy {strategy} shows no {', '.join(names)} during the training, only in the "
                 "evaluation at its end",
             )
+
+    def _check_micro_batches(self, model: Any, data: Source) -> None:
+        inputs = next(iter(data.validation(batch=TO_LOOK_WITH)))[0]
+        seen: Seen = guarded(self._name, "calling the model", lambda: look(model, inputs))
+        if seen.comparing:
+            raise UsageError(
+                f"{self._name}: {seen.comparing} gives for an example what depends on the other examples of the batch, "
+                "of which strategy Pipeline computes a few at once; compute it over the last axes, or use strategy "
+                "OneDevice"
+            )
+        for loss in seen.added:
+            if loss.parts is not Parts.MEAN:
+                raise UsageError(
+                    f"{self._name}: strategy Pipeline takes the mean of what its micro-batches give, and a loss of "
+                    f"add_loss is not the mean over the examples ({loss.by or 'of a weight'}); add the mean, or use "
+                    "strategy MultiWorkerMirrored"
+                )
 
     def _compile(self, model: Any) -> None:
         """With the loss of the command line, where there is one."""
@@ -396,7 +415,8 @@ class _Loss:
             self._function = rewritten(getattr(loss, "call", loss))
         function = getattr(loss, "fn", loss)
         kind = getattr(function, "__name__", "")
-        self.known = kind not in COMPARING and getattr(function, "__module__", "").startswith(("keras.", "tf_keras."))
+        of_keras = getattr(function, "__module__", "").startswith(("keras.", "tf_keras."))
+        self.known = of_keras and kind not in COMPARING and keras3.options_of_loss(loss).get("axis", -1) == -1
         """Whether it is a function of either Keras that gives each example its loss."""
         metric = "accuracy" if kind in _CLASSES else "mean_absolute_error" if kind in _NUMBERS else None
         threshold = 0.0 if keras3.options_of_loss(loss).get("from_logits") else 0.5
@@ -418,6 +438,7 @@ class _Loss:
             "ignore_class": options.get("ignore_class") is not None,
             "masks": any(keras3.mask_of(output) is not None for output in outputs),
             "compute_loss of the model's own": keras3.overrides(model, "compute_loss"),
+            "__call__ of a loss's own": _reduces_by_itself(model, loss),
             f"reduction {getattr(loss, 'reduction', '')}": getattr(loss, "reduction", "mean") not in _MEANS,
         }
         return next((what for what, is_so in found.items() if is_so), None)
@@ -433,6 +454,11 @@ class _Loss:
     def each(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """float32 [batch]."""
         return _mean(tf.cast(self.values(labels, outputs), tf.float32))
+
+
+def _reduces_by_itself(model: Any, loss: Any) -> bool:
+    kind = two_kerases.keras_of(model).losses.Loss
+    return isinstance(loss, kind) and type(loss).__call__ is not kind.__call__
 
 
 def _named(name: str, model: Any) -> Any:

@@ -26,7 +26,7 @@ from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
 from dtj_trainer.distribution.agreement import of_each_replica
-from dtj_trainer.distribution.gathering import Whole, bytes_of, once
+from dtj_trainer.distribution.gathering import Whole, bytes_of, described, is_static, once
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.user_function import guarded
 from dtj_trainer.training.global_batch_loss import GlobalBatchLoss, over_replicas
@@ -47,8 +47,6 @@ LOOKS = (10, 100, 1000)
 """Steps after which a loss of the user's is tried again, on other examples and with the weights of then."""
 _TRIED_BYTES = 64 * 2**20
 """Of outputs that losses are tried on, which takes several times as much."""
-GATHERED_BYTES = 64 * 10**6
-"""That the replicas may send each other in a step."""
 
 
 class CompiledObjective:
@@ -119,7 +117,8 @@ class CompiledObjective:
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """What one replica's share of a batch adds to the loss of the global batch, and to the sums: [size]."""
-        self._here.whole = Whole() if self._replicas > 1 and self._batch is not None else None
+        in_step = self._replicas > 1 and self._batch is not None
+        self._here.whole = Whole(static=is_static(self._strategy)) if in_step else None
         total, shown, times = self._computed(outputs, labels, weights, inputs)
         rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
         total, shown, examples = (tf.cast(one, tf.float32) for one in (total, shown, rows))
@@ -296,8 +295,14 @@ class CompiledObjective:
                 own = keras3.overrides(self._model, "compute_metrics")
                 gathers(f"metric {metric.name}", (labels, outputs, weights, inputs if own else None))
             at += len(metric.variables)
+        if names and is_static(self._strategy) and batch % self._replicas:
+            raise UsageError(
+                f"{self._name}: {', '.join(names)} is computed of all examples of a batch together, which a TPU does "
+                f"in {self._replicas} equal parts; give a --batch-size that {self._replicas} divides"
+            )
         if names:
-            self.gathered = self._described(names, sum(map(bytes_of, sent.values())) * batch // size)
+            total = sum(map(bytes_of, sent.values())) * batch // size
+            self.gathered = described(f"{self._name}: {', '.join(names)}", total, replicas=self._replicas)
 
     def look_again(self, counter: Any) -> None:
         """Tries losses of the user's again when it is time; to be called by all tasks after the same steps.
@@ -331,16 +336,6 @@ class CompiledObjective:
             f"{self._replicas} replicas have trained steps up to {step} wrongly; return one value for each example, 0 "
             "for those that do not count, or use strategy OneDevice, and train anew"
         )
-
-    def _described(self, names: list[str], size: int) -> str:
-        if size > GATHERED_BYTES:
-            raise UsageError(
-                f"{self._name}: {', '.join(names)} is computed of all examples of a batch together, and "
-                f"{self._replicas} replicas would send each other {size / 1e6:.0f} MB of labels and outputs a step, "
-                f"which is more than {GATHERED_BYTES / 1e6:.0f} MB; return one value for each example, or give a "
-                "smaller --batch-size"
-            )
-        return f"{', '.join(names)} gathered: {size / 1e3:.3g} kB a step"
 
     def _agreed(self, parts: Parts) -> Parts:
         """What all workers have found; NONE if they differ."""
