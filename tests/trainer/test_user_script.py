@@ -72,18 +72,26 @@ print("drawn", drawn)
 """
 
 
-def test_chance_decides_alike_on_all_tasks_and_otherwise_in_another_attempt(folder: Path) -> None:
+def test_chance_decides_alike_on_all_tasks_and_at_every_attempt_of_a_job(folder: Path) -> None:
     drawn = {}
     with Job(folder, strategy="MultiWorkerMirrored", script=BY_CHANCE) as job:
-        for attempt, seed in (("0", ()), ("1", ()), ("2", ("--seed=4294967301",)), ("3", ("--seed=5",))):
-            job.start(environ={"DTJ_ATTEMPT": attempt}, arguments=seed)
+        for attempt, uid, seed in (
+            ("1", "one", ()),
+            ("2", "one", ()),
+            ("1", "other", ()),
+            ("1", "one", ("--seed=4294967301",)),
+            ("1", "other", ("--seed=5",)),
+        ):
+            job.start(environ={"DTJ_ATTEMPT": attempt, "DTJ_JOB_UID": uid}, arguments=seed)
             assert job.wait() == {"worker-0": 0, "worker-1": 0}
             job.imported = True  # the first start was as in a pod
             lines = [re.findall("^drawn .*", replica.log, re.M)[-1] for replica in job.replicas.values()]
             assert lines[0] == lines[1]
-            drawn[attempt] = lines[0]
-    assert len(set(drawn.values())) == 3
-    assert drawn["2"] == drawn["3"]
+            drawn[attempt, uid, *seed] = lines[0]
+    first, second, other, *seeded = drawn.values()
+    assert first == second
+    assert seeded[0] == seeded[1]
+    assert len({first, other, seeded[0]}) == 3
     assert "--seed=5 gives them again" in job["worker-0"].log
     assert "gives them again" not in job["worker-1"].log
 

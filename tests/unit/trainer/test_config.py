@@ -366,6 +366,29 @@ def test_a_plain_run_of_a_script_keeps_nothing_that_it_was_not_asked_to() -> Non
     assert config.script == Script(name="train.py", seed=None)
 
 
+def seed_of_script(**environ: str) -> int | None:
+    script = configured("--script=train.py", "--start-timeout=9", **environ).script
+    assert script
+    return script.seed
+
+
+def test_the_seed_of_a_script_stays_with_the_job_and_not_with_its_attempts_or_members() -> None:
+    job = {"DTJ_JOB_NAME": "digits", "DTJ_JOB_UID": "uid"}
+    of_job = seed_of_script(**job, DTJ_ATTEMPT="1", TF_CONFIG=tf_config(**TWO))
+    assert of_job is not None
+    for index, addresses in ((1, ["a:2222", "b:2222"]), (0, ["a:2222"]), (2, ["a:1", "b:2", "c:3"])):
+        assert seed_of_script(**job, DTJ_ATTEMPT="2", TF_CONFIG=tf_config(index=index, worker=addresses)) == of_job
+    assert seed_of_script(**job, TF_CONFIG=tf_config("evaluator"), DTJ_CHECKPOINT_DIR="/c") == of_job
+    assert seed_of_script(DTJ_JOB_NAME="digits", DTJ_JOB_UID="another", TF_CONFIG=tf_config(**TWO)) != of_job
+
+
+def test_the_seed_of_a_script_outside_of_a_cluster_is_that_of_its_tasks() -> None:
+    of_two = seed_of_script(TF_CONFIG=tf_config(**TWO))
+    assert of_two == seed_of_script(TF_CONFIG=tf_config(index=1, **TWO), DTJ_ATTEMPT="2")
+    assert of_two != seed_of_script(TF_CONFIG=tf_config(worker=["c:2222", "d:2222"]))
+    assert seed_of_script(DTJ_JOB_NAME="digits", TF_CONFIG=tf_config(worker=["a:2222"])) is None
+
+
 @pytest.mark.parametrize(("name", "is_file"), [("train.py", True), ("a/train", True), ("a.train", False)])
 def test_a_script_is_a_file_or_a_module_by_its_name(name: str, is_file: bool) -> None:
     assert (Script(name=name).path is not None) == is_file

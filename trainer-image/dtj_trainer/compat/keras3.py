@@ -54,6 +54,18 @@ def draw_unseeded_by(generator: Any) -> None:
     )
 
 
+@contextmanager
+def drawing_unseeded_by(generator: Any) -> Iterator[None]:
+    """What Keras 3 draws in this thread without a seed asks this generator's `next`."""
+    name = private(seed_generator, "GLOBAL_SEED_GENERATOR", library="keras")
+    before = global_state.get_global_attribute(name)
+    draw_unseeded_by(generator)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(name, before)
+
+
 def maker(tensor: Any) -> Any:
     """The call of a layer that made a symbolic tensor."""
     operation, call, _ = private(tensor, "_keras_history", library="keras")

@@ -239,6 +239,18 @@ _DRAWS: Mapping[str, tuple[tuple[Any, str], ...]] = {
 """What all of `tf.random`, `tf.nn`, `keras.random` and `tf.random.Generator` come to, by what they draw."""
 
 
+def replace_draws(**replacements: Callable[..., Any]) -> None:
+    """Replaces operations that draw numbers, in all threads and for good.
+
+    Args:
+        replacements: for some kinds of `_DRAWS`; called with the operation that it replaces, and its arguments.
+    """
+    for kind, replacement in replacements.items():
+        for module, name in _DRAWS[kind]:
+            original = private(module, name, library="tensorflow")
+            setattr(module, name, functools.wraps(original)(functools.partial(replacement, original)))
+
+
 @contextmanager
 def replacing_draws(**replacements: Callable[..., Any]) -> Iterator[None]:
     """Replaces, in this thread, the operations that draw numbers.

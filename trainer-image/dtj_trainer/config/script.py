@@ -42,7 +42,7 @@ class Script:
     environ: Mapping[str, str] = field(default_factory=dict)
     """Variables that stand for what our own command line says of the job."""
     seed: int | None = None
-    """What random numbers begin with, on all tasks of an attempt; None: each process draws its own."""
+    """What random numbers begin with, on all tasks of a job and at every attempt; None: each process draws its own."""
 
     @property
     def path(self) -> Path | None:
@@ -84,9 +84,16 @@ def find(args: Arguments, here: Cluster, options: Iterable[Option], *, seed: int
 
 
 def _common_seed(args: Arguments, here: Cluster, seed: int | None) -> int | None:
-    """The one that is asked for; else one that the tasks of this attempt have in common, and no others."""
-    if seed is not None or len(here.addresses) < 2:
+    """The one that is asked for; else one that all tasks of this job have in common, at every attempt, and no others.
+
+    An elastic job keeps it with any number of members. A single task that is of no job has none.
+    """
+    if seed is not None:
         return seed
-    known = [args.environ.get(name, "") for name in ("DTJ_JOB_UID", "DTJ_JOB_NAME", "DTJ_ATTEMPT")]
-    text = json.dumps([*known, *sorted(f"{task} {address}" for task, address in here.addresses.items())])
+    uid = args.environ.get("DTJ_JOB_UID", "")
+    if not uid and len(here.addresses) < 2:
+        return None
+    # Outside of a cluster nothing but the tasks' addresses tells jobs of the same name apart.
+    addresses = () if uid else sorted(f"{task} {address}" for task, address in here.addresses.items())
+    text = json.dumps([uid, args.environ.get("DTJ_JOB_NAME", ""), *addresses])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")

@@ -10,7 +10,7 @@ same global batch:
 - each replica's loss counts by its share of the batch; masks and sums of sample weights are those of the whole batch;
 - a replica without examples of a batch computes on one of another replica, which counts for nothing;
 - gradients are clipped after their reduction, and a loss scale follows the gradients of all replicas;
-- BatchNormalization is synchronized;
+- BatchNormalization is synchronized, and each replica draws its own noise;
 - what was made outside the scope, such as an optimizer, becomes a part of it;
 - a callback that stops the training on one worker stops it on all;
 - callbacks that write files (BackupAndRestore, CSVLogger, ModelCheckpoint, TensorBoard) write them on the leader alone.
@@ -42,6 +42,7 @@ from dtj_trainer.keras_fit import (
     adoption,
     batches,
     first_batch,
+    noise,
     prediction,
     replica_gradients,
     replica_losses,
@@ -111,10 +112,8 @@ def install(config: Config) -> None:
     _replace(keras_compile.CompileLoss, call=ours.weigh_outputs)
     _replace(keras_compile.MetricsList, update_state=ours.update_metrics)
     _replace(tf.GradientTape, gradient=gradients.gradient)
-    _replace(keras.optimizers.LossScaleOptimizer, gradients.check_finite, adoption.apply)
-    _replace(keras.optimizers.Optimizer, adoption.apply)
-    _replace(keras.optimizers.Optimizer, gradients.apply)
-    _replace(keras.optimizers.LossScaleOptimizer, gradients.apply)
+    _replace(keras.optimizers.LossScaleOptimizer, gradients.check_finite, adoption.apply, gradients.apply)
+    _replace(keras.optimizers.Optimizer, adoption.apply, gradients.apply)
     tf.data.Dataset.from_generator = staticmethod(
         functools.partial(batches.from_generator, tf.data.Dataset.from_generator)
     )
@@ -273,7 +272,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
-    results, equal = Results(model), False
+    results, draws, equal = Results(model), noise.draws(strategy), False
     targets: Sequence[Parts] = ()
     means: Sequence[Parts] = ()
 
@@ -282,7 +281,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         def step(data: Any) -> Any:
             own_model = model if own else None
             of_step = own_step(own_model, divides=divides, targets=targets, means=means)
-            with share_of(count), of_step, added_losses(model), stand_ins.unmeasured(owners_of(model)):
+            with share_of(count), of_step, added_losses(model), stand_ins.unmeasured(owners_of(model)), draws():
                 return results.returned(step_function(data))
 
         return model._autoconvert_optionals(step)(data)

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, private
-from dtj_trainer.keras_fit import batches, stand_ins
+from dtj_trainer.keras_fit import batches, noise, stand_ins
 from dtj_trainer.keras_fit.replica_losses import several
 
 try:
@@ -31,10 +31,12 @@ def make_predict_function(original: Any, model: Any, force: bool = False) -> Non
         return
     reduced = private(keras_trainer, "reduce_per_replica", library="keras")
     concat = private(keras_trainer, "concat", library="keras")
+    draws = noise.draws(strategy)
 
     @tf.autograph.experimental.do_not_convert
     def of_replica(data: Any, count: Any) -> Any:
-        outputs = model._autoconvert_optionals(model.predict_step)(data)
+        with draws():
+            outputs = model._autoconvert_optionals(model.predict_step)(data)
         return tree.map_structure(lambda one: stand_ins.without(one, count), outputs)
 
     def steps(data: Any) -> Any:

@@ -12,15 +12,21 @@ def when_imported(name: str, then: Callable[[], None]) -> None:
     if name in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, _Finder(name, then))
+        around_import(name, lambda: then)
+
+
+def around_import(name: str, begins: Callable[[], Callable[[], None]]) -> None:
+    """Calls it when a module that is not imported yet is about to be, and what it returns as soon as it is."""
+    if name not in sys.modules:
+        sys.meta_path.insert(0, _Finder(name, begins))
 
 
 class _Finder:
     """Sees the first import of a module, and leaves it to the others."""
 
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
+    def __init__(self, name: str, begins: Callable[[], Callable[[], None]]) -> None:
         self._name = name
-        self._then = then
+        self._begins = begins
         self._asks = False
 
     def find_spec(
@@ -39,9 +45,10 @@ class _Finder:
         run = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            then = self._begins()
             run(module)
             sys.meta_path.remove(self)
-            self._then()
+            then()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -22,6 +22,7 @@ from dtj_trainer.rng_state import RngState
 from dtj_trainer.training.controller import StepResult
 from dtj_trainer.training.metric_values import Measured
 from dtj_trainer.training.objective import CompiledObjective
+from dtj_trainer.training.replica_draws import ReplicaDraws
 from dtj_trainer.training.skipped_steps import Skipping
 
 
@@ -71,7 +72,7 @@ class SynchronousLoop:
         with tf.device("CPU:0"):
             self._batches = tf.Variable(0, dtype=tf.int64, trainable=False)
         with strategy.scope():
-            self._rng_state = RngState(model)
+            self._rng_state, self._draws = RngState(model), ReplicaDraws()
             self._sums = _summed_when_read(self._objective.size)
             self._skipping = Skipping(strategy, model, optimizer, self._sums) if skips else None
             # The loss of each step of a call, so that a step does nothing but write it down. It costs less than to
@@ -183,7 +184,7 @@ class SynchronousLoop:
         Notes loss and metrics on the way. The optimizer sums the gradients over the replicas, and so divides nothing.
         """
         inputs, labels, *weights = examples
-        with tf.GradientTape() as tape:
+        with self._draws.differing(), tf.GradientTape() as tape:
             outputs = self._forward(inputs, **self._training)
             loss, sums = self._objective.loss(outputs, labels, weights[0] if weights else None, inputs)
             self._sums.assign_add(sums)

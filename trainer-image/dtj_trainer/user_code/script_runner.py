@@ -6,8 +6,9 @@ raises when another task is gone ends with 75. Its exit handlers run and its thr
 
 Must not import TensorFlow: whether it is used is the script's affair.
 
-All tasks begin with one seed. Workers that shuffle, split or begin otherwise each train on other examples than they
-divide among them: some are seen twice in an epoch, others never.
+All tasks begin with one seed, at every attempt. Workers that shuffle, split or begin otherwise each train on other
+examples than they divide among them: some are seen twice in an epoch, others never. An attempt that splits otherwise
+trains on examples that the next one holds out.
 """
 
 import atexit
@@ -32,7 +33,7 @@ from dtj_trainer.errors import FOUND_TOGETHER, ExitCode, TrainerError, UsageErro
 from dtj_trainer.keras_fit import alone
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
-from dtj_trainer.process.imports import when_imported
+from dtj_trainer.process.imports import around_import, when_imported
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
 from dtj_trainer.user_code import cluster_watch
@@ -127,8 +128,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         _begin_with_seed(script.seed)
         log.log(
             context.config.cluster.common_log_level,
-            "random numbers of Python, NumPy, Keras and TensorFlow begin with the same seed on all tasks: "
-            f"--seed={script.seed} gives them again",
+            "random numbers of Python, NumPy, Keras and TensorFlow begin with the same seed on all tasks, at every "
+            f"attempt: --seed={script.seed} gives them again",
         )
     if context.config.keras_override:
         keras_fit.install_when_imported(context.config)
@@ -226,6 +227,9 @@ def _begin_with_seed(seed: int) -> None:
     """Seeds Python's random numbers, which both Kerases draw seeds from; NumPy's and TensorFlow's when imported."""
     seed %= _LARGEST
     random.seed(seed)
+    # What these import may draw, and a start that the launcher forks has imported it before.
+    for name in ("tensorflow", "keras"):
+        around_import(name, lambda: functools.partial(random.setstate, random.getstate()))
     when_imported("numpy.random", lambda: _seed_numpy(seed))
     when_imported("tensorflow", lambda: _seed_tensorflow(seed))
 
