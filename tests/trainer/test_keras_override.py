@@ -184,6 +184,47 @@ def test_to_look_at_the_first_batch_leaves_no_trace(folder: Path) -> None:
     assert "steps 1 1.0" in log
 
 
+HALF = """
+import sys
+import keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+keras.mixed_precision.set_global_policy(sys.argv[1])
+
+class Own(keras.Model):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            p = self(x, training=True)
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True))
+            loss = tf.sqrt(loss) if sys.argv[2] == "root" else loss
+            scaled = self.optimizer.scale_loss(loss)
+        v = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(scaled, v), v))
+        return {"loss": loss}
+
+keras.utils.set_random_seed(1)
+with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
+    x = keras.Input((8, 8, 3))
+    h = keras.layers.Flatten()(keras.layers.BatchNormalization()(keras.layers.Conv2D(16, 3, activation="relu")(x)))
+    h = keras.layers.LayerNormalization()(keras.layers.Dense(64, "gelu")(keras.layers.Dropout(0.3)(h)))
+    model = Own(x, keras.layers.Dense(10, dtype="float32")(h))
+    model.compile("adam")
+r = np.random.default_rng(0)
+model.fit(r.normal(size=(32, 8, 8, 3)).astype("float32"), r.integers(0, 10, 32), batch_size=16, verbose=0)
+"""
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(("loss", "code"), [("mean", 0), ("root", 2)])
+def test_a_step_in_half_precision_divides_if_its_loss_is_a_mean(
+    folder: Path, policy: str, loss: str, code: int
+) -> None:
+    job = ran(folder, code=code, script=HALF, imported=True, arguments=["--", policy, loss])
+    assert not code or f"Own{NO_STEP}" in job["worker-0"].last_words
+
+
 SILENT = """
 import keras, numpy as np, tensorflow as tf
 
@@ -389,25 +430,6 @@ def test_under_parameter_server_a_script_gives_the_numbers_of_plain_keras_or_one
     )
     one, other = (json.loads(re.findall("^measured (.*)", log, re.M)[0]) for log in (plain, chief.log))
     assert largest_difference(one, other)[0] <= TOLERANCE
-
-
-OFF = """
-import numpy as np, tensorflow as tf, keras
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-options = tf.data.Options()
-options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-x = np.ones((32, 2), "float32")
-data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).shard(2, 0).batch(8).with_options(options)
-with strategy.scope():
-    model = keras.Sequential([keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-model.fit(data)
-"""
-
-
-def test_data_that_the_workers_do_not_share_are_refused(folder: Path) -> None:
-    job = ran(folder, code=2, strategy="MultiWorkerMirrored", script=OFF)
-    assert "AutoShardPolicy.OFF of the data: 2 workers would not share an epoch;" in job["worker-1"].last_words
 
 
 OWN_LOOP = """

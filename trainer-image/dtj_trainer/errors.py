@@ -1,10 +1,14 @@
 """The ways in which the trainer ends on purpose. Each carries one line for a person, and its exit code."""
 
 import errno
+import logging
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
 from dtj_launch.errors import NO_RESTART_HELPS
+
+log = logging.getLogger(__name__)
 
 
 class ExitCode(IntEnum):
@@ -50,6 +54,17 @@ class UsageError(TrainerError):
         super().__init__(message)
         if restart_may_help is not None:
             self.restart_may_help = restart_may_help
+
+
+class Undivided(UsageError):
+    """Nothing shows how replicas divide what a part of a model computes. The user may accept that, by its name."""
+
+    def __init__(self, name: str, message: str) -> None:
+        """Args:
+        name: of the part, for `--unchecked`.
+        """
+        super().__init__(f"{message}, or accept other numbers than those of one device with --unchecked={name}")
+        self.name = name
 
 
 class DataChanged(UsageError):
@@ -126,3 +141,17 @@ def may_pass(error: BaseException) -> bool:
 
 FOUND_TOGETHER = (NotFinite, DataChanged, WorkersDiffer)
 """Ends that all workers come to at the same step, from what they have exchanged."""
+
+
+def accept(problem: Undivided, unchecked: Sequence[str]) -> None:
+    """Says in the log that a user has accepted a problem.
+
+    Args:
+        unchecked: the names of those that are accepted.
+
+    Raises:
+        Undivided: it is none of them.
+    """
+    if problem.name not in unchecked:
+        raise problem
+    log.warning(f"accepted by --unchecked={problem.name}: {problem.args[0].partition(', or accept ')[0]}")

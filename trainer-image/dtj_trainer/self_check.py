@@ -106,6 +106,7 @@ def _tensorflow() -> None:
     compat.replace_reductions(_strategy(), lambda one, several: (one, several))
     before = sys.unraisablehook
     compat.forget_executors_in_silence()
+    compat.strategy_of(tf.random.Generator.from_seed(1))
     sys.unraisablehook = before
 
 
@@ -158,6 +159,7 @@ def _single_calls() -> None:
     with keras3.changing_losses(lambda _: [tf.constant(2.0)]):
         require(chain.losses == [2.0], "the losses of a model cannot be changed", library="keras")
     keras3.put_mask(tf.ones(2), tf.ones(2, tf.bool))
+    keras3.storage_of(keras.Variable(1.0))
     keras3.of_same_rank(tf.ones((2, 1)), tf.ones(2))
     function = keras3.function_of_loss(keras.losses.MeanSquaredError())
     require(function is keras.losses.mean_squared_error, "a loss does not keep its function", library="keras")

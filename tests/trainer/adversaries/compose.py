@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from trainer.adversaries.sample import CALLS, MIRRORED, MODEL, ONE, SCRIPT, SESSION, TWO, Sample
+from trainer.adversaries.sample import CALLS, MIRRORED, MODEL, ONE, PREDICT_FILES, SCRIPT, SESSION, TWO, Sample
 
 WAYS = {
     (MODEL, ONE): 2, (MODEL, MIRRORED): 5, (SCRIPT, MIRRORED): 12, (SESSION, MIRRORED): 1, (SESSION, ONE): 1,
@@ -121,6 +121,13 @@ FEEDS = {
     "batched().repeat(), steps_per_epoch=-(-N // B)": 1, "generated(), steps_per_epoch=-(-N // B)": 1,
     "Batches(), shuffle=False": 1,
 }  # fmt: skip
+SHARED = {
+    "records().take(24).batch(B), validation_data=records().skip(24).batch(B)": 3,
+    "records().repeat().batch(B), steps_per_epoch=-(-N // B)": 1,
+    "rows().shard(*own_part()).batch(B).with_options(OFF)": 3, "rows().shard(*own_part()).batch(B)": 1,
+    "x=arrays()[0], y=arrays()[1], sample_weight=arrays()[2], batch_size=B": 1,
+}  # fmt: skip
+"""Feeds that two workers may get wrong."""
 FIT = (
     "validation_data=rows().take(17).batch(8)",
     "callbacks=[keras.callbacks.ReduceLROnPlateau('loss', patience=1, min_delta=9)]",
@@ -154,8 +161,8 @@ class _Draw:
         if way == SCRIPT and self._hits(0.15):
             compiled |= one(({"steps_per_execution": "3"}, {"run_eagerly": "True"}))
         scripted = way == SCRIPT
-        feed = often(FEEDS) if scripted else Sample.feed
-        fit = [one(FIT)] if scripted and self._hits(0.25) else []
+        feed = often(FEEDS | SHARED if strategy == TWO else FEEDS) if scripted else Sample.feed
+        fit = [one(FIT)] if scripted and "validation" not in feed and self._hits(0.25) else []
         if scripted and feed.startswith("x=") and not fit and data != "pairs" and self._hits(0.3):
             fit.append("validation_split=0.3")
         if scripted and target == "class" and self._hits(0.2) and not feed.startswith("gen"):
@@ -168,9 +175,13 @@ class _Draw:
             kind="functional" if data == "pairs" else often({"functional": 3, "sequential": 2, "subclassed": 1}),
             loss=one(LOSSES[target]), optimizer=one(OPTIMIZERS),
             compiled=tuple(compiled.items()), own=tuple(own.items()), feed=feed, fit=tuple(fit),
-            calls=tuple(call for call in CALLS if scripted and self._hits(0.12)),
+            calls=self._calls(strategy) if scripted else (),
             examples=one((32, 33, 35, 40, 41)), batch=one((8, 8, 12)), epochs=one((1, 2)),
         )  # fmt: skip
+
+    def _calls(self, strategy: str) -> tuple[str, ...]:
+        calls = tuple(call for call in CALLS if self._hits(0.12))
+        return (*calls, PREDICT_FILES) if strategy == TWO and self._hits(0.2) else calls
 
     def _target(self, data: str) -> str:
         if data == "pairs":
@@ -204,7 +215,8 @@ class _Draw:
         if self._hits(0.15):
             own["compute_loss"] = COMPUTE_LOSS + (loss.format(p="y_pred") if self._hits(0.7) else _PENALTY)
         if way == SCRIPT and self._hits(0.6):
-            losses = {"self.compute_loss(x=x, y=y, y_pred=p, sample_weight=w)": 1, loss.format(p="p"): 3}
+            losses = {"self.compute_loss(x=x, y=y, y_pred=p, sample_weight=w)": 2, loss.format(p="p"): 6}
+            losses[f"{loss.format(p='p')} / tf.distribute.get_strategy().num_replicas_in_sync"] = 1
             before = often(BEFORE) if target not in ("classes", "ignored") else ""
             step = STEP.format(before=before, loss=often(losses), after=often(AFTER), returned=often(RETURNED))
             own["train_step"] = step

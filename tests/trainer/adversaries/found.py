@@ -25,6 +25,12 @@ def _step(loss: str, before: str = "", returned: str = "{'loss': loss}") -> tupl
     return (("train_step", STEP.format(before=before, loss=loss, after="", returned=returned)),)
 
 
+def _keeping(kept: str, loss: str) -> tuple[tuple[str, str], ...]:
+    """A step of a model that asks for the number of replicas when it is made."""
+    made = "    def __init__(self, *args, **kwargs):\n        super().__init__(*args, **kwargs)\n"
+    return (("__init__", f"{made}        self.kept = {kept}"), *_step(loss))
+
+
 def _loss(value: str) -> tuple[tuple[str, str], ...]:
     return (("compute_loss", COMPUTE_LOSS + value),)
 
@@ -32,6 +38,9 @@ def _loss(value: str) -> tuple[tuple[str, str], ...]:
 _TEST_STEP = """    def test_step(self, data):
         x, y, w = keras.utils.unpack_x_y_sample_weight(data)
         return {'loss': sum_square(y, self(x, training=False))}"""
+_REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
+_INPUTS = {"feed": "x=arrays()[0], batch_size=B, shuffle=False", "examples": 35}
+_PAIRS = "tf.reduce_mean(tf.nn.relu(1 - tf.abs(p - tf.transpose(p))))"
 _TOKENS = {"data": "tokens", "layers": ("L.Embedding(20, 6)",)}
 _NOISE = "\n        x = x + 1e-3 * tf.random.normal(tf.shape(x))"
 _IMAGES = {"data": "images", "layers": ("L.Conv2D(4, 3, activation='relu')", "L.Flatten()"), "examples": 33}
@@ -72,6 +81,42 @@ ROWS = {
         Sample(**_TOKENS, target="ignored", loss="zeroed", own=_step("masked_mean(y, p)")), REFUSED
     ),
     "step that gives each loss": Row(Sample(own=_step("squares(y, p)"), examples=35), EQUAL),
+    # A mask that nearly equal losses hide, and gradients show.
+    "masked mean of nearly equal losses": Row(
+        Sample(
+            data="tokens",
+            layers=("L.Embedding(20, 6, mask_zero=True)", "L.LSTM(5, return_sequences=True)"),
+            target="ignored",
+            loss="chosen",
+            own=_step("masked_mean(y, p)"),
+        ),
+        REFUSED,
+    ),
+    "sum of inputs alone": Row(Sample(**_INPUTS, own=_step("tf.reduce_sum(tf.square(p - x[:, :1]))")), EQUAL),
+    "pairs of inputs alone": Row(Sample(**_INPUTS, own=_step(_PAIRS)), REFUSED),
+    # The number of replicas is one within a step.
+    "divided by the number of replicas": Row(Sample(own=_step(f"mean_square(y, p) / {_REPLICAS}"), examples=35), EQUAL),
+    "average loss": Row(
+        Sample(own=_step("tf.nn.compute_average_loss(squares(y, p))"), examples=35, calls=("train_on_batch",)), EQUAL
+    ),
+    "average loss of a size that is given": Row(
+        Sample(own=_step("tf.nn.compute_average_loss(squares(y, p), global_batch_size=B)"), examples=35), EQUAL
+    ),
+    "kept number of replicas": Row(Sample(own=_keeping(_REPLICAS, "mean_square(y, p) / self.kept")), REFUSED),
+    "kept size of the whole batch": Row(
+        Sample(own=_keeping(f"B // {_REPLICAS} * {_REPLICAS}", "tf.reduce_sum(squares(y, p)) / self.kept")), EQUAL
+    ),
+    "kept number of replicas for something else": Row(Sample(own=_keeping(_REPLICAS, "sum_square(y, p)")), EQUAL),
+    # A step for which there are no data any more is not begun.
+    "count of steps, data of unknown length": Row(
+        Sample(
+            layers=("Counted()",),
+            feed="rows().filter(lambda *_: True).batch(B)",
+            compiled=(("steps_per_execution", "3"),),
+            epochs=2,
+        ),
+        EQUAL,
+    ),
     "outputs compare examples": Row(Sample(layers=("Centre()",)), REFUSED),
     "compute_loss of each task": Row(Sample(target="values", own=_loss("by_task(y, y_pred)"), examples=35), EQUAL),
     "a worker without examples to look at": Row(
@@ -171,4 +216,20 @@ ROWS = {
     "sparse labels gathered": Row(Sample(target="sparse", loss="root_of_dense"), REFUSED),
     "sparse labels that are no others": Row(Sample(target="sparse", loss="root_of_sparse"), REFUSED),
     "sparse labels, model": Row(Sample(**_UNEVEN, target="sparse", loss="root_of_sparse"), REFUSED),
+    # What two workers are given.
+    "files, a part held out": Row(
+        Sample(
+            strategy=TWO,
+            feed="records().take(24).batch(B), validation_data=records().skip(24).batch(B)",
+            examples=40,
+            epochs=2,
+            calls=("predict",),
+        ),
+        EQUAL,
+    ),
+    "files, predicted": Row(Sample(strategy=TWO, calls=("predict_files",), examples=41), EQUAL),
+    "own shard": Row(Sample(strategy=TWO, feed="rows().shard(*own_part()).batch(B)"), REFUSED),
+    "own shard that counts": Row(
+        Sample(strategy=TWO, feed="rows().shard(*own_part()).batch(B).with_options(OFF)", examples=35, epochs=2), EQUAL
+    ),
 }

@@ -160,6 +160,26 @@ PARTS = {
     while True:
         yield from batched().as_numpy_iterator()
 """,
+    "records": """def records():  # four files
+    folder, spec = tempfile.mkdtemp(), rows().element_spec
+    for file in range(4):
+        with tf.io.TFRecordWriter(f"{folder}/{file}.tfrecord") as writer:
+            for row in rows().skip(file * N // 4).take((file + 1) * N // 4 - file * N // 4):
+                writer.write(tf.io.serialize_tensor([tf.io.serialize_tensor(v) for v in tf.nest.flatten(row)]).numpy())
+    def read(record):
+        parts = tf.io.parse_tensor(record, tf.string)
+        known = enumerate(tf.nest.flatten(spec))
+        values = [tf.ensure_shape(tf.io.parse_tensor(parts[i], one.dtype), one.shape) for i, one in known]
+        return tf.nest.pack_sequence_as(spec, values)
+    return tf.data.TFRecordDataset([f"{folder}/{file}.tfrecord" for file in range(4)]).map(read)
+""",
+    "own_part": """def own_part():  # how many workers divide the data by themselves, and which of them this is
+    task = json.loads(os.environ["TF_CONFIG"]) if os.environ.get("TEST_KIND") == "MultiWorkerMirrored" else None
+    return (len(task["cluster"]["worker"]), task["task"]["index"]) if task else (1, 0)
+""",
+    "OFF": """OFF = tf.data.Options()
+OFF.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+""",
     "Batches": """class Batches(keras.utils.PyDataset):
     def __len__(self):
         return -(-N // B)

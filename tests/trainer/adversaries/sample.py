@@ -149,10 +149,12 @@ _CALLS = {
     "predict_on_batch": "m.predict_on_batch(some(1)[0])",
 }
 CALLS = tuple(_CALLS)
+PREDICT_FILES = "predict_files"
+_CALLS[PREDICT_FILES] = "m.predict(records().batch(B), verbose=0)"
 
 _BEGIN = """# Plain Keras: python sample.py. The trainer, {self.strategy}:
 # {command}
-import contextlib, os, numpy as np, tensorflow as tf, keras
+import contextlib, json, os, tempfile, numpy as np, tensorflow as tf, keras
 from keras import layers as L
 N, B = {self.examples}, {self.batch}
 
@@ -197,7 +199,9 @@ if __name__ == "__main__":
         if "TEST_NUDGE" in os.environ:  # how far rounding and chance alone may go
             m(some(2)[0])  # which makes its weights
             keras.utils.set_random_seed(1)
-            for v in m.trainable_variables: v.assign(v * (1 + 1e-6))
+            # Not all alike: a normalization would undo it.
+            nudge = np.random.default_rng(1).choice([-1e-6, 1e-6], 10**6)
+            for v in m.trainable_variables: v.assign(v * (1 + np.resize(nudge, v.shape)))
         told = train(m)
         if "TEST_OUT" in os.environ:
             values = {"/".join(map(str, place)): np.array(v) for place, v in keras.tree.flatten_with_path(told)}

@@ -92,8 +92,12 @@ def sublayers(layer: Any, *, recursive: bool) -> list[Any]:
 
 
 def call_arguments(model: Any, *, training: bool) -> dict[str, bool]:
-    """The argument `training` for a call of a model of either Keras; nothing for one whose `call` does not take it."""
+    """The argument `training` for a call of a model of either Keras.
+
+    Nothing for one whose `call` does not take it: Keras' steps do not tell its layers then. A step of its own may.
+    """
     takes = not isinstance(model, keras.Layer) or private(model, "_call_has_training_arg", library="keras")
+    takes = takes or (isinstance(model, keras.Model) and overrides(model, "train_step"))
     return {"training": training} if takes else {}
 
 
@@ -101,6 +105,11 @@ def compute_loss_arguments(model: Any, *, training: bool) -> dict[str, bool]:
     """The argument `training` for `compute_loss` of a model; nothing for one that does not take it."""
     takes = private(model, "_compute_loss_has_training_arg", library="keras")
     return {"training": training} if takes else {}
+
+
+def storage_of(variable: Any) -> Any:
+    """What TensorFlow keeps a variable of Keras in."""
+    return private(variable, "_value", library="keras")
 
 
 def mask_of(tensor: Any) -> Any:

@@ -51,6 +51,11 @@ def values_here(variables: Iterable[Any]) -> list[tuple[Any, Any]]:
     return [(variable, tf.convert_to_tensor(components(variable.value)[0])) for variable in variables]
 
 
+def strategy_of(generator: Any) -> Any:
+    """The strategy in whose scope a `tf.random.Generator` was made; None: in no one's."""
+    return private(generator, "_distribution_strategy", library="tensorflow")
+
+
 def configure_coordination(
     *, leader: str, heartbeat_seconds: float, register_seconds: float, jobs: Mapping[str, int]
 ) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from dtj_launch import logs
 from dtj_launch.logs import LogOptions
 from dtj_trainer.config.nonfinite import FAIL, LIMIT, NAN_POLICIES
-from dtj_trainer.config.options import Options, one_of, option, positive, whole
+from dtj_trainer.config.options import Options, names, one_of, option, positive, whole
 from dtj_trainer.errors import UsageError
 
 STRATEGIES = (
@@ -163,6 +163,11 @@ class Execution(Options):
         "--on-nan", variable="DTJ_ON_NAN", parse=one_of(NAN_POLICIES, "action"), default=FAIL, metavar="ACTION",
         help="when the loss is NaN or infinite: fail; or skip updates whose loss or gradients are not finite, and fail "
         f"after {LIMIT} of them",
+    )  # fmt: skip
+    unchecked: tuple[str, ...] = option(
+        "--unchecked", variable="DTJ_UNCHECKED", parse=names, default=(), metavar="NAMES", for_scripts=True,
+        help="parts of a model that are trained although nothing shows how replicas divide them: a layer, train_step, "
+        "or what else the line names that refuses it; several with commas",
     )  # fmt: skip
     start_seconds: float = option(
         "--start-timeout", parse=positive, default=300.0, metavar="S", for_scripts=True,

@@ -43,4 +43,10 @@ def install_when_imported(config: Config) -> None:
                 f"keras=={TESTED_VERSIONS[-1]}.*"
             )
 
+    def tell() -> None:
+        from dtj_trainer.keras_fit import second_keras
+
+        second_keras.tell_at_fit()
+
     when_imported("keras", install_if_tested)
+    when_imported("tf_keras", tell)

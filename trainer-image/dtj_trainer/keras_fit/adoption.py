@@ -21,6 +21,8 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import has_scope, several
 from dtj_trainer.training.weight_update import fails_in_replica, sum_first
 
+_COMPILED = ("_compile_loss", "_compile_metrics")
+"""Attributes of a model."""
 _SUMMED = ("sum", "mean")
 """How variables are read that each replica sets by its own examples."""
 
@@ -153,12 +155,19 @@ def build(model: Any, strategy: Any, examples: Any) -> None:
             for dense ones here.
     """
     if type(model).call is not keras.Model.call:
+        # What is compiled is not for data without labels: a step of the model's own does without.
+        labels = keras.utils.unpack_x_y_sample_weight(examples)[1]
+        hidden = dict.fromkeys(_COMPILED if labels is None else ())
+        compiled = {name: private(model, name, library="keras") for name in hidden}
+        vars(model).update(hidden)
         try:
             with strategy.scope():
                 private(model, "_symbolic_build", library="keras")(data_batch=examples)
         except Exception as error:
             _refuse_sparse(examples, error)
             raise
+        finally:
+            vars(model).update(compiled)
         return
     unbuilt = [layer.name for layer in sublayers(model, recursive=True) if not layer.built]
     if unbuilt:

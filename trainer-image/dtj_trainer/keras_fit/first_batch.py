@@ -7,7 +7,7 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,7 +20,7 @@ from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import components
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.distribution.gathering import described
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.keras_fit import models
 from dtj_trainer.keras_fit.adoption import members
 from dtj_trainer.keras_fit.judged import Doubts, Judged, is_of_keras
@@ -35,21 +35,19 @@ _FAILED, _LOOKED = 1, 2
 _GATHERED, _ADDS_UP = 1, 2
 
 
+unchecked: Sequence[str] = ()
+"""Names of what the user accepts although nothing shows how replicas divide it."""
+
+
 @dataclass(frozen=True)
-class Found:
+class Found(models.OwnStep):
     """What all workers take for known of a step.
 
     Attributes:
-        targets: how each loss divides of which an own train step takes gradients.
         equal: whether all replicas have as many examples.
-        returned: how what an own step returns comes of what it returns for parts of a batch, by its place.
-        means: the same of what it gives a Mean.
     """
 
-    targets: Sequence[Parts] = ()
     equal: bool = False
-    returned: Mapping[Any, Parts] = field(default_factory=dict)
-    means: Sequence[Parts] = ()
 
 
 @dataclass
@@ -58,16 +56,12 @@ class _Seen:
 
     problem: UsageError | None = None
     own_loss: Parts | None = None
-    targets: Sequence[Parts] = ()
     judged: Judged | None = None
     added: Sequence[Parts] = ()
-    returned: Mapping[Any, Parts] = field(default_factory=dict)
-    means: Sequence[Parts] = ()
+    step: models.OwnStep = field(default_factory=models.OwnStep)
 
 
-def look(
-    strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, trains: bool, own: bool, gradients: bool
-) -> Found:
+def look(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, trains: bool, own: bool) -> Found:
     """Finds out how what a step computes divides over the replicas. All workers have to call it.
 
     Args:
@@ -75,7 +69,6 @@ def look(
         data: what the replicas are given first.
         trains: whether it is a train step.
         own: whether the step is the user's own.
-        gradients: whether it takes gradients of losses that it does not divide itself.
 
     Raises:
         UsageError: a layer, a loss or a step is of a kind that replicas cannot divide; on all workers.
@@ -90,7 +83,7 @@ def look(
         examples, replicas = _of_all(filled), strategy.num_replicas_in_sync
         _apart(
             model,
-            lambda: _look(seen, model, step, examples, trains=trains, own=own, gradients=gradients, replicas=replicas),
+            lambda: _look(seen, model, step, examples, trains=trains, own=own, replicas=replicas),
         )
     rows = [rows_of(part) for part in parts]
     found = _agree(strategy, model, seen, rows=rows)
@@ -109,11 +102,14 @@ LOOKS_AGAIN = (10, 100, 1000)
 """Steps at which what was found is looked at again."""
 
 
-def look_again(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, steps: int) -> None:
+def look_again(
+    strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, targets: Sequence[Parts] | None, steps: int
+) -> None:
     """Makes sure that losses and metrics still are what the first batch has shown. All workers have to call it.
 
     Args:
         data: what the replicas are given next.
+        targets: how each loss divides of which a step of the user's own takes gradients; None if it is Keras' step.
         steps: that were taken.
 
     Raises:
@@ -123,7 +119,7 @@ def look_again(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any,
     filled = [part for part in _parts(strategy, model, data) if rows_of(part)]
     if filled:
         examples = _of_all(filled)
-        _apart(model, lambda: _look_again(doubts, model, step, examples))
+        _apart(model, lambda: _look_again(doubts, model, step, examples, targets))
     if any(_of_each_worker(strategy, len(doubts.wrong))):
         what = doubts.wrong[0] if doubts.wrong else "a loss or a metric (another worker names it)"
         raise UsageError(
@@ -133,9 +129,13 @@ def look_again(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any,
         )
 
 
-def _look_again(doubts: Doubts, model: Any, step: Callable[[Any], Any], examples: Any) -> None:
+def _look_again(
+    doubts: Doubts, model: Any, step: Callable[[Any], Any], examples: Any, targets: Sequence[Parts] | None
+) -> None:
     try:
         models.look(model, step, examples, doubts)
+        if targets is not None and not models.still(model, step, examples, targets):
+            doubts.wrong.append(f"a loss that {type(model).__name__}.train_step takes gradients of")
     except Exception as error:  # noqa: BLE001 - the real step says what is wrong, if anything is
         log.debug(f"{type(model).__name__}: its step could not be tried on examples: {error}")
 
@@ -206,7 +206,6 @@ def _look(
     *,
     trains: bool,
     own: bool,
-    gradients: bool,
     replicas: int,
 ) -> None:
     def tried(what: str, call: Callable[[], Any]) -> Any:
@@ -224,7 +223,7 @@ def _look(
     seen.added = (
         tried(
             "its layers are taken to give each example its own",
-            lambda: models.check(model, examples, trains=trains, replicas=replicas),
+            lambda: models.check(model, examples, trains=trains, replicas=replicas, unchecked=unchecked),
         )
         or ()
     )
@@ -233,21 +232,30 @@ def _look(
             "its compute_loss is computed of the examples of all replicas",
             lambda: models.division_of_loss(model, examples),
         )
-    judged = Judged()
-    if tried(
-        "its losses and metrics are computed of the examples of all replicas",
-        lambda: models.look(model, step, examples, judged) is not None,
-    ):
-        seen.judged = judged
-    if own:
-        found = tried("what it returns is not known", lambda: models.parts_of_returned(model, step, examples))
-        seen.returned, seen.means = found or ({}, ())
-    if gradients:
-        found = tried(
-            "its train_step is taken to take gradients of means",
-            lambda: models.targets_of(model, examples, replicas=replicas),
-        )
-        seen.targets = found or ()
+
+    def judge() -> Judged:
+        judged = Judged()
+        models.look(model, step, examples, judged)
+        return judged
+
+    seen.judged = tried("its losses and metrics are computed of the examples of all replicas", judge)
+    if own and seen.problem is None:
+        name = "train_step" if trains else "test_step"
+        try:
+            try:
+                seen.step = models.look_at_own_step(model, step, examples, own_loss=seen.own_loss, replicas=replicas)
+            except Undivided as error:
+                accept(error, unchecked)
+            except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+                first = str(error).strip().split("\n")[0][:200]
+                what = (
+                    f"fit with {replicas} replicas: {type(model).__name__}.{name} could not be tried on some of the "
+                    f"examples, which shows how replicas divide what it computes ({type(error).__name__}: {first}); "
+                    "let it take any number of examples, or train on one device"
+                )
+                accept(Undivided(name, what), unchecked)
+        except Undivided as error:
+            seen.problem = error
 
 
 def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Found:
@@ -264,9 +272,9 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
             *(_CODES[judged.losses[loss]] for loss in losses),
             *(_ADDS_UP if judged.metrics[metric] else _GATHERED for metric in metrics),
             *(_CODES[parts] for parts in seen.added),
-            *(_CODES[parts] for parts in seen.targets),
-            *(_CODES[parts] for parts in seen.returned.values()),
-            *(_CODES[parts] for parts in seen.means),
+            *(_CODES[parts] for parts in seen.step.targets),
+            *(_CODES[parts] for parts in seen.step.returned.values()),
+            *(_CODES[parts] for parts in seen.step.means),
         ],
     )
     if problem:
@@ -278,12 +286,12 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
     means: Sequence[Parts] = ()
     if looked == {_LOOKED}:
         groups, each = [], iter(of_each)
-        for group in (losses, metrics, seen.added, seen.targets, seen.returned, seen.means):
+        for group in (losses, metrics, seen.added, seen.step.targets, seen.step.returned, seen.step.means):
             groups.append(list(itertools.islice(each, len(group))))
         of_losses, of_metrics, of_added, of_targets, of_returned, of_means = groups
         known.added[model] = [_agreed(codes) for codes in of_added]
         targets = [_agreed(codes) for codes in of_targets]
-        returned = {place: _agreed(codes) for place, codes in zip(seen.returned, of_returned, strict=True)}
+        returned = {place: _agreed(codes) for place, codes in zip(seen.step.returned, of_returned, strict=True)}
         means = [_agreed(codes) for codes in of_means]
         for loss, codes in zip(losses, of_losses, strict=True):
             known.put(loss, _agreed(codes))

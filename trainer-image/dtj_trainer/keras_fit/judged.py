@@ -33,8 +33,6 @@ class Judged:
         self.losses: WeakKeyDictionary[Any, Parts] = WeakKeyDictionary()
         self.metrics: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         """Whether what they keep of a batch is the sum of what they keep of its parts."""
-        self.means: list[Any] = []
-        """Numbers that a step of the user's own gives a Mean."""
         self.added: WeakKeyDictionary[Any, Sequence[Parts]] = WeakKeyDictionary()
         """Of models: how the losses divide that their layers add."""
         self._functions: dict[Any, Parts] = {}

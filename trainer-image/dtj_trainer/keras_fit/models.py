@@ -4,7 +4,10 @@ The model is looked at with the first examples that its data give. So is a train
 them and of two parts: that shows what its losses are of the examples.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -13,67 +16,54 @@ import tensorflow as tf
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
-from dtj_trainer.errors import UsageError
+from dtj_trainer.distribution.replica_count import asks_elsewhere
+from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.keras_fit.judged import Judged
-from dtj_trainer.keras_fit.replica_losses import looking, noting, own_step
+from dtj_trainer.keras_fit.replica_losses import divided, looking, noting, own_step
 from dtj_trainer.training import layers_by_parts
 from dtj_trainer.training.drawing import drawing_alike
 from dtj_trainer.training.layers import not_shared, separate_losses
-from dtj_trainer.training.loss_division import ChangesModel, Parts, agreeing, division, part_of, rows_of
+from dtj_trainer.training.loss_division import (
+    ChangesModel,
+    Evidence,
+    Parts,
+    Tried,
+    agreeing,
+    division,
+    part_of,
+    repeated,
+    rows_of,
+    with_value,
+)
+
+log = logging.getLogger(__name__)
 
 _LEAST, _MOST = 6, 12
 """Examples that a step is tried on."""
 _TOLERANCE = 1e-4
-"""Of what a whole step computes: a GPU may convolve a batch of another size in another way."""
+"""Of the numbers that a step computes: a GPU may convolve a batch of another size in another way."""
 
 
-def check(model: Any, examples: Any, *, trains: bool, replicas: int) -> Sequence[Parts]:
+def check(model: Any, examples: Any, *, trains: bool, replicas: int, unchecked: Sequence[str] = ()) -> Sequence[Parts]:
     """How the losses divide that the layers of a model add; lets each replica have its own.
 
     Args:
         examples: real ones, as a step is given them.
         trains: whether it is called to train.
+        unchecked: names of what the user accepts as it is.
 
     Raises:
-        UsageError: several replicas cannot share a layer.
+        Undivided: several replicas cannot share a layer.
     """
     separate_losses(model)
     inputs = keras.utils.unpack_x_y_sample_weight(examples)[0]
     if inputs is None or type(model).call is keras.Model.call:
         return ()
     seen = layers_by_parts.look(model, inputs, training=trains)
-    if problem := not_shared(model, inputs, seen, trains=trains):
-        raise UsageError(f"fit with {replicas} replicas: {problem}, or train on one device")
-    return [loss.parts for loss in seen.added]
-
-
-def targets_of(model: Any, examples: Any, *, replicas: int) -> list[Parts]:
-    """How each loss divides of which a train step of the model's own takes gradients: MEAN or SUM.
-
-    Raises:
-        UsageError: one is neither.
-    """
-    possible = divisions(model, _tried(examples))
-    if set() in possible:
-        raise UsageError(
-            f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of what is neither "
-            "the mean nor the sum of what the examples give each by itself, as where it leaves out or compares "
-            "examples, so nothing says how replicas divide it; compute a mean over the examples, let "
-            "self.compute_loss compute it, or train on one device"
-        )
-    return [Parts.MEAN if Parts.MEAN in one else Parts.SUM for one in possible]
-
-
-def _tried(examples: Any) -> list[Any]:
-    """Real examples, and the same of which some are mirrored and one has other labels: enough to be divided."""
-    rows = rows_of(examples)
-    take = tf.range(max(_LEAST, min(rows, _MOST))) % rows
-    examples = keras.tree.map_structure(lambda one: None if one is None else tf.gather(one, take), examples)
-    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(examples)
-    inputs = keras.tree.map_structure(lambda one: one * _factors(one, (0, 2, 5), -1), inputs)
-    labels = keras.tree.map_structure(lambda one: one * _factors(one, (1,), 0), labels)
-    batch = tuple(one for one in (inputs, labels, weights) if one is not None)
-    return [examples, batch if isinstance(examples, tuple | list) else inputs]
+    what = f"fit with {replicas} replicas"
+    if problem := not_shared(model, inputs, seen, what=what, otherwise="train on one device", trains=trains):
+        accept(problem, unchecked)
+    return [Parts.MEAN if loss.parts is Parts.NONE else loss.parts for loss in seen.added]
 
 
 def division_of_loss(model: Any, examples: Any) -> Parts | None:
@@ -98,64 +88,215 @@ def division_of_loss(model: Any, examples: Any) -> Parts | None:
         ) from None
 
 
-def _factors(values: Any, rows: tuple[int, ...], factor: int) -> Any:
-    """Of examples: this factor for these, 1 for the others and where values have no such factor."""
-    if isinstance(values, tf.RaggedTensor | tf.SparseTensor):
-        return tf.ones([], values.dtype)
-    if not values.dtype.is_floating and (factor < 0 or not values.dtype.is_integer):
-        return tf.ones([], values.dtype)
-    factors = [factor if row in rows else 1 for row in range(values.shape[0])]
-    return tf.reshape(tf.constant(factors, values.dtype), [-1, *[1] * (values.shape.rank - 1)])
-
-
-def look(model: Any, step: Callable[[Any], Any], examples: Any, judged: Judged, *, own: bool = False) -> dict[Any, Any]:
+def look(model: Any, step: Callable[[Any], Any], examples: Any, judged: Judged) -> None:
     """Judges the losses and metrics of a train step or a test step, which is called with real examples.
 
     It changes nothing: no gradient is taken, and no variable is set.
-
-    Returns:
-        What it returns, by its place.
     """
     before = values_here(_variables(model))
     with (
         keras.StatelessScope(state_mapping=before, collect_losses=True),
         drawing_alike(lambda: None),
         looking(judged),
-        own_step(model if own else None, divides=False),
     ):
-        return dict(keras.tree.flatten_with_path(step(examples)))
+        step(examples)
 
 
-def parts_of_returned(model: Any, step: Callable[[Any], Any], examples: Any) -> tuple[dict[Any, Parts], list[Parts]]:
-    """How the numbers of a step of the user's own come of those of parts of a batch.
+@dataclass(frozen=True)
+class OwnStep:
+    """How what a step of the user's own computes for a batch comes of what it computes for its parts.
 
-    Returns:
-        Of what it returns, by its place, and of what it gives a Mean, in its order.
+    Attributes:
+        targets: each loss of which it takes gradients of weights, in its order: MEAN or SUM.
+        returned: what it returns, by its place.
+        means: each number that it gives a Mean, in its order.
     """
-    rows = rows_of(examples)
-    if rows == 1:
-        return {}, []
-    first = max(1, rows // 3)
-    judged = Judged(), Judged(), Judged()
-    slices = slice(0, rows), slice(0, first), slice(first, rows)
-    with layers_by_parts.undisturbed(model):
-        values, *each = (
-            look(model, step, part_of(examples, part), one, own=True) for part, one in zip(slices, judged, strict=True)
+
+    targets: Sequence[Parts] = ()
+    returned: Mapping[Any, Parts] = field(default_factory=dict)
+    means: Sequence[Parts] = ()
+
+
+def look_at_own_step(
+    model: Any, step: Callable[[Any], Any], examples: Any, *, own_loss: Parts | None, replicas: int
+) -> OwnStep:
+    """Looks at a train step or a test step of the user's own, which is called with real examples and parts of them.
+
+    It is also called with the same examples of which some have inputs or labels that often stand for none. It changes
+    nothing: no weight is updated, and no variable is set. Each example draws the same numbers.
+
+    Args:
+        own_loss: how its own `compute_loss` divides; None if it has none.
+
+    Raises:
+        Undivided: a target is neither a mean nor a sum.
+        Exception: what it raises for these examples.
+    """
+    examples, rows = _enough(examples)
+    targets: list[Evidence] = []
+    of_weights = layers_by_parts.tolerance_of(model)
+    first: list[_Run] = []
+    with layers_by_parts.undisturbed(model), _of_one_replica(model, own_loss):
+        for number, tried in enumerate(_tried(examples, rows)):
+            try:
+                runs = _runs(model, step, tried, rows)
+            except Exception as error:
+                if not number:
+                    raise
+                log.debug(f"a step does not take what is tried: {error}")
+                continue
+            first = first or runs
+            targets = targets or [Evidence(rows, tolerance=_TOLERANCE, of_weights=of_weights) for _ in runs[0].targets]
+            _add(targets, runs)
+        _check_kept(model, step, examples, first[0], replicas=replicas)
+    found = [one.found or Parts.MEAN for one in targets]
+    if Parts.NONE in found:
+        raise Undivided(
+            "train_step",
+            f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of what is neither "
+            "the mean nor the sum of what the examples give each by itself, as where it leaves out or compares "
+            "examples, so nothing says how replicas divide it; compute a mean over the examples, let "
+            "self.compute_loss compute it, or train on one device",
         )
+    whole, _, *each = first
+    share = (rows // 3) / rows
     returned = {
-        place: _of_numbers(value, *(part[place] for part in each), share=first / rows)
-        for place, value in values.items()
+        place: _of_numbers(value, *(part.returned[place] for part in each), share=share)
+        for place, value in whole.returned.items()
     }
-    return returned, [_of_numbers(*one, share=first / rows) for one in zip(*(one.means for one in judged), strict=True)]
+    of_means = zip(*(run.means for run in (whole, *each)), strict=True)
+    return OwnStep(found, returned, [_of_numbers(*one, share=share) for one in of_means])
+
+
+def still(model: Any, step: Callable[[Any], Any], examples: Any, targets: Sequence[Parts]) -> bool:
+    """Whether other examples contradict what was found of the losses that a step takes gradients of: then not.
+
+    Raises:
+        Exception: what the step raises for these examples.
+    """
+    examples, rows = _enough(examples)
+    with layers_by_parts.undisturbed(model):
+        runs = _runs(model, step, examples, rows)
+    of_weights = layers_by_parts.tolerance_of(model)
+    evidence = [Evidence(rows, known=one, tolerance=_TOLERANCE, of_weights=of_weights) for one in targets]
+    _add(evidence, runs)
+    return [one.found for one in evidence] == list(targets)
+
+
+def _enough(examples: Any) -> tuple[Any, int]:
+    """Some of the examples, and how many."""
+    if (rows := rows_of(examples)) < _LEAST:
+        examples = repeated(examples, rows)
+    examples = part_of(examples, slice(0, _MOST))
+    return examples, rows_of(examples)
+
+
+def _runs(model: Any, step: Callable[[Any], Any], examples: Any, rows: int) -> "list[_Run]":
+    return [_Run.of(model, step, part_of(examples, part)) for part in Evidence(rows).parts]
+
+
+def _add(targets: Sequence[Evidence], runs: "Sequence[_Run]") -> None:
+    for target, *each in zip(targets, *(run.targets for run in runs), strict=True):
+        target.add(*each)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a step computes for some examples."""
+
+    targets: Sequence[Tried]
+    returned: Mapping[Any, Any]
+    means: Sequence[Any]
+
+    @classmethod
+    def of(cls, model: Any, step: Callable[[Any], Any], examples: Any) -> "_Run":
+        def otherwise() -> None:
+            raise Undivided(
+                "train_step",
+                f"{type(model).__name__}: its own step draws numbers of a kind that cannot be the same for a batch and "
+                "for parts of it, so nothing shows how replicas divide it; draw normal or uniform numbers",
+            )
+
+        # The trainable weights are read where they are, so that tapes see them.
+        fixed = values_here([one for one in _variables(model) if not getattr(one, "trainable", False)])
+        with (
+            keras.StatelessScope(state_mapping=fixed, collect_losses=True),
+            drawing_alike(otherwise),
+            noting() as noted,
+            own_step(model),
+        ):
+            returned = dict(keras.tree.flatten_with_path(step(examples)))
+        return cls(noted.targets, returned, noted.means)
+
+
+@contextmanager
+def _of_one_replica(model: Any, own_loss: Parts | None) -> Iterator[None]:
+    """Its own `compute_loss` is what it is in a replica's step, where this is not known of the model yet."""
+    divides = own_loss is not None and "compute_loss" not in vars(model)
+    if divides:
+        vars(model)["compute_loss"] = divided(type(model).compute_loss, model, own_loss or Parts.NONE)
+    try:
+        yield
+    finally:
+        if divides:
+            del vars(model)["compute_loss"]
+
+
+def _check_kept(model: Any, step: Callable[[Any], Any], examples: Any, whole: _Run, *, replicas: int) -> None:
+    """Refuses a step that divides by the number of replicas as the model has kept it: within the step it is one.
+
+    Raises:
+        Undivided: it does.
+    """
+    if not asks_elsewhere(type(model)):
+        return
+    kept = [name for name, value in vars(model).items() if type(value) in (int, float) and value == replicas]
+    for name in kept:
+        vars(model)[name] = 1
+        try:
+            other = _Run.of(model, step, examples)
+        finally:
+            vars(model)[name] = replicas
+        pairs = zip(whole.targets, other.targets, strict=True)
+        if not all(np.allclose(one.values, two.values, rtol=0.1) for one, two in pairs):
+            raise Undivided(
+                "train_step",
+                f"fit with {replicas} replicas: {type(model).__name__}.train_step computes with self.{name}, which "
+                "keeps the number of replicas, and its gradients are those of the whole batch already; read "
+                "num_replicas_in_sync in the step, where it is 1, or leave it out",
+            )
+
+
+def _tried(examples: Any, rows: int) -> Iterator[Any]:
+    """Real examples, and the same with what often stands for none."""
+    yield examples
+    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(examples)
+
+    def batch(inputs: Any, labels: Any) -> Any:
+        given = tuple(one for one in (inputs, labels, weights) if one is not None)
+        return given if isinstance(examples, tuple | list) else inputs
+
+    yield batch(keras.tree.map_structure(_mirrored, inputs), labels)
+    yield batch(with_value(inputs, rows, 0), labels)
+    for value in (0, -1, -100) if labels is not None else ():
+        yield batch(inputs, with_value(labels, rows, value))
+
+
+def _mirrored(values: Any) -> Any:
+    """Examples of which some have the other sign, where their numbers have one."""
+    if not isinstance(values, tf.Tensor) or not values.dtype.is_floating:
+        return values
+    signs = np.where(np.isin(np.arange(values.shape[0]), (0, 2, 5)), -1, 1)
+    return values * tf.reshape(tf.cast(signs, values.dtype), [-1, *[1] * (values.shape.rank - 1)])
 
 
 def _of_numbers(whole: Any, first: Any, rest: Any, *, share: float) -> Parts:
     """How a number, or several, that a step returns comes of those of parts of a batch."""
     whole, first, rest = (np.asarray(one) for one in (whole, first, rest))
-    possible = agreeing(whole, first, rest, share=share, tolerance=_TOLERANCE)
+    possible = agreeing(whole, first, rest, share=share)
     if whole.ndim and whole.shape == first.shape == rest.shape:  # of each class, say
         each = zip(whole.ravel(), first.ravel(), rest.ravel(), strict=True)
-        possible |= set.intersection(*(agreeing(*one, share=share, tolerance=_TOLERANCE) for one in each), set(Parts))
+        possible |= set.intersection(*(agreeing(*one, share=share) for one in each), set(Parts))
     return next((one for one in Parts if one in possible), Parts.NONE)
 
 
@@ -163,50 +304,3 @@ def _variables(model: Any) -> list[Any]:
     optimizer = getattr(model, "optimizer", None)
     of_metrics = [one for metric in model.metrics for one in metric.variables]
     return [*model.variables, *of_metrics, *(optimizer.variables if optimizer is not None else ())]
-
-
-def divisions(model: Any, batches: Sequence[Any]) -> list[set[Parts]]:
-    """What each loss may be of which a train step takes gradients: a mean over the examples, a sum, or none of these.
-
-    Each example draws the same numbers. What draws others is not compared. BatchNormalization takes the statistics
-    that it has.
-    """
-    compared = True
-
-    def not_compared() -> None:
-        nonlocal compared
-        compared = False
-
-    @tf.function(autograph=False)
-    def traced(batch: Any, share: Any) -> Any:
-        before = values_here(model.variables)
-        with (
-            keras.StatelessScope(state_mapping=before, collect_losses=True),
-            drawing_alike(not_compared),
-            noting(share) as losses,
-        ):
-            model.train_step(batch)
-        return losses
-
-    possible: list[set[Parts]] = []
-    with layers_by_parts.undisturbed(model):
-        specification = tf.nest.map_structure(_of_any_number, batches[0])
-        losses = traced.get_concrete_function(specification, tf.TensorSpec([], tf.float32))
-        for batch in batches:
-            rows = rows_of(batch)
-            first = rows // 3
-            whole, again, *each = (
-                losses(part_of(batch, part), tf.constant((part.stop - part.start) / rows))
-                for part in (slice(0, rows), slice(0, rows), slice(0, first), slice(first, rows))
-            )
-            possible = possible or [{Parts.MEAN, Parts.SUM} for _ in whole]
-            for of, one, same, *parts in zip(possible, whole, again, *each, strict=True) if compared else ():
-                if np.allclose(one, same, rtol=_TOLERANCE, equal_nan=True):
-                    of &= agreeing(one, *parts, share=first / rows, tolerance=_TOLERANCE)
-    return possible
-
-
-def _of_any_number(value: Any) -> Any:
-    if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
-        return tf.type_spec_from_value(value)
-    return tf.TensorSpec([None, *value.shape[1:]], value.dtype)

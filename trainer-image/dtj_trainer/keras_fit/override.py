@@ -6,6 +6,7 @@ replica. `install` replaces what is wrong in the classes of Keras, so that a mod
 same global batch:
 
 - the model is built from the specification of the data, and the data are not read for it;
+- data that all workers share are divided so that each example is in one part, and others are refused;
 - steps per execution are a loop that ends where the data end;
 - each replica's loss counts by its share of the batch; masks and sums of sample weights are those of the whole batch;
 - a replica without examples of a batch computes on one of another replica, which counts for nothing;
@@ -19,12 +20,8 @@ One replica, and any other strategy, run the code of Keras. On all of them, a `f
 nothing that is not finite is saved by Keras' callbacks. Replaces private functions. Imports TensorFlow and Keras.
 """
 
-import atexit
 import functools
 import logging
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -35,26 +32,27 @@ import tensorflow as tf
 
 from dtj_trainer.compat import LOSS, incompatible, keras3, private
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
+from dtj_trainer.distribution import replica_count
 from dtj_trainer.distribution.stall_watch import FitWatch
-from dtj_trainer.errors import UsageError, WorkersDiffer
+from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit import (
     adoption,
     batches,
     first_batch,
+    keras_callbacks,
     noise,
+    pipelines,
     prediction,
     replica_gradients,
     replica_losses,
+    sharding,
     stand_ins,
     step_values,
 )
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.alone import Together
-from dtj_trainer.keras_fit.losses import FitLosses, model_of
 from dtj_trainer.keras_fit.replica_losses import (
     added_losses,
-    divides_itself,
     has_scope,
     own_step,
     several,
@@ -80,9 +78,7 @@ except ImportError as error:
 
 _warned = False
 _installed = False
-losses: FitLosses
 _watch: FitWatch
-_agreement: FitAgreement
 
 
 def install(config: Config) -> None:
@@ -91,9 +87,11 @@ def install(config: Config) -> None:
     Args:
         config: of this task.
     """
-    global _installed, losses, _watch, _agreement
-    cluster = config.cluster
-    losses, _watch, _agreement = FitLosses(cluster), FitWatch(config), FitAgreement(cluster, keras)
+    global _installed, _watch
+    replica_count.install()
+    _watch = FitWatch(config)
+    keras_callbacks.begin(config.cluster)
+    first_batch.unchecked = config.unchecked
     if _installed:
         return
     _installed = True
@@ -117,16 +115,24 @@ def install(config: Config) -> None:
     tf.data.Dataset.from_generator = staticmethod(
         functools.partial(batches.from_generator, tf.data.Dataset.from_generator)
     )
+    _replace(tf.data.Dataset, pipelines.interleave)
     callbacks = keras.callbacks
-    _replace(callbacks.ModelCheckpoint, _save_model=_save_best)
-    _replace(callbacks.BackupAndRestore, on_train_begin=_restore, _save_model=_back_up, on_train_end=_remove_backup)
-    _replace(callbacks.TensorBoard, set_model=_board_of)
-    _replace(callbacks.CSVLogger, on_train_begin=_open_table)
+    _replace(callbacks.ModelCheckpoint, _save_model=keras_callbacks.save_best)
+    _replace(
+        callbacks.BackupAndRestore,
+        on_train_begin=keras_callbacks.restore,
+        _save_model=keras_callbacks.back_up,
+        on_train_end=keras_callbacks.remove_backup,
+    )
+    _replace(callbacks.TensorBoard, set_model=keras_callbacks.board_of)
+    _replace(callbacks.CSVLogger, on_train_begin=keras_callbacks.open_table)
     _replace(
         callbacks.CallbackList,
-        on_epoch_begin=_epoch_begins, on_train_batch_end=_batch_ended, on_epoch_end=_epoch_ended,
-        on_train_end=_train_ended,
-    )  # fmt: skip
+        on_epoch_begin=keras_callbacks.epoch_begins,
+        on_train_batch_end=keras_callbacks.batch_ended,
+        on_epoch_end=keras_callbacks.epoch_ended,
+        on_train_end=keras_callbacks.train_ended,
+    )
 
 
 def _replace(owner: Any, *functions: Callable[..., Any], **named: Callable[..., Any]) -> None:
@@ -138,10 +144,6 @@ def _replace(owner: Any, *functions: Callable[..., Any], **named: Callable[..., 
             return function(original, *args, **kwargs)
 
         setattr(owner, name, functools.wraps(original)(replacement))
-
-
-def _leads(strategy: Any) -> bool:
-    return bool(getattr(strategy.extended, "should_checkpoint", True))
 
 
 # -- the model and the data ------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
 
 def _tell(strategy: Any, unsynchronized: list[Any]) -> None:
     global _warned
-    if _warned or not _leads(strategy):
+    if _warned or not keras_callbacks.leads(strategy):
         return
     _warned = True
     also = f", with synchronized BatchNormalization ({len(unsynchronized)} layers)" if unsynchronized else ""
@@ -207,25 +209,14 @@ def _init_iterator(original: Any, iterator: Any, distribute_strategy: Any = None
             "fit, evaluate and predict of Keras 3 do not run under ParameterServer; set TF_USE_LEGACY_KERAS=1 in the "
             "environment, by which tf.keras is tf_keras, or import tf_keras in place of keras"
         )
-    check_sharding(kwargs.get("x"), distribute_strategy)
-    original(iterator, distribute_strategy, *args, **kwargs)
-
-
-def check_sharding(data: Any, strategy: Any) -> None:
-    """Refuses data of which TensorFlow gives each worker all: Keras counts the batches of one worker as the epoch.
-
-    Raises:
-        UsageError: there are several workers, and the data have AutoShardPolicy.OFF.
-    """
-    if not isinstance(data, tf.data.Dataset) or not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    if sharding.workers_of(distribute_strategy) == 1:
+        original(iterator, distribute_strategy, *args, **kwargs)
         return
-    workers = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
-    policy = data.options().experimental_distribute.auto_shard_policy
-    if workers > 1 and policy == tf.data.experimental.AutoShardPolicy.OFF:
-        raise UsageError(
-            f"AutoShardPolicy.OFF of the data: {workers} workers would not share an epoch; leave the policy out, and "
-            "do not call shard, or give each worker its part by strategy.distribute_datasets_from_function"
-        )
+    private(keras_trainer, "EpochIterator", library="keras").__init__(iterator, *args, **kwargs)
+    iterator._distribute_strategy = distribute_strategy
+    # Only predict gives no labels.
+    rows_in_order = "y" not in kwargs or bool(iterator.steps_per_epoch)
+    iterator._distributed_dataset = sharding.distribute(iterator, distribute_strategy, rows_in_order=rows_in_order)
 
 
 class _Steps:
@@ -252,6 +243,7 @@ def _enumerate_iterator(original: Any, epoch: Any) -> Iterator[tuple[int, int, A
         elif iterator._cardinality != tf.data.INFINITE_CARDINALITY:
             count = None
         yield begin, end, _Steps(iterator, count)
+        sharding.compare_first(epoch)
 
 
 # -- the steps -------------------------------------------------------------------------------------------------
@@ -268,7 +260,6 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return original(model, step_function)
     name = "train_step" if trains else "test_step"
     own = keras3.overrides(model, name)
-    divides = own and divides_itself(model, getattr(type(model), name))
     adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
@@ -280,7 +271,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     def of_replica(data: Any, count: Any) -> Any:
         def step(data: Any) -> Any:
             own_model = model if own else None
-            of_step = own_step(own_model, divides=divides, targets=targets, means=means)
+            of_step = own_step(own_model, targets=targets, means=means)
             with share_of(count), of_step, added_losses(model), stand_ins.unmeasured(owners_of(model)), draws():
                 return results.returned(step_function(data))
 
@@ -304,7 +295,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return on_data(next(iterator), equal=equal)
 
     of_batch: Callable[[Any], Any] = functools.partial(on_data, equal=False)
-    of_looked_at: Any = None if not model.run_eagerly else of_batch
+    of_single: Any = None if not model.run_eagerly else of_batch
     if not model.run_eagerly:
         of_batch = tf.function(of_batch, reduce_retracing=True, autograph=False)
         steps = tf.function(steps, reduce_retracing=True, autograph=False)
@@ -322,34 +313,41 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         """The data, which may have been looked at."""
         nonlocal targets, means, equal, taken, look_at
         if taken == 0 and judges:
-            gradients = trains and own and not divides
-            found = first_batch.look(strategy, model, step_function, data, trains=trains, own=own, gradients=gradients)
+            found = first_batch.look(strategy, model, step_function, data, trains=trains, own=own)
             targets, means, equal, results.parts = found.targets, found.means, found.equal, found.returned
         elif look_at is not None and taken >= look_at:
-            first_batch.look_again(strategy, model, step_function, data, steps=taken)
+            known = targets if own else None
+            first_batch.look_again(strategy, model, step_function, data, targets=known, steps=taken)
         taken += 1
-        again = first_batch.LOOKS_AGAIN if trains and judges and first_batch.doubtful() else ()
+        again = first_batch.LOOKS_AGAIN if trains and judges and (own or first_batch.doubtful()) else ()
         look_at = next((one for one in again if one > taken), None)
         return data
 
     def take(iterator: _Steps) -> Any:
         """As many steps as one execution has; one that is looked at is taken by itself."""
-        nonlocal taken, of_looked_at
+        nonlocal taken
         left = model.steps_per_execution if iterator.count is None else iterator.count
         if look_at is None or taken < look_at:
             taken += left
-            return _take(iterator, steps, model.steps_per_execution)
-        if of_looked_at is None:
+            most = model.steps_per_execution
+            return _take(iterator, steps, of_one(iterator) if most > 1 else None, most)
+        outputs = of_one(iterator)(look(next(iterator.iterator)))
+        if left > 1:
+            rest = _Steps(iterator.iterator, iterator.count and left - 1)
+            with suppress(*_ENDS):
+                outputs = _take(rest, steps, of_one(iterator), left - 1)
+            taken += left - 1
+        return outputs
+
+    def of_one(iterator: _Steps) -> Callable[[Any], Any]:
+        nonlocal of_single
+        if of_single is None:
             # Keras does not measure the same where it knows the number of examples: in no step, or in all.
             given = [iterator.iterator.element_spec]
             one = functools.partial(on_data, equal=False)
-            of_looked_at = tf.function(one, input_signature=given, autograph=False)
-        outputs = of_looked_at(look(next(iterator.iterator)))
-        if left > 1:
-            with suppress(tf.errors.OutOfRangeError):
-                outputs = _take(_Steps(iterator.iterator, iterator.count and left - 1), steps, left - 1)
-            taken += left - 1
-        return outputs
+            of_single = tf.function(one, input_signature=given, autograph=False)
+        single: Callable[[Any], Any] = of_single
+        return single
 
     def function(iterator: Any) -> Any:
         whole = not isinstance(iterator, _Steps)
@@ -358,21 +356,29 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             outputs = on_batch(iterator) if whole else take(iterator)
         if trains and outputs is not None:
             outputs, not_finite = outputs
-            losses.replicas(model, not_finite)
+            keras_callbacks.losses.replicas(model, not_finite)
         return step_values.whole(model, outputs) if whole else outputs
 
     return function
 
 
-def _take(iterator: _Steps, steps: Callable[[Any, Any], Any], most: int) -> Any:
-    """Takes this many steps, or those that are left. Returns the outputs of the last."""
+_ENDS = (StopIteration, tf.errors.OutOfRangeError)
+
+
+def _take(iterator: _Steps, steps: Callable[[Any, Any], Any], of_one: Any, most: int) -> Any:
+    """Takes this many steps, or those that are left. Returns the outputs of the last.
+
+    Args:
+        of_one: takes one on a batch; None: within the graph that gets the batch, as Keras with one step per execution.
+    """
+    if iterator.count is not None or of_one is None:
+        return steps(iterator.iterator, tf.constant(iterator.count, tf.int64) if most > 1 else None)
     outputs = None
-    if iterator.count is not None and most > 1:
-        return steps(iterator.iterator, tf.constant(iterator.count, tf.int64))
     for _ in range(most):
+        # Not within the graph: without a batch, it would still compute what needs none, such as a count of steps.
         try:
-            outputs = steps(iterator.iterator, None)
-        except tf.errors.OutOfRangeError:
+            outputs = of_one(next(iterator.iterator))
+        except _ENDS:
             if outputs is None:
                 raise
             break
@@ -417,83 +423,3 @@ _data: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 def _overwrite_model_variables_with_average_value(original: Any, optimizer: Any, weights: Any) -> None:
     weight_average.overwriting(optimizer, functools.partial(original, optimizer))(weights)
-
-
-# -- callbacks -------------------------------------------------------------------------------------------------
-
-
-def _writes(callback: Any) -> bool:
-    return _leads(getattr(callback.model, "distribute_strategy", tf.distribute.get_strategy()))
-
-
-def _epoch_begins(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
-    losses.epoch(model_of(callbacks), epoch)
-    original(callbacks, epoch, logs)
-
-
-def _batch_ended(original: Any, callbacks: Any, batch: int, logs: Any = None) -> None:
-    # A session's callback looks by itself, in step with the session's checkpoints.
-    if not any(getattr(one, "looks_at_losses", False) for one in callbacks.callbacks):
-        losses.batch(model_of(callbacks), batch, logs)
-    original(callbacks, batch, logs)
-    _agreement.after_batch(callbacks.callbacks, model_of(callbacks))
-
-
-def _epoch_ended(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
-    losses.look(model_of(callbacks))
-    original(callbacks, epoch, logs)
-    _agreement.after_epoch(model_of(callbacks), epoch)
-
-
-def _train_ended(original: Any, callbacks: Any, logs: Any = None) -> None:
-    losses.look(model_of(callbacks), weights=True)
-    original(callbacks, logs)
-
-
-def _save_best(original: Any, callback: Any, epoch: int, batch: int | None, logs: Any) -> None:
-    losses.look(callback.model, weights=True)
-    if _writes(callback):
-        original(callback, epoch, batch, logs)
-        return
-    verbose, callback.verbose = callback.verbose, 0
-    try:
-        callback._should_save_model(epoch, batch, logs, "")  # keeps the best value, as the leader's does
-    finally:
-        callback.verbose = verbose
-
-
-def _restore(original: Any, callback: Any, logs: Any = None) -> None:
-    original(callback, logs)
-    strategy = callback.model.distribute_strategy
-    if not several(strategy):
-        return
-    epochs = of_each_replica(strategy, callback.model._initial_epoch or 0)
-    if len(set(epochs)) > 1:
-        raise WorkersDiffer(
-            f"BackupAndRestore: backup_dir={callback.backup_dir}: tasks found different epochs in it "
-            f"({', '.join(map(str, epochs))}); it must be one volume that all tasks share"
-        )
-
-
-def _back_up(original: Any, callback: Any) -> None:
-    losses.look(callback.model, weights=True)
-    if _writes(callback):
-        original(callback)
-
-
-def _remove_backup(original: Any, callback: Any, logs: Any = None) -> None:
-    if _writes(callback):
-        original(callback, logs)
-
-
-def _board_of(original: Any, callback: Any, model: Any) -> None:
-    if not _leads(model.distribute_strategy):
-        callback.log_dir = tempfile.mkdtemp(prefix="tensorboard-")
-        atexit.register(shutil.rmtree, callback.log_dir, ignore_errors=True)
-    original(callback, model)
-
-
-def _open_table(original: Any, callback: Any, logs: Any = None) -> None:
-    if not _writes(callback):
-        callback.filename = os.devnull
-    original(callback, logs)

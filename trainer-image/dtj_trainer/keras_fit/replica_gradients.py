@@ -3,17 +3,19 @@
 `override` puts these functions in the place of those of TensorFlow and Keras. Imports TensorFlow.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, private
 from dtj_trainer.compat.optimizers import reduced
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
-from dtj_trainer.training.loss_division import Parts
+from dtj_trainer.training.loss_division import STEPS, Parts, Tried
 from dtj_trainer.training.weight_update import are_of_whole_batch
 
 try:
@@ -29,6 +31,8 @@ _CHANCE = ("Random", "TruncatedNormal", "Multinomial", "RngReadAndSkip")
 """Words in the names of operations that draw numbers."""
 
 
+_NUMBERS = 4096
+"""Of the gradient of a weight that are compared."""
 _CALLED = ("f", "then_branch", "else_branch")
 """Attributes of operations that name what they call."""
 
@@ -43,18 +47,35 @@ def gradient(
         return original(tape, target, sources, output_gradients, *args, **kwargs)
     targets = tree.flatten(target)
     if here.noted is not None:
-        here.noted += [tf.reduce_sum(one) for one in targets]
+        if here.judged is None:
+            take = functools.partial(original, tape, target, sources, output_gradients, **kwargs)
+            here.noted.targets += _noted(targets, take)
         return tree.map_structure(lambda one: tf.zeros(one.shape, one.dtype), sources)
     given = [None] * len(targets) if output_gradients is None else tree.flatten(output_gradients)
     given = [tf.ones_like(to) if one is None else one for one, to in zip(given, targets, strict=True)]
-    if not here.divides:
-        given = [part_of_whole(one) if _is_mean(to) else one for one, to in zip(given, targets, strict=True)]
+    given = [part_of_whole(one) if _is_mean(to) else one for one, to in zip(given, targets, strict=True)]
     given = [counted_here(one) for one in given]
     here.differentiates = True
     try:
         return _reduced("SUM", original(tape, targets, sources, given, *args, **kwargs))
     finally:
         here.differentiates = False
+
+
+def _noted(targets: list[Any], gradients: Callable[[], Any]) -> list[Tried]:
+    """Losses of which a step that is only looked at takes gradients, with these if there is one loss."""
+    values = [np.asarray(tf.cast(tf.reduce_sum(one), tf.float64)) for one in targets]
+    steps = [STEPS.get(one.dtype, 0.0) for one in targets]
+    if len(targets) > 1:
+        return [Tried(value, step=step) for value, step in zip(values, steps, strict=True)]
+    here.differentiates = True
+    try:
+        found = [tf.reshape(tf.convert_to_tensor(one), [-1]) for one in tree.flatten(gradients()) if one is not None]
+    finally:
+        here.differentiates = False
+    # An odd step meets all channels.
+    some = [np.asarray(one[:: -(-one.shape[0] // _NUMBERS) | 1], np.float64) for one in found if one.shape[0]]
+    return [Tried(values[0], of_weights=np.concatenate([np.zeros(0), *some]), step=steps[0])]
 
 
 def _is_mean(target: Any) -> bool:

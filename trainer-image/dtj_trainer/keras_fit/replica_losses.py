@@ -7,21 +7,22 @@ examples, such as a mask, a sum of weights, or none in a loss that is a sum, is 
 """
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import incompatible, mentions, private
+from dtj_trainer.compat import incompatible, private
 from dtj_trainer.compat.keras3 import as_on_one_replica, changing_losses, mask_of
 from dtj_trainer.distribution.gathering import Whole
+from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.keras_fit.judged import Judged
 from dtj_trainer.training.layers import counting
-from dtj_trainer.training.loss_division import Parts
+from dtj_trainer.training.loss_division import Parts, Tried
 
 try:
     from keras.src import tree
@@ -29,6 +30,19 @@ except ImportError as error:
     raise incompatible(str(error), library="keras") from None
 
 _MEANS = ("sum_over_batch_size", "mean")
+
+
+@dataclass
+class Noted:
+    """What a train step or a test step of the user's own computes.
+
+    Attributes:
+        targets: each loss of which it takes gradients of weights, with some numbers of these.
+        means: each number that it gives a Mean.
+    """
+
+    targets: list[Tried] = field(default_factory=list)
+    means: list[Any] = field(default_factory=list)
 
 
 class OfReplica(threading.local):
@@ -54,8 +68,6 @@ class OfReplica(threading.local):
     """Whose step it is."""
     model: Any = None
     """The same, where it is the user's own."""
-    divides: bool = False
-    """Whether the step makes each loss the replica's part by itself, such that its gradients are only summed."""
     targets: Sequence[Parts] = ()
     """How each loss divides of which the step takes gradients of weights, in the order of the step."""
     taken = 0
@@ -66,8 +78,8 @@ class OfReplica(threading.local):
     """How many it has given."""
     of_all = False
     """Whether the loss of this step is several values, and a part of those of the examples of all replicas."""
-    noted: list[Any] | None = None
-    """Takes the losses of a step that is only looked at."""
+    noted: Noted | None = None
+    """Takes what a step computes that is only looked at."""
 
 
 here = OfReplica()
@@ -85,13 +97,12 @@ def has_scope(strategy: Any) -> bool:
 
 
 @contextmanager
-def noting(share: Any) -> Iterator[list[Any]]:
-    """Around a train step that is traced to look at its losses: no gradient is taken, and no weight is updated.
+def noting() -> Iterator[Noted]:
+    """Around a step that is called with real examples to look at it: no weight is updated.
 
-    Args:
-        share: of the examples that this part of a batch has.
+    Its gradients are noted, and the step gets zeros.
     """
-    here.noted, here.share = [], share
+    here.noted, here.share = Noted(), tf.constant(1.0)
     try:
         yield here.noted
     finally:
@@ -101,7 +112,7 @@ def noting(share: Any) -> Iterator[list[Any]]:
 @contextmanager
 def looking(judged: Judged) -> Iterator[None]:
     """Around a step that is called with real examples to judge its losses and metrics; no gradient is taken."""
-    with noting(tf.constant(1.0)):
+    with noting():
         here.judged = judged
         try:
             yield
@@ -122,16 +133,15 @@ def added_losses(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def own_step(
-    model: Any, *, divides: bool, targets: Sequence[Parts] = (), means: Sequence[Parts] = ()
-) -> Iterator[None]:
-    """In a replica's step, which may be the user's own."""
-    here.model, here.divides = model, divides
+def own_step(model: Any, *, targets: Sequence[Parts] = (), means: Sequence[Parts] = ()) -> Iterator[None]:
+    """In a replica's step, which may be the user's own; None: it is not."""
+    here.model = model
     here.targets, here.taken, here.means, here.measured, here.of_all = targets, 0, means, 0, False
     try:
-        yield
+        with nullcontext() if model is None else one_replica():
+            yield
     finally:
-        here.model, here.divides, here.targets, here.means = None, False, (), ()
+        here.model, here.targets, here.means = None, (), ()
 
 
 @contextmanager
@@ -162,8 +172,6 @@ def counted_here(value: Any) -> Any:
     return value if here.present is None else value * tf.cast(here.present, value.dtype)
 
 
-_DIVIDING = ("num_replicas_in_sync", "compute_average_loss")
-"""Names by which a train step says that it divides its means by the number of replicas itself."""
 known = Judged()
 """How the losses and metrics of all steps of several replicas divide."""
 
@@ -180,8 +188,7 @@ def compute_loss(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weig
             here.parts = Parts.EACH
             return original(loss, y_true, y_pred, sample_weight)
         if here.noted is not None:
-            # Known to divide, and so as good as any mean over the examples.
-            return tf.reduce_mean(tf.square(tf.cast(tree.flatten(y_pred)[0], loss.dtype)))
+            return _stand_in(y_pred, loss.dtype)
         if outermost:
             here.parts = known.of_loss(loss)
             weighted = sample_weight is not None or mask_of(y_pred) is not None
@@ -190,6 +197,11 @@ def compute_loss(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weig
         return original(loss, y_true, y_pred, sample_weight)
     finally:
         here.within -= 1
+
+
+def _stand_in(y_pred: Any, dtype: Any) -> Any:
+    """For a loss that is known to divide: as good as any mean over the examples."""
+    return tf.reduce_mean(tf.square(tf.cast(tree.flatten(y_pred)[0], dtype)))
 
 
 def of_all_replicas(compute: Callable[..., Any], *values: Any) -> Any:
@@ -249,39 +261,14 @@ def divided(compute: Callable[..., Any], model: Any, parts: Parts) -> Callable[.
         if here.share is None:
             return of(x, y, y_pred, sample_weight)
         if here.judged is None and parts is Parts.NONE:
+            if here.noted is not None:
+                return _stand_in(y_pred, model.compute_dtype)
             return of_all_replicas(of, x, y, y_pred, sample_weight)
         with alone():
             loss = of(x, y, y_pred, sample_weight)
         return _counted(loss, mean=parts is not Parts.SUM)
 
     return compute_loss
-
-
-def divides_itself(model: Any, step: Any) -> bool:
-    """Whether a step of the user's own divides its means by the number of replicas itself.
-
-    Looks into the functions that the step calls by name, and the methods of the model.
-    """
-    waiting, seen = [step], set()
-    while waiting:
-        function = inspect.unwrap(waiting.pop())
-        code = getattr(function, "__code__", None)
-        if code is None or function in seen or (function.__module__ or "").startswith(("keras.", "tensorflow.")):
-            continue
-        seen.add(function)
-        if any(mentions(function, name) for name in _DIVIDING):
-            return True
-        cells = [_content(cell) for cell in function.__closure__ or ()]
-        known = {**function.__globals__, **{name: getattr(type(model), name, None) for name in dir(type(model))}}
-        waiting += [one for one in (*cells, *(known.get(name) for name in code.co_names)) if inspect.isfunction(one)]
-    return False
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it is empty yet
-        return None
 
 
 def _times(losses: list[Any], parts: Sequence[Parts], *, mean: Any, sum_: Any) -> list[Any]:
@@ -296,15 +283,13 @@ def part_of_whole(value: Any) -> Any:
 
 
 def _counted(value: Any, *, mean: bool = True) -> Any:
-    """A mean over the replica's examples, or a sum, as the step takes it: as a mean, unless it divides by itself.
+    """A mean over the replica's examples, or a sum, as the step takes it: as a mean.
 
     What is no number is summed, over the replicas too.
     """
     if value.shape.rank:
         return counted_here(value)
-    if mean:
-        return part_of_whole(value) if here.divides else value
-    return counted_here(value) if here.divides else tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype))
+    return value if mean else tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype))
 
 
 def scale_loss_for_distribution(original: Any, value: Any) -> Any:
@@ -319,8 +304,8 @@ def unscale_loss_for_distribution(original: Any, value: Any) -> Any:
     if here.share is None:
         return original(value)
     if here.by_batch:
-        return original(value if here.divides else part_of_whole(value))
-    return tf.math.divide_no_nan(value, tf.cast(here.share, value.dtype)) if here.divides else value
+        return original(part_of_whole(value))
+    return value
 
 
 def weigh_outputs(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:

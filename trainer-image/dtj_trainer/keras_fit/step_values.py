@@ -73,7 +73,7 @@ class Results:
             parts = self.parts.get(place, Parts.NONE)
             if value.shape.rank and parts not in (Parts.MEAN, Parts.SUM):
                 return gathered(value)
-            return value if here.divides and parts is not Parts.SUM else _of_parts(value, parts)
+            return _of_parts(value, parts)
 
         values = [of_value(place, value) for place, value in tree.flatten_with_path(outputs)]
         return tree.pack_sequence_as(outputs, values)
@@ -114,14 +114,14 @@ def update_mean(original: Callable[..., Any], metric: Any, values: Any, sample_w
     if here.share is None or here.by_batch or not (of_function or here.model is not None):
         return original(metric, values, sample_weight)
     one_number = sample_weight is None and _is_number(values) and not values.shape.rank
-    if one_number and not of_function and here.judged is not None:
-        here.judged.means.append(values)
+    if one_number and not of_function and here.noted is not None:
+        here.noted.means.append(values)
     if one_number and not of_function:
         place, here.measured = here.measured, here.measured + 1
         if place < len(here.means) and here.means[place] is Parts.SUM:
             return original(metric, _of_parts(values, Parts.SUM))
     # A weight counts this replica's examples.
-    weighs = sample_weight is None and not here.divides and (of_function or one_number)
+    weighs = sample_weight is None and (of_function or one_number)
     return original(metric, _weighed(values) if weighs else values, sample_weight)
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
+from dtj_trainer.errors import Undivided
 from dtj_trainer.training.layers_by_parts import Seen, aggregated
 from dtj_trainer.training.loss_division import Parts
 
@@ -42,45 +43,62 @@ def batch_normalizations(model: Any) -> list[Any]:
     ]
 
 
-def not_shared(model: Any, inputs: Any, seen: Seen, *, trains: bool = True) -> str | None:
+def not_shared(
+    model: Any, inputs: Any, seen: Seen, *, what: str, otherwise: str, trains: bool = True
+) -> Undivided | None:
     """What several replicas cannot share, as a line says it, with a remedy; None if nothing.
 
     Args:
         inputs: real examples, some tens of them.
         seen: of these.
+        what: is trained, which the line begins with.
+        otherwise: the last remedy.
         trains: whether the model is called to train.
 
     Raises:
         Exception: what the model raises for these examples.
     """
+
+    def found(name: str, problem: str) -> Undivided:
+        return Undivided(name, f"{what}: {problem}, or {otherwise}")
+
     own = "and each replica would have its own; "
     if trains and (changed := changed_by_data(model, inputs)):
-        return (
-            f"{', '.join(changed)} depends on the examples that the model is called with, {own}give add_weight an "
-            "aggregation, such as 'mean'"
+        return found(
+            changed[0],
+            f"{', '.join(changed)} depends on the examples that the model is called with, or on chance, {own}give "
+            "add_weight an aggregation, such as 'mean'",
         )
     if trains and (unsaved := unsaved_state(model, inputs)):
-        return (
+        return found(
+            unsaved[0],
             f"{unsaved[0]} is a tf.Variable that the model sets when it is called, {own}make it with add_weight and an "
-            "aggregation, such as 'mean'"
+            "aggregation, such as 'mean'",
         )
     if seen.comparing:
-        return (
+        return found(
+            _name_in(seen.comparing),
             f"{seen.comparing} gives for an example what depends on the other examples of the batch, of which each "
-            "replica has only its own; compute it over the last axes, or with BatchNormalization"
+            "replica has only its own; compute it over the last axes, or with BatchNormalization",
         )
     for loss in seen.added:
         if loss.parts is Parts.NONE:
-            return (
+            return found(
+                _name_in(loss.by or "an add_loss"),
                 f"a loss of add_loss is neither the mean over the examples nor their sum ({loss.by or 'of a weight'}), "
                 "and nothing says how replicas divide it; add the mean over the examples, or compute it in the loss "
-                "that is compiled"
+                "that is compiled",
             )
     return None
 
 
+def _name_in(layer: str) -> str:
+    """Of a layer as a user knows it: `layer dense_1 (Dense)`."""
+    return layer.split()[1]
+
+
 def changed_by_data(model: Any, inputs: Any) -> list[str]:
-    """The variables that a forward pass in training sets to something that depends on the examples.
+    """The variables that a forward pass in training sets to something that depends on the examples, or on chance.
 
     Left out are those of BatchNormalization, and those that say how the replicas' values are to be aggregated.
     """
@@ -93,11 +111,11 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
     if not found:
         return []
     other = tf.nest.map_structure(tf.zeros_like, inputs)
-    one, two = (_after(model, found, examples) for examples in (inputs, other))
+    one, *others = (_after(model, found, *given) for given in ((inputs, 0), (other, 0), (inputs, 1)))
     return [
         getattr(weight, "path", weight.name)
-        for weight, a, b in zip(found, one, two, strict=True)
-        if not np.array_equal(a, b)
+        for weight, value, *values in zip(found, one, *others, strict=True)
+        if not all(np.array_equal(value, each) for each in values)
     ]
 
 
@@ -134,14 +152,18 @@ def _added(model: Any, inputs: Any) -> list[float]:
     return values
 
 
-def _after(model: Any, weights: list[Any], inputs: Any, *, then: Callable[[], object] = lambda: None) -> list[Any]:
+def _after(
+    model: Any, weights: list[Any], inputs: Any, seed: int = 0, *, then: Callable[[], object] = lambda: None
+) -> list[Any]:
     """The values of these weights after a forward pass, which changes nothing.
 
     Args:
+        seed: what the seeds of the model's generators are moved by.
         then: called after the pass.
     """
     training = keras3.call_arguments(model, training=True)
-    mapping = values_here(model.variables)
+    values = values_here(model.variables)
+    mapping = [(one, value + tf.cast(seed, value.dtype) if keras3.is_seed(one) else value) for one, value in values]
     with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
         model(inputs, **training)
         then()

@@ -98,6 +98,12 @@ def look(model: Any, inputs: Any, *, training: bool = True) -> Seen:
     return Seen(added, comparing)
 
 
+def tolerance_of(model: Any) -> float:
+    """What passes as rounded of what a model computes, as a part of the largest number."""
+    layers = (model, *keras3.sublayers(model, recursive=True))
+    return max(_OUTPUTS.get(getattr(layer, "compute_dtype", ""), 0.0) for layer in layers) or _OUTPUTS["float32"]
+
+
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
     """Calls are eager, so that no function keeps numbers that are drawn alike, and they compute as they do alone."""

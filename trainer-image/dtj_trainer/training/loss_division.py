@@ -62,11 +62,15 @@ class Tried:
         values: the loss, not reduced.
         gradients: of the sum of the values, for each of the outputs.
         steps: between two numbers of the type that each of these has, as a part of them.
+        of_weights: some numbers of the gradients of weights.
+        step: between two numbers of the type that the values have, as a part of them.
     """
 
     values: Any
     gradients: tuple[Any, ...] = ()
     steps: tuple[float, ...] = ()
+    of_weights: Any = ()
+    step: float = 0.0
 
     @property
     def total(self) -> Any:
@@ -76,7 +80,7 @@ class Tried:
     @property
     def finite(self) -> bool:
         """Whether all is."""
-        return all(np.isfinite(one).all() for one in (self.values, *self.gradients))
+        return all(np.isfinite(one).all() for one in (self.values, *self.gradients, self.of_weights))
 
 
 def agreeing(whole: Any, first: Any, rest: Any, *, share: float, tolerance: float = _TOLERANCE) -> set[Parts]:
@@ -108,7 +112,8 @@ def _near(one: Any, other: Any, *, tolerance: float, least: float = 1e-30) -> bo
 def _agreeing(whole: Tried, first: Tried, rest: Tried, *, share: float, tolerance: float) -> set[Parts]:
     if not (whole.finite and first.finite and rest.finite):
         return set(Parts)
-    found = agreeing(whole.values, first.values, rest.values, share=share, tolerance=tolerance)
+    of_values = max(tolerance, whole.step)
+    found = agreeing(whole.values, first.values, rest.values, share=share, tolerance=of_values)
 
     def same(one: float, other: float) -> bool:
         return all(
@@ -125,15 +130,72 @@ def _noise(one: Tried, reversed_: Tried) -> float:
     pairs = [(one.total, reversed_.total), *zip(one.gradients, (g[::-1] for g in reversed_.gradients), strict=True)]
     if not (one.finite and reversed_.finite):
         return 0.0
-    return max(
-        float(np.abs(a - b).max(initial=0)) / (float(np.abs(np.concatenate([np.ravel(a), np.ravel(b)])).max()) or 1.0)
-        for a, b in pairs
-        if np.size(a)
-    )
+    return max(_off(a, b) for a, b in pairs)
+
+
+def _off(one: Any, other: Any) -> float:
+    """The largest difference, as a part of the largest number."""
+    largest = max(float(np.abs(each).max(initial=0)) for each in (one, other))
+    return float(np.abs(one - other).max(initial=0)) / (largest or 1.0)
 
 
 Loss = Callable[[Any], Tried]
 """What a loss gives for the examples that an index chooses."""
+
+
+class Evidence:
+    """What batches show of a loss, each with the same examples in another order and with two parts of it."""
+
+    def __init__(
+        self, rows: int, *, known: Parts | None = None, tolerance: float = _TOLERANCE, of_weights: float = _TOLERANCE
+    ) -> None:
+        """Args:
+        rows: examples in each batch.
+        known: what was found before; it is found again where nothing contradicts it.
+        tolerance: of the largest of the losses, and of the gradients of outputs.
+        of_weights: the same of the gradients of weights; if these differ by more in another order, they show nothing.
+        """
+        self._known, self._tolerance, self._of_weights = known, tolerance, of_weights
+        self._possible = set(Parts) - {Parts.NONE}
+        self._first, self._rest = rows // 3, rows - rows // 3
+        self._proved = False
+        self.parts = slice(0, rows), slice(None, None, -1), slice(0, self._first), slice(self._first, rows)
+        """Of the examples, of which `add` takes what the loss gives."""
+
+    def add(self, whole: Tried, reversed_: Tried, first: Tried, rest: Tried) -> None:
+        """Notes what a batch shows."""
+        noise = _noise(whole, reversed_)
+        if noise > _NOISE:
+            self._possible &= set(Parts) if self._known else set()
+            return
+        rows = self._first + self._rest
+        tolerance = max(self._tolerance * (_TIMES if self._known else 1), _TIMES * noise)
+        self._possible &= _agreeing(whole, first, rest, share=self._first / rows, tolerance=tolerance)
+        if np.size(whole.of_weights) and whole.finite and first.finite and rest.finite:
+            self._possible &= self._agreeing_of_weights(whole, reversed_, first, rest)
+        sizes = zip((whole, first, rest), (rows, self._first, self._rest), strict=True)
+        if np.ndim(whole.values) and any(len(one.values) != size for one, size in sizes):
+            self._possible -= {Parts.EACH}
+        self._proved |= whole.finite and any(np.any(one) for one in (whole.values, *whole.gradients, whole.of_weights))
+
+    def _agreeing_of_weights(self, *each: Tried) -> set[Parts]:
+        whole, reversed_, first, rest = (np.asarray(one.of_weights) for one in each)
+        noise = _off(whole, reversed_)
+        if noise > max(_NOISE, self._of_weights):
+            return set(Parts)
+        tolerance = max(self._of_weights, _TIMES * noise)
+        share = self._first / (self._first + self._rest)
+        combined = {Parts.MEAN: share * first + (1 - share) * rest, Parts.SUM: first + rest}
+        return {one for one, value in combined.items() if _near(value, whole, tolerance=tolerance)}
+
+    @property
+    def found(self) -> Parts | None:
+        """What all batches agree with: NONE if there is no such thing; None if they say nothing."""
+        if self._known:
+            return self._known if self._known in self._possible else Parts.NONE
+        if not self._possible:
+            return Parts.NONE
+        return next(one for one in Parts if one in self._possible) if self._proved else None
 
 
 def _found(tries: Iterable[Loss], rows: int, known: Parts | None) -> Parts:
@@ -143,31 +205,15 @@ def _found(tries: Iterable[Loss], rows: int, known: Parts | None) -> Parts:
         tries: the first has to work; a loss need not take what else is tried.
         known: what was found before; it is found again where nothing contradicts it.
     """
-    possible = set(Parts) - {Parts.NONE}
-    first, proved = rows // 3, False
-    parts = (slice(0, rows), slice(None, None, -1), slice(0, first), slice(first, rows))
+    evidence = Evidence(rows, known=known)
     for number, loss in enumerate(tries):
         try:
-            whole, reversed_, *each = (loss(part) for part in parts)
+            evidence.add(*(loss(part) for part in evidence.parts))
         except Exception as error:
             if not number:
                 raise
             log.debug(f"a loss does not take what is tried: {error}")
-            continue
-        noise = _noise(whole, reversed_)
-        if noise > _NOISE:
-            if known:
-                continue
-            return Parts.NONE
-        tolerance = max(_TOLERANCE * (_TIMES if known else 1), _TIMES * noise)
-        possible &= _agreeing(whole, *each, share=first / rows, tolerance=tolerance)
-        sizes = zip((whole, *each), (rows, first, rows - first), strict=True)
-        if np.ndim(whole.values) and any(len(one.values) != size for one, size in sizes):
-            possible -= {Parts.EACH}
-        proved |= whole.finite and any(np.any(one) for one in (whole.values, *whole.gradients))
-    if known:
-        return known if known in possible else Parts.NONE
-    return next((one for one in Parts if one in possible), Parts.NONE) if proved else Parts.NONE
+    return evidence.found or Parts.NONE
 
 
 def loss_of_parts(loss: Callable[[Any, Any], Any], labels: Any, outputs: Any, *, known: Parts | None = None) -> Parts:
@@ -184,7 +230,7 @@ def loss_of_parts(loss: Callable[[Any, Any], Any], labels: Any, outputs: Any, *,
     """
     rows = rows_of(outputs)
     if rows < _MIN_ROWS:
-        labels, outputs = (_repeated(one, rows) for one in (labels, outputs))
+        labels, outputs = (repeated(one, rows) for one in (labels, outputs))
         rows = rows_of(outputs)
         outputs = times(outputs, np.linspace(1.0, 0.7, rows))
 
@@ -236,11 +282,11 @@ def _with_gradients(loss: Callable[[Any], Any], outputs: Any) -> Tried:
         values = loss(outputs)
         total = tf.reduce_sum(values)
     gradients = tape.gradient(total, floats, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    steps = tuple(_STEPS.get(one.dtype, 0.0) for one in floats)
+    steps = tuple(STEPS.get(one.dtype, 0.0) for one in floats)
     return Tried(_as_numbers(values), tuple(_as_numbers(one) for one in gradients), steps)
 
 
-_STEPS = {tf.bfloat16: 2.0**-7, tf.float16: 2.0**-10}
+STEPS = {tf.bfloat16: 2.0**-7, tf.float16: 2.0**-10}
 _NOT_DENSE = (tf.RaggedTensor, tf.SparseTensor)
 
 
@@ -256,7 +302,7 @@ def rows_of(values: Any) -> int:
     return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
 
 
-def _repeated(values: Any, rows: int) -> Any:
+def repeated(values: Any, rows: int) -> Any:
     """The same few examples, often enough to be divided."""
     times = -(-_MIN_ROWS // rows)
     return keras.tree.map_structure(lambda one: None if one is None else tf.concat([one] * times, 0), values)
@@ -291,7 +337,7 @@ def division(model: Any, compute: Compute, examples: tuple[Any, Any, Any], *, kn
     """
     rows = rows_of(examples[0])
     if rows < _MIN_ROWS:
-        examples = tuple(_repeated(one, rows) for one in examples)
+        examples = tuple(repeated(one, rows) for one in examples)
         rows = rows_of(examples[0])
 
     def trying(batch: tuple[Any, Any, Any], scale: Any) -> Loss:
@@ -309,9 +355,9 @@ def _tried(examples: tuple[Any, Any, Any], rows: int) -> Iterator[tuple[tuple[An
     inputs, labels, weights = examples
     for tried in _labels_tried(labels, rows):
         yield (inputs, tried, weights), None
-    yield (_with_value(inputs, rows, 0), labels, weights), None
+    yield (with_value(inputs, rows, 0), labels, weights), None
     if weights is not None:
-        yield (inputs, labels, _with_value(weights, rows, 0)), None
+        yield (inputs, labels, with_value(weights, rows, 0)), None
     for factors in _scales(rows):
         yield examples, factors
 
@@ -320,21 +366,21 @@ def _labels_tried(labels: Any, rows: int) -> Iterator[Any]:
     """These, with labels that stand for none in some, and with the same label in many: what is paired needs them."""
     yield labels
     for value in IGNORED_LABELS:
-        yield _with_value(labels, rows, value)
+        yield with_value(labels, rows, value)
     same = np.where(np.arange(rows) % 2 == 0, 0, np.arange(rows))
     yield keras.tree.map_structure(
         lambda one: one if one is None or isinstance(one, _NOT_DENSE) else tf.gather(one, same), labels
     )
 
 
-def _with_value(values: Any, rows: int, value: int) -> Any:
+def with_value(values: Any, rows: int, value: int) -> Any:
     """With this value in half of the first part, where values of this type can have it.
 
     A loss that leaves them out is a mean of the other half.
     """
     places = (np.arange(rows) < rows // 3) & (np.arange(rows) % 2 == 0)
 
-    def with_value(one: Any) -> Any:
+    def put(one: Any) -> Any:
         if one is None or isinstance(one, _NOT_DENSE):
             return one
         dtype = one.dtype
@@ -343,7 +389,7 @@ def _with_value(values: Any, rows: int, value: int) -> Any:
             return one
         return tf.where(tf.reshape(tf.constant(places), [-1, *[1] * (one.shape.rank - 1)]), tf.cast(value, dtype), one)
 
-    return keras.tree.map_structure(with_value, values)
+    return keras.tree.map_structure(put, values)
 
 
 def part_of(values: Any, part: slice) -> Any:

@@ -6,7 +6,7 @@ runs. It comes to the same in every task of a job. Imports TensorFlow.
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -27,7 +27,7 @@ from dtj_trainer.data.own_dataset import OwnData
 from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source, diagnosing_data_errors
 from dtj_trainer.data.task_examples import check_inputs, check_labels
-from dtj_trainer.errors import UsageError
+from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.export.saved_model import Serving
 from dtj_trainer.process.user_function import guarded, load
 from dtj_trainer.tasks import shipped
@@ -91,7 +91,7 @@ def prepare(config: Config) -> "tuple[ModelFactory, Source]":
         model = ModelFactory(
             name, build, data,
             loss=config.user_code.loss, serving=serving, strategy=config.strategy,
-            log_level=config.cluster.common_log_level,
+            log_level=config.cluster.common_log_level, unchecked=config.unchecked,
         )  # fmt: skip
     return model, data
 
@@ -153,6 +153,7 @@ class ModelFactory:
         serving: Serving | None = None,
         strategy: str = "OneDevice",
         log_level: int = logging.INFO,
+        unchecked: Sequence[str] = (),
     ) -> None:
         """Builds the model once, to see what it is.
 
@@ -163,6 +164,7 @@ class ModelFactory:
             loss: a name of Keras' losses, in place of the compiled one.
             serving: how the exported model is called; None: as the model, and it answers `outputs`.
             log_level: of lines that all tasks of a job have in common.
+            unchecked: names of layers that replicas share although nothing shows how they divide them.
             strategy: its name; those of BY_EXAMPLE take the mean of what `compute_metrics` says of single examples.
 
         Raises:
@@ -171,7 +173,7 @@ class ModelFactory:
         self._name = name
         self._build = build
         self._strategy = strategy
-        self.log_level = log_level
+        self.log_level, self._unchecked = log_level, unchecked
         self._asked = loss
         self._reported = False
         model = self._new(data)
@@ -215,16 +217,16 @@ class ModelFactory:
         """Makes sure that the replicas of a synchronous strategy can share the model, and lets them."""
         inputs = next(iter(data.validation(batch=TO_LOOK_WITH)))[0]
 
-        def looked_at() -> tuple[Seen, str | None]:
+        def looked_at() -> tuple[Seen, Undivided | None]:
             seen = look(model, inputs)
-            return seen, not_shared(model, inputs, seen)
+            return seen, not_shared(model, inputs, seen, what=str(self._name), otherwise="use strategy OneDevice")
 
         with ThreadPoolExecutor(1) as outside:  # of the strategy's scope, which is one of its thread
             looking = outside.submit(looked_at)
         seen, problem = guarded(self._name, "calling the model", looking.result)
         if problem:
-            raise UsageError(f"{self._name}: {problem}, or use strategy OneDevice")
-        self._added = [loss.parts for loss in seen.added]
+            accept(problem, self._unchecked)
+        self._added = [Parts.MEAN if loss.parts is Parts.NONE else loss.parts for loss in seen.added]
         separate_losses(model)
         if count := synchronize_batch_normalization(model):
             # Else each replica would keep statistics of its own share of a batch.

@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import private
-from dtj_trainer.compat.tensorflow import replace_draws
+from dtj_trainer.compat import keras3, private
+from dtj_trainer.compat.tensorflow import replace_draws, strategy_of
 
 _SEEDS = 2**31 - 1
 """TensorFlow's seeds of operations are below."""
@@ -127,7 +127,7 @@ def _next_seed(draw: Callable[..., Any], generator: Any, *args: Any, **kwargs: A
     """A seed of a SeedGenerator, whose state goes on alike on all replicas."""
     if not _here.replica:
         return draw(generator, *args, **kwargs)
-    state = private(generator.state, "_value", library="keras")
+    state = keras3.storage_of(generator.state)
     part = _here.replica * _REPLICA_SEEDS
     if isinstance(state, tf.distribute.DistributedValues) or not _follows():
         seed = draw(generator, *args, **kwargs)
@@ -138,7 +138,7 @@ def _next_seed(draw: Callable[..., Any], generator: Any, *args: Any, **kwargs: A
 
 def _skip(draw: Callable[..., Any], generator: Any, delta: Any) -> Any:
     """Where a `tf.random.Generator` stands; one that was made in the scope is another on each replica by itself."""
-    if not _here.replica or private(generator, "_distribution_strategy", library="tensorflow") is not None:
+    if not _here.replica or strategy_of(generator) is not None:
         return draw(generator, delta)
     part = _here.replica
     if _follows():

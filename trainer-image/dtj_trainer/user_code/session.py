@@ -455,5 +455,5 @@ class _FitCallback(DTJCallback):
     def _report(self, logs: Any) -> None:
         numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
         override = sys.modules.get("dtj_trainer.keras_fit.override")
-        not_finite = override.losses.replicas_of(self._model) if override else None
+        not_finite = override.keras_callbacks.losses.replicas_of(self._model) if override else None
         self._session._report(numbers, epoch=self._epoch, batch_size=self._batch_size, not_finite=not_finite)

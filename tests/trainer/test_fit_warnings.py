@@ -1,0 +1,68 @@
+"""What `fit` of a script says in its log: what a user has accepted, and whose `fit` is not adapted."""
+
+from pathlib import Path
+
+from trainer.cluster import ran
+
+MIXES = """
+import keras, numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+
+class Centre(keras.layers.Layer):
+    def call(self, h):
+        return h - tf.reduce_mean(h, 0)
+
+class Own(keras.Model):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.sqrt(tf.reduce_mean((self(x, training=True) - y) ** 2))
+        v = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, v), v))
+        return {"loss": loss}
+
+with tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]).scope():
+    x = keras.Input((2,))
+    model = Own(x, keras.layers.Dense(1)(Centre(name="centre")(x)))
+    model.compile("sgd")
+x = np.random.default_rng(1).normal(size=(8, 2)).astype("float32")
+model.fit(x, x[:, :1], batch_size=4, verbose=0)
+print("trained")
+"""
+
+
+def test_what_nothing_shows_to_divide_is_trained_if_the_user_names_it(folder: Path) -> None:
+    names = ["train_step", "centre"]
+    refused = ran(folder, code=2, script=MIXES, imported=True, environ={"DTJ_UNCHECKED": names[0]})
+    assert "with --unchecked=centre" in refused["worker-0"].last_words
+    trained = ran(folder / "again", script=MIXES, imported=True, arguments=[f"--unchecked={','.join(names)}"])
+    log = trained["worker-0"].log
+    assert all(f"accepted by --unchecked={name}: fit with 2 replicas: " in log for name in names)
+    assert "\ntrained\n" in log
+
+
+SECOND = """
+import numpy as np, tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+x = np.ones((8, 2), "float32")
+for devices in (1, 2, 2):
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"][:devices]).scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(x, x[:, :1], batch_size=4, verbose=0)
+    print("trained on", devices, flush=True)
+"""
+
+
+def test_the_fit_of_the_second_keras_says_once_that_it_is_not_adapted(folder: Path) -> None:
+    job = ran(folder, script=SECOND, imported=True, environ={"TF_USE_LEGACY_KERAS": "1"})
+    lines = [
+        line for line in job["worker-0"].log.splitlines() if line.startswith(("trained", "warning: fit of tf_keras"))
+    ]
+    assert [line[:38] for line in lines] == [
+        "trained on 1", "warning: fit of tf_keras with 2 replic", "trained on 2", "trained on 2",
+    ]  # fmt: skip

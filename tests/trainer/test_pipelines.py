@@ -1,0 +1,113 @@
+"""What is seen of a pipeline of tf.data without reading it: whether two are the same, and whether files divide it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dtj_trainer.keras_fit import pipelines
+
+FILES = ["a.tfrecord", "b.tfrecord"]
+VALUES = np.arange(12.0).reshape(6, 2)
+
+
+def records(names: Any = FILES) -> Any:
+    return tf.data.TFRecordDataset(names)
+
+
+def rows(values: Any = VALUES) -> Any:
+    return tf.data.Dataset.from_tensor_slices(values)
+
+
+def generated() -> Any:
+    return tf.data.Dataset.from_generator(lambda: iter([1.0]), output_signature=tf.TensorSpec((), tf.float32))
+
+
+def noisy(seed: int) -> Any:
+    return rows().map(lambda one: one + tf.random.stateless_normal([2], [seed, 1], dtype=tf.float64))
+
+
+@pytest.mark.parametrize(
+    ("data", "step"),
+    [
+        (records().map(tf.strings.length).filter(lambda one: one > 1).shuffle(9).batch(2).prefetch(1), ""),
+        (records().batch(4).unbatch().padded_batch(2), "batch"),
+        (records().take(3).batch(2), "take"),
+        (records().batch(2).skip(1), "skip"),
+        (records().repeat().batch(2), "repeat"),
+        (records().cache().batch(2), "cache"),
+        (records().enumerate().batch(2), "zip"),
+        (records().concatenate(records()).batch(2), "concatenate"),
+        (records().window(2).flat_map(lambda window: window.batch(2)).batch(2), "window"),
+        (records().apply(tf.data.experimental.assert_cardinality(9)).batch(2), "assert_cardinality"),
+        (records().shard(2, 0).batch(2), "shard"),
+    ],
+    ids=lambda value: value or "none" if isinstance(value, str) else "",
+)
+def test_files_divide_only_what_is_the_same_of_their_parts(data: Any, step: str) -> None:
+    assert pipelines.not_by_files(data) == step
+    assert pipelines.reads_files(data)
+
+
+def test_files_that_are_read_in_a_function_are_found() -> None:
+    assert pipelines.reads_files(rows(FILES).interleave(tf.data.TFRecordDataset))
+    assert pipelines.not_by_files(rows(FILES).interleave(lambda name: tf.data.TFRecordDataset(name).skip(1))) == ""
+    assert not pipelines.reads_files(rows().batch(2))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (lambda: rows().batch(2), lambda: rows(VALUES.copy()).batch(2), True),
+        (lambda: rows().shuffle(9, seed=1), lambda: rows().shuffle(9, seed=2), True),
+        (lambda: noisy(1), lambda: noisy(2), True),
+        (generated, generated, True),
+        (lambda: rows().batch(2), lambda: rows(VALUES + 1).batch(2), False),
+        (lambda: rows(), lambda: rows(VALUES[::2]), False),
+        (lambda: rows(), lambda: rows(VALUES[::-1]), False),
+        (lambda: rows().shard(2, 0), lambda: rows().shard(2, 1), False),
+        (lambda: rows().batch(2), lambda: rows().batch(3), False),
+        (lambda: records(), lambda: records(FILES[1:]), False),
+        (lambda: rows().filter(lambda one: one[0] < 3), lambda: rows().filter(lambda one: one[0] >= 3), False),
+        (lambda: rows().filter(lambda one: one[0] < 3), lambda: rows().filter(lambda one: one[0] < 4), False),
+    ],
+)
+def test_two_workers_see_whether_their_pipelines_are_the_same(
+    one: Callable[[], Any], other: Callable[[], Any], same: bool
+) -> None:
+    parts = pipelines.parts_of(one())
+    rows().map(lambda value: value + 1)  # counts names
+    assert (pipelines.parts_of(other()) == parts) == same
+
+
+def test_a_file_is_the_same_wherever_it_lies_and_another_with_another_size(tmp_path: Path) -> None:
+    for folder, content in (("first", b"12"), ("second", b"34"), ("third", b"567")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "data").write_bytes(content)
+    first, second, third = (
+        pipelines.parts_of(rows([str(tmp_path / folder / "data")])) for folder in ("first", "second", "third")
+    )
+    assert first == second
+    assert first != third
+
+
+def test_a_large_tensor_is_seen_by_rows_from_all_over_it() -> None:
+    values = np.zeros((2**16, 64), "float32")
+    before = pipelines.digest_of(tf.constant(values))
+    values[-(2**15) :] = 1
+    assert pipelines.digest_of(tf.constant(values)) != before
+
+
+@pytest.mark.parametrize("data", [rows().batch(2), rows().repeat().batch(2), generated().batch(1)])
+def test_the_first_batch_is_noted_and_the_data_stay_the_same(data: Any) -> None:
+    noted: list[Any] = []
+    seen = pipelines.noting_first(data, noted.append)
+    assert seen.element_spec == data.element_spec
+    assert int(seen.cardinality()) == int(data.cardinality())
+    for one, other in zip(seen.take(3), data.take(3), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(noted) == 1
+    assert [len(one) for one in noted] == [1]

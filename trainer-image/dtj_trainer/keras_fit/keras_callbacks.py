@@ -1,0 +1,121 @@
+"""Keras' callbacks under several replicas: one that stops the training stops all, and the leader alone writes files.
+
+A `fit` whose loss is not finite ends, and Keras' callbacks save nothing that is not finite. `override` puts these
+functions in the place of those of Keras. Imports TensorFlow and Keras.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.config.cluster import Cluster
+from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
+from dtj_trainer.errors import WorkersDiffer
+from dtj_trainer.keras_fit.losses import FitLosses, model_of
+from dtj_trainer.keras_fit.replica_losses import several
+
+losses: FitLosses
+agreement: FitAgreement
+
+
+def begin(cluster: Cluster) -> None:
+    """From now on, losses are looked at, and the tasks of this cluster agree."""
+    global losses, agreement
+    losses, agreement = FitLosses(cluster), FitAgreement(cluster, keras)
+
+
+def leads(strategy: Any) -> bool:
+    """Whether this task writes for all."""
+    return bool(getattr(strategy.extended, "should_checkpoint", True))
+
+
+def _writes(callback: Any) -> bool:
+    return leads(getattr(callback.model, "distribute_strategy", tf.distribute.get_strategy()))
+
+
+def epoch_begins(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
+    """Notes which epoch begins."""
+    losses.epoch(model_of(callbacks), epoch)
+    original(callbacks, epoch, logs)
+
+
+def batch_ended(original: Any, callbacks: Any, batch: int, logs: Any = None) -> None:
+    """Looks at the loss, and whether a callback of another worker has stopped the training."""
+    # A session's callback looks by itself, in step with the session's checkpoints.
+    if not any(getattr(one, "looks_at_losses", False) for one in callbacks.callbacks):
+        losses.batch(model_of(callbacks), batch, logs)
+    original(callbacks, batch, logs)
+    agreement.after_batch(callbacks.callbacks, model_of(callbacks))
+
+
+def epoch_ended(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
+    """The same at the end of an epoch."""
+    losses.look(model_of(callbacks))
+    original(callbacks, epoch, logs)
+    agreement.after_epoch(model_of(callbacks), epoch)
+
+
+def train_ended(original: Any, callbacks: Any, logs: Any = None) -> None:
+    """Looks at losses and weights before callbacks save them."""
+    losses.look(model_of(callbacks), weights=True)
+    original(callbacks, logs)
+
+
+def save_best(original: Any, callback: Any, epoch: int, batch: int | None, logs: Any) -> None:
+    """ModelCheckpoint: the leader writes, and all keep the best value."""
+    losses.look(callback.model, weights=True)
+    if _writes(callback):
+        original(callback, epoch, batch, logs)
+        return
+    verbose, callback.verbose = callback.verbose, 0
+    try:
+        callback._should_save_model(epoch, batch, logs, "")  # keeps the best value, as the leader's does
+    finally:
+        callback.verbose = verbose
+
+
+def restore(original: Any, callback: Any, logs: Any = None) -> None:
+    """BackupAndRestore: all tasks have to begin with the same epoch."""
+    original(callback, logs)
+    strategy = callback.model.distribute_strategy
+    if not several(strategy):
+        return
+    epochs = of_each_replica(strategy, callback.model._initial_epoch or 0)
+    if len(set(epochs)) > 1:
+        raise WorkersDiffer(
+            f"BackupAndRestore: backup_dir={callback.backup_dir}: tasks found different epochs in it "
+            f"({', '.join(map(str, epochs))}); it must be one volume that all tasks share"
+        )
+
+
+def back_up(original: Any, callback: Any) -> None:
+    """BackupAndRestore: the leader writes."""
+    losses.look(callback.model, weights=True)
+    if _writes(callback):
+        original(callback)
+
+
+def remove_backup(original: Any, callback: Any, logs: Any = None) -> None:
+    """BackupAndRestore: the leader removes."""
+    if _writes(callback):
+        original(callback, logs)
+
+
+def board_of(original: Any, callback: Any, model: Any) -> None:
+    """TensorBoard: only what the leader writes stays."""
+    if not leads(model.distribute_strategy):
+        callback.log_dir = tempfile.mkdtemp(prefix="tensorboard-")
+        atexit.register(shutil.rmtree, callback.log_dir, ignore_errors=True)
+    original(callback, model)
+
+
+def open_table(original: Any, callback: Any, logs: Any = None) -> None:
+    """CSVLogger: only what the leader writes stays."""
+    if not _writes(callback):
+        callback.filename = os.devnull
+    original(callback, logs)
