@@ -102,6 +102,9 @@ ROWS = {
     "average loss of a size that is given": Row(
         Sample(own=_step("tf.nn.compute_average_loss(squares(y, p), global_batch_size=B)"), examples=35), EQUAL
     ),
+    "reduced by itself": Row(
+        Sample(own=_step("tf.distribute.get_replica_context().all_reduce('MEAN', mean_square(y, p))")), REFUSED
+    ),
     "kept number of replicas": Row(Sample(own=_keeping(_REPLICAS, "mean_square(y, p) / self.kept")), REFUSED),
     "kept size of the whole batch": Row(
         Sample(own=_keeping(f"B // {_REPLICAS} * {_REPLICAS}", "tf.reduce_sum(squares(y, p)) / self.kept")), EQUAL

@@ -4,19 +4,23 @@ A step that is divided by us is written for one device, or divides by the number
 both are right where that number is one. So is what `tf.nn.compute_average_loss` does, which asks for it too.
 """
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
 import tensorflow as tf
 
 from dtj_trainer.compat import private
+from dtj_trainer.errors import UsageError
 
 _NAME = "num_replicas_in_sync"
+_REDUCTIONS = ("all_reduce", "all_gather")
 _LIBRARIES = ("tensorflow.", "keras.", "dtj_trainer.")
 _FOR_USERS = inspect.unwrap(tf.nn.compute_average_loss).__module__
 """Where `tf.nn.scale_regularization_loss` is, too."""
@@ -48,7 +52,10 @@ def asks_elsewhere(kind: type) -> bool:
 
 @cache
 def install() -> None:
-    """From now on, it is noted who asks."""
+    """From now on, it is noted who asks, and code that counts one replica reduces nothing over several."""
+    for name in _REDUCTIONS:
+        reduce = private(tf.distribute.ReplicaContext, name, library="tensorflow")
+        setattr(tf.distribute.ReplicaContext, name, _refusing(reduce))
     for kind in (tf.distribute.Strategy, tf.distribute.ReplicaContext):
         owner = next(one for one in kind.__mro__ if _NAME in vars(one))
         setattr(owner, _NAME, property(_asking(private(owner, _NAME, library="tensorflow").fget)))
@@ -56,12 +63,8 @@ def install() -> None:
 
 def _asking(count: Callable[[Any], int]) -> Callable[[Any], int]:
     def num_replicas_in_sync(asked: Any) -> int:
-        this = inspect.currentframe()
-        assert this is not None  # in CPython
-        assert this.f_back is not None
-        caller = this.f_back
-        module = caller.f_globals.get("__name__") or ""
-        if module.startswith(_LIBRARIES) and module != _FOR_USERS:
+        caller = _users_frame()
+        if caller is None:
             return count(asked)
         if _here.counts_one:
             return 1
@@ -72,3 +75,25 @@ def _asking(count: Callable[[Any], int]) -> Callable[[Any], int]:
 
     num_replicas_in_sync.__doc__ = count.__doc__
     return num_replicas_in_sync
+
+
+def _refusing(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reduce)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if _here.counts_one and _users_frame() is not None:
+            raise UsageError(
+                f"{reduce.__name__} in a step of the model's own: its gradients and losses are those of the whole "
+                "batch already, so leave it out; BatchNormalization(synchronized=True) takes the statistics of all "
+                "replicas; or train on one device"
+            )
+        return reduce(*args, **kwargs)
+
+    return refusing
+
+
+def _users_frame() -> FrameType | None:
+    """The code that has called the function which calls this, if it is the user's."""
+    this = inspect.currentframe()
+    caller = this.f_back.f_back if this is not None and this.f_back is not None else None
+    module = (caller.f_globals.get("__name__") or "") if caller is not None else ""
+    return None if module.startswith(_LIBRARIES) and module != _FOR_USERS else caller

@@ -246,6 +246,8 @@ def _look(
                 seen.step = models.look_at_own_step(model, step, examples, own_loss=seen.own_loss, replicas=replicas)
             except Undivided as error:
                 accept(error, unchecked)
+            except UsageError:
+                raise
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises
                 first = str(error).strip().split("\n")[0][:200]
                 what = (
@@ -254,7 +256,7 @@ def _look(
                     "let it take any number of examples, or train on one device"
                 )
                 accept(Undivided(name, what), unchecked)
-        except Undivided as error:
+        except UsageError as error:
             seen.problem = error
 
 
