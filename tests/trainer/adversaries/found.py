@@ -96,6 +96,16 @@ ROWS = {
     "pairs of inputs alone": Row(Sample(**_INPUTS, own=_step(_PAIRS)), REFUSED),
     # The number of replicas is one within a step.
     "divided by the number of replicas": Row(Sample(own=_step(f"mean_square(y, p) / {_REPLICAS}"), examples=35), EQUAL),
+    "loss divided by the number of replicas": Row(
+        Sample(loss=f"lambda y, p: mean_square(y, p) / {_REPLICAS}", examples=35, calls=("evaluate",)), EQUAL
+    ),
+    "loss divided by the number of replicas, model": Row(
+        Sample(**_UNEVEN, loss=f"lambda y, p: mean_square(y, p) / {_REPLICAS}"), EQUAL
+    ),
+    "compute_loss divided by the number of replicas": Row(
+        Sample(**_UNEVEN, own=_loss(f"mean_square(y, y_pred) / {_REPLICAS}")), EQUAL
+    ),
+    "added loss divided by the number of replicas": Row(Sample(**_UNEVEN, layers=("AddShare()",)), EQUAL),
     "average loss": Row(
         Sample(own=_step("tf.nn.compute_average_loss(squares(y, p))"), examples=35, calls=("train_on_batch",)), EQUAL
     ),

@@ -67,6 +67,9 @@ _LOSS = "def {}(y, p):\n    {}\n"
 PARTS = {
     # -- layers ------------------------------------------------------------------------------------------------
     "AddMean": _LAYER.format("AddMean", "self.add_loss(0.1 * tf.reduce_mean(tf.square(h)))"),
+    "AddShare": _LAYER.format(
+        "AddShare", "self.add_loss(tf.reduce_mean(h ** 2) / tf.distribute.get_strategy().num_replicas_in_sync)"
+    ),
     "AddSum": _LAYER.format("AddSum", "self.add_loss(0.01 * tf.reduce_sum(tf.square(h)))"),
     "AddSpread": _LAYER.format(
         "AddSpread", "self.add_loss(tf.nn.relu(2.0 - tf.reduce_mean(tf.math.reduce_std(h, 0))))"

@@ -1,7 +1,8 @@
 """The number of replicas, where a user's own code asks for it within a step. Imports TensorFlow.
 
-A step that is divided by us is written for one device, or divides by the number of replicas as TensorFlow's guide says:
-both are right where that number is one. So is what `tf.nn.compute_average_loss` does, which asks for it too.
+A step that is divided by us, or a loss or a layer in it, is written for one device, or divides by the number of
+replicas as the guide of TensorFlow says: both are right where that number is one. So is what
+`tf.nn.compute_average_loss` does, which asks for it too.
 """
 
 import functools
@@ -82,9 +83,9 @@ def _refusing(reduce: Callable[..., Any]) -> Callable[..., Any]:
     def refusing(*args: Any, **kwargs: Any) -> Any:
         if _here.counts_one and _users_frame() is not None:
             raise UsageError(
-                f"{reduce.__name__} in a step of the model's own: its gradients and losses are those of the whole "
-                "batch already, so leave it out; BatchNormalization(synchronized=True) takes the statistics of all "
-                "replicas; or train on one device"
+                f"{reduce.__name__} in a step of a model, or in its layers: its gradients and losses are those of the "
+                "whole batch already, so leave it out; BatchNormalization(synchronized=True) takes the statistics of "
+                "all replicas; or train on one device"
             )
         return reduce(*args, **kwargs)
 

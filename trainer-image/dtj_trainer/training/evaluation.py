@@ -16,6 +16,7 @@ from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.held_out_examples import HeldOut, Reading
 from dtj_trainer.distribution.agreement import of_each_replica
+from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training.model import ModelFactory
 from dtj_trainer.training.objective import CompiledObjective
@@ -134,7 +135,8 @@ class Validator:
         self._moved: list[Any] | None = None
 
         def replica(examples: Any, counts: Any) -> Any:
-            sums = self._step.sums(examples)
+            with one_replica():
+                sums = self._step.sums(examples)
             return tf.where(counts, sums, tf.zeros_like(sums))
 
         @tf.function(reduce_retracing=True, autograph=False)

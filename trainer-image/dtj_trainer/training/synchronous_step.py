@@ -18,6 +18,7 @@ from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.distribution.agreement import Vote
+from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.rng_state import RngState
 from dtj_trainer.training.controller import StepResult
 from dtj_trainer.training.metric_values import Measured
@@ -184,7 +185,7 @@ class SynchronousLoop:
         Notes loss and metrics on the way. The optimizer sums the gradients over the replicas, and so divides nothing.
         """
         inputs, labels, *weights = examples
-        with self._draws.differing(), tf.GradientTape() as tape:
+        with one_replica(), self._draws.differing(), tf.GradientTape() as tape:
             outputs = self._forward(inputs, **self._training)
             loss, sums = self._objective.loss(outputs, labels, weights[0] if weights else None, inputs)
             self._sums.assign_add(sums)
