@@ -158,7 +158,7 @@ class Kubelet:
             self._objects.patch(key, {"status": _status_running(self._objects.get(key), since=timestamp())})
             exit_code = await process.wait()
         finally:
-            process.kill()
+            await process.end()
         message = _take(last_words) or (tail(output, since=written) if exit_code else "")
         self._end(key, exit_code=exit_code, reason="Error" if exit_code else "Completed", message=message)
         log.info("%s: ended with exit code %d", name, exit_code)

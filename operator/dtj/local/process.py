@@ -6,12 +6,15 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from dtj.local import shim
 from dtj.local.run_directory import append_privately
 
+_GONE_SECONDS: Final = 5.0
+"""In which what is killed is gone, unless the machine stands still."""
 _TAIL_BYTES: Final = 2048
 _TAIL_LINES: Final = 80
 """What the kubelet takes of a log for a termination message (FallbackToLogsOnError)."""
@@ -55,6 +58,12 @@ class Process:
         """End the whole process group at once."""
         if self._running.stdin is not None:
             self._running.stdin.close()
+
+    async def end(self) -> None:
+        """Kill it and see it gone: of what ends after the event loop, asyncio speaks in the terminal."""
+        self.kill()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._running.wait(), _GONE_SECONDS)
 
     async def wait(self) -> int:
         """The exit code; 128 + number where a signal ended it."""

@@ -115,6 +115,14 @@ async def test_the_whole_group_gets_the_signal_to_end(harness: Harness) -> None:
     await harness.gone()
 
 
+async def test_what_is_ended_is_gone_before_the_event_loop_closes(harness: Harness) -> None:
+    process = await harness.start(DEAF)
+    await harness.up()
+    await process.end()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
+
+
 async def test_a_command_that_hears_no_signal_is_killed(harness: Harness) -> None:
     process = await harness.start(DEAF)
     await harness.up()
