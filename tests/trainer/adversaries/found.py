@@ -92,6 +92,14 @@ ROWS = {
         ),
         REFUSED,
     ),
+    "step with penalties of weights": Row(
+        Sample(
+            layers=("L.Dense(8, 'tanh', kernel_regularizer='l2')",),
+            own=_step("self.compute_loss(x=x, y=y, y_pred=p, sample_weight=w)"),
+            examples=35,
+        ),
+        EQUAL,
+    ),
     "sum of inputs alone": Row(Sample(**_INPUTS, own=_step("tf.reduce_sum(tf.square(p - x[:, :1]))")), EQUAL),
     "pairs of inputs alone": Row(Sample(**_INPUTS, own=_step(_PAIRS)), REFUSED),
     # The number of replicas is one within a step.

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import keras3
-from dtj_trainer.compat.tensorflow import values_here
+from dtj_trainer.compat.tensorflow import components, values_here
 from dtj_trainer.distribution.replica_count import asks_elsewhere
 from dtj_trainer.errors import Undivided, UsageError, accept
 from dtj_trainer.keras_fit.judged import Judged
@@ -220,13 +220,22 @@ class _Run:
         # The trainable weights are read where they are, so that tapes see them.
         fixed = values_here([one for one in _variables(model) if not getattr(one, "trainable", False)])
         with (
-            keras.StatelessScope(state_mapping=fixed, collect_losses=True),
+            _Reading(state_mapping=fixed, collect_losses=True),
             drawing_alike(otherwise),
             noting() as noted,
             own_step(model),
         ):
             returned = dict(keras.tree.flatten_with_path(step(examples)))
         return cls(noted.targets, returned, noted.means)
+
+
+class _Reading(keras.StatelessScope):  # type: ignore[misc]
+    """What has no value in it is read where it is: the penalties of weights ask the scope alone."""
+
+    def get_current_value(self, variable: Any) -> Any:
+        value, storage = super().get_current_value(variable), keras3.storage_of(variable)
+        # A variable that is not made yet has none.
+        return value if value is not None or storage is None else tf.convert_to_tensor(components(storage)[0])
 
 
 @contextmanager

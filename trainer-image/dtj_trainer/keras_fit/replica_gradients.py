@@ -11,8 +11,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.compat import incompatible, private
+from dtj_trainer.compat import incompatible, keras3, private
 from dtj_trainer.compat.optimizers import reduced
+from dtj_trainer.compat.tensorflow import components
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
 from dtj_trainer.training.loss_division import STEPS, Parts, Tried
@@ -48,7 +49,9 @@ def gradient(
     targets = tree.flatten(target)
     if here.noted is not None:
         if here.judged is None:
-            take = functools.partial(original, tape, target, sources, output_gradients, **kwargs)
+            # As the look reads them: on the first device of this process.
+            read = [_read(one) for one in tree.flatten(sources)]
+            take = functools.partial(original, tape, target, read, output_gradients, *args, **kwargs)
             here.noted.targets += _noted(targets, take)
         return tree.map_structure(lambda one: tf.zeros(one.shape, one.dtype), sources)
     given = [None] * len(targets) if output_gradients is None else tree.flatten(output_gradients)
@@ -60,6 +63,10 @@ def gradient(
         return _reduced("SUM", original(tape, targets, sources, given, *args, **kwargs))
     finally:
         here.differentiates = False
+
+
+def _read(weight: Any) -> Any:
+    return components(keras3.storage_of(weight) if isinstance(weight, keras.Variable) else weight)[0]
 
 
 def _noted(targets: list[Any], gradients: Callable[[], Any]) -> list[Tried]:
