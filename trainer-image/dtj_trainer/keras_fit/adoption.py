@@ -102,16 +102,17 @@ def assign(original: Callable[..., Any], variable: Any, value: Any) -> Any:
 
 def as_float(original: Callable[..., Any], variable: Any) -> float:
     """The number, as on one device, also of a variable that has a copy on each replica."""
-    return float(original(variable) if not _copied(variable) else tf.convert_to_tensor(variable.value).numpy())
+    return float(_number(original, variable))
 
 
 def as_int(original: Callable[..., Any], variable: Any) -> int:
     """See `as_float`."""
-    return int(original(variable) if not _copied(variable) else tf.convert_to_tensor(variable.value).numpy())
+    return int(_number(original, variable))
 
 
-def _copied(variable: Any) -> bool:
-    return tf.executing_eagerly() and isinstance(variable.value, tf.distribute.DistributedValues)
+def _number(original: Callable[..., Any], variable: Any) -> Any:
+    copied = tf.executing_eagerly() and isinstance(variable.value, tf.distribute.DistributedValues)
+    return tf.convert_to_tensor(variable.value).numpy() if copied else original(variable)
 
 
 def owners_of(model: Any) -> list[Any]:

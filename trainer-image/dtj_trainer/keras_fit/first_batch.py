@@ -34,7 +34,6 @@ _PARTS = {number: parts for parts, number in _CODES.items()}
 _FAILED, _LOOKED = 1, 2
 _GATHERED, _ADDS_UP = 1, 2
 
-
 unchecked: Sequence[str] = ()
 """Names of what the user accepts although nothing shows how replicas divide it."""
 
@@ -81,10 +80,7 @@ def look(strategy: Any, model: Any, step: Callable[[Any], Any], data: Any, *, tr
     seen = _Seen()
     if filled:
         examples, replicas = _of_all(filled), strategy.num_replicas_in_sync
-        _apart(
-            model,
-            lambda: _look(seen, model, step, examples, trains=trains, own=own, replicas=replicas),
-        )
+        _apart(model, lambda: _look(seen, model, step, examples, trains=trains, own=own, replicas=replicas))
     rows = [rows_of(part) for part in parts]
     found = _agree(strategy, model, seen, rows=rows)
     _looked_at[model] = compiled
@@ -216,8 +212,7 @@ def _look(
         except UsageError as error:
             seen.problem = error
         except Exception as error:  # noqa: BLE001 - the real step says what is wrong, if anything is
-            first = str(error).strip().split("\n")[0][:200]
-            log.warning(f"{type(model).__name__}: {what}; it could not be tried on examples ({first})")
+            log.warning(f"{type(model).__name__}: {what}; it could not be tried on examples ({_first_line(error)})")
         return None
 
     seen.added = (
@@ -249,15 +244,18 @@ def _look(
             except UsageError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-                first = str(error).strip().split("\n")[0][:200]
                 what = (
                     f"fit with {replicas} replicas: {type(model).__name__}.{name} could not be tried on some of the "
-                    f"examples, which shows how replicas divide what it computes ({type(error).__name__}: {first}); "
-                    "let it take any number of examples, or train on one device"
+                    f"examples, which shows how replicas divide what it computes ({type(error).__name__}: "
+                    f"{_first_line(error)}); let it take any number of examples, or train on one device"
                 )
                 accept(Undivided(name, what), unchecked)
         except UsageError as error:
             seen.problem = error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:200]
 
 
 def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Found:

@@ -29,6 +29,7 @@ from dtj_trainer.training.loss_division import (
     Parts,
     Tried,
     agreeing,
+    compared,
     division,
     part_of,
     repeated,
@@ -192,7 +193,7 @@ def _enough(examples: Any) -> tuple[Any, int]:
 
 
 def _runs(model: Any, step: Callable[[Any], Any], examples: Any, rows: int) -> "list[_Run]":
-    return [_Run.of(model, step, part_of(examples, part)) for part in Evidence(rows).parts]
+    return [_Run.of(model, step, part_of(examples, part)) for part in compared(rows)]
 
 
 def _add(targets: Sequence[Evidence], runs: "Sequence[_Run]") -> None:

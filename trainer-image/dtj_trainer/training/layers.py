@@ -84,7 +84,7 @@ def not_shared(
     for loss in seen.added:
         if loss.parts is Parts.NONE:
             return found(
-                _name_in(loss.by or "an add_loss"),
+                _name_in(loss.by) if loss.by else "add_loss",
                 f"a loss of add_loss is neither the mean over the examples nor their sum ({loss.by or 'of a weight'}), "
                 "and nothing says how replicas divide it; add the mean over the examples, or compute it in the loss "
                 "that is compiled",

@@ -19,7 +19,7 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.compat.tensorflow import values_here
 from dtj_trainer.training.drawing import drawing_alike
-from dtj_trainer.training.loss_division import Parts, agreeing, rows_of, times
+from dtj_trainer.training.loss_division import Parts, agreeing, off, rows_of, times
 
 log = logging.getLogger(__name__)
 
@@ -323,7 +323,7 @@ class _Passes:
         share, known = self._part / self.rows, {Parts.MEAN, Parts.SUM}
         if found := agreeing(*each, share=share, tolerance=_LOSSES[self._type]) & known:
             return found
-        noise = _off(np.float64(each[0]), np.float64(self.reversed.losses[place]))
+        noise = off(np.float64(each[0]), np.float64(self.reversed.losses[place]))
         return agreeing(*each, share=share, tolerance=_TIMES * noise) & known if noise < _NOISE else set()
 
     def comparing(self) -> str | None:
@@ -417,10 +417,4 @@ def _difference(one: _Shown, numbers: Any) -> float:
         return 0.0 if np.array_equal(one.numbers, numbers) else float("inf")
     if not (np.isfinite(one.numbers).all() and np.isfinite(numbers).all()):
         return 0.0
-    return _off(one.numbers, numbers)
-
-
-def _off(one: Any, other: Any) -> float:
-    """The largest difference, as a part of the largest number."""
-    largest = max(float(np.abs(each).max(initial=0)) for each in (one, other))
-    return float(np.abs(one - other).max(initial=0)) / (largest or 1.0)
+    return off(one.numbers, numbers)

@@ -98,6 +98,13 @@ def agreeing(whole: Any, first: Any, rest: Any, *, share: float, tolerance: floa
     if whole.ndim:
         each = np.concatenate([first, rest]) if first.ndim else first
         return {Parts.EACH, Parts.VALUES} if _near(each, whole, tolerance=tolerance, least=least) else set()
+    return _combining(whole, first, rest, share=share, tolerance=tolerance, least=least)
+
+
+def _combining(
+    whole: Any, first: Any, rest: Any, *, share: float, tolerance: float, least: float = 1e-30
+) -> set[Parts]:
+    """Whether two parts together, as a mean or as a sum, are what the whole is."""
     combined = {Parts.MEAN: share * first + (1 - share) * rest, Parts.SUM: first + rest}
     return {one for one, value in combined.items() if _near(value, whole, tolerance=tolerance, least=least)}
 
@@ -130,10 +137,10 @@ def _noise(one: Tried, reversed_: Tried) -> float:
     pairs = [(one.total, reversed_.total), *zip(one.gradients, (g[::-1] for g in reversed_.gradients), strict=True)]
     if not (one.finite and reversed_.finite):
         return 0.0
-    return max(_off(a, b) for a, b in pairs)
+    return max(off(a, b) for a, b in pairs)
 
 
-def _off(one: Any, other: Any) -> float:
+def off(one: Any, other: Any) -> float:
     """The largest difference, as a part of the largest number."""
     largest = max(float(np.abs(each).max(initial=0)) for each in (one, other))
     return float(np.abs(one - other).max(initial=0)) / (largest or 1.0)
@@ -141,6 +148,12 @@ def _off(one: Any, other: Any) -> float:
 
 Loss = Callable[[Any], Tried]
 """What a loss gives for the examples that an index chooses."""
+
+
+def compared(rows: int) -> tuple[slice, slice, slice, slice]:
+    """The parts of a batch that are compared: all examples, all in another order, the first third, and the rest."""
+    first = rows // 3
+    return slice(0, rows), slice(None, None, -1), slice(0, first), slice(first, rows)
 
 
 class Evidence:
@@ -159,11 +172,9 @@ class Evidence:
         self._possible = set(Parts) - {Parts.NONE}
         self._first, self._rest = rows // 3, rows - rows // 3
         self._proved = False
-        self.parts = slice(0, rows), slice(None, None, -1), slice(0, self._first), slice(self._first, rows)
-        """Of the examples, of which `add` takes what the loss gives."""
 
     def add(self, whole: Tried, reversed_: Tried, first: Tried, rest: Tried) -> None:
-        """Notes what a batch shows."""
+        """Notes what the parts of a batch show, which `compared` gives."""
         noise = _noise(whole, reversed_)
         if noise > _NOISE:
             self._possible &= set(Parts) if self._known else set()
@@ -180,13 +191,12 @@ class Evidence:
 
     def _agreeing_of_weights(self, *each: Tried) -> set[Parts]:
         whole, reversed_, first, rest = (np.asarray(one.of_weights) for one in each)
-        noise = _off(whole, reversed_)
+        noise = off(whole, reversed_)
         if noise > max(_NOISE, self._of_weights):
             return set(Parts)
         tolerance = max(self._of_weights, _TIMES * noise)
         share = self._first / (self._first + self._rest)
-        combined = {Parts.MEAN: share * first + (1 - share) * rest, Parts.SUM: first + rest}
-        return {one for one, value in combined.items() if _near(value, whole, tolerance=tolerance)}
+        return _combining(whole, first, rest, share=share, tolerance=tolerance)
 
     @property
     def found(self) -> Parts | None:
@@ -208,7 +218,7 @@ def _found(tries: Iterable[Loss], rows: int, known: Parts | None) -> Parts:
     evidence = Evidence(rows, known=known)
     for number, loss in enumerate(tries):
         try:
-            evidence.add(*(loss(part) for part in evidence.parts))
+            evidence.add(*(loss(part) for part in compared(rows)))
         except Exception as error:
             if not number:
                 raise
