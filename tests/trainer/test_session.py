@@ -49,11 +49,12 @@ def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
         assert "not seen" not in broken["worker-1"].log
 
 
-def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("built", [(), ("late",)], ids=["built", "built by fit"])
+def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path, built: tuple[str, ...]) -> None:
     script = HERE / "scripts" / "fits.py"
-    with job(tmp_path / "whole", ONE, script, "200", imported=False, every=200) as whole:
+    with job(tmp_path / "whole", ONE, script, "200", *built, imported=False, every=200) as whole:
         assert whole.start().wait() == {"worker-0": 0}
-    with job(folder, ONE, script, "200") as broken:
+    with job(folder, ONE, script, "200", *built) as broken:
         run_interrupted_twice(broken, total=200)
     assert tensors(broken.checkpoints / "ckpt-200") == tensors(whole.checkpoints / "ckpt-200")
 
@@ -81,6 +82,14 @@ REFUSED = {
     "checkpoint(number=...): int has no variables": "s.checkpoint(number=1)",
     "checkpoint(model=...): the model has no weights yet": (
         "import keras; s.checkpoint(model=keras.Sequential([keras.layers.Dense(1)]))"
+    ),
+    "the model has no weights yet; begin it": (
+        "import keras; m = keras.Sequential([keras.layers.Dense(1)]); m.compile('sgd', 'mse')\n"
+        "    s.checkpoint(m=m)\n    list(s.steps(1))"
+    ),
+    "no fit with callback() of the session has restored it": (
+        "import keras; m = keras.Sequential([keras.layers.Dense(1)]); m.compile('sgd', 'mse')\n"
+        "    s.checkpoint(m=m)\n    s.advance()"
     ),
     "checkpoint() was called twice": "s.checkpoint(); s.checkpoint()",
     "checkpoint(step=...): this name is taken": "s.checkpoint(step=1)",

@@ -1,4 +1,4 @@
-"""Keras' `fit` in a session: TOTAL steps, wherever it begins."""
+"""Keras' `fit` in a session: TOTAL steps, wherever it begins; with `late`, of a model that only fit builds."""
 
 import sys
 
@@ -14,7 +14,8 @@ keras.utils.set_random_seed(7)
 with dtj_trainer.session() as s:
     with s.strategy.scope():
         layers = keras.layers
-        model = keras.Sequential([layers.Input((8,)), layers.Dense(16, "relu"), layers.Dropout(0.5), layers.Dense(1)])
+        first = [] if "late" in sys.argv else [layers.Input((8,))]
+        model = keras.Sequential([*first, layers.Dense(16, "relu"), layers.Dropout(0.5), layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
     s.checkpoint(model=model, optimizer=model.optimizer)
     random = np.random.default_rng(7)

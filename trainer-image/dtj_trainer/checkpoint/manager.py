@@ -182,6 +182,19 @@ class Store:
             path = checkpoints.path_of(self._directory or Path(), step)
             raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); check the volume") from None
 
+    def take(self, state: State) -> None:
+        """Takes this state in the place of one without its variables, and restores what that one did.
+
+        Raises:
+            NotSaved: it cannot be read any more.
+            UsageError: it is of another model.
+        """
+        newest, stores = self.newest_step, [self, self.memory] if self.memory else [self]
+        for store in stores:
+            store._state = state
+        if newest is not None:
+            next(store for store in stores if store.last_step == newest).restore(newest)
+
     def problem_of(self, step: int) -> str | None:
         """Why the checkpoint of this step cannot be restored, in a few words; None if it can.
 

@@ -67,11 +67,13 @@ from dtj_trainer.user_code.session_state import (  # noqa: E402
     build_optimizers,
     check_keras,
     own_optimizers,
+    require_built,
     set_by_layers,
     set_by_optimizers,
     sum_gradients_first,
     trained,
     variables_of,
+    wait_for_fit,
 )
 
 log = logging.getLogger(__name__)
@@ -177,6 +179,8 @@ class Session:
         self._context = context
         self._store: Store | None = None
         self._counters: tuple[Any, Any] | None = None
+        self._unnamed: dict[str, Any] = {}
+        """The parts that wait for `fit` to build them."""
         self._collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
         self._losses = ReportedLosses(strategy)
         self._weights = FiniteWeights(())
@@ -197,7 +201,8 @@ class Session:
             parts: models, optimizers, tf.Modules, tf.Variables, and lists and dicts of them, by name. Of Keras'
                 models and optimizers the weights and all state, the learning rate, the optimizer that a model is
                 compiled with and the state of dropout's random numbers included (but not of tf_keras, which only
-                ParameterServer takes). Models have to be built; an optimizer is built here where there is one model.
+                ParameterServer takes). Models have to be built, or be compiled, and be built by `fit`; an optimizer
+                is built here where there is one model.
 
         Raises:
             UsageError: a part has no variables, or is of the other Keras; or the checkpoint is of other ones.
@@ -207,25 +212,16 @@ class Session:
         if reserved := {"step", "total_steps", HEADER} & parts.keys():
             raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
         check_keras(parts, self._context.config.strategy)
-        with self.strategy.scope():
-            adopt_parts(self.strategy, parts)
-            build_optimizers(parts)
-            own = own_optimizers(parts)
-            parts |= own
-            if self.strategy.num_replicas_in_sync > 1 and self._context.config.strategy != "ParameterServer":
-                sum_gradients_first(parts)
-            self._counters = new_counter(), new_counter()
-            weights = [each for name, part in parts.items() for each in trained(name, part)]
-            variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
-        step, total = self._counters
         coordinates = self._context.config.strategy == "ParameterServer"
-        saved = Saved(
-            {name: [each for each, _ in pairs] for name, pairs in variables.items()},
-            own,
-            step=step,
-            total_steps=total,
-            **{name: [one for _, one in pairs] for name, pairs in variables.items()},
-        )
+        with self.strategy.scope():
+            self._counters = new_counter(), new_counter()
+            if not coordinates and wait_for_fit(parts):
+                self._unnamed = parts
+            else:
+                require_built(parts)
+        step, total = self._counters
+        # Of what waits, the number of the step is restored first: it says which data are left.
+        saved = Saved(step=step, total_steps=total) if self._unnamed else self._name(parts)
         self._store = Store.of(
             saved,
             self._context.config.checkpoint,
@@ -237,20 +233,59 @@ class Session:
         else:
             restore_together(self._context.config, self.strategy, self._store)
         self.step = self._agreed_step = int(step.numpy())
+        if not self._unnamed:
+            self._begin(saved)
+        self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.newest_step)
+        return self.step
+
+    def _name(self, parts: dict[str, Any]) -> Saved:
+        """What a checkpoint of these parts holds; all models have weights."""
+        assert self._counters is not None  # `checkpoint` has been called
+        with self.strategy.scope():
+            adopt_parts(self.strategy, parts)
+            build_optimizers(parts)
+            own = own_optimizers(parts)
+            parts = parts | own
+            if self.strategy.num_replicas_in_sync > 1 and self._context.config.strategy != "ParameterServer":
+                sum_gradients_first(parts)
+            weights = [each for name, part in parts.items() for each in trained(name, part)]
+            variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
         self._weights = FiniteWeights(
             two_kerases.variables(one for one, _ in weights),
             set_by_layers(parts),
             set_by_optimizers(parts),
             often=bool(self._context.config.checkpoint.memory),
         )
+        step, total = self._counters
+        return Saved(
+            {name: [each for each, _ in pairs] for name, pairs in variables.items()},
+            own,
+            step=step,
+            total_steps=total,
+            **{name: [one for _, one in pairs] for name, pairs in variables.items()},
+        )
+
+    def _begin(self, saved: Saved) -> None:
+        """Saves from now on: what a checkpoint holds is restored."""
+        assert self._store is not None  # `checkpoint` has been called
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):
             log.info(line)
             for name in saved.missing:
                 log.warning(f"this checkpoint holds no state of {name}, which begins anew: it is of an older trainer")
-        self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.newest_step)
         self._context.termination.saves = self._store.enabled
-        return self.step
+
+    def _restore_built(self) -> None:
+        """Restores what waited for `fit` to build it.
+
+        Raises:
+            UsageError: a model has no weights even now; or the checkpoint is of other ones.
+        """
+        if self._unnamed and self._store is not None:
+            require_built(self._unnamed)
+            saved, self._unnamed = self._name(self._unnamed), {}
+            self._store.take(saved)
+            self._begin(saved)
 
     def steps(self, total: int) -> Iterator[int]:
         """Yields the number of each step that is left, from 0; its body takes that step. Ends with a checkpoint.
@@ -260,6 +295,7 @@ class Session:
             NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
             NotSaved: the last checkpoint could not be written.
         """
+        require_built(self._unnamed)
         self._checkpoints.total_steps = total
         self._context.progress_store.update(total_steps=total)
         self._watch.begin()
@@ -282,6 +318,7 @@ class Session:
             Preempted: asked to stop; all tasks have saved this step.
             NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
         """
+        require_built(self._unnamed, waits=True)
         before, self.step = self.step, self.step + steps
         self._losses.taken(self.step)
         self._by_ones &= steps == 1
@@ -395,6 +432,8 @@ class Session:
 
     def _end(self) -> None:
         """What is left to do when the loop is over, and all tasks have come here."""
+        if self.step:  # What has been done with a model that waits was done without the weights of the checkpoint.
+            require_built(self._unnamed, waits=True)
         self._save_last()
         self._context.termination.saves = False
         self._upload_exports()
@@ -427,6 +466,7 @@ class _FitCallback(DTJCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         super().on_train_begin(logs)
+        self._session._restore_built()
         self._session._watch.begin()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:

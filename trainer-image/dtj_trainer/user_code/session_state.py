@@ -32,15 +32,33 @@ def check_keras(parts: Mapping[str, Any], strategy: str) -> None:
                 )
 
 
+def wait_for_fit(parts: Mapping[str, Any]) -> bool:
+    """Whether some models have no weights yet, and `fit` of Keras 3 makes them."""
+    models = [model for name, part in parts.items() for _, model in _models(name, part) if not model.built]
+    return bool(models) and all(isinstance(one, keras.Model) and one.compiled for one in models)
+
+
+def require_built(parts: Mapping[str, Any], *, waits: bool = False) -> None:
+    """Makes sure that all models have their weights.
+
+    Args:
+        waits: whether they waited for `fit`.
+
+    Raises:
+        UsageError: one has none.
+    """
+    for name, model in [each for top, part in parts.items() for each in _models(top, part)]:
+        if waits or not model.built:
+            late = ", and no fit with callback() of the session has restored it" if waits else ""
+            raise UsageError(
+                f"session: checkpoint({name}=...): the model has no weights yet{late}; begin it with an Input layer, "
+                "or call its build() before"
+            )
+
+
 def build_optimizers(parts: Mapping[str, Any]) -> None:
     """Has the optimizers make their variables, which they do for a certain model: the only one."""
     models = [(name, part) for name, part in parts.items() if hasattr(part, "layers")]
-    for name, model in models:
-        if not model.built:
-            raise UsageError(
-                f"session: checkpoint({name}=...): the model has no weights yet; begin it with an Input layer, or "
-                "call its build() before"
-            )
     for name, part in parts.items():
         if hasattr(part, "apply_gradients") and hasattr(part, "build"):
             if len(models) == 1:
