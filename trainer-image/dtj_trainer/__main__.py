@@ -1,6 +1,5 @@
 """`python -m dtj_trainer`: one replica of a job, from its first line through its role to its exit code.
 
-`--self-check` as the only argument trains nothing, and says whether the installed libraries fit: see `self_check`.
 TensorFlow is imported inside these functions and nowhere before them.
 """
 
@@ -55,10 +54,6 @@ def check(arguments: list[str]) -> dict[str, float | bool]:
 
 def main() -> None:
     """Runs to the end of the process."""
-    if sys.argv[1:] == ["--self-check"]:
-        from dtj_trainer import self_check
-
-        sys.exit(self_check.main())
     logs.configure_early(os.environ)
     termination = Termination(leave=leave)
     termination.listen()

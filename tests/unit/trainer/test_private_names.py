@@ -88,7 +88,7 @@ def test_private_names_of_libraries_are_in_compat() -> None:
             if not allowed and name not in own and not (by_self and name in inherited):
                 found.append(f"{file}:{line}: {name}")
     assert not found, (
-        "private names of a library: put each behind a function of dtj_trainer.compat, which the self-check tries:\n"
-        + "\n".join(found)
+        "private names of a library: put each behind a function of dtj_trainer.compat, which "
+        "scripts/check_libraries.py tries:\n" + "\n".join(found)
     )
     assert used == ALLOWED.keys()

@@ -1,7 +1,7 @@
 """The one place for private names of libraries such as Keras: what the trainer needs and nobody promises.
 
 Each name is behind a function. Where a library has renamed it, the function ends the task with one line that gives the
-name and the library's version; nothing is left out silently. `python -m dtj_trainer --self-check` tries them all.
+name and the library's version; nothing is left out silently. `scripts/check_libraries.py` tries them all.
 
 `dtj_trainer.keras_fit` replaces private functions of Keras 3 in the scripts of others.
 

@@ -1,8 +1,8 @@
-"""`python -m dtj_trainer --self-check`: whether the installed libraries are what this version of the trainer needs.
+"""Whether the installed libraries are what this version of the trainer needs; runs in the trainer's environment.
 
 Every private name of Keras, tf_keras and TensorFlow is behind a function that makes sure of it when it is called; here
 all of these are called, mostly by small trainings. What the trainer makes of them is for its tests to show. Each image
-is built with it. Imports TensorFlow.
+is built with it.
 """
 
 import importlib.util
@@ -60,13 +60,13 @@ def main() -> int:
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a library is one line
             failed += 1
             line = (str(error).strip() or "no message").splitlines()[0]
-            print(f"self-check: {name}: {type(error).__name__}: {line[:300]}")
+            print(f"libraries: {name}: {type(error).__name__}: {line[:300]}")
     names = ["tensorflow", "keras", *(["tf_keras"] if _has("tf_keras") else [])]
     libraries = ", ".join(f"{name} {version_of(name)}" for name in names)
     if not _has("tf_keras"):
         libraries += "; without tf_keras, which strategy ParameterServer needs"
     if not failed:
-        print(f"self-check: {len(CHECKS)} checks passed with {libraries}")
+        print(f"libraries: {len(CHECKS)} checks passed with {libraries}")
     return 1 if failed else 0
 
 
@@ -133,16 +133,17 @@ def model() -> Any:
 def data() -> Any:
     """Of `--data`."""
     labels = {"one": tf.constant(_LABELS), "other": tf.constant(_LABELS)}
-    return tf.data.Dataset.from_tensor_slices((tf.constant(_WORDS), labels))
+    whole = tf.data.Dataset.from_tensor_slices((tf.constant(_WORDS), labels))
+    return {"training": whole.take(4), "held_out": whole.skip(4)}
 
 
 def _trainer() -> None:
     """Our own loop, with two replicas."""
     folder = tempfile.mkdtemp()
-    arguments = [f"--{name}=dtj_trainer.self_check:{name}" for name in ("model", "data")]
+    arguments = [f"--{name}=check_libraries:{name}" for name in ("model", "data")]
     arguments += ["--strategy=Mirrored", "--batch-size=2", "--epochs=1", "--validate-every=epoch"]
     try:
-        config = parse([*arguments, f"--checkpoint-dir={folder}"], {"DTJ_JOB_NAME": "self-check"})
+        config = parse([*arguments, f"--checkpoint-dir={folder}"], {"DTJ_JOB_NAME": "libraries"})
         context = TaskContext(config=config, progress_store=ProgressStore(), termination=Termination(leave=os._exit))
         factory, source = prepare(config)
         synchronous.train(Run(context=context, model=factory, data=source), _strategy())
@@ -155,7 +156,7 @@ def _single_calls() -> None:
     inputs = keras.Input((3,))
     chain = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(2)(inputs)))
     graph_cut.cut(chain, Layout(stages=2))
-    keras3.structure_of_outputs(chain)
+    keras3.shape_of_outputs(chain)
     with keras3.changing_losses(lambda _: [tf.constant(2.0)]):
         require(chain.losses == [2.0], "the losses of a model cannot be changed", library="keras")
     keras3.put_mask(tf.ones(2), tf.ones(2, tf.bool))
@@ -248,3 +249,6 @@ CHECKS: Mapping[str, Callable[[], None]] = {
     "fit of scripts": _fit_of_scripts,
 }
 """What is checked -> a function that raises where it fails."""
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,8 @@
-"""`--self-check`: the libraries that are installed fit, and one that does not is named in one line."""
+"""`scripts/check_libraries.py`: the libraries that are installed fit, and one that does not is named in one line."""
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,8 @@ RENAMED = """
 import sys
 import keras
 del keras.layers.Layer.{name}
-sys.argv = ["dtj_trainer", "--self-check"]
-from dtj_trainer.__main__ import main
-main()
+import check_libraries
+sys.exit(check_libraries.main())
 """
 
 CALLED = """
@@ -25,22 +25,23 @@ def note(frame, event, _):
     if event == "call":
         called.add((frame.f_code.co_filename, frame.f_code.co_qualname))
 
-sys.argv = ["dtj_trainer", "--self-check"]
-from dtj_trainer.__main__ import main
+import check_libraries
 threading.setprofile(note)
 sys.setprofile(note)
 try:
-    main()
+    check_libraries.main()
 finally:
     sys.setprofile(None)
     print(json.dumps([list(one) for one in called]))
 """
-"""Runs the self-check, and prints which functions it called."""
+"""Runs the checks, and prints which functions it called."""
 NEED_A_CLUSTER = {
     "configure_coordination", "wait_at_barrier", "set_key_value", "get_key_value", "forget_coordinator_after",
 }  # fmt: skip
 """What only a coordination service answers: `check_coordination` and `check_keep_alive` try their names."""
-COMPAT = Path(__file__).resolve().parents[2] / "trainer-image" / "dtj_trainer" / "compat"
+ROOT = Path(__file__).resolve().parents[2]
+COMPAT = ROOT / "trainer-image" / "dtj_trainer" / "compat"
+SCRIPTS = ROOT / "scripts"
 
 
 def public_functions(path: Path) -> set[str]:
@@ -49,23 +50,25 @@ def public_functions(path: Path) -> set[str]:
 
 
 def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    env = inherited()
+    env["PYTHONPATH"] += os.pathsep + str(SCRIPTS)
     return subprocess.run(
         [sys.executable, *arguments],
-        env=inherited(), cwd=folder, stdout=subprocess.PIPE, text=True, timeout=DEADLINE, check=False,
+        env=env, cwd=folder, stdout=subprocess.PIPE, text=True, timeout=DEADLINE, check=False,
     )  # fmt: skip
 
 
 def test_the_installed_libraries_fit(tmp_path: Path) -> None:
-    ended = python("-m", "dtj_trainer", "--self-check", folder=tmp_path)
+    ended = python(str(SCRIPTS / "check_libraries.py"), folder=tmp_path)
     assert ended.returncode == 0, ended.stdout
-    assert ended.stdout.startswith("self-check: ")
+    assert ended.stdout.startswith("libraries: ")
     assert ended.stdout.count("\n") == 1
 
 
 def test_a_name_that_is_gone_is_one_line_with_the_version(tmp_path: Path) -> None:
     ended = python("-c", RENAMED.format(name="_flatten_layers"), folder=tmp_path)
     assert ended.returncode == 1
-    assert all(line.startswith("self-check: ") for line in ended.stdout.splitlines()), ended.stdout
+    assert all(line.startswith("libraries: ") for line in ended.stdout.splitlines()), ended.stdout
     assert "_flatten_layers" in ended.stdout
 
 
