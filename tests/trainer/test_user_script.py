@@ -129,29 +129,6 @@ def test_workers_that_train_without_ever_summing_end_with_the_line_of_the_script
         assert ("trained\n" in replica.log) == trained
 
 
-SETS_TF_CONFIG = """
-import json, os, sys
-import tensorflow as tf
-given = json.loads(os.environ["TF_CONFIG"])
-if "same" not in sys.argv:
-    given["cluster"]["worker"] = ["127.0.0.1:1", "127.0.0.1:2"]
-os.environ["TF_CONFIG"] = json.dumps(given, indent=2)
-print("replicas", tf.distribute.MultiWorkerMirroredStrategy().num_replicas_in_sync)
-"""
-
-
-@pytest.mark.parametrize(("content", "code"), [("other", 2), ("same", 0)])
-def test_a_script_may_set_tf_config_only_to_what_it_is(folder: Path, content: str, code: int) -> None:
-    job = ran(folder, code=code, strategy="MultiWorkerMirrored", script=SETS_TF_CONFIG, arguments=["--", content])
-    worker = job["worker-1"]
-    if code:
-        assert worker.last_words.startswith(
-            "train.py:8: TF_CONFIG: the script has changed it (worker 0 is at 127.0.0.1:1); "
-        )
-    else:
-        assert "replicas 2\n" in worker.log
-
-
 WAITS = """
 import json, os, time
 import tensorflow as tf
@@ -264,13 +241,12 @@ if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == int(sys.argv[1]):
 
 
 @pytest.mark.parametrize(("waits", "completes"), [(0, 1), (1, 0)])
-def test_a_call_that_only_one_worker_makes_is_an_error_of_the_script(folder: Path, waits: int, completes: int) -> None:
+def test_a_worker_in_a_call_that_a_completed_one_does_not_make_is_not_waited_for_without_end(
+    folder: Path, waits: int, completes: int
+) -> None:
     with Job(folder, strategy="MultiWorkerMirrored", script=ONE_MORE_CALL, arguments=["--", str(waits)]) as job:
-        assert job.start().wait() == {f"worker-{waits}": 1, f"worker-{completes}": 0}
-    assert job[f"worker-{waits}"].last_words == (
-        f"train.py:11: worker {completes} has completed while worker {waits} waits in evaluate: all workers must make "
-        "the same calls; make this one on each of them"
-    )
+        assert job.start().wait() == {f"worker-{waits}": 75, f"worker-{completes}": 0}
+    assert job[f"worker-{waits}"].last_words.startswith(f"peer lost: worker {completes} not reachable; ")
 
 
 def test_every_role_of_a_parameter_server_job_runs_the_script(folder: Path) -> None:

@@ -91,10 +91,6 @@ class PeerLost(TrainerError):
     exit_code = ExitCode.PEER_LOST
 
 
-class UnequalCalls(TrainerError):
-    """This worker waits in a call that another one, which has completed, never makes."""
-
-
 class Terminated(TrainerError):
     """Asked to stop where there was nothing to save."""
 

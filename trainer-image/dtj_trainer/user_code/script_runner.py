@@ -133,10 +133,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         )
     if context.config.keras_override:
         keras_fit.install_when_imported(context.config)
-    cluster_watch.keep_signals(context.termination)
     together = alone.watch(context.config, script.name, context.progress_store)
-    if together:
-        cluster_watch.watch(context.config)
+    cluster_watch.watch(context.config, context.termination, together=together is not None)
     tear_down = _TearDown()
     try:
         if script.path is None:
@@ -145,8 +143,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
             runpy.run_path(str(script.path), run_name="__main__")
     except SystemExit as end:
         tear_down.code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if not tear_down.code:
-            _complete(context, together)
+        if not tear_down.code and together:
+            together.check_end()
         raise
     except FOUND_TOGETHER:
         _end_together(context)
@@ -166,23 +164,9 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         log.error(text.splitlines()[0], exc_info=(type(error), error, _of_the_script(error.__traceback__)))
         leave_message(text)
         tear_down.code = int(ExitCode.FAILED)
-    if not tear_down.code:
-        _complete(context, together)
-    raise SystemExit(tear_down.code)
-
-
-def _complete(context: TaskContext, together: "alone.Together | None") -> None:
-    """To be called at the end of a script that has not failed.
-
-    Raises:
-        UsageError: it has trained without the other workers.
-    """
-    if together:
+    if not tear_down.code and together:
         together.check_end()
-        if "tensorflow" in sys.modules:
-            from dtj_trainer.user_code import completion
-
-            completion.tell(context.config.cluster.task)
+    raise SystemExit(tear_down.code)
 
 
 def _end_together(context: TaskContext) -> None:
@@ -198,11 +182,8 @@ def _end_by_others(error: Exception, context: TaskContext) -> TrainerError | Non
     if "tensorflow" not in sys.modules or not context.config.cluster.addresses:
         return None
     from dtj_trainer.distribution import strategies
-    from dtj_trainer.user_code import completion
 
-    config = context.config
-    lost = strategies.lost_peer(error, config)
-    return lost and (completion.unequal_calls(error, config.cluster) or lost)
+    return strategies.lost_peer(error, context.config)
 
 
 def _of_the_script(at: TracebackType | None) -> TracebackType | None:
