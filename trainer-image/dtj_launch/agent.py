@@ -18,7 +18,7 @@ from .deadline import Deadlines
 from .errors import LauncherError, NotStarted, Unavailable
 from .options import Options
 from .out_of_memory import out_of_memory_kills
-from .output import Output, Tail, TerminationMessage, configure_logs
+from .output import TerminationMessage, configure_logs
 from .progress import Phase, ProgressStore
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
 from .restart_policy import ExitRecord, Policy
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 _SAVE_SECONDS = 30.0
 """For which a program may save before it starts again with other members: as long as a pod that is deleted has."""
-_REST_SECONDS = 1.0
-"""For how long the rest of its output is waited for when a program has ended."""
 
 _HASH_SEED = "PYTHONHASHSEED"
 """Python reads it as it begins, and not when it forks."""
@@ -90,7 +88,6 @@ class Launcher:
         )
         self._relay = Relay(grace=given.grace, leave=_leave)
         self._wakeup = self._relay.listen()
-        self._tail = Tail()
         self._preloaded = False
         self._starts = 0
         child.adopt_orphans()
@@ -120,8 +117,6 @@ class Launcher:
             end = replace(end, code=self._given.codes.get(end.code, end.code))
             restart = self._policy.after(end)
             if restart is None:
-                if end.code:
-                    self._words.leave(self._tail.text())
                 return end.code
             self._starts += 1
             wait = f"after {restart.pause:g} s" if restart.pause else "at once"
@@ -241,26 +236,23 @@ class Launcher:
         it is left then."""
         killed_before = out_of_memory_kills()
         began = time.monotonic()
-        output = Output(self._tail)
         deadlines = Deadlines()
-        close = [self._wakeup, *output.sources, *deadlines.sources]
+        close = [self._wakeup, *deadlines.sources]
         children: list[int] = []
 
         def started(pid: int) -> None:
             children.append(pid)
             self._relay.aim(pid)
 
-        child.fork(self._program(deadlines), started=started, output=output.for_child, close=close)
-        output.hand_over()
+        child.fork(self._program(deadlines), started=started, close=close)
         deadlines.hand_over()
         poller = StatusPoller(status_port(os.environ))
-        code = deadlines.exit_code(self._follow(children[0], output, poller, deadlines))
+        code = deadlines.exit_code(self._follow(children[0], poller, deadlines))
         starts_again = self._relay.saves
         deadlines.close()
         child.signal_group(children[0], signal.SIGKILL)
         child.kill_children()
         self._relay.aim(None)
-        output.finish(_REST_SECONDS)
         seconds = time.monotonic() - began
         record = ExitRecord(
             code=code,
@@ -285,8 +277,8 @@ class Launcher:
         variables[_HASH_SEED] = os.environ.get(_HASH_SEED) or "0"
         return child.run_command(command, {**os.environ, **variables})
 
-    def _follow(self, program: int, output: Output, poller: StatusPoller, deadlines: Deadlines) -> int:
-        """Passes on what the program says until it has ended; its exit code."""
+    def _follow(self, program: int, poller: StatusPoller, deadlines: Deadlines) -> int:
+        """Waits until the program has ended; its exit code."""
         while True:
             code = _reaped(program)
             if code is not None:
@@ -294,17 +286,15 @@ class Launcher:
             look = self._look_at_members()
             to_stop = self._relay.termination_requested or self._relay.saves
             stuck = deadlines.enforce(program, termination_requested=to_stop)
-            due = (self._relay.enforce(), look, stuck, output.release(), poller.poll())
+            due = (self._relay.enforce(), look, stuck, poller.poll())
             waits = [wait for wait in due if wait is not None]
-            sources = [self._wakeup, *output.sources, *deadlines.sources]
+            sources = [self._wakeup, *deadlines.sources]
             ready, _, _ = select.select(sources, [], [], min(waits) if waits else None)
             for source in ready:
                 if source == self._wakeup:
                     os.read(self._wakeup, 512)
-                elif source in deadlines.sources:
-                    deadlines.read()
                 else:
-                    output.read(source)
+                    deadlines.read()
 
     def _look_at_members(self) -> float | None:
         """Has the program save and end where it is to go on with other members, and a server end where it is none of

@@ -105,7 +105,6 @@ def fork(
     target: Callable[[], NoReturn],
     *,
     started: Callable[[int], object],
-    output: tuple[int, int] | None = None,
     close: Iterable[int] = (),
 ) -> None:
     """Starts a child, which calls `target`.
@@ -113,7 +112,6 @@ def fork(
     `started` gets its process id, also that of its process group, before any signal is handled.
 
     Args:
-        output: what becomes its standard output and error; else it has the launcher's.
         close: descriptors that are the launcher's alone.
     """
     parent = os.getpid()
@@ -123,7 +121,7 @@ def fork(
         child = os.fork()
         if child == 0:
             try:
-                _settle(parent, output, close)
+                _settle(parent, close)
                 target()
             except BaseException:  # noqa: BLE001  # a child of ours must not go on as the launcher
                 traceback.print_exc()
@@ -134,7 +132,7 @@ def fork(
         started(child)
 
 
-def _settle(parent: int, output: tuple[int, int] | None, close: Iterable[int]) -> None:
+def _settle(parent: int, close: Iterable[int]) -> None:
     os.setpgid(0, 0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -143,12 +141,10 @@ def _settle(parent: int, output: tuple[int, int] | None, close: Iterable[int]) -
     for number in _MASKED:
         if callable(signal.getsignal(number)):  # the relay's; what Python ignores, Python code relies on
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    for theirs, ours in zip(output or (), (1, 2)):
-        os.dup2(theirs, ours)
     if os.isatty(0):
         # Outside the terminal's foreground group, reading from it would stop the program.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for descriptor in {*close, *(output or ())}:
+    for descriptor in close:
         os.close(descriptor)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
