@@ -132,7 +132,6 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ("--epoch=5", "unrecognized arguments: --epoch; see --help"),
         ("--token hidden --key=hidden", "unrecognized arguments: --token --key; see --help"),
         ("--epochs", "argument --epochs: expected one argument; see --help"),
-        ("--loop=fit", ": this option is gone; call Keras' fit in a script, and give --script; the"),
         ("train", "unrecognized arguments: train; see --help"),
         *(
             (f"{flag}=", ": empty; give a value, or leave the option out")
@@ -175,7 +174,6 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ("DTJ_STORE_RETRY_SECONDS=nan", ": give seconds above 0"),
         ("DTJ_STATUS_PORT=http", ": give a port from 1 to 65535, or unset it"),
         ("DTJ_STATUS_PORT=²", ": give a port from 1 to 65535, or unset it"),
-        ("--status-port=1", ": this option is gone; set DTJ_STATUS_PORT"),
         ("TF_CONFIG={", ": not JSON"),  # and what else unit/launch/test_tf_config.py refuses
         ("--strategy=MultiWorkerMirrored", "strategy MultiWorkerMirrored: TF_CONFIG lists no worker"),
         ("DTJ_STRATEGY=Pipeline", "strategy Pipeline: TF_CONFIG lists no worker; list one for each stage"),
@@ -184,7 +182,6 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             (f"--strategy=TPU TPU_NAME={name}", ": give local, for the chips of this host, or grpc://host:port")
             for name in ("my-tpu", "grpc://a", "http://a:1", "grpc://a:1,local", "grpc://:1")
         ),
-        ("--pipeline-replicas 2", "--pipeline-replicas: this option is gone; each worker is a stage"),
         ("DTJ_ROLE=evaluator DTJ_JOB_NAME=j", "evaluator: there is no checkpoint directory to watch"),
         ("--script=train.py DTJ_ON_NAN=skip", ": --script and sessions can only stop; use --on-nan=fail"),
         ("--validate-every=2days", ": give a number of steps, such as 500, or of epochs, such as epoch or 2epochs"),

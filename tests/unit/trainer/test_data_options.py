@@ -80,8 +80,6 @@ def test_a_data_worker_says_where_it_is_reached() -> None:
         ("--data-dir=/data --image-size=32", ": give HEIGHTxWIDTH in pixels"),
         ("--data-dir=/data --columns=a,,b", ": give names with commas between them"),
         ("--data-dir=/data --cache=/scratch", ": give auto, memory or none; to keep decoded examples"),
-        ("--data-dir=/data --shard=file", ": this option is gone; the workers share each batch; for files"),
-        ("--data-service=off", ": this option is gone; a job that has data workers reads"),
         ("TF_DATA_SERVICE_ADDRESS=here", ": not host:port"),
         ("DTJ_ROLE=dispatcher", "dispatcher: TF_DATA_SERVICE_ADDRESS is not set; give the"),
         (

@@ -61,7 +61,6 @@ def test_an_optimizer_that_a_task_has_no_rate_for_takes_keras_and_options_are_nu
         ("--optimizer-options=a=1,a=2", ": give NAME=NUMBER, or NAME=true or NAME=fals"),
         ("--optimizer-options=a=one", ": a: give a number, true or false"),
         ("--schedule=linear", ": no such schedule; this trainer knows constant, cosine,"),
-        ("--warmup-steps=5", ": this option is gone; a tenth of the steps warms up; for"),
         ("--task=text-classification --dataset=digits", ": no data set of task text-classif"),
         ("--model=net", ": give package.module:function"),
         ("--model=net:", ": give package.module:function"),

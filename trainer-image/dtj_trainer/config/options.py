@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from dtj_launch.options import named
-from dtj_trainer.config import retired
 from dtj_trainer.config.store_url import Location, is_url, without_credentials
 from dtj_trainer.config.store_url import place as place_of
 from dtj_trainer.errors import UsageError
@@ -116,10 +115,9 @@ def read(argv: Sequence[str], environ: Mapping[str, str], owners: Sequence[type[
     """Takes the command line apart; `--help` and `--version` print and exit 0.
 
     Raises:
-        UsageError: an unknown, retired or incomplete argument.
+        UsageError: an unknown or incomplete argument.
     """
     own, dashes, rest = _at_dashes(argv)
-    retired.refuse(own)
     given, unknown = _parser(owners).parse_known_args(own)
     if unknown:
         raise UsageError(f"unrecognized arguments: {named(unknown)}; see --help")
