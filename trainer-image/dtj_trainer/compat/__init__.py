@@ -10,6 +10,8 @@ Importing this package imports no library. `lean` imports TensorFlow's servers w
 """
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from inspect import unwrap
@@ -38,6 +40,16 @@ def private(owner: Any, name: str, *, library: str) -> Any:
         return getattr(owner, name)
     except AttributeError:
         raise incompatible(f"{_name(owner)} has no {name}", library=library) from None
+
+
+def replace(owner: Any, name: str, function: Callable[..., Any], *, library: str) -> None:
+    """Puts a function in the place of the owner's of this name, which becomes its first argument.
+
+    Raises:
+        UsageError: the owner has none.
+    """
+    original = private(owner, name, library=library)
+    setattr(owner, name, wraps(original)(lambda *args, **kwargs: function(original, *args, **kwargs)))
 
 
 def require(condition: object, what: str, *, library: str) -> None:

@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import LOSS, incompatible, keras3, private
+from dtj_trainer.compat import LOSS, incompatible, keras3, private, replace
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution import replica_count
 from dtj_trainer.distribution.stall_watch import FitWatch
@@ -138,12 +138,7 @@ def install(config: Config) -> None:
 def _replace(owner: Any, *functions: Callable[..., Any], **named: Callable[..., Any]) -> None:
     """Puts each function in the place of the owner's of the same name, which becomes its first argument."""
     for name, function in (*((one.__name__, one) for one in functions), *named.items()):
-        original = private(owner, name, library="keras")
-
-        def replacement(*args: Any, function: Any = function, original: Any = original, **kwargs: Any) -> Any:
-            return function(original, *args, **kwargs)
-
-        setattr(owner, name, functools.wraps(original)(replacement))
+        replace(owner, name, function, library="keras")
 
 
 # -- the model and the data ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import keras3, private
+from dtj_trainer.compat import keras3, replace
 from dtj_trainer.compat.tensorflow import replace_draws, strategy_of
 
 _SEEDS = 2**31 - 1
@@ -110,13 +110,8 @@ def _folded(*numbers: int) -> tuple[int, int]:
 @functools.cache
 def _install() -> None:
     replace_draws(seeds=_seeds_of_operation)
-    _replace(keras.random.SeedGenerator, "next", _next_seed, library="keras")
-    _replace(tf.random.Generator, "skip", _skip, library="tensorflow")
-
-
-def _replace(kind: Any, name: str, replacement: Callable[..., Any], *, library: str) -> None:
-    draw = private(kind, name, library=library)
-    setattr(kind, name, functools.wraps(draw)(lambda *args, **kwargs: replacement(draw, *args, **kwargs)))
+    replace(keras.random.SeedGenerator, "next", _next_seed, library="keras")
+    replace(tf.random.Generator, "skip", _skip, library="tensorflow")
 
 
 def _seeds_of_operation(draw: Callable[[Any], Any], seed: Any) -> Any:
