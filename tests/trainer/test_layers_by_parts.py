@@ -13,7 +13,7 @@ import tensorflow as tf
 from dtj_trainer.compat import keras3
 from dtj_trainer.errors import Undivided, accept
 from dtj_trainer.training.drawing import drawing_alike
-from dtj_trainer.training.layers import not_shared
+from dtj_trainer.training.layers import added_times, not_shared
 from dtj_trainer.training.layers_by_parts import look
 from dtj_trainer.training.loss_division import Parts
 from log_lines import log_lines
@@ -362,3 +362,14 @@ def test_losses_are_changed_in_one_thread_and_by_the_innermost() -> None:
             assert [float(loss) for loss in model.losses] == [plain, plain]
         assert float(model.losses[0]) == pytest.approx(5 * plain)
     assert [float(loss) for loss in model.losses] == [plain]
+
+
+def test_an_added_loss_counts_as_what_it_is_also_where_a_part_of_the_model_is_asked_for_its_own() -> None:
+    inner = sequential(OWN["AddSum"]())
+    model = sequential(OWN["AddMean"](), inner, L.Dense(1, kernel_regularizer="l2"))
+    parts = [loss.parts for loss in look(model, tf.constant(normal(8, 6))).added]
+    assert parts == [Parts.MEAN, Parts.SUM, Parts.MEAN]
+    model(normal(8, 6), training=True)
+    for one, factors in ((model, [0.5, 2.0, 0.5]), (inner, [2.0])):
+        found = added_times(model, one.losses, parts, mean=0.5, sum_=2.0)
+        assert np.allclose(found, np.multiply(one.losses, factors))

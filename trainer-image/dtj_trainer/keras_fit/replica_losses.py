@@ -21,7 +21,7 @@ from dtj_trainer.compat.keras3 import as_on_one_replica, changing_losses, mask_o
 from dtj_trainer.distribution.gathering import Whole
 from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.keras_fit.judged import Judged
-from dtj_trainer.training.layers import counting
+from dtj_trainer.training.layers import added_times, counting
 from dtj_trainer.training.loss_division import Parts, Tried
 
 try:
@@ -126,7 +126,7 @@ def added_losses(model: Any) -> Iterator[None]:
     here.trained, parts = model, known.added.get(model) or ()
     whole = tf.math.divide_no_nan(1.0, here.share)
     try:
-        with changing_losses(lambda losses: _times(losses, parts, mean=1.0, sum_=whole)):
+        with changing_losses(lambda losses: added_times(model, losses, parts, mean=1.0, sum_=whole)):
             yield
     finally:
         here.trained = None
@@ -215,7 +215,8 @@ def of_all_replicas(compute: Callable[..., Any], *values: Any) -> Any:
 
     def by_share(losses: list[Any]) -> list[Any]:
         # All compute the same loss, of which each takes a part, but for what its own examples add.
-        return _times(losses, known.added.get(here.trained) or (), mean=share * whole.replicas, sum_=whole.replicas)
+        parts, replicas = known.added.get(here.trained) or (), whole.replicas
+        return added_times(here.trained, losses, parts, mean=share * replicas, sum_=replicas)
 
     with alone(), changing_losses(by_share):
         loss = tf.convert_to_tensor(compute(*values))
@@ -269,12 +270,6 @@ def divided(compute: Callable[..., Any], model: Any, parts: Parts) -> Callable[.
         return _counted(loss, mean=parts is not Parts.SUM)
 
     return compute_loss
-
-
-def _times(losses: list[Any], parts: Sequence[Parts], *, mean: Any, sum_: Any) -> list[Any]:
-    """Added losses of a replica's examples, each times what a mean or a sum is to be multiplied by."""
-    factors = [sum_ if one is Parts.SUM else mean for one in parts] + [mean] * (len(losses) - len(parts))
-    return [loss * tf.cast(factor, loss.dtype) for loss, factor in zip(losses, factors, strict=False)]
 
 
 def part_of_whole(value: Any) -> Any:

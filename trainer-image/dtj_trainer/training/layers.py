@@ -2,7 +2,7 @@
 
 import threading
 from collections import UserList
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,6 +135,24 @@ def unsaved_state(model: Any, inputs: Any) -> list[str]:
     for name in changed:
         found[name].assign(before[name])
     return changed
+
+
+def added_times(model: Any, losses: Sequence[Any], parts: Sequence[Parts], *, mean: Any, sum_: Any) -> list[Any]:
+    """Losses that layers add for a replica's examples, each times what a mean or a sum is to be multiplied by.
+
+    Args:
+        losses: of the whole model, or of one that is a part of it.
+        parts: what each of `model.losses` is. A weight's penalty, which is made anew each time, counts as a mean.
+    """
+    added = model.losses
+    sums = [loss for loss, one in zip(added, parts, strict=False) if one is Parts.SUM]
+
+    def times(loss: Any) -> Any:
+        factor = sum_ if any(loss is one for one in sums) else mean
+        number = loss if loss.dtype.is_floating else tf.cast(loss, tf.float32)
+        return number * tf.cast(factor, number.dtype)
+
+    return [times(loss) for loss in losses]
 
 
 def adds_losses(model: Any, inputs: Any) -> bool:

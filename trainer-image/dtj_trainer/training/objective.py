@@ -30,6 +30,7 @@ from dtj_trainer.distribution.gathering import Whole, bytes_of, described, is_st
 from dtj_trainer.errors import UsageError
 from dtj_trainer.process.user_function import guarded
 from dtj_trainer.training.global_batch_loss import GlobalBatchLoss, over_replicas
+from dtj_trainer.training.layers import added_times
 from dtj_trainer.training.loss_division import EXAMPLES, ChangesModel, Parts, division, part_of
 from dtj_trainer.training.metric_values import (
     check_added_up,
@@ -186,20 +187,14 @@ class CompiledObjective:
         Args:
             share: of the examples of the batch that this replica has.
         """
-        added = self._model.losses
-        if len(added) != len(self._added):
+        count = len(self._model.losses)
+        if count != len(self._added):
             raise UsageError(
-                f"{self._name}: its layers add {len(added)} losses in a step, and added {len(self._added)} for the "
+                f"{self._name}: its layers add {count} losses in a step, and added {len(self._added)} for the "
                 "first examples; add the same in each call, or use strategy OneDevice"
             )
-        # A weight's penalty is made anew each time. All replicas have the same, and it counts as a mean.
-        parts = {id(loss): parts for loss, parts in zip(added, self._added, strict=True)}
-
-        def times(loss: Tensor) -> Tensor:
-            factor = 1.0 if parts.get(id(loss)) is Parts.SUM else share
-            return loss * tf.cast(factor * self._replicas, loss.dtype)
-
-        return [times(loss if loss.dtype.is_floating else tf.cast(loss, tf.float32)) for loss in losses]
+        replicas = self._replicas
+        return added_times(self._model, losses, self._added, mean=share * replicas, sum_=replicas)
 
     @contextmanager
     def by_batch(self) -> Iterator[None]:
