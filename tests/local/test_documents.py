@@ -183,6 +183,20 @@ AROUND: dict[str, tuple[tuple[int, int] | None, str]] = {
         loss = 0.5
         """,
     ),
+    "def learn(batch):": (
+        None,
+        """
+        import dtj_trainer
+        import keras
+        import tensorflow as tf
+
+        def build():
+            global dataset
+            dataset = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0]], [[2.0], [4.0]])).repeat(64)
+            return keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]), keras.optimizers.Adam(0.01)
+
+        """,
+    ),
     "import dtj_trainer": (
         (1000, 1000),
         """
@@ -228,7 +242,10 @@ def test_the_python_of_a_document_runs_in_the_code_that_it_is_for(desk: Desk, pl
         return
     if shown is None:
         script.write_text(textwrap.dedent(around) + piece)
-        desk.says(f"python -m dtj_trainer --script {script.name}")
+        checks = "s.check(" in piece
+        options = "--strategy Mirrored --logical-cpus 2" if checks else ""
+        output = desk.says(f"python -m dtj_trainer --script {script.name} {options}")
+        assert not checks or "checked learn: 2 replicas compute the gradients of one" in output
         return
     script.write_text(textwrap.dedent(around) + piece + LOOK)
     (port,) = free_ports(1)

@@ -257,17 +257,18 @@ def replace_draws(**replacements: Callable[..., Any]) -> None:
 
 
 @contextmanager
-def replacing_draws(**replacements: Callable[..., Any]) -> Iterator[None]:
+def replacing_draws(*, in_all_threads: bool = False, **replacements: Callable[..., Any]) -> Iterator[None]:
     """Replaces, in this thread, the operations that draw numbers.
 
     Args:
+        in_all_threads: also in others, such as those of replicas.
         replacements: one for each kind of `_DRAWS`; called with the operation that it replaces, and its arguments.
     """
     here = threading.get_ident()
 
     def of_thread(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
         def draw(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != here:
+            if not in_all_threads and threading.get_ident() != here:
                 return original(*args, **kwargs)
             return replacement(original, *args, **kwargs)
 

@@ -29,6 +29,7 @@ _FOR_USERS = inspect.unwrap(tf.nn.compute_average_loss).__module__
 
 class _Here(threading.local):
     counts_one = False
+    alone = False
 
 
 _here = _Here()
@@ -36,14 +37,19 @@ _kept: WeakSet[type] = WeakSet()
 
 
 @contextmanager
-def one_replica() -> Iterator[None]:
-    """Meanwhile, in this thread, strategies tell the user's code that they have one replica."""
+def one_replica(*, alone: bool = False) -> Iterator[None]:
+    """Meanwhile, in this thread, strategies tell the user's code that they have one replica.
+
+    Args:
+        alone: whether this is so: what the code reduces is its own.
+    """
     install()
-    before, _here.counts_one = _here.counts_one, True
+    before = _here.counts_one, _here.alone
+    _here.counts_one, _here.alone = True, alone
     try:
         yield
     finally:
-        _here.counts_one = before
+        _here.counts_one, _here.alone = before
 
 
 def asks_elsewhere(kind: type) -> bool:
@@ -81,7 +87,7 @@ def _asking(count: Callable[[Any], int]) -> Callable[[Any], int]:
 def _refusing(reduce: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reduce)
     def refusing(*args: Any, **kwargs: Any) -> Any:
-        if _here.counts_one and _users_frame() is not None:
+        if _here.counts_one and not _here.alone and _users_frame() is not None:
             raise UsageError(
                 f"{reduce.__name__} in a step of a model, or in its layers: its gradients and losses are those of the "
                 "whole batch already, so leave it out; BatchNormalization(synchronized=True) takes the statistics of "

@@ -7,7 +7,8 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -116,7 +117,7 @@ def look_again(
     if filled:
         examples = _of_all(filled)
         _apart(model, lambda: _look_again(doubts, model, step, examples, targets))
-    if any(_of_each_worker(strategy, len(doubts.wrong))):
+    if any(of_each_worker(strategy, len(doubts.wrong))):
         what = doubts.wrong[0] if doubts.wrong else "a loss or a metric (another worker names it)"
         raise UsageError(
             f"fit with {strategy.num_replicas_in_sync} replicas: {what} compares the examples of a batch or leaves "
@@ -167,12 +168,12 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 def _apart(model: Any, look: Callable[[], None]) -> None:
     """Looks at a model outside of the strategy's scope, which is one of its thread."""
-    thread = threading.Thread(target=_leaving_no_trace, args=(model, look))
+    thread = threading.Thread(target=_look_at, args=(model, look))
     thread.start()
     thread.join()
 
 
-def _leaving_no_trace(model: Any, look: Callable[[], None]) -> None:
+def _look_at(model: Any, look: Callable[[], None]) -> None:
     """Looks at a model, whose code may count its calls, draw, or write summaries: all is as before afterwards."""
     counted = [
         component
@@ -183,15 +184,24 @@ def _leaving_no_trace(model: Any, look: Callable[[], None]) -> None:
         for component in components(value)
     ]
     before = [tf.identity(variable) for variable in counted]
+    try:
+        with leaving_no_trace():
+            look()
+    finally:
+        for variable, value in zip(counted, before, strict=True):
+            variable.assign(value)
+
+
+@contextmanager
+def leaving_no_trace() -> Iterator[None]:
+    """Meanwhile, nothing is written for TensorBoard; Python and NumPy draw afterwards as if nothing had been."""
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     try:
         with tf.summary.record_if(False):
-            look()
+            yield
     finally:
         random.setstate(drawn)
         np.random.set_state(drawn_by_numpy)
-        for variable, value in zip(counted, before, strict=True):
-            variable.assign(value)
 
 
 def _look(
@@ -212,7 +222,7 @@ def _look(
         except UsageError as error:
             seen.problem = error
         except Exception as error:  # noqa: BLE001 - the real step says what is wrong, if anything is
-            log.warning(f"{type(model).__name__}: {what}; it could not be tried on examples ({_first_line(error)})")
+            log.warning(f"{type(model).__name__}: {what}; it could not be tried on examples ({first_line(error)})")
         return None
 
     seen.added = (
@@ -247,15 +257,19 @@ def _look(
                 what = (
                     f"fit with {replicas} replicas: {type(model).__name__}.{name} could not be tried on some of the "
                     f"examples, which shows how replicas divide what it computes ({type(error).__name__}: "
-                    f"{_first_line(error)}); let it take any number of examples, or train on one device"
+                    f"{first_line(error)}); let it take any number of examples, or train on one device"
                 )
                 accept(Undivided(name, what), unchecked)
         except UsageError as error:
             seen.problem = error
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]
+def first_line(error: Exception) -> str:
+    """What an error of the user's code says; AutoGraph writes lines of this code before it."""
+    lines = str(error).strip().split("\n")
+    return (
+        lines[-1 if lines[0].startswith("in user code") else 0].strip().removeprefix(f"{type(error).__name__}: ")[:200]
+    )
 
 
 def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Found:
@@ -303,7 +317,7 @@ def _agree(strategy: Any, model: Any, seen: _Seen, *, rows: Sequence[int]) -> Fo
         for metric, codes in zip(metrics, of_metrics, strict=True):
             known.metrics[metric] = codes == {_ADDS_UP}
         replicas = strategy.num_replicas_in_sync
-        most = max(_of_each_worker(strategy, sum(rows))) * replicas // len(rows)
+        most = max(of_each_worker(strategy, sum(rows))) * replicas // len(rows)
         _check_size(judged, losses, metrics, rows=most, replicas=replicas, tells=strategy.extended.should_checkpoint)
     return Found(targets=targets, equal=len(equal) == 1 and equal != {-1}, returned=returned, means=means)
 
@@ -334,11 +348,12 @@ def _check_size(
 
 def _alike(strategy: Any, codes: Sequence[int]) -> list[set[int]]:
     """What the workers bring, for each place; 0 says nothing."""
-    longest = max(_of_each_worker(strategy, len(codes)))
+    longest = max(of_each_worker(strategy, len(codes)))
     filled = [*codes, *[0] * (longest - len(codes))]
-    return [set(_of_each_worker(strategy, code)) - {0} for code in filled]
+    return [set(of_each_worker(strategy, code)) - {0} for code in filled]
 
 
-def _of_each_worker(strategy: Any, number: int) -> list[int]:
+def of_each_worker(strategy: Any, number: int) -> list[int]:
+    """What all workers bring, once for each replica; all of them have to call it."""
     alone = len(strategy.extended.worker_devices) == strategy.num_replicas_in_sync
     return [number] if alone else of_each_replica(strategy, number)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, keras3, private
-from dtj_trainer.compat.optimizers import reduced
+from dtj_trainer.compat.optimizers import reduced, weights_of
 from dtj_trainer.compat.tensorflow import components
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.replica_losses import counted_here, here, part_of_whole, several
@@ -110,9 +110,11 @@ def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = 
     Raises:
         UsageError: each replica would have gradients of its own.
     """
-    if here.noted is not None:
-        return None
     grads = list(grads)
+    if here.noted is not None:
+        weights = weights_of(optimizer) if trainable_variables is None else trainable_variables
+        here.noted.applied.append((optimizer, grads, list(weights)))
+        return None
     changed = [one for one in _tensors(grads) if not hasattr(one, _WHOLE)] if here.share is not None else []
     if changed and tf.executing_eagerly():
         grads = _reduced("MEAN", grads)

@@ -34,15 +34,17 @@ _MEANS = ("sum_over_batch_size", "mean")
 
 @dataclass
 class Noted:
-    """What a train step or a test step of the user's own computes.
+    """What a step of the user's own computes.
 
     Attributes:
         targets: each loss of which it takes gradients of weights, with some numbers of these.
         means: each number that it gives a Mean.
+        applied: what it gives its optimizers: optimizer, gradients, weights.
     """
 
     targets: list[Tried] = field(default_factory=list)
     means: list[Any] = field(default_factory=list)
+    applied: list[tuple[Any, Sequence[Any], Sequence[Any]]] = field(default_factory=list)
 
 
 class OfReplica(threading.local):
@@ -107,6 +109,16 @@ def noting() -> Iterator[Noted]:
         yield here.noted
     finally:
         here.noted = here.share = None
+
+
+@contextmanager
+def noting_applied() -> Iterator[list[tuple[Any, Sequence[Any], Sequence[Any]]]]:
+    """Around a step of a loop of the user's own: optimizers note gradients, and update nothing."""
+    here.noted = Noted()
+    try:
+        yield here.noted.applied
+    finally:
+        here.noted = None
 
 
 @contextmanager

@@ -4,6 +4,8 @@ Imports TensorFlow.
 """
 
 import random
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +17,7 @@ from dtj_trainer.compat.tensorflow import replacing_draws
 
 
 @contextmanager
-def drawing_alike(otherwise: Callable[[], object]) -> Iterator[None]:
+def drawing_alike(otherwise: Callable[[], object], *, in_all_threads: bool = False) -> Iterator[None]:
     """Lets TensorFlow and Keras draw, in this thread, the same numbers for each example, however many there are.
 
     What is drawn has equal values along its first dimension, whatever that is, so that a batch and a part of it draw
@@ -25,13 +27,13 @@ def drawing_alike(otherwise: Callable[[], object]) -> Iterator[None]:
 
     Args:
         otherwise: called where numbers are drawn that cannot be made alike, such as those of a gamma distribution.
+        in_all_threads: also in others, such as those of replicas; each draws the same.
     """
-    drawn = 0
+    drawn: Counter[int] = Counter()
 
     def seed() -> Any:
-        nonlocal drawn
-        drawn += 1
-        return tf.constant([drawn, 1], tf.int32)
+        drawn[thread := threading.get_ident()] += 1
+        return tf.constant([drawn[thread], 1], tf.int32)
 
     def by_key(draw: Callable[..., Any], shape: Any, *args: Any, **kwargs: Any) -> Any:
         shape = tf.convert_to_tensor(shape)
@@ -56,6 +58,7 @@ def drawing_alike(otherwise: Callable[[], object]) -> Iterator[None]:
     of_python, of_numpy = random.getstate(), np.random.get_state()
     try:
         with replacing_draws(
+            in_all_threads=in_all_threads,
             normal=of_type(tf.random.stateless_normal),
             truncated_normal=of_type(tf.random.stateless_truncated_normal),
             uniform=of_type(tf.random.stateless_uniform),

@@ -107,11 +107,8 @@ def tolerance_of(model: Any) -> float:
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
     """Calls are eager, so that no function keeps numbers that are drawn alike, and they compute as they do alone."""
-    known = [
-        layer
-        for layer in (model, *keras3.sublayers(model, recursive=True))
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-    ]
+    layers = () if model is None else (model, *keras3.sublayers(model, recursive=True))
+    known = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable]
     config, eagerly = tf.config.experimental, tf.config.functions_run_eagerly()
     fast = config.tensor_float_32_execution_enabled()
     for layer in known:

@@ -19,7 +19,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -355,6 +355,29 @@ class Session:
         if LOSS in metrics:
             self._losses.add(metrics[LOSS], not_finite)
         self._details = {"epoch": epoch, "batch_size": batch_size, "metrics": metrics}
+
+    def check(self, step: Callable[[Any], Any], batch: Any) -> None:
+        """Compares the gradients of a step of one's own on all replicas with those on one that has the whole batch.
+
+        Nothing is updated, and all variables are as before. A line says that they are the same.
+
+        Args:
+            step: what `strategy.run` is given; its argument is a replica's part of a batch.
+            batch: of a distributed dataset, or tensors of this task, which are divided among its replicas.
+
+        Raises:
+            UsageError: they differ, or nothing shows it, and `--unchecked` does not name the step.
+        """
+        if "dtj_trainer.keras_fit.override" not in sys.modules:
+            raise UsageError(
+                "session: check() needs the adapted Keras, which notes what optimizers are given; import keras before, "
+                f"leave DTJ_KERAS_OVERRIDE on, and install keras=={keras_fit.TESTED_VERSIONS[-1]}.*"
+            )
+        from dtj_trainer.keras_fit import own_loop
+
+        self._watch.moved()
+        own_loop.check(self.strategy, step, batch, unchecked=self._context.config.unchecked)
+        self._watch.moved()
 
     def callback(self, *, batch_size: int | None = None) -> DTJCallback:
         """For `fit` of either Keras: counts its batches as steps, saves, stops and shows as `steps` and `report` do."""
