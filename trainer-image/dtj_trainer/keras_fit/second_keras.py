@@ -33,5 +33,5 @@ def _tell(strategy: Any) -> None:
     log.warning(
         f"fit of tf_keras with {strategy.num_replicas_in_sync} replicas is not adapted, and differs from one device "
         "where a batch has other numbers of examples or weights on each replica, a loss leaves examples out, gradients "
-        "are clipped, or there is BatchNormalization (docs/scripts.md, Known errors); fit of Keras 3 is adapted"
+        "are clipped, or there is BatchNormalization (docs/scripts.md, tf_keras); fit of Keras 3 is adapted"
     )
