@@ -16,6 +16,7 @@ import tensorflow as tf
 from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.distribution.agreement import FitAgreement, of_each_replica
 from dtj_trainer.errors import WorkersDiffer
+from dtj_trainer.keras_fit import counted
 from dtj_trainer.keras_fit.losses import FitLosses, model_of
 from dtj_trainer.keras_fit.replica_losses import several
 
@@ -56,6 +57,7 @@ def batch_ended(original: Any, callbacks: Any, batch: int, logs: Any = None) -> 
 def epoch_ended(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
     """The same at the end of an epoch."""
     losses.look(model_of(callbacks))
+    counted.epoch_ended(model_of(callbacks))
     original(callbacks, epoch, logs)
     agreement.after_epoch(model_of(callbacks), epoch)
 

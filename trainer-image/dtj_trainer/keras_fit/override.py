@@ -51,6 +51,7 @@ from dtj_trainer.keras_fit import (
 )
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
 from dtj_trainer.keras_fit.alone import Together
+from dtj_trainer.keras_fit.counted import Counted
 from dtj_trainer.keras_fit.replica_losses import (
     added_losses,
     has_scope,
@@ -217,9 +218,8 @@ def _init_iterator(original: Any, iterator: Any, distribute_strategy: Any = None
 class _Steps:
     """The iterator of an epoch, and how many steps of it one call takes; None where the data may end before."""
 
-    def __init__(self, iterator: Any, count: int | None) -> None:
-        self.iterator = iterator
-        self.count = count
+    def __init__(self, iterator: Any, count: int | None, epoch: Any = None) -> None:
+        self.iterator, self.count, self.epoch = iterator, count, epoch
 
     def __next__(self) -> Any:
         return next(self.iterator)
@@ -237,7 +237,7 @@ def _enumerate_iterator(original: Any, epoch: Any) -> Iterator[tuple[int, int, A
             count = min(epoch.steps_per_execution, batches - (epoch._steps_seen - epoch.steps_per_execution))
         elif iterator._cardinality != tf.data.INFINITE_CARDINALITY:
             count = None
-        yield begin, end, _Steps(iterator, count)
+        yield begin, end, _Steps(iterator, count, epoch)
         sharding.compare_first(epoch)
 
 
@@ -259,6 +259,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     _watch.follow(strategy)
 
     results, draws, equal = Results(model), noise.draws(strategy), False
+    seen = Counted(model, strategy) if trains and sharding.workers_of(strategy) > 1 else None
     targets: Sequence[Parts] = ()
     means: Sequence[Parts] = ()
 
@@ -267,6 +268,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         def step(data: Any) -> Any:
             own_model = model if own else None
             of_step = own_step(own_model, targets=targets, means=means)
+            if seen is not None:
+                seen.add(data, count)
             with share_of(count), of_step, added_losses(model), stand_ins.unmeasured(owners_of(model)), draws():
                 return results.returned(step_function(data))
 
@@ -347,6 +350,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     def function(iterator: Any) -> Any:
         whole = not isinstance(iterator, _Steps)
         results.show()
+        if seen is not None:
+            seen.begin(None if whole else iterator.epoch)
         with _watch.step():
             outputs = on_batch(iterator) if whole else take(iterator)
         if trains and outputs is not None:

@@ -26,6 +26,10 @@ _BY_FILES = re.compile(
 )
 """Of which the parts of single files, together, are what they are of all files."""
 _READS = re.compile("RecordDataset|TextLineDataset|CSVDataset|CsvDataset")
+_BATCHES = re.compile("_(Parallel)?BatchDataset")
+_AS_MANY_BATCHES = re.compile("_(Options|Prefetch|Shuffle|Cache)Dataset")
+_AS_MANY = re.compile("_(Options|Prefetch|Shuffle|Cache|(Parallel)?Map)Dataset")
+"""Steps that give as many elements as they get; a function may make others of the examples of a batch."""
 _SERVICE = "_DataServiceDataset"
 
 
@@ -48,6 +52,34 @@ def not_by_files(dataset: Any) -> str:
     batches = [step for step in steps if "Batch" in type(step).__name__ and "Unbatch" not in type(step).__name__]
     other = [step for step in steps if not _BY_FILES.fullmatch(type(step).__name__)]
     return next((name_of(step) for step in [*other, *batches[1:]]), "")
+
+
+def examples_of(dataset: Any, *, part: bool) -> int | None:
+    """How many examples the batches of a pipeline hold; None where it does not say so.
+
+    Args:
+        part: whether it is a part that `shard` gives; then those of all parts.
+    """
+    batches = _after(_AS_MANY_BATCHES, dataset)
+    if not _BATCHES.fullmatch(type(batches).__name__):
+        return None
+    drops = bool(private(batches, "_drop_remainder", library="tensorflow"))
+    examples = private(batches, "_inputs", library="tensorflow")()[0]
+    if part:
+        shard = _after(_AS_MANY, examples)
+        if drops or type(shard).__name__ != "_ShardDataset":
+            return None
+        examples = private(shard, "_inputs", library="tensorflow")()[0]
+    count = int(examples.cardinality())
+    size = int(private(batches, "_batch_size", library="tensorflow")) if drops else 1
+    return count // size * size if count >= 0 else None
+
+
+def _after(passes: re.Pattern[str], step: Any) -> Any:
+    """The last step of a pipeline that is none of these."""
+    while passes.fullmatch(type(step).__name__):
+        step = private(step, "_inputs", library="tensorflow")()[0]
+    return step
 
 
 def of_service(dataset: Any) -> bool:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from dtj_trainer.compat import incompatible, private
 from dtj_trainer.distribution.agreement import of_each_replica
 from dtj_trainer.errors import UsageError
-from dtj_trainer.keras_fit import pipelines
+from dtj_trainer.keras_fit import counted, pipelines
 from dtj_trainer.process.ending import place_of_call
 
 try:
@@ -72,6 +72,7 @@ def distribute(epoch: Any, strategy: Any, *, rows_in_order: bool) -> Any:
     if not isinstance(dataset, tf.data.Dataset):  # Keras says what is wrong with it
         return strategy.experimental_distribute_dataset(dataset)
     own = _shares(strategy, dataset)
+    counted.note(epoch, strategy, dataset, own=own)
     if own:
         _end_alike(strategy, dataset)
         epoch.data_adapter = _Unnumbered(epoch.data_adapter)

@@ -1,0 +1,60 @@
+"""What two workers train in the first epoch of a `fit` is counted over both, and compared with what the data hold."""
+
+from pathlib import Path
+
+from trainer.cluster import ran
+
+SCRIPT = """
+import json, os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+OFF = tf.data.Options()
+OFF.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+x = np.random.default_rng(0).normal(size=(45, 2)).astype("float32")
+rows = tf.data.Dataset.from_tensor_slices((x, x[:, :1]))
+
+with strategy.scope():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+
+
+def fit(name, data, **options):
+    print("fit", name, flush=True)
+    model.fit(data, verbose=0, **options)
+
+
+class Stops(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = True
+
+
+class Evaluates(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.evaluate(x, x[:, :1], verbose=0)
+
+
+fit("all of the data", rows.batch(8), epochs=2, validation_data=rows.batch(8), callbacks=[Evaluates()])
+fit("arrays", x, y=x[:, :1], batch_size=8, class_weight=None, shuffle=True)
+fit("without the rest", rows.shuffle(45, seed=1).batch(8, drop_remainder=True).prefetch(1))
+fit("some steps", rows.repeat().batch(8), steps_per_epoch=3)
+fit("repeated", rows.repeat(2).batch(8))
+fit("stopped", rows.batch(8), callbacks=[Stops()])
+fit("more in a batch", rows.batch(8).map(lambda x, y: (tf.repeat(x, 2, 0), tf.repeat(y, 2, 0))))
+fit("own shard", rows.shard(2, index).map(lambda x, y: (x, y)).batch(8).with_options(OFF))
+fit("an own shard of three", rows.shard(3, index).batch(8).with_options(OFF), epochs=2)
+"""
+
+
+def test_an_epoch_of_fewer_examples_than_the_data_hold_is_one_warning_with_both_numbers(folder: Path) -> None:
+    job = ran(folder, strategy="MultiWorkerMirrored", script=SCRIPT, imported=True)
+    lines = [line for line in job["worker-0"].log.splitlines() if "fit " in line[:4] or "in the first epoch" in line]
+    found = [place for place, line in enumerate(lines) if "in the first epoch" in line]
+    assert len(found) == 1, lines
+    assert lines[found[0] - 1] == "fit an own shard of three"
+    assert "all workers together have trained 30 examples in the first epoch, the data hold 45; " in lines[found[0]]
+    assert "in the first epoch" not in job["worker-1"].log
