@@ -1,5 +1,6 @@
 """`session.check`: a step of one's own has the gradients of one device, or a line says what to write instead."""
 
+import json
 import re
 from pathlib import Path
 
@@ -48,3 +49,4 @@ def test_a_wrong_step_ends_the_job_unless_the_user_names_it(folder: Path) -> Non
     assert refused["worker-0"].last_words.endswith("with --unchecked=step")
     accepted = ran(folder / "again", arguments=arguments, environ={"DTJ_UNCHECKED": "step"}, **options)
     assert "accepted by --unchecked=step: check of step: the gradient of " in accepted["worker-0"].log
+    assert json.loads(accepted["worker-0"].last_words)["progress"]["unchecked"] == ["step"]

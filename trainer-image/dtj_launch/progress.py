@@ -22,6 +22,8 @@ from .world import GENERATION
 
 log, UTC = logging.getLogger(__name__), timezone.utc
 _RATE_SECONDS, _LOOK_SECONDS = 20.0, 0.5
+_MOST_UNCHECKED, _NAME_LENGTH = 8, 253
+"""What the operator takes."""
 
 
 class Phase(Enum):
@@ -60,6 +62,8 @@ class Progress:
     world: int | None = None
     """The generation of the list of members that an elastic job trains with."""
     warning: str | None = None
+    unchecked: tuple[str, ...] = ()
+    """Parts of the model that the user has accepted unchecked."""
     export: Mapping[str, Any] | None = None
     """The exported model, as `dtj_trainer.export.versions.Bundle` reports it."""
 
@@ -87,6 +91,7 @@ class Progress:
             "restartsInPlace": self.restarts_in_place,
             "world": self.world,
             "warning": self.warning,
+            "unchecked": list(self.unchecked) or None,
             "export": self.export,
             "updatedAt": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
@@ -293,6 +298,15 @@ def report(
         # Nothing a second is what comes out where the batch is not known.
         changes["examples_per_second"] = _publisher.meter.examples_per_second or None
     store.update(phase=Phase.TRAINING, **changes)
+
+
+@_harmless
+def show_unchecked(name: str) -> None:
+    """Shows that the user has accepted a part of the model unchecked; nothing where no store is published on."""
+    if _publisher.store is not None:
+        known = _publisher.store.progress.unchecked
+        names = tuple(dict.fromkeys((*known, name[:_NAME_LENGTH])))
+        _publisher.store.update(unchecked=names[:_MOST_UNCHECKED])
 
 
 class DTJCallback:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
-from dtj_launch.progress import Phase, ProgressStore
+from dtj_launch.progress import Phase, ProgressStore, publish_on
 from dtj_launch.rendezvous import prove_free
 from dtj_launch.status_server import serve_status
 from dtj_trainer.compat import require_tf_keras
@@ -73,6 +73,7 @@ def launch(config: Config, termination: Termination) -> None:
         TrainerError: an end that is not success, expected all the same.
     """
     progress_store = ProgressStore()
+    publish_on(progress_store)
     progress_store.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     context = TaskContext(config=config, progress_store=progress_store, termination=termination)
     if config.status_port:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
+from dtj_launch import progress
 from dtj_launch.errors import NO_RESTART_HELPS
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ FOUND_TOGETHER = (NotFinite, DataChanged, WorkersDiffer)
 
 
 def accept(problem: Undivided, unchecked: Sequence[str]) -> None:
-    """Says in the log that a user has accepted a problem.
+    """Says in the log, and in the job's status, that a user has accepted a problem.
 
     Args:
         unchecked: the names of those that are accepted.
@@ -150,4 +151,5 @@ def accept(problem: Undivided, unchecked: Sequence[str]) -> None:
     """
     if problem.name not in unchecked:
         raise problem
+    progress.show_unchecked(problem.name)
     log.warning(f"accepted by --unchecked={problem.name}: {problem.args[0].partition(', or accept ')[0]}")

@@ -217,6 +217,12 @@ class Progress(PodWords):
         description="warning is what is wrong although the replica trains, such as a script that trains alone in each "
         "of several workers.",
     )
+    unchecked: tuple[Annotated[str, StringConstraints(max_length=253)], ...] = Field(
+        default=(),
+        max_length=8,
+        description="unchecked lists up to eight layers, steps or weights that the trainer's --unchecked has accepted, "
+        "so that the numbers may differ from those of one device.",
+    )
     text: str = Field(
         default="",
         max_length=32,

@@ -56,6 +56,7 @@ def test_every_list_says_how_it_merges() -> None:
     assert ours == {
         ".status.conditions": "map",
         ".status.progress.stragglers": "atomic",
+        ".status.progress.unchecked": "atomic",
         ".status.export.formats": "atomic",
     }
 

@@ -157,5 +157,9 @@ class TestStragglersInTheStatus:
         assert progress.stragglers == ()
         assert world.pods["digits-worker-1"].phase is Phase.RUNNING
 
+    def test_it_holds_what_is_accepted_unchecked_unless_that_is_too_much(self) -> None:
+        assert Progress.from_object({"unchecked": ["centre"]}) == Progress(unchecked=("centre",))
+        assert Progress.from_object({"step": 1, "unchecked": ["n"] * 9}) == Progress(step=1)
+
     def test_a_pod_cannot_name_others(self) -> None:
         assert Progress.from_object({"step": 1, "stragglers": ["worker-1"], "text": "99%"}) == Progress(step=1)

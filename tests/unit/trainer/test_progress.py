@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dtj_launch.progress import Meter, Phase, Progress
+from dtj_launch import progress
+from dtj_launch.progress import Meter, Phase, Progress, ProgressStore
 from dtj_trainer.periodic import ComputeTimer, Every, EverySteps
 from dtj_trainer.process.environment import cpu_limit, set_threads
 from dtj_trainer.process.task_context import Startup
@@ -53,6 +54,15 @@ def test_the_document_holds_text_for_metrics_and_nothing_that_is_not_known() -> 
 
 def test_the_document_holds_a_warning() -> None:
     assert Progress(warning="trains alone").document(datetime.now(UTC))["warning"] == "trains alone"
+
+
+def test_the_document_holds_a_few_names_of_what_is_accepted_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ProgressStore()
+    monkeypatch.setattr(progress._publisher, "store", store)
+    assert "unchecked" not in store.document()
+    for name in ("a" * 300, "train_step", "train_step", *map(str, range(20))):
+        progress.show_unchecked(name)
+    assert store.document()["unchecked"] == ["a" * 253, "train_step", *map(str, range(6))]
 
 
 def test_the_exposition_is_what_prometheus_reads() -> None:

@@ -104,7 +104,7 @@ def leave(code: int) -> NoReturn:
 def leave_report(document: Mapping[str, Any]) -> None:
     """Leaves the last report of a completed task, and its exported model, as the last words: one line of JSON.
 
-    The operator puts both into the job's status. Metrics that do not fit are left out.
+    The operator puts both into the job's status. Metrics and names that do not fit are left out.
 
     Args:
         document: that GET /status shows.
@@ -112,8 +112,10 @@ def leave_report(document: Mapping[str, Any]) -> None:
     report = dict(document)
     parts = {"export": report.pop("export")} if "export" in report else {}
     line = json.dumps({**parts, "progress": report}, ensure_ascii=False)
-    if len(line.encode()) >= _KUBERNETES_LIMIT:
-        report.pop("metrics", None)
+    for part in ("metrics", "unchecked"):
+        if len(line.encode()) < _KUBERNETES_LIMIT:
+            break
+        report.pop(part, None)
         line = json.dumps({**parts, "progress": report}, ensure_ascii=False)
     leave_message(line)
 

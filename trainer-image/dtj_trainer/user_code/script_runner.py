@@ -120,7 +120,6 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         TrainerError: so is the job, for a reason that is not the script's.
     """
     TaskContext.current = context
-    progress.publish_on(context.progress_store)
     context.progress_store.update(phase=progress.Phase.TRAINING)
     context.termination.listen_openly()
     sys.argv = [script.name, *script.arguments]

@@ -273,6 +273,8 @@ def _progress(overview: Overview, view: JobView, width: int) -> Iterator[Rendera
         yield Text(", ".join(view.metrics))
     if progress.warning:
         yield Text(f"warning: {progress.warning}", style="yellow", limit=_MAX_WORDS)
+    if progress.unchecked:
+        yield Text(f"accepted unchecked: {', '.join(progress.unchecked)}", style="yellow", limit=_MAX_WORDS)
     if progress.stragglers:
         yield Text(f"slower than the others: {', '.join(progress.stragglers)}", style="yellow")
     marks = []
