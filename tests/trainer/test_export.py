@@ -1,6 +1,7 @@
 """The model that a run leaves, in each of its forms: loaded by what reads it, and asked the same questions."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -294,6 +295,43 @@ def test_ragged_inputs_are_served_one_example_at_a_time_so_that_no_padding_count
     assert served(inputs=tf.constant([[1.0, 2.0, 6.0]]))["outputs"].numpy().tolist() == [[3.0]]
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[2,3\] is not compatible with expected shape \[1,\?\]"):
         served(inputs=tf.constant([[1.0, 2.0, 6.0], [4.0, 0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("place", ["saved_model.save", "rename"])
+def test_a_model_that_finds_no_room_is_one_line_and_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.errors import NotSaved
+    from dtj_trainer.export.saved_model import Serving, save
+
+    def full(*_: object, **__: object) -> None:
+        if place == "rename":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        raise tf.errors.ResourceExhaustedError(None, None, "export/variables; No space left on device")
+
+    monkeypatch.setattr(*((Path, "rename") if place == "rename" else (tf.saved_model, "save")), full)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    serving = Serving(answer=lambda outputs: {"outputs": outputs})
+    with pytest.raises(
+        NotSaved, match=r"^export directory \S+: the model cannot be written \(No space left on device\); "
+    ):
+        save(model, serving, tf.TensorSpec((None, 2), tf.float32), tmp_path, job="served")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_result_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    from dtj_trainer.errors import NotSaved
+    from dtj_trainer.process.output_directories import RESULT, write_result
+
+    (tmp_path / RESULT).mkdir()
+    with pytest.raises(
+        NotSaved, match=r"^log directory \S+: result.json cannot be written \(Is a directory\); [^\n]*$"
+    ):
+        write_result(tmp_path, {"steps": 3})
+    assert [path.name for path in tmp_path.iterdir()] == [RESULT]
 
 
 def test_a_converted_model_that_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints, data and logs in a bucket, against servers that speak the protocols of both kinds of store."""
 
+import errno
 import json
 import shutil
 import subprocess
@@ -98,6 +99,26 @@ def test_checkpoints_do_not_pile_up_on_the_disk_while_the_store_is_away(
 
 
 def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_local_copy_that_finds_no_room_is_one_line(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.checkpoint.manager import Store as Checkpoints
+    from dtj_trainer.checkpoint.state import State
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bucket.write("run/validation.json", b"{}")
+    counters = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
+    state = State(weights=[tf.Variable(tf.zeros([4]))], step=counters[0], total_steps=counters[1])
+    checkpoints = Checkpoints(state, tmp_path, keep=1, writes=True, mirror=CheckpointMirror(bucket, tmp_path))
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(NotSaved, match=r"cannot hold the local copy of \S+ \(No space left on device\); make room"):
+        checkpoints.restore_newest()
+
+
     first, second = (CheckpointMirror(bucket, tmp_path / name) for name in "ab")
     first.take_over()
     saved(first, tmp_path / "a", 1)

@@ -136,6 +136,13 @@ def may_pass(error: BaseException) -> bool:
     return getattr(error, "error_code", None) not in _LASTING_STATUSES
 
 
+def storage_reason(error: Exception) -> str:
+    """Why a file could not be written: `No space left on device`, also out of what TensorFlow says around it."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error).partition(" [Op:")[0].strip().splitlines()[0].rpartition("; ")[2][:200]
+
+
 FOUND_TOGETHER = (NotFinite, DataChanged, WorkersDiffer)
 """Ends that all workers come to at the same step, from what they have exchanged."""
 

@@ -28,7 +28,7 @@ from dtj_trainer.checkpoint.background_writer import BackgroundWriter
 from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
 from dtj_trainer.checkpoint.state import Damaged, State
 from dtj_trainer.config.outputs import CheckpointPolicy
-from dtj_trainer.errors import NotSaved, TrainerError, Unreadable, UsageError
+from dtj_trainer.errors import NotSaved, TrainerError, Unreadable, UsageError, storage_reason
 from dtj_trainer.object_store.bucket import StoreFailed
 
 log = logging.getLogger(__name__)
@@ -319,9 +319,15 @@ class Store:
         """Makes the local copy one of what is complete in the bucket: all tasks have to find the same step."""
         if self._writes:
             mirror.take_over()
-        for step in set(checkpoints.find(directory)):
-            checkpoints.remove(directory, step)
-        mirror.fetch_note(VALIDATION_RECORD)
+        try:
+            for step in set(checkpoints.find(directory)):
+                checkpoints.remove(directory, step)
+            mirror.fetch_note(VALIDATION_RECORD)
+        except OSError as error:
+            raise NotSaved(
+                f"{directory}: cannot hold the local copy of {mirror} ({storage_reason(error)}); make room there, or "
+                "give another directory with --store-cache"
+            ) from None
 
     def _read_from(self, step: int) -> Mapping[str, Any]:
         """The values of a checkpoint; see `State.read`, which finds what is missing in the directory."""
@@ -373,8 +379,8 @@ class Store:
             raise NotSaved(f"step {step} is not saved: {error}; {self._kept()}") from None
         except (tf.errors.OpError, OSError) as error:
             raise NotSaved(
-                f"checkpoint directory {directory}: step {step} cannot be saved ({_reason(error)}); {self._kept()}; "
-                f"{self._medium.remedy}"
+                f"checkpoint directory {directory}: step {step} cannot be saved ({storage_reason(error)}); "
+                f"{self._kept()}; {self._medium.remedy}"
             ) from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -386,7 +392,7 @@ class Store:
         except TrainerError as error:
             log.warning(f"step {step} is saved, but older ones are not removed: {error}")
         except OSError as error:
-            log.warning(f"checkpoint directory {directory}: step {step} is saved, but {_reason(error).lower()}")
+            log.warning(f"checkpoint directory {directory}: step {step} is saved, but {storage_reason(error).lower()}")
         self.writing_seconds = time.thread_time() - began
 
     def _upload(self, mirror: CheckpointMirror, directory: Path, step: int) -> None:
@@ -411,10 +417,3 @@ class Store:
             if self._mirror:
                 self._mirror.remove(old)
             self._damaged.discard(old)
-
-
-def _reason(error: Exception) -> str:
-    """`No space left on device`, out of what TensorFlow says around it."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(error).partition(" [Op:")[0].strip().splitlines()[0].rpartition("; ")[2][:200]

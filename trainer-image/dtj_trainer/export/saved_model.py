@@ -11,6 +11,7 @@ import tensorflow as tf
 from dtj_trainer import rng_state
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
+from dtj_trainer.errors import NotSaved, storage_reason
 from dtj_trainer.export.versions import new_draft, publish
 
 INPUT = "inputs"
@@ -85,6 +86,9 @@ def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) 
 
     Args:
         spec: of a batch that the model is trained on.
+
+    Raises:
+        NotSaved: the directory does not take it.
     """
     forward, serves = rewritten(model), keras3.call_arguments(model, training=False)
 
@@ -104,5 +108,10 @@ def save(model: Any, serving: Serving, spec: Any, directory: Path, *, job: str) 
             (draft / EXTRAS).mkdir(exist_ok=True)
             (draft / EXTRAS / name).write_bytes(content)
         return publish(draft, directory)
+    except (tf.errors.OpError, OSError) as error:
+        raise NotSaved(
+            f"export directory {directory}: the model cannot be written ({storage_reason(error)}); make room there; "
+            "a job that is started again exports it, from its last checkpoint"
+        ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)

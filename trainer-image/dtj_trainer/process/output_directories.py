@@ -9,7 +9,7 @@ from pathlib import Path
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.outputs import InMemory
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.errors import UsageError, may_pass
+from dtj_trainer.errors import NotSaved, UsageError, may_pass, storage_reason
 from dtj_trainer.local_files import as_json, write_atomically
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.object_store.log_folder import copied_to
@@ -93,6 +93,16 @@ def _check(what: str, flag: str, directory: Path) -> None:
 
 
 def write_result(directory: Path, values: Mapping[str, object]) -> Path:
-    """Writes result.json whole or not at all; a value of None is left out, NaN and infinity become null."""
+    """Writes result.json whole or not at all; a value of None is left out, NaN and infinity become null.
+
+    Raises:
+        NotSaved: the directory does not take it.
+    """
     found = {name: as_json(value) for name, value in values.items() if value is not None}
-    return write_atomically(directory / RESULT, json.dumps(found, indent=2, allow_nan=False) + "\n")
+    try:
+        return write_atomically(directory / RESULT, json.dumps(found, indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        raise NotSaved(
+            f"log directory {directory}: {RESULT} cannot be written ({storage_reason(error)}); make room there; a job "
+            "that is started again writes it, from its last checkpoint"
+        ) from None
