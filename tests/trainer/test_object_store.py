@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -98,7 +99,6 @@ def test_checkpoints_do_not_pile_up_on_the_disk_while_the_store_is_away(
     assert on_the_disk() == ["ckpt-4.index"]
 
 
-def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> None:
 def test_a_local_copy_that_finds_no_room_is_one_line(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +119,7 @@ def test_a_local_copy_that_finds_no_room_is_one_line(
         checkpoints.restore_newest()
 
 
+def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> None:
     first, second = (CheckpointMirror(bucket, tmp_path / name) for name in "ab")
     first.take_over()
     saved(first, tmp_path / "a", 1)
@@ -175,6 +176,34 @@ def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket:
     assert read() == ["a.csv", "b.csv"]
     bucket.delete("run/b.csv")
     assert read() == ["a.csv"]
+
+
+def test_objects_that_stand_for_empty_folders_are_no_data(bucket: Bucket, store: Store, tmp_path: Path) -> None:
+    policy = StorePolicy(cache=tmp_path, retry_seconds=2)
+    for key in ("run/data/", "run/data/cat/"):
+        store.contents.write(key, b"")
+    store.contents.write("run/data/cat/a.csv", b"one")
+    path = Path(data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=policy))
+    assert [one for one in path.rglob("*") if one.is_file()] == [path / "cat/a.csv"]
+
+
+@pytest.mark.parametrize("key", ["run/data/a//b.csv", "run/data/./b.csv"])
+def test_a_name_that_no_file_has_is_one_line_with_the_object(
+    bucket: Bucket, store: Store, tmp_path: Path, key: str
+) -> None:
+    policy = StorePolicy(cache=tmp_path, retry_seconds=2)
+    store.contents.write("run/data/a/b.csv", b"one")
+    store.contents.write(key, b"two")
+    with pytest.raises(UsageError, match=rf"^--data-dir=\S+: [^\n]*{re.escape(key)}[^\n]*; rename it$"):
+        data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=policy)
+
+
+def test_an_object_that_is_a_folder_of_others_is_one_line(bucket: Bucket, store: Store, tmp_path: Path) -> None:
+    policy = StorePolicy(cache=tmp_path, retry_seconds=2)
+    for key in ("run/data/a.csv", "run/data/a.csv/b.csv"):
+        store.contents.write(key, b"one")
+    with pytest.raises(UsageError, match=r"^--data-dir=\S+: 'run/data/a.csv' is an object and a folder of others; "):
+        data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=policy)
 
 
 def test_a_missing_bucket_is_refused_at_the_start(bucket: Bucket) -> None:

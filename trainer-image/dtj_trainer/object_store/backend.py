@@ -63,6 +63,8 @@ class Cause(Enum):
     DENIED = auto()
     NO_CERTIFICATES = auto()
     CONFIGURATION = auto()
+    NAME = auto()
+    """An object has a name that the library does not take."""
     NOT_FOUND = auto()
     LOST_UPLOAD = auto()
     """The store has forgotten an upload that was under way; it can be made from the beginning."""

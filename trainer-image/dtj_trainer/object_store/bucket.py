@@ -170,6 +170,8 @@ def error_of(named: str, location: Location, failure: RequestFailed) -> TrainerE
             )
         case Cause.CONFIGURATION:
             return UsageError(f"{named}: the object store cannot be used as configured ({reason}); {_GUIDE}")
+        case Cause.NAME:
+            return UsageError(f"{named}: an object has a name that cannot be used ({reason}); rename it")
         case Cause.NOT_FOUND:
             return UsageError(
                 f"{named}: not found ({reason}); check the bucket and the endpoint", restart_may_help=True

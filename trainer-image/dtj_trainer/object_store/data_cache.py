@@ -3,6 +3,7 @@
 import fnmatch
 import hashlib
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from dtj_trainer.object_store.bucket import Bucket
 
 _WILD = frozenset("*?[")
 _DOTS = frozenset({".", ".."})
+_ODD = _DOTS | {""}
+"""Parts of a key that no file of a folder has as its name."""
 _AT_ONCE = 8
 
 
@@ -37,7 +40,7 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
     store.prepare_cache()
     folder, pattern = _split(location)
     bucket = Bucket(folder, option=option, retry_seconds=store.retry_seconds)
-    entries = [entry for entry in bucket.list("") if _is_wanted(entry, folder, pattern)]
+    entries = _wanted([*bucket.list("")], folder, pattern)
     if not entries and pattern is None and location.key:
         # Not a folder: one object.
         parent, _, name = location.key.rpartition("/")
@@ -52,6 +55,13 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
             restart_may_help=True,
         )
     # The same in all tasks: what they find has to agree. An object has one place, by whichever URL it was found.
+    if odd := next((entry.key for entry in entries if _ODD & set(entry.key.split("/"))), None):
+        raise UsageError(
+            f"{option}={text}: the object {odd!a} has an empty part, . or .. in its name, which no file has; rename it"
+        )
+    above = _folders(entries)
+    if odd := next((entry.key for entry in entries if entry.key in above), None):
+        raise UsageError(f"{option}={text}: {odd!a} is an object and a folder of others; rename one of them")
     top = f"{folder.scheme}://{folder.bucket}"
     copies = store.cache / "data" / hashlib.sha256(top.encode()).hexdigest()[:16]
     root = copies / folder.key
@@ -81,18 +91,32 @@ def _split(location: Location) -> tuple[Location, str | None]:
     return Location(location.scheme, location.bucket, "/".join(parts[:wild])), "/".join(parts[wild:])
 
 
-def _is_wanted(entry: Entry, folder: Location, pattern: str | None) -> bool:
-    name = entry.key[len(folder.key) :].lstrip("/")
-    if not name or name.endswith("/") or _DOTS & set(name.split("/")):
-        return False
+def _wanted(entries: Sequence[Entry], folder: Location, pattern: str | None) -> list[Entry]:
+    """The objects that are files; what a console makes of an empty folder, an object of its name, is none."""
+    folders, start = _folders(entries), f"{folder.key}/" if folder.key else ""
+    files = [
+        (entry, entry.key.removeprefix(start))
+        for entry in entries
+        if not entry.key.endswith("/") and not (entry.size == 0 and entry.key in folders)
+    ]
     if pattern is None:
-        return True
-    wanted, given = pattern.split("/"), name.split("/")
-    return len(wanted) == len(given) and all(map(fnmatch.fnmatchcase, given, wanted))
+        return [entry for entry, _ in files]
+    wanted = pattern.split("/")
+    return [entry for entry, name in files if _matches(name.split("/"), wanted)]
+
+
+def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+def _folders(entries: Sequence[Entry]) -> set[str]:
+    """The keys that other keys are below."""
+    parts = (entry.key.rstrip("/").split("/") for entry in entries)
+    return {"/".join(one[:depth]) for one in parts for depth in range(1, len(one))}
 
 
 def _fetch(bucket: Bucket, entry: Entry, copies: Path) -> Path:
-    path, note = copies / entry.key.lstrip("/"), _note(copies, entry.key.lstrip("/"))
+    path, note = copies / entry.key, _note(copies, entry.key)
     version = f"{entry.size} {entry.version}"
     if _text(note) == version and path.is_file() and path.stat().st_size == entry.size:
         return path

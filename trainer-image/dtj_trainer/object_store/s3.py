@@ -149,6 +149,8 @@ def _cause(text: str, kind: str) -> Cause:
         return Cause.DENIED
     if "No CA certificates" in text:
         return Cause.NO_CERTIFICATES
+    if "object with invalid path" in text:
+        return Cause.NAME
     if "BadScheme" in text or kind in ("UnknownConfigurationKeyError", "InvalidPathError", "NotSupportedError"):
         return Cause.CONFIGURATION
     return Cause.NOT_FOUND if kind == "NotFoundError" else Cause.NO_ANSWER
