@@ -5,15 +5,18 @@ They begin at a seed that is drawn by chance, or at `DTJ_ADVERSARY_SEED`.
 
 import itertools
 import os
+import random
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from trainer.adversaries.files import compose, judge
+from trainer.stores import SCHEMES, store_with_bucket
 
 
 @pytest.mark.timeout(2 * 3600)
@@ -24,15 +27,22 @@ def test_each_example_of_a_new_folder_is_read_once_as_a_plain_reader_does_or_one
     end = time.monotonic() + float(os.environ.get("DTJ_ADVERSARY_SECONDS", "600")) / 10
     counts: Counter[tuple[str, str]] = Counter()
     faults = []
-    for seed in itertools.count(first):
-        if time.monotonic() > end:
-            break
-        (tmp_path / str(seed)).mkdir()
-        monkeypatch.chdir(tmp_path / str(seed))
-        folder = compose(seed, tmp_path / str(seed))
-        verdict = judge(folder)
-        counts[folder.form, verdict.kind] += 1
-        if verdict.fault:
-            faults.append(f"{folder}\n  {verdict}")
+    with ExitStack() as stack:
+        stores = [stack.enter_context(store_with_bucket(scheme, "files")) for scheme in SCHEMES]
+        for name, value in {name: value for store in stores for name, value in store.environ.items()}.items():
+            monkeypatch.setenv(name, value)
+        for seed in itertools.count(first):
+            if time.monotonic() > end:
+                break
+            (tmp_path / str(seed)).mkdir()
+            monkeypatch.chdir(tmp_path / str(seed))
+            store = random.Random(seed).choice((None, *stores))
+            folder = compose(seed, tmp_path / str(seed), store)
+            verdict = judge(folder)
+            counts[f"{folder.form}, {store.scheme if store else 'folder'}", verdict.kind] += 1
+            if verdict.fault:
+                faults.append(f"{folder}\n  {verdict}")
+            if store:
+                store.clear()
     record_property("report", f"folders from seed {first} on (DTJ_ADVERSARY_SEED): {dict(counts)}")
     assert not faults, "\n".join(faults)

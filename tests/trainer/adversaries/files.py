@@ -2,7 +2,9 @@
 
 The plain readers are csv, PIL, gzip and the protocol buffers. A sample is *equal* if each of their examples comes once
 an epoch, to learn from or held out and never both; else it is *refused* in one line, or a fault. Only a sample with a
-flaw may be refused. Not composed yet: buckets, text in UTF-16, pictures of several sizes, features of several lengths.
+flaw may be refused. A share of the folders is served from a bucket, beside neighbours and objects that no folder has.
+Not composed yet: text in UTF-16, pictures of several sizes, features of several lengths, a bucket that changes while it
+is read.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,10 +26,13 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from dtj_trainer.config.store_url import StorePolicy
 from dtj_trainer.data.source import Share
 from dtj_trainer.errors import UsageError
+from dtj_trainer.object_store import data_cache
 from trainer.adversaries.judge import CRASH, EQUAL, REFUSED, WRONG, Verdict
 from trainer.data_files import opened
+from trainer.stores import Store
 
 ENDINGS = {"csv": ".csv", "images": ".png", "text": ".tsv", "tfrecord": ".tfrecord"}
 CLASSES = ("cat", "dog", "Großer Hund")
@@ -45,6 +51,8 @@ class Folder:
     where: str = ""
     held_out: str = ""
     workers: int = 1
+    store: Store | None = None
+    objects: dict[str, bytes] = field(default_factory=dict)  # with names that no file has, by their keys below the root
     flaws: list[str] = field(default_factory=list)  # for which it may be refused
     notes: list[str] = field(default_factory=list)
 
@@ -53,10 +61,10 @@ class Folder:
         return f"seed {self.seed}: {said}; {', '.join(self.flaws) or 'no flaw'}; {', '.join(self.notes)}"
 
 
-def compose(seed: int, place: Path) -> Folder:
-    """Writes the folder of this seed below `place`."""
+def compose(seed: int, place: Path, store: Store | None = None) -> Folder:
+    """Writes the folder of this seed below `place`, and to an empty bucket if there is one."""
     r = random.Random(seed)
-    made = Folder(seed, r.choice(sorted(ENDINGS)), place / "data")
+    made = Folder(seed, r.choice(sorted(ENDINGS)), place / "data", store=store)
     numbers = iter(range(10_000))
     held_out = r.random() < 0.4
     for part in ("train", "judge") if held_out else ("",):
@@ -64,7 +72,11 @@ def compose(seed: int, place: Path) -> Folder:
             _write(made, r, made.root / part / r.choice(("", "", f"deep {file}")), file, numbers)
     if made.form in ("csv", "text", "tfrecord") and r.random() < 0.5:
         _flaw(made, r)
-    _links_and_junk(made, r)
+    _junk(made, r)
+    if store is None:
+        _links(made, r)
+    else:
+        _objects(made, r, store)
     made.where = _spelled(made, r, "data")
     made.held_out = _spelled(made, r, "data/judge") if held_out else r.choice(("0.1", "0.2", "0.5"))
     made.workers = r.choice((1, 1, 2, 3))
@@ -158,13 +170,17 @@ def _content(path: Path) -> bytes:
     return gzip.decompress(path.read_bytes()) if path.name.endswith(".gz") else path.read_bytes()
 
 
-def _links_and_junk(made: Folder, r: random.Random) -> None:
+def _junk(made: Folder, r: random.Random) -> None:
     files = sorted(path for path in made.root.rglob("*") if path.is_file())
     for name in r.sample(JUNK, r.randint(0, 3)):
         path = made.root / name.format(ENDINGS[made.form])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(r.choice((b"", b"junk\n", files[0].read_bytes())))
         made.notes.append(name)
+
+
+def _links(made: Folder, r: random.Random) -> None:
+    files = sorted(path for path in made.root.rglob("*") if path.is_file())
     if r.random() < 0.3:
         target = r.choice(files)
         target.with_name(f"copy of {target.name}").symlink_to(target.name)
@@ -184,8 +200,47 @@ def _links_and_junk(made: Folder, r: random.Random) -> None:
     (made.root.parent / "link").symlink_to("data")
 
 
+def _objects(made: Folder, r: random.Random, store: Store) -> None:
+    """Copies the folder to the bucket, beside objects that are none of its files."""
+    files = {str(path.relative_to(made.root)): path.read_bytes() for path in made.root.rglob("*") if path.is_file()}
+    name = r.choice(sorted(files))
+    if r.random() < 0.4:
+        # As it was before: what has changed since is read again, and what is gone is not read.
+        for key in (name, f"gone-{Path(name).name}"):
+            store.contents.write(f"top/data/{key}", r.choice(sorted(files.values())))
+        with suppress(UsageError):
+            data_cache.fetch(store.url("top/data"), option="--data-dir", store=_policy(made))
+        store.clear()
+        made.notes.append(f"another {name}, and one that is gone")
+    if r.random() < 0.5:
+        for folder in {str(path) for key in files for path in Path(key).parents} | {"empty"}:
+            store.contents.write(f"top/data/{folder}/" if folder != "." else "top/data/", b"")
+        made.notes.append("objects for folders")
+    for neighbour in r.sample(("top/data2/{}", "top/data{}", "top/dat/{}", "top/{}", "data/{}"), r.randint(0, 3)):
+        store.contents.write(neighbour.format(name), files[name])
+        made.notes.append(neighbour)
+    if r.random() < 0.25:
+        parent, _, last = name.rpartition("/")
+        odd = r.choice(("/{}", "./{}", "odd//{}", "odd/{}/{}", "ctl\x01{}", "{}" + "n" * 250, "../{}"))
+        odd = "./{}" if odd == "../{}" and store.scheme == "gs" else odd  # whose emulator fails
+        key = "/".join(filter(None, (parent, odd.format(last, last))))
+        made.objects[key] = files[name]
+        made.flaws.append(f"the object {key!a}")
+        if odd == "odd/{}/{}":
+            files[f"{parent}/odd/{last}".lstrip("/")] = files[name]
+            made.objects[f"{parent}/odd/{last}".lstrip("/")] = files[name]
+    for key, content in (files | made.objects).items():
+        store.contents.write(f"top/data/{key}", content)
+
+
+def _policy(made: Folder) -> StorePolicy:
+    return StorePolicy(cache=made.root.parent / "cache", retry_seconds=5)
+
+
 def _spelled(made: Folder, r: random.Random, name: str) -> str:
     below = name.removeprefix("data")
+    if made.store:
+        return made.store.url(r.choice(("top/data{}", "top/data{}/", "/top//data{}"))).format(below)
     ways = ("data{}", "./data{}", "data{}/", "data/{}", str(made.root) + "{}", "link{}", "link/../data{}")
     return r.choice(ways).format(below)
 
@@ -205,6 +260,13 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
                 into = judged if path.relative_to(folder.root).parts[0] == "judge" else learned
                 into[path.resolve()] = path
     read = {"csv": _read_csv, "images": _read_image, "text": _read_text, "tfrecord": _read_records}[folder.form]
+    for number, (key, content) in enumerate(folder.objects.items()):
+        if not any(part.startswith("_") for part in key.split("/")) and ENDINGS[folder.form] in key:
+            *_, parent, name = ("", *key.split("/"))
+            path = folder.root.parent / "objects" / str(number) / parent / name[:100]
+            path.parent.mkdir(parents=True)
+            path.write_bytes(content)
+            (judged if key.startswith("judge/") else learned)[path] = path
     first, second = (Counter(key for path in of.values() for key in read(path)) for of in (learned, judged))
     return first, second
 
@@ -258,7 +320,8 @@ def judge(folder: Folder) -> Verdict:
     except (ValueError, csv.Error):
         plain = None
     try:
-        source = opened(folder.where, f"--held-out={folder.held_out}", f"--data-format={folder.form}")
+        cache = [f"--store-cache={_policy(folder).cache}"] if folder.store else []
+        source = opened(folder.where, f"--held-out={folder.held_out}", f"--data-format={folder.form}", *cache)
         share = [Share(worker=worker, workers=folder.workers) for worker in range(folder.workers)]
         streams = [source.share_of_batches(batch=folder.workers, seed=1, first_step=0, share=one) for one in share]
         ours: Counter[Key] = Counter()
