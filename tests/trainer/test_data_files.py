@@ -3,9 +3,11 @@
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dtj_trainer.data.files import find
 from dtj_trainer.data.full_batches import FullBatches
 from dtj_trainer.errors import UsageError
 from log_lines import log_lines
@@ -69,6 +71,28 @@ def test_linked_folders_and_files_count_once(tmp_path: Path) -> None:
     for where in ("data", "other", "data/*/*.csv", "data/v3/part-*.csv"):
         learned, held_out = numbers_in(opened(tmp_path / where))
         assert sorted(learned + held_out) == [*range(60)], where
+
+
+def test_folders_that_are_all_linked_with_each_other_are_walked_in_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "data", "csv")
+    names = [f"of {number}" for number in range(8)]
+    for one in names:
+        (tmp_path / "data" / one).mkdir()
+        for other in names:
+            (tmp_path / "data" / one / other).symlink_to(f"../{other}")
+    entered: list[str] = []
+    scan = os.scandir
+
+    def counted(path: str) -> Any:
+        entered.append(path)
+        assert len(entered) < 1000
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    found, _ = find(str(tmp_path / "data"), option="--data-dir", form=None)
+    assert len(found.paths) == 4
 
 
 def test_one_picture_in_two_classes_is_refused(tmp_path: Path) -> None:

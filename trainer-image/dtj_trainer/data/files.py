@@ -145,7 +145,7 @@ def _listed(where: str) -> Iterator[tuple[str, str]]:
     if _is_directory(where):
         folder = where.rstrip("/")
         if not is_url(where):
-            yield from _below(folder, real := os.path.realpath(where), (real,))
+            yield from _below(folder, os.path.realpath(where), _Walk())
             return
         for below, _, names in tf.io.gfile.walk(folder):
             yield from ((path := f"{below.rstrip('/')}/{name}", _real(path)) for name in names)
@@ -155,11 +155,27 @@ def _listed(where: str) -> Iterator[tuple[str, str]]:
         yield where, _real(where)
 
 
-def _below(folder: str, real: str, above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Walk:
+    """Where a walk through directories and links is."""
+
+    above: tuple[str, ...] = ()
+    """The real paths of the directories that it is in."""
+    hidden: bool = False
+    linked: bool = False
+    seen: set[tuple[bool, str]] = field(default_factory=set)
+    """The directories that were entered: whether as hidden ones, and the real path."""
+
+
+def _below(folder: str, real: str, walk: _Walk) -> Iterator[tuple[str, str]]:
     """The files below a directory, also where links lead: a link to a directory that it is in ends there.
+
+    So does one that was found by a link, to a directory that was entered already: of folders that are all linked with
+    each other there are more ways than can be walked.
 
     Only of links is the real path looked up: that costs a call for each part of it.
     """
+    walk.seen.add((walk.hidden, real))
     with os.scandir(folder or "/") as entries:
         for entry in entries:
             path, own = f"{folder}/{entry.name}", f"{real.rstrip('/')}/{entry.name}"
@@ -169,14 +185,18 @@ def _below(folder: str, real: str, above: tuple[str, ...]) -> Iterator[tuple[str
                     raise FileNotFoundError(0, "a link to what is not there", path)
             if not entry.is_dir():
                 yield path, own
-            elif own not in above:
-                try:
-                    yield from _below(path, own, (*above, own))
-                except PermissionError:
-                    # Such as the lost+found of a volume.
-                    if not _is_hidden(entry.name):
-                        raise
-                    yield path, own
+                continue
+            hidden = walk.hidden or _is_hidden(entry.name)
+            if own in (*walk.above, real) or (walk.linked and entry.is_symlink() and (hidden, own) in walk.seen):
+                continue
+            linked = walk.linked or entry.is_symlink()
+            try:
+                yield from _below(path, own, replace(walk, above=(*walk.above, real), hidden=hidden, linked=linked))
+            except PermissionError:
+                # Such as the lost+found of a volume.
+                if not _is_hidden(entry.name):
+                    raise
+                yield path, own
 
 
 def _real(path: str) -> str:
