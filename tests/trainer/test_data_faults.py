@@ -6,9 +6,10 @@ import pytest
 import tensorflow as tf
 
 from dtj_trainer.data.open_files import open_files
+from dtj_trainer.data.source import diagnosing_data_errors
 from dtj_trainer.errors import UsageError
 from log_lines import log_lines
-from trainer.data_files import CLASSES, configured, example, opened, write
+from trainer.data_files import CLASSES, configured, example, opened, taken, write
 
 
 def refusal(where: Path | str, *arguments: str, numbers: bool = False) -> str:
@@ -315,6 +316,23 @@ def test_a_line_without_a_label_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path).startswith(f"{tmp_path}/data.txt: record 11: its label is empty")
     (tmp_path / "data.txt").write_text("1\tday\n" * 10 + "0x1A\tweather\n")
     assert "record 11: its label is '0x1A', and this task predicts numbers" in refusal(tmp_path, numbers=True)
+
+
+@pytest.mark.parametrize("form", ["csv", "text"])
+def test_a_label_that_comes_into_the_files_during_a_run_is_named_with_its_record(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"data.{'tsv' if form == 'text' else 'csv'}"
+    rows = [f"{'odd' if row % 2 else 'even'}\t{row}" if form == "text" else f"{row},{row % 2}" for row in range(40)]
+    text = "\n".join([*(["x,label"] if form == "csv" else []), *rows, ""])
+    path.write_text(text)
+    source = opened(path)
+    path.write_text(text.replace("odd\t33", "new\t33").replace("\n33,1", "\n33,7"))
+    with (
+        pytest.raises(
+            UsageError, match=rf"^{path}: record 34: a label that was not seen before; fix it, or remove it$"
+        ),
+        diagnosing_data_errors(source),
+    ):
+        taken(source.batches(batch=8, seed=0, first_step=0), 10)
 
 
 def test_held_out_files_must_be_some_and_of_known_classes(tmp_path: Path) -> None:

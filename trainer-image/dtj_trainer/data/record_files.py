@@ -110,7 +110,7 @@ class RecordFiles(FullBatches):
     def diagnose(self) -> UsageError | None:
         """The first record that cannot be read or decoded, as the error to raise; None where all can."""
         for files in filter(None, (self._found, self._validation_files)):
-            if fault := find_fault(self._reader, files):
+            if fault := find_fault(self._reader, files, self._decode):
                 return fault
         return None
 

@@ -2,7 +2,7 @@
 
 import codecs
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,8 +55,15 @@ class Reader(Protocol):
         ...
 
 
-def find_fault(reader: Reader, files: FileSet) -> UsageError | None:
-    """The first record that cannot be read or parsed, as the error to raise; None where all can."""
+def find_fault(
+    reader: Reader, files: FileSet, parse: Callable[[Any], tuple[Any, Any]] | None = None
+) -> UsageError | None:
+    """The first record that cannot be read or parsed, as the error to raise; None where all can.
+
+    Args:
+        parse: the reader's, or what also knows the classes.
+    """
+    parse = parse or reader.parse
     for number, path in enumerate(files.paths):
         row, record = 0, None
         try:
@@ -64,7 +71,7 @@ def find_fault(reader: Reader, files: FileSet) -> UsageError | None:
                 row += 1
                 prepared = reader.prepare(record[tf.newaxis], number)
                 if tf.size(prepared):
-                    reader.parse(prepared if reader.decodes_batches else prepared[0])
+                    parse(prepared if reader.decodes_batches else prepared[0])
         # A count that runs ahead where reading itself fails: the record after the last good one.
         except tf.errors.InvalidArgumentError as error:
             reason = (record is not None and reader.explain(record.numpy())) or first_line(error)
