@@ -373,6 +373,13 @@ def test_a_directory_follows_the_logs_of_a_bucket(bucket: Bucket, tmp_path: Path
     assert (tmp_path / "result.json").read_bytes() == b"{12}"
 
 
+def test_objects_that_stand_for_empty_folders_are_no_logs(bucket: Bucket, store: Store, tmp_path: Path) -> None:
+    store.contents.write("run/train/", b"")
+    store.contents.write("run/train/events.out.tfevents.1", b"one")
+    FolderCopy(bucket, tmp_path).update()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["events.out.tfevents.1"]
+
+
 def test_tensorboard_gets_a_directory_in_place_of_a_url(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

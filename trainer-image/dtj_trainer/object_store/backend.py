@@ -6,7 +6,7 @@ says that there is no such object.
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -94,3 +94,15 @@ class Entry:
     size: int
     version: str
     """Another one each time that the object is written."""
+
+
+def files_among(entries: Sequence[Entry]) -> list[Entry]:
+    """The objects that are files; what a console makes for an empty folder, an object of its name, is none."""
+    folders = folders_of(entries)
+    return [one for one in entries if not one.key.endswith("/") and (one.size or one.key not in folders)]
+
+
+def folders_of(entries: Sequence[Entry]) -> set[str]:
+    """The keys that other keys are below."""
+    parts = (entry.key.rstrip("/").split("/") for entry in entries)
+    return {"/".join(one[:depth]) for one in parts for depth in range(1, len(one))}

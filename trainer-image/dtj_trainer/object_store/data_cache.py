@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dtj_trainer.config.store_url import Location, StorePolicy, without_credentials
 from dtj_trainer.errors import UsageError, may_pass
-from dtj_trainer.object_store.backend import Entry
+from dtj_trainer.object_store.backend import Entry, files_among, folders_of
 from dtj_trainer.object_store.bucket import Bucket
 
 _WILD = frozenset("*?[")
@@ -54,14 +54,14 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
             f"'{folder.scheme}://bucket/part-*.csv'",
             restart_may_help=True,
         )
-    # The same in all tasks: what they find has to agree. An object has one place, by whichever URL it was found.
     if odd := next((entry.key for entry in entries if _ODD & set(entry.key.split("/"))), None):
         raise UsageError(
             f"{option}={text}: the object {odd!a} has an empty part, . or .. in its name, which no file has; rename it"
         )
-    above = _folders(entries)
+    above = folders_of(entries)
     if odd := next((entry.key for entry in entries if entry.key in above), None):
         raise UsageError(f"{option}={text}: {odd!a} is an object and a folder of others; rename one of them")
+    # The same in all tasks: what they find has to agree. An object has one place, by whichever URL it was found.
     top = f"{folder.scheme}://{folder.bucket}"
     copies = store.cache / "data" / hashlib.sha256(top.encode()).hexdigest()[:16]
     root = copies / folder.key
@@ -92,27 +92,15 @@ def _split(location: Location) -> tuple[Location, str | None]:
 
 
 def _wanted(entries: Sequence[Entry], folder: Location, pattern: str | None) -> list[Entry]:
-    """The objects that are files; what a console makes of an empty folder, an object of its name, is none."""
-    folders, start = _folders(entries), f"{folder.key}/" if folder.key else ""
-    files = [
-        (entry, entry.key.removeprefix(start))
-        for entry in entries
-        if not entry.key.endswith("/") and not (entry.size == 0 and entry.key in folders)
-    ]
+    files = files_among(entries)
     if pattern is None:
-        return [entry for entry, _ in files]
-    wanted = pattern.split("/")
-    return [entry for entry, name in files if _matches(name.split("/"), wanted)]
+        return files
+    start, wanted = f"{folder.key}/" if folder.key else "", pattern.split("/")
+    return [entry for entry in files if _matches(entry.key.removeprefix(start).split("/"), wanted)]
 
 
 def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
-
-
-def _folders(entries: Sequence[Entry]) -> set[str]:
-    """The keys that other keys are below."""
-    parts = (entry.key.rstrip("/").split("/") for entry in entries)
-    return {"/".join(one[:depth]) for one in parts for depth in range(1, len(one))}
 
 
 def _fetch(bucket: Bucket, entry: Entry, copies: Path) -> Path:

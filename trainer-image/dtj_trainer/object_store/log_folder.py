@@ -17,7 +17,7 @@ from dtj_trainer.config.store_url import (
     without_credentials,
 )
 from dtj_trainer.errors import TrainerError, UsageError, may_pass
-from dtj_trainer.object_store.backend import Entry
+from dtj_trainer.object_store.backend import Entry, files_among
 from dtj_trainer.object_store.bucket import Bucket
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class FolderCopy:
             TrainerError: the bucket cannot be read.
             OSError: the directory cannot be written.
         """
-        for entry in self._bucket.list(""):
+        for entry in files_among([*self._bucket.list("")]):
             name = entry.key[len(self._bucket.location.key) :].lstrip("/")
             version = f"{entry.size} {entry.version}"
             if name and ".." not in name.split("/") and self._copied.get(name) != version:
