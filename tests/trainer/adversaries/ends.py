@@ -3,7 +3,7 @@
 A run that nothing disturbs is the judge. A sample is *equal* if at each end whatever looks whole is that run's to the
 bit (checkpoints, exported models, the result), each start goes on from the newest whole checkpoint, and the last one
 ends with the same weights, optimizer, step and result. A start that fails says so in one line. Not composed yet:
-parameter servers, TFLite and TensorFlow.js, scripts, a machine that loses what was not flushed.
+parameter servers, TFLite and TensorFlow.js, the export of a script, a machine that loses what was not flushed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS = 240.0
 """In which a start ends, unless it hangs."""
 _GATE_SECONDS = 30
 """For how long the others wait for one that is killed before it has met them."""
-_KEEP = 2
+_ALL, _KEEP = 100, 2
 """Checkpoints."""
 _MANY = 10_000
 """More operations than any run has."""
@@ -46,6 +46,8 @@ _TRAINING = (
     "--task=tabular-classification", "--batch-size=64", "--epochs=3", "--steps-per-call=4", "--validate-every=7",
     "--keep-best=val_loss", "--checkpoint-every-steps=5",
 )  # fmt: skip
+_LOOP = Path(__file__).resolve().parents[3] / "examples" / "own_loop" / "train.py"
+_SESSION = (f"--script={_LOOP}", "--checkpoint-every-steps=5", "--", "--steps=23")
 _OWN = ("examplesPerSecond", "durationSeconds", "firstStep", "checkpointPath", "exportPath", "export")
 """What of result.json is a run's own."""
 
@@ -57,14 +59,17 @@ class Course:
     workers: int = 1
     bucket: bool = False
     memory: bool = False
+    session: bool = False
+    """A loop of a script's own, without an export and a result."""
 
     def __str__(self) -> str:
-        return f"{self.workers} workers, {'bucket' if self.bucket else 'folder'}{', memory' * self.memory}"
+        where = "bucket" if self.bucket else "folder"
+        return f"{self.workers} workers, {where}{', memory' * self.memory}{', session' * self.session}"
 
 
 COURSES = (
     *[Course()] * 3, *[Course(bucket=True)] * 4, Course(workers=2), Course(workers=2, bucket=True),
-    Course(workers=2, memory=True),
+    Course(workers=2, memory=True), Course(session=True), Course(workers=2, bucket=True, session=True),
 )  # fmt: skip
 
 
@@ -103,9 +108,11 @@ class Whole:
 
     operations: list[Counter[str]]
     """By worker."""
+    resumed: list[Counter[str]]
+    """The same of a start that goes on from a checkpoint, and keeps as few as are kept in a sample."""
     checkpoints: Mapping[int, Mapping[str, bytes]]
-    model: Mapping[str, bytes]
-    result: Mapping[str, Any]
+    model: Mapping[str, bytes] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
 
 
 def compose(seed: int, whole: Callable[[Course], Whole]) -> End:
@@ -116,8 +123,8 @@ def compose(seed: int, whole: Callable[[Course], Whole]) -> End:
     """
     r = random.Random(seed)
     course = r.choice(COURSES)
-    starts = 2 if r.random() < 0.25 else 1
-    return End(course, tuple(_fault(r, course, whole(course).operations) for _ in range(starts)), seed)
+    operations = [whole(course).operations, *([whole(course).resumed] if r.random() < 0.5 else [])]
+    return End(course, tuple(_fault(r, course, one) for one in operations), seed)
 
 
 def _fault(r: random.Random, course: Course, operations: Sequence[Counter[str]]) -> Fault:
@@ -158,9 +165,12 @@ class _Run:
     job: Job = field(init=False)
 
     def __post_init__(self) -> None:
-        arguments = [*_TRAINING, f"--checkpoint-keep={self.keep}"]
+        arguments = [f"--checkpoint-keep={self.keep}", *(_SESSION if self.course.session else _TRAINING)]
         strategy = "OneDevice" if self.course.workers == 1 else "MultiWorkerMirrored"
-        self.job = Job(self.folder, strategy=strategy, arguments=arguments, program=("-m", PROGRAM), imported=True)
+        self.job = Job(
+            self.folder, strategy=strategy, roles={"worker": self.course.workers}, arguments=arguments,
+            program=("-m", PROGRAM), imported=True, exports=not self.course.session,
+        )  # fmt: skip
 
     @property
     def prefix(self) -> str:
@@ -169,8 +179,11 @@ class _Run:
 
     def start(self, fault: Fault | None) -> dict[str, int] | None:
         """Exit codes by task; None if a task does not end."""
-        for path in self.folder.glob("*.hit"):
+        for path in (*self.folder.glob("*.hit"), *self.folder.glob("*.operations")):
             path.unlink()
+        waits = f"--start-timeout={_GATE_SECONDS if fault else SECONDS:.0f}"
+        given = self.job.arguments
+        self.job.arguments = [waits if one.startswith("--start-timeout=") else one for one in given]
         for worker in range(self.course.workers):
             environ = {
                 **_QUIET,
@@ -187,10 +200,9 @@ class _Run:
                     "DTJ_CHECKPOINT_MEMORY_EVERY_STEPS": "2",
                 }
             if self.course.bucket:
-                for name in ("CHECKPOINT", "LOG", "EXPORT"):
+                for name in ("CHECKPOINT", "LOG", *([] if self.course.session else ["EXPORT"])):
                     environ[f"DTJ_{name}_DIR"] = self.store.url(f"{self.prefix}/{_FOLDERS[name]}")
-            waits = [f"--start-timeout={_GATE_SECONDS}"] if fault else []
-            self.job.start(f"worker-{worker}", arguments=waits, environ=environ)
+            self.job.start(f"worker-{worker}", environ=environ)
         try:
             return self.job.wait(SECONDS)
         except TimeoutExpired:
@@ -200,6 +212,12 @@ class _Run:
     def hit(self) -> bool:
         """Whether the last start came to its fault."""
         return any(self.folder.glob("*.hit"))
+
+    @property
+    def operations(self) -> list[Counter[str]]:
+        """Of the last start, by worker."""
+        files = [self.folder / f"worker-{worker}.operations" for worker in range(self.course.workers)]
+        return [Counter(file.read_text().splitlines()) for file in files]
 
     def look(self) -> Path:
         """A folder with the outputs as they are now: what has no marker in a bucket is left out.
@@ -258,19 +276,23 @@ def _digest_of(folder: Path) -> str:
 
 
 def whole(course: Course, folder: Path, store: Store) -> Whole:
-    """The run of this course that nothing disturbs: once with all checkpoints, and once with as few as are judged."""
-    run, short = (_Run(course, folder / str(keep), store, keep=keep) for keep in (100, _KEEP))
-    for one in (run, short):
-        with one.job:
-            codes = one.start(None)
-            assert codes is not None
-            assert set(codes.values()) == {0}, _words(one.job)
+    """The run of this course that nothing disturbs, and what one does that goes on after it was killed."""
+    run, again = (_Run(course, folder / str(keep), store, keep=keep) for keep in (_ALL, _KEEP))
+    with run.job:
+        codes = run.start(None)
+        assert codes is not None
+        assert set(codes.values()) == {0}, _words(run.job)
+    with again.job:
+        again.start(Fault("tensors", 2, AFTER))
+        codes = again.start(None)
+        assert codes is not None
+        assert set(codes.values()) == {0}, _words(again.job)
     seen = run.look()
-    files = [short.folder / f"worker-{worker}.operations" for worker in range(course.workers)]
-    return Whole(
-        [Counter(file.read_text().splitlines()) for file in files], _checkpoints(seen), _model(seen / "export" / "1"),
-        _plain(json.loads((seen / "logs" / "result.json").read_text())),
-    )  # fmt: skip
+    operations, checkpoints = (run.operations, again.operations), _checkpoints(seen)
+    if course.session:
+        return Whole(*operations, checkpoints)
+    result = json.loads((seen / "logs" / "result.json").read_text())
+    return Whole(*operations, checkpoints, _model(seen / "export" / "1"), _plain(result))
 
 
 def judge(end: End, expected: Whole, folder: Path, store: Store) -> Verdict:
@@ -290,18 +312,25 @@ def judge(end: End, expected: Whole, folder: Path, store: Store) -> Verdict:
                 if problem := _ended(run, codes, fault, said) or _resumed(run, newest, said):
                     return problem
                 _compare(run.look(), expected)
-            seen = run.look()
-            if max(_checkpoints(seen)) != max(expected.checkpoints):
-                return Verdict(WRONG, "the last checkpoint is of another step")
-            if not (seen / "logs" / "result.json").exists():
-                return Verdict(WRONG, "there is no result")
-            path = json.loads((seen / "logs" / "result.json").read_text())["exportPath"]
-            versions = [int(one.name) for one in (seen / "export").iterdir() if one.name.isdecimal()]
-            if int(path.rpartition("/")[2]) != max(versions):
-                return Verdict(WRONG, f"the result names {path}, and there are {versions}")
+            if problem := _missing(run.look(), expected):
+                return Verdict(WRONG, problem)
     except Torn as torn:
         return Verdict(WRONG, str(torn))
     return Verdict(EQUAL, f"{sum(hits)} of {len(hits)} faults")
+
+
+def _missing(seen: Path, expected: Whole) -> str:
+    """What a completed run has not left."""
+    if max(_checkpoints(seen)) != max(expected.checkpoints):
+        return "the last checkpoint is of another step"
+    if not expected.result:
+        return ""
+    try:
+        path = json.loads((seen / "logs" / "result.json").read_text())["exportPath"]
+    except (OSError, KeyError) as error:
+        return f"there is no result, or it names no model: {error}"
+    versions = [int(one.name) for one in (seen / "export").iterdir() if one.name.isdecimal()]
+    return "" if int(path.rpartition("/")[2]) == max(versions) else f"the result names {path}, and there are {versions}"
 
 
 def _compare(seen: Path, expected: Whole) -> None:

@@ -263,7 +263,7 @@ def found(folder: Folder) -> tuple[Counter[Key], Counter[Key]]:
     for number, (key, content) in enumerate(folder.objects.items()):
         if not any(part.startswith("_") for part in key.split("/")) and ENDINGS[folder.form] in key:
             *_, parent, name = ("", *key.split("/"))
-            path = folder.root.parent / "objects" / str(number) / parent / name[:100]
+            path = folder.root.parent / "objects" / str(number) / parent.replace("..", "_") / name[:100]
             path.parent.mkdir(parents=True)
             path.write_bytes(content)
             (judged if key.startswith("judge/") else learned)[path] = path
@@ -287,10 +287,12 @@ def _read_csv(path: Path) -> Iterator[Key]:
 
 def _read_text(path: Path) -> Iterator[Key]:
     for line in _content(path).decode("utf-8-sig").replace("\r\n", "\n").split("\n"):
-        if line.strip(" \t"):
-            label, text = line.split("\t", 1)
+        # As of files that were put together.
+        row = line.removeprefix("\ufeff")
+        if row.strip(" \t"):
+            label, text = row.split("\t", 1)
             if not label.strip():
-                raise ValueError(line)
+                raise ValueError(row)
             yield text, label.strip(" \t")
 
 
