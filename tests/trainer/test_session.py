@@ -164,6 +164,26 @@ def test_what_is_made_outside_the_scope_learns_from_all_replicas(folder: Path) -
     assert "learned [-0.875, -0.875]" in done["worker-0"].log
 
 
+MIXED = """
+    import dtj_trainer, keras
+    import numpy as np
+
+    with dtj_trainer.session() as s:
+        optimizer, metric = keras.optimizers.Adagrad(0.1), keras.metrics.MeanAbsoluteError()
+        with s.strategy.scope():
+            model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
+            model.compile(optimizer, "mse", metrics=[metric])
+        s.checkpoint(model=model, optimizer=optimizer)
+        x = np.ones((8, 2), "float32")
+        model.fit(x, x[:, :1], batch_size=4, verbose=0, callbacks=[s.callback()])
+        print("accumulated", float(optimizer.variables[2].numpy().ravel()[0]) > 0.1)
+"""
+
+
+def test_an_optimizer_that_is_made_before_the_scope_trains_a_model_of_the_scope_on_one_replica(folder: Path) -> None:
+    assert "accumulated True" in ran(folder, script=MIXED, imported=True)["worker-0"].log
+
+
 FITS = """
 import sys
 import dtj_trainer, keras

@@ -1,8 +1,8 @@
 """A seed gives a sample: parts that users combine, drawn at random so that they fit together.
 
-What it cannot say yet: dropout and other chance that counts, dtype policies, ragged and sparse inputs, tf_keras, loops
-of one's own in a session, ParameterServer and Pipeline, callbacks that write files, losses and metrics that are made
-outside of the scope, several fits, `jit_compile`, more than two replicas.
+What it cannot say yet: dropout and other chance that counts, half precision, ragged and sparse inputs, tf_keras, loops
+of one's own in a session, ParameterServer and Pipeline, callbacks that write files, and data that are not inputs,
+labels and weights.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ _DENSE = ("", "", "", ", kernel_regularizer='l2'", ", activity_regularizer='l2'"
 ANYWHERE = {
     "L.BatchNormalization()": 3, "L.BatchNormalization(momentum=0.5)": 3, "L.LayerNormalization()": 3,
     "L.Activation('tanh')": 3, "Residual()": 3, "AddMean()": 3, "L.GroupNormalization(1)": 2,
-    "L.UnitNormalization()": 2, "L.ActivityRegularization(0.001)": 2, "Counted()": 1, "AddSum()": 1, "AddSpread()": 1,
+    "L.UnitNormalization()": 2, "L.ActivityRegularization(0.001)": 2, "Counted()": 1, "AddSum()": 1, "AddObject()": 1,
+    "AddSpread()": 1,
     "AddBalance()": 1, "Centre()": 1, "Scaled()": 1, "Running()": 1,
+    "Tied()": 2, "Penalized()": 2, "L.Lambda(lambda h: h * 0.5 + 0.1)": 1, "L.Dense(4, 'tanh', use_bias=False)": 1,
+    "L.BatchNormalization(renorm=False, center=False)": 1, "L.SpectralNormalization(L.Dense(5))": 1, "L.PReLU()": 1,
+    "L.Dense(5, 'tanh', dtype='float64')": 1, "L.GaussianNoise(0.0)": 1, "L.Dropout(0.0)": 1,
 }  # fmt: skip
 SERIES = ("L.LSTM(5, return_sequences=True)", "L.GRU(5, return_sequences=True)", "L.Conv1D(5, 3, padding='same')",
           "L.Bidirectional(L.GRU(3, return_sequences=True))", "L.TimeDistributed(L.Dense(5, 'tanh'))", "Attention()",
@@ -54,17 +58,23 @@ LOSSES = {
             "keras.losses.BinaryFocalCrossentropy()", "keras.losses.Dice()", "keras.losses.Hinge()", "mean_square"),
     "class": (_CROSS.format(""), _CROSS.format(", reduction='sum'"),
               _CROSS.format(", reduction='mean_with_sample_weight'"), _CROSS.format(", ignore_class=0"), "each",
-              "mean_of", "sum_of"),
+              "mean_of", "sum_of", "each_by_object", "mean_by_object"),
     "classes": (_CROSS.format(""), _CROSS.format(", reduction='sum'"), _CROSS.format(", ignore_class=0"), "each",
-                "mean_of", "sum_of", "flat"),
-    "ignored": (_CROSS.format(", ignore_class=-100"), "zeroed", "chosen", "masked_mean"),
+                "mean_of", "sum_of", "flat", "each_by_object", "mean_by_object"),
+    "ignored": (_CROSS.format(", ignore_class=-100"), "zeroed", "chosen", "masked_mean", "masked_by_object"),
     "both": (f"{{'kind': {_CROSS.format('')}, 'size': 'mse'}}", "{'kind': each, 'size': 'mae'}",
              f"{{'kind': {_CROSS.format('')}, 'size': mean_square}}"),
 }  # fmt: skip
 METRICS = {
-    "value": ("['mae']", "['mse', 'mae']"), "values": ("['mae']", "['cosine_similarity']"),
-    "yes": ("['accuracy']", "['accuracy', keras.metrics.AUC()]"), "class": ("['accuracy']",),
-    "classes": ("['accuracy']",), "both": ("{'kind': 'accuracy', 'size': 'mae'}",),
+    "value": ("['mae']", "['mse', 'mae']", "['mae', keras.metrics.RootMeanSquaredError()]", "[close]", "[Largest()]",
+              "[Sums()]", "[keras.metrics.R2Score()]"),
+    "values": ("['mae']", "['cosine_similarity']", "[keras.metrics.R2Score()]", "[close]", "[Largest()]"),
+    "yes": ("['accuracy']", "['accuracy', keras.metrics.AUC()]", "[share]", "[keras.metrics.Precision(), 'recall']",
+            "[keras.metrics.F1Score(threshold=0.5)]", "[Sums()]", "[keras.metrics.MeanIoU(2)]",
+            "[keras.metrics.PrecisionAtRecall(0.5)]"),
+    "class": ("['accuracy']", "[keras.metrics.SparseTopKCategoricalAccuracy(2)]",
+              "['accuracy', keras.metrics.SparseCategoricalCrossentropy(from_logits=True)]"),
+    "classes": ("['accuracy']",), "both": ("{'kind': 'accuracy', 'size': 'mae'}", "{'size': ['mae', Sums()]}"),
 }  # fmt: skip
 OPTIMIZERS = (
     "keras.optimizers.SGD(0.05)", "keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True)",
@@ -75,6 +85,11 @@ OPTIMIZERS = (
     "keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)",
     "keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.5))",
     "keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05))",
+    "keras.optimizers.Lion(0.003)", "keras.optimizers.Adafactor(0.01)", "keras.optimizers.Nadam(0.01)",
+    "keras.optimizers.Ftrl(0.05)", "keras.optimizers.Adagrad(0.05)", "keras.optimizers.Adamax(0.01)",
+    "keras.optimizers.Adadelta(0.5)", "keras.optimizers.Adam(0.01, amsgrad=True, weight_decay=0.01)",
+    "keras.optimizers.SGD(0.05, gradient_accumulation_steps=3, clipnorm=0.1)",
+    "keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.0, 9, warmup_target=0.02, warmup_steps=3))",
 )  # fmt: skip
 WEIGHTS = ("np.linspace(0.2, 2, N).astype('float32')", "(r.random(N) > np.arange(N) % B / B).astype('float32')")
 """Of examples: some are 0 in the second."""
@@ -109,8 +124,9 @@ BY_METHOD = {
     "value": ("mean_square", "sum_square", "root", "largest", "squares"),
     "values": ("mean_square", "sum_square", "by_task", "root", "squares"),
     "yes": ("mean_square", "sum_square", "keras.losses.binary_crossentropy"),
-    "class": ("mean_of", "sum_of", "each"), "classes": ("mean_of", "sum_of", "flat"),
-    "ignored": ("masked_mean", "chosen", "zeroed"),
+    "class": ("mean_of", "sum_of", "each", "each_object", "mean_by_object"),
+    "classes": ("mean_of", "sum_of", "flat", "each_object", "mean_by_object"),
+    "ignored": ("masked_mean", "chosen", "zeroed", "masked_by_object"),
 }  # fmt: skip
 """Losses that a method of the user's own computes."""
 RETURNED = {"{'loss': loss}": 3, "{'total': loss}": 1, "self.compute_metrics(x, y, p, w) | {'loss': loss}": 2}
@@ -128,10 +144,18 @@ SHARED = {
     "x=arrays()[0], y=arrays()[1], sample_weight=arrays()[2], batch_size=B": 1,
 }  # fmt: skip
 """Feeds that two workers may get wrong."""
+_EXECUTION: tuple[Mapping[str, str], ...] = (
+    {"steps_per_execution": "3"}, {"run_eagerly": "True"}, {"jit_compile": "True"},
+)  # fmt: skip
 FIT = (
     "validation_data=rows().take(17).batch(8)",
     "callbacks=[keras.callbacks.ReduceLROnPlateau('loss', patience=1, min_delta=9)]",
     "callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)]",
+    "callbacks=[Seen()]", "callbacks=[Seen()], validation_data=batched().take(3)",
+    "callbacks=[keras.callbacks.EarlyStopping('loss', patience=0, min_delta=9, restore_best_weights=True)]",
+    "callbacks=[keras.callbacks.SwapEMAWeights()]",
+    "validation_data=arrays()[:2], validation_batch_size=7",
+    "validation_data=batched().repeat(), validation_steps=3", "validation_data=rows().batch(16), validation_freq=2",
 )  # fmt: skip
 
 
@@ -150,16 +174,16 @@ class _Draw:
     def sample(self) -> Sample:
         one, often = self._chance.choice, self._often
         way, strategy = often(WAYS)
-        data = often({"vectors": 5, "tokens": 4, "series": 2, "images": 3, "pairs": 1})
+        data = often({"vectors": 5, "tokens": 4, "series": 2, "images": 3, "pairs": 2, "words": 1})
         target = self._target(data)
-        own = {} if data == "pairs" else self._own(way, target)
+        own = {} if data == "pairs" else self._own(way, data, target)
         compiled = {}
         if target in METRICS and self._hits(0.4):
             compiled[one(("metrics", "metrics", "weighted_metrics"))] = one(METRICS[target])
         if data == "pairs" and self._hits(0.5):
             compiled["loss_weights"] = "{'kind': 0.3, 'size': 2.0}"
         if way == SCRIPT and self._hits(0.15):
-            compiled |= one(({"steps_per_execution": "3"}, {"run_eagerly": "True"}))
+            compiled |= one(_EXECUTION[: 2 if "random" in str(own) else 3])
         scripted = way == SCRIPT
         feed = often(FEEDS | SHARED if strategy == TWO else FEEDS) if scripted else Sample.feed
         fit = [one(FIT)] if scripted and "validation" not in feed and self._hits(0.25) else []
@@ -174,9 +198,12 @@ class _Draw:
             layers=self._layers(data, target),
             kind="functional" if data == "pairs" else often({"functional": 3, "sequential": 2, "subclassed": 1}),
             loss=one(LOSSES[target]), optimizer=one(OPTIMIZERS),
-            compiled=tuple(compiled.items()), own=tuple(own.items()), feed=feed, fit=tuple(fit),
+            compiled=tuple(compiled.items()), own=tuple(own.items()),
+            outside=way != MODEL and self._hits(0.25), policy=often({"": 15, "float64": 1}),
+            replicas=often({2: 4, 3: 1}) if strategy == MIRRORED else 2,
+            feed=feed, fit=tuple(fit),
             calls=self._calls(strategy) if scripted else (),
-            examples=one((32, 33, 35, 40, 41)), batch=one((8, 8, 12)), epochs=one((1, 2)),
+            examples=one((32, 33, 35, 40, 41)), batch=one((8, 8, 12)), epochs=one((1, 2, 2)),
         )  # fmt: skip
 
     def _calls(self, strategy: str) -> tuple[str, ...]:
@@ -198,6 +225,8 @@ class _Draw:
             found.append(one(inner) if self._hits(0.7) else self._often(ANYWHERE))
         if data == "tokens":
             return tuple(found)
+        if data == "words":
+            found += ["L.StringLookup(vocabulary=['a', 'bc'])", "L.Embedding(4, 5)", one(TO_FLAT)]
         if data == "images":
             found.append(one(("L.Flatten()", "L.GlobalAveragePooling2D()")))
         if data == "series":
@@ -207,7 +236,7 @@ class _Draw:
             found.append(dense if self._hits(0.6) else self._often(ANYWHERE))
         return tuple(found)
 
-    def _own(self, way: str, target: str) -> dict[str, str]:
+    def _own(self, way: str, data: str, target: str) -> dict[str, str]:
         """Methods of the model."""
         one, often = self._chance.choice, self._often
         own = {}
@@ -217,7 +246,7 @@ class _Draw:
         if way == SCRIPT and self._hits(0.6):
             losses = {"self.compute_loss(x=x, y=y, y_pred=p, sample_weight=w)": 2, loss.format(p="p"): 6}
             losses[f"{loss.format(p='p')} / tf.distribute.get_strategy().num_replicas_in_sync"] = 1
-            before = often(BEFORE) if target not in ("classes", "ignored") else ""
+            before = often(BEFORE) if data in ("vectors", "images", "series") else ""
             step = STEP.format(before=before, loss=often(losses), after=often(AFTER), returned=often(RETURNED))
             own["train_step"] = step
         if way == SCRIPT and self._hits(0.1):

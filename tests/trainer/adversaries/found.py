@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainer.adversaries.compose import COMPUTE_LOSS, STEP
 from trainer.adversaries.judge import CHAOTIC, EQUAL, REFUSED
-from trainer.adversaries.sample import CALLS, MODEL, ONE, TWO, Sample
+from trainer.adversaries.sample import CALLS, MODEL, ONE, SESSION, TWO, Sample
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,10 @@ def _loss(value: str) -> tuple[tuple[str, str], ...]:
 _TEST_STEP = """    def test_step(self, data):
         x, y, w = keras.utils.unpack_x_y_sample_weight(data)
         return {'loss': sum_square(y, self(x, training=False))}"""
+_APART = (
+    ("call", "    def call(self, data, **more):\n        x, y = data\n        return super().call(x, **more)"),
+    ("train_step", _step("mean_square(y, self.call(data))")[0][1].replace("p = self(x, training=True)", "pass")),
+)
 _REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
 _INPUTS = {"feed": "x=arrays()[0], batch_size=B, shuffle=False", "examples": 35}
 _PAIRS = "tf.reduce_mean(tf.nn.relu(1 - tf.abs(p - tf.transpose(p))))"
@@ -57,6 +61,31 @@ ROWS = {
     "masked mean, weights": Row(
         Sample(**_TOKENS, target="ignored", loss="masked_mean", weights="r.random(N)", examples=33, calls=CALLS), EQUAL
     ),
+    # A Loss of Keras that a loss or a step calls by itself.
+    "masked mean by a Loss": Row(
+        Sample(**_TOKENS, target="ignored", loss="masked_by_object", examples=35, epochs=2, calls=("evaluate",)), EQUAL
+    ),
+    "masked mean by a Loss, model": Row(Sample(**_UNEVEN, **_TOKENS, target="ignored", loss="masked_by_object"), EQUAL),
+    "step with a Loss that gives each": Row(
+        Sample(**_TOKENS, target="classes", own=_step("each_object(y, p, sample_weight=w)"), examples=35), EQUAL
+    ),
+    "step with a mean by a Loss": Row(
+        Sample(**_TOKENS, target="classes", own=_step("mean_by_object(y, p)"), examples=35), EQUAL
+    ),
+    "added sum by a Loss": Row(Sample(layers=("L.Dense(4)", "AddObject()"), examples=35), EQUAL),
+    "added sum by a Loss, model": Row(Sample(**_UNEVEN, layers=("L.Dense(4)", "AddObject()")), EQUAL),
+    # What is made late, or early.
+    "session, built by fit": Row(
+        Sample(way=SESSION, strategy=ONE, resumed=True, kind="subclassed", layers=("L.Dense(4)",), epochs=2), EQUAL
+    ),
+    "session, made outside": Row(
+        Sample(way=SESSION, strategy=ONE, optimizer="keras.optimizers.Adagrad(0.05)", outside=True), EQUAL
+    ),
+    "made outside": Row(
+        Sample(compiled=(("metrics", "['mae', Sums()]"),), outside=True, examples=35, calls=("evaluate",)), EQUAL
+    ),
+    "three replicas": Row(Sample(replicas=3, loss="root", examples=41, epochs=2, calls=CALLS), EQUAL),
+    "step that takes the batch apart": Row(Sample(own=_APART, examples=35), EQUAL),
     "one number of a metric": Row(
         Sample(compiled=(("metrics", "[root]"), ("weighted_metrics", "['mae']")), examples=35, epochs=2, calls=CALLS),
         EQUAL,

@@ -40,6 +40,11 @@ DATA = {
         "x.reshape(N, -1) / 255",
     ),
     "tokens": Inputs("keras.Input((6,), dtype='int32')", f"({_TOKENS}).astype('int32')"),
+    "words": Inputs(
+        "keras.Input((4,), dtype='string')",
+        "np.array([['a', 'bc', 'd', ''][i] for i in r.integers(0, 4, N * 4)]).reshape(N, 4).astype(object)",
+        "(x == 'a').astype('float32') + 2 * (x == 'bc')",
+    ),
     "pairs": Inputs(
         "{'a': keras.Input((4,)), 'b': keras.Input((3,))}",
         "{'a': r.normal(size=(N, 4)).astype('float32'), 'b': r.normal(size=(N, 3)).astype('float32')}",
@@ -71,6 +76,9 @@ PARTS = {
         "AddShare", "self.add_loss(tf.reduce_mean(h ** 2) / tf.distribute.get_strategy().num_replicas_in_sync)"
     ),
     "AddSum": _LAYER.format("AddSum", "self.add_loss(0.01 * tf.reduce_sum(tf.square(h)))"),
+    "AddObject": _LAYER.format(
+        "AddObject", "self.add_loss(0.01 * keras.losses.MeanSquaredError(reduction='sum')(tf.zeros_like(h), h))"
+    ),
     "AddSpread": _LAYER.format(
         "AddSpread", "self.add_loss(tf.nn.relu(2.0 - tf.reduce_mean(tf.math.reduce_std(h, 0))))"
     ),
@@ -119,6 +127,22 @@ PARTS = {
     def call(self, h):
         return h + self.inner(h + self.inner(h))
 """,
+    "Tied": """class Tied(L.Layer):
+    def build(self, shape):
+        self.w = self.add_weight(shape=(shape[-1], 5))
+    def call(self, h):
+        return h + keras.ops.tanh(h @ self.w) @ keras.ops.transpose(self.w)
+""",
+    "Nested": """def Nested():
+    inner = keras.Sequential([L.Dense(5, 'tanh'), L.BatchNormalization(), L.Dense(4)])
+    return inner
+""",
+    "Penalized": """class Penalized(L.Layer):
+    def build(self, shape):
+        self.w = self.add_weight(shape=(shape[-1], 4), regularizer=lambda w: 0.01 * tf.reduce_sum(tf.abs(w)))
+    def call(self, h):
+        return h @ self.w
+""",
     # -- losses ------------------------------------------------------------------------------------------------
     "each": _LOSS.format("each", "return keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)"),
     "squares": _LOSS.format("squares", "return tf.reduce_mean(tf.square(y - p), -1)"),
@@ -154,9 +178,60 @@ PARTS = {
     "masked_mean": _LOSS.format(
         "masked_mean", "return tf.reduce_sum(zeroed(y, p)) / tf.reduce_sum(tf.cast(tf.not_equal(y, -100), p.dtype))"
     ),
+    # A function that calls a Loss of Keras, as the tutorials of TensorFlow do.
+    "each_object": (
+        "each_object = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction='none')\n"
+    ),
+    "each_by_object": _LOSS.format("each_by_object", "return each_object(y, p)"),
+    "mean_by_object": _LOSS.format("mean_by_object", "return tf.reduce_mean(each_object(y, p))"),
+    "masked_by_object": _LOSS.format(
+        "masked_by_object",
+        "keep = tf.not_equal(y, -100)\n    losses = each_object(tf.where(keep, y, 0), p)\n"
+        "    keep = tf.cast(keep, p.dtype)\n    return tf.reduce_sum(losses * keep) / tf.reduce_sum(keep)",
+    ),
     "OwnLoss": """class OwnLoss(keras.losses.Loss):
     def call(self, y, p):
         return tf.reduce_mean(tf.abs(y - p) ** 1.5, -1)
+""",
+    "close": "def close(y, p):\n    return tf.cast(tf.abs(y - p) < 0.3, 'float32')\n",
+    "share": "def share(y, p):\n    return tf.reduce_sum(y * p) / (tf.reduce_sum(y) + tf.reduce_sum(p) + 1e-3)\n",
+    "Largest": """class Largest(keras.metrics.Metric):
+    def __init__(self, name="largest_error", **options):
+        super().__init__(name=name, **options)
+        self.most = self.add_variable(shape=(), initializer="zeros", name="most")
+    def update_state(self, y, p, sample_weight=None):
+        self.most.assign(tf.maximum(self.most, tf.reduce_max(tf.abs(tf.cast(y, p.dtype) - p))))
+    def result(self):
+        return self.most
+""",
+    "Sums": """class Sums(keras.metrics.Metric):
+    def __init__(self, name="ratio", **options):
+        super().__init__(name=name, **options)
+        self.over = self.add_variable(shape=(), initializer="zeros", name="over")
+        self.under = self.add_variable(shape=(), initializer="zeros", name="under")
+    def update_state(self, y, p, sample_weight=None):
+        self.over.assign_add(tf.reduce_sum(tf.cast(y, p.dtype) * p))
+        self.under.assign_add(tf.reduce_sum(p * p))
+    def result(self):
+        return self.over / (1.0 + self.under)
+""",
+    "Seen": """class Seen(keras.callbacks.Callback):  # what callbacks are told
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append([batch, float(logs["loss"]) if "loss" in logs else 0.0])
+    def on_test_batch_end(self, batch, logs=None):
+        self.seen.append([batch, float(logs["loss"]) if "loss" in logs else 0.0])
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.append([epoch, float(sum(abs(np.array(v)).sum() for v in self.model.get_weights()))])
+        for name in sorted(logs): self.seen.append([epoch, float(np.sum(logs[name]))])
+        logs["seen"] = np.array(self.seen)
+""",
+    "recompiled": """def recompiled(m):
+    m.layers[-1].trainable = False
+    m.compile(**given())
+    return m
 """,
     # -- data --------------------------------------------------------------------------------------------------
     "generated": """def generated():

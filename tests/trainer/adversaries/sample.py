@@ -27,9 +27,12 @@ class Sample:
         outputs: a second output, for inputs that are a dict.
         compiled: arguments of `compile` by name, next to loss and optimizer.
         own: bodies of methods of the model by name.
+        outside: whether loss, optimizer and metrics are made before the scope of the strategy.
+        policy: of all layers, the name of a dtype.
         feed: how `fit` of a script gets the data.
         fit: further arguments of this `fit`.
         calls: what the script does after it.
+        replicas: of Mirrored.
     """
 
     way: str = SCRIPT
@@ -44,6 +47,9 @@ class Sample:
     optimizer: str = "keras.optimizers.SGD(0.05)"
     compiled: tuple[tuple[str, str], ...] = ()
     own: tuple[tuple[str, str], ...] = ()
+    outside: bool = False
+    policy: str = ""
+    replicas: int = 2
     feed: str = "batched()"
     fit: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
@@ -84,6 +90,7 @@ class Sample:
         head = TARGETS[self.target].head
         given = {"loss": self.loss, "optimizer": self.optimizer, **dict(self.compiled)}
         compiled = ", ".join(f"{name}={value}" for name, value in given.items())
+        policy = f"    keras.config.set_dtype_policy('{self.policy}')\n" if self.policy else ""
         methods = "\n".join(body for _, body in self.own) or "    pass"
         layers = f"[{', '.join(self.layers)}]"
         base = "keras.Sequential" if self.kind == "sequential" else "keras.Model"
@@ -94,16 +101,17 @@ class Sample:
                 "\n        return self.head(h)"
             )
         return [
-            f"\nclass Own({base}):\n{methods}\n\ndef model():\n",
+            f"\nclass Own({base}):\n{methods}\n\ndef given():\n    return dict({compiled})\n\n",
+            f"\ndef model(made=None):\n{policy}",
             *(f"    {line}\n" for line in self._building(layers, head)),
-            f"    m.compile({compiled})\n    return m\n\n",
+            "    m.compile(**(made or given()))\n    return m\n\n",
             f"def arrays():\n    r = np.random.default_rng(1)\n    x = {DATA[self.data].values}\n",
             f"    f = {DATA[self.data].flat}\n    y = {TARGETS[self.target].values}\n",
             f"    return x, y, {self.weights or 'None'}\n",
             _ROWS,
             _AS_MODEL if self.way == MODEL else "",
             f"\ndef train(m):\n{self._training()}\n    return told\n",
-            _MAIN,
+            _MAIN.format(outside="given()" if self.outside else "None", self=self),
         ]
 
     def _building(self, layers: str, head: str) -> list[str]:
@@ -147,6 +155,13 @@ _CALLS = {
     "train_on_batch": "[m.train_on_batch(*some(5), return_dict=True) for _ in range(2)]",
     "test_on_batch": "m.test_on_batch(*some(1), return_dict=True)",
     "predict_on_batch": "m.predict_on_batch(some(1)[0])",
+    "evaluate_arrays": (
+        "m.evaluate(*arrays()[:2], sample_weight=arrays()[2], batch_size=7, return_dict=True, verbose=0)"
+    ),
+    "predict_arrays": "m.predict(arrays()[0], batch_size=7, verbose=0)",
+    "again": "m.fit(batched(), verbose=0).history",
+    "recompiled": "recompiled(m).fit(batched(), verbose=0).history",
+    "later": "m.fit(batched(), epochs=3, initial_epoch=2, verbose=0).history",
 }
 CALLS = tuple(_CALLS)
 PREDICT_FILES = "predict_files"
@@ -171,7 +186,7 @@ def batched():
 """
 _AS_MODEL = """
 def held_out():
-    return rows().take(4)  # one batch, also of a replica
+    return rows().take(2)  # one batch, also of a replica
 
 def data():
     return {"training": rows(), "held_out": held_out()}
@@ -186,15 +201,16 @@ if __name__ == "__main__":
             scope = s.strategy.scope()
         elif how == "Mirrored":
             tf.config.set_logical_device_configuration(
-                tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
-            scope = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope()
+                tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * {self.replicas})
+            scope = tf.distribute.MirroredStrategy([f"CPU:{{i}}" for i in range({self.replicas})]).scope()
         elif how == "MultiWorkerMirrored":
             scope = tf.distribute.MultiWorkerMirroredStrategy().scope()
         elif how == "OneDevice":
             scope = tf.distribute.OneDeviceStrategy("CPU:0").scope()
         keras.utils.set_random_seed(0)
+        made = {outside}
         with scope:
-            m = model()
+            m = model(made)
         if s: s.checkpoint(model=m, optimizer=m.optimizer)
         if "TEST_NUDGE" in os.environ:  # how far rounding and chance alone may go
             m(some(2)[0])  # which makes its weights
@@ -202,9 +218,16 @@ if __name__ == "__main__":
             # Not all alike: a normalization would undo it.
             nudge = np.random.default_rng(1).choice([-1e-6, 1e-6], 10**6)
             for v in m.trainable_variables: v.assign(v * (1 + np.resize(nudge, v.shape)))
+            apply = keras.optimizers.Optimizer.apply
+            def rounded(g):  # as sums in another order are, which some optimizers make large
+                if isinstance(g, tf.IndexedSlices): return tf.IndexedSlices(rounded(g.values), g.indices, g.dense_shape)
+                noise = tf.random.stateless_uniform(tf.shape(g), (1, 2), -1, 1, g.dtype)
+                return g + 1e-7 * tf.reduce_max(tf.abs(g)) * noise
+            keras.optimizers.Optimizer.apply = lambda self, grads, *more: apply(
+                self, [None if g is None else rounded(g) for g in grads], *more)
         told = train(m)
         if "TEST_OUT" in os.environ:
-            values = {"/".join(map(str, place)): np.array(v) for place, v in keras.tree.flatten_with_path(told)}
+            values = {{"/".join(map(str, place)): np.array(v) for place, v in keras.tree.flatten_with_path(told)}}
             np.savez(os.environ["TEST_OUT"], *[np.array(v) for v in m.get_weights()], **values)
         else:
             print(told, [float(abs(np.array(v)).sum()) for v in m.get_weights()])

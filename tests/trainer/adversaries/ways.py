@@ -86,7 +86,7 @@ def by_trainer(sample: Sample, folder: Path) -> Ended:
     if sample.resumed:
         by += ["--checkpoint-every-steps=1", *(["--steps-per-call=1"] if sample.way == MODEL else [])]
     if sample.strategy == MIRRORED and sample.way != SCRIPT:
-        by.append("--logical-cpus=2")
+        by.append(f"--logical-cpus={sample.replicas}")
     with Job(
         folder, strategy=sample.strategy, arguments=by, files={"sample.py": sample.source}, program=("-m", PROGRAM),
         imported=True, exports=False,

@@ -28,6 +28,7 @@ except ImportError as error:
 
 _SEED = "seed_generator_state"
 _MASK = "_keras_mask"
+_CALL = "current_call_ctx"
 
 
 def is_seed(variable: Any) -> bool:
@@ -336,6 +337,18 @@ def _wrapper_of_tf_keras() -> Any:
 
 _SCALERS = ("scale_loss_for_distribution", "unscale_loss_for_distribution")
 _alone = threading.local()
+
+
+def in_layer() -> bool:
+    """Whether a layer or a model of Keras 3 is being called in this thread."""
+    return global_state.get_global_attribute(_require_call_context()) is not None
+
+
+@cache
+def _require_call_context() -> str:
+    caller = private(keras.Layer, "_get_call_context", library="keras")
+    require(mentions(caller, _CALL), f"a call of a layer does not set {_CALL}", library="keras")
+    return _CALL
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import private
+from dtj_trainer.compat import keras3, private
 from dtj_trainer.compat.keras3 import given_metrics, metrics_of, sublayers
 from dtj_trainer.compat.optimizers import made_under
 from dtj_trainer.errors import UsageError
@@ -149,12 +149,13 @@ def _refuse_others(strategy: Any, owner: Any) -> None:
 
 
 def build(model: Any, strategy: Any, examples: Any) -> None:
-    """Builds a model for examples, which may be specifications. One without a `call` has to be built already.
+    """Builds a model for examples, which may be specifications. One that is not called has to be built already.
 
     Raises:
-        UsageError: it has no `call`, and one of its layers is not built; or it takes sparse tensors, which Keras takes
-            for dense ones here.
+        UsageError: one of its layers is not built, and it has no `call`, or a `train_step` of its own that calls
+            something else; or it takes sparse tensors, which Keras takes for dense ones here.
     """
+    why = f"{type(model).__name__} has no call()"
     if type(model).call is not keras.Model.call:
         # What is compiled is not for data without labels: a step of the model's own does without.
         labels = keras.utils.unpack_x_y_sample_weight(examples)[1]
@@ -164,17 +165,20 @@ def build(model: Any, strategy: Any, examples: Any) -> None:
         try:
             with strategy.scope():
                 private(model, "_symbolic_build", library="keras")(data_batch=examples)
+            return
         except Exception as error:
             _refuse_sparse(examples, error)
-            raise
+            # Such a step may take the data apart in its own way: three images, of which Keras takes one for inputs.
+            if not keras3.overrides(model, "train_step"):
+                raise
+            why = f"{type(model).__name__} cannot be called with the first part of a batch"
         finally:
             vars(model).update(compiled)
-        return
     unbuilt = [layer.name for layer in sublayers(model, recursive=True) if not layer.built]
     if unbuilt:
         raise UsageError(
-            f"{type(model).__name__} has no call(), so with several replicas its layers have to be built before fit: "
-            f"{unbuilt[0]} is not; give the model that it is in an Input, or call build()"
+            f"{why}, so with several replicas its layers have to be built before fit: {unbuilt[0]} is not; give the "
+            "model that it is in an Input, or call build()"
         )
 
 

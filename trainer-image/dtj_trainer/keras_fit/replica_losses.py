@@ -17,10 +17,11 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import incompatible, private
-from dtj_trainer.compat.keras3 import as_on_one_replica, changing_losses, mask_of
+from dtj_trainer.compat.keras3 import as_on_one_replica, changing_losses, in_layer, mask_of
 from dtj_trainer.distribution.gathering import Whole
 from dtj_trainer.distribution.replica_count import one_replica
 from dtj_trainer.keras_fit.judged import Judged
+from dtj_trainer.training.global_batch_loss import gives_each
 from dtj_trainer.training.layers import added_times, counting
 from dtj_trainer.training.loss_division import Parts, Tried
 
@@ -189,9 +190,15 @@ known = Judged()
 
 
 def compute_loss(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-    """A loss of a replica's examples; as on one device if another loss is computed of it, which is divided."""
+    """A loss of a replica's examples; as on one device if another loss is computed of it, which is divided.
+
+    So it is where a layer computes it, as what the layer adds is divided.
+    """
     if here.share is None:
         return original(loss, y_true, y_pred, sample_weight)
+    if not here.within and in_layer():
+        with alone():
+            return original(loss, y_true, y_pred, sample_weight)
     here.within += 1
     try:
         outermost = here.within == 1
@@ -199,8 +206,12 @@ def compute_loss(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weig
             here.judged.judge_loss(loss, y_true, y_pred)
             here.parts = Parts.EACH
             return original(loss, y_true, y_pred, sample_weight)
-        if here.noted is not None:
-            return _stand_in(y_pred, loss.dtype)
+        if outermost and here.noted is not None:
+            # What the step makes of a value for each example is its own, and says how it divides.
+            each = loss.reduction in (None, "none")
+            if each and gives_each(loss):
+                return original(loss, y_true, y_pred, sample_weight)
+            return _stand_in(y_pred, loss.dtype, each=each)
         if outermost:
             here.parts = known.of_loss(loss)
             weighted = sample_weight is not None or mask_of(y_pred) is not None
@@ -211,9 +222,9 @@ def compute_loss(original: Any, loss: Any, y_true: Any, y_pred: Any, sample_weig
         here.within -= 1
 
 
-def _stand_in(y_pred: Any, dtype: Any) -> Any:
-    """For a loss that is known to divide: as good as any mean over the examples."""
-    return tf.reduce_mean(tf.square(tf.cast(tree.flatten(y_pred)[0], dtype)))
+def _stand_in(y_pred: Any, dtype: Any, *, each: bool = False) -> Any:
+    """For a loss that is known to divide: as good as any mean over the examples, or any value of each."""
+    return tf.reduce_mean(tf.square(tf.cast(tree.flatten(y_pred)[0], dtype)), -1 if each else None)
 
 
 def of_all_replicas(compute: Callable[..., Any], *values: Any) -> Any:

@@ -16,7 +16,6 @@ start gate, status port, signals. All tasks have to go through the same sequence
 
 import logging
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,21 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from dtj_launch import progress
-from dtj_launch.progress import DTJCallback, ProgressStore
-from dtj_launch.status_server import serve_status
+from dtj_launch.progress import DTJCallback
 from dtj_trainer import keras_fit
 from dtj_trainer.compat import LOSS
-from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
-from dtj_trainer.config.parsing import Config, parse
+from dtj_trainer.config.cluster import CHIEF, EVALUATOR, Task
 from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.object_store import export_versions
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.periodic import ComputeTimer, Every
-from dtj_trainer.process import environment, logs
-from dtj_trainer.process.ending import end_with, leave, leave_report
-from dtj_trainer.process.output_directories import check_buckets, check_outputs, copied_logs
-from dtj_trainer.process.sigterm import Termination
-from dtj_trainer.process.start_gate import meet_peers, started_in_time
+from dtj_trainer.process import environment
+from dtj_trainer.process.ending import end_with, leave_report
+from dtj_trainer.process.output_directories import check_buckets, copied_logs
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.progress_line import progress_fields, progress_line
 from dtj_trainer.training.stepping import steps_within
@@ -62,6 +57,7 @@ from dtj_trainer.distribution.stall_watch import (  # noqa: E402
     sums_begun,
 )
 from dtj_trainer.keras_fit.losses import ReportedLosses  # noqa: E402
+from dtj_trainer.user_code.session_start import made_strategy, remove_older_exports, task_context  # noqa: E402
 from dtj_trainer.user_code.session_state import (  # noqa: E402
     adopt_parts,
     build_optimizers,
@@ -86,12 +82,12 @@ _LOOK_SECONDS = 0.5
 def begin() -> Iterator["Session"]:
     """A session from the start gate to the last barrier. What ends the job in between ends the process."""
     try:
-        context = TaskContext.current or _context()
+        context = TaskContext.current or task_context()
         if context.config.keras_override:
             keras_fit.install_when_imported(context.config)
         check_buckets(context.config)
-        _remove_older_exports(context.config)
-        session = Session(context, _strategy(context))
+        remove_older_exports(context.config)
+        session = Session(context, made_strategy(context))
         with (
             copied_logs(context.config),
             strategies.peer_loss(context.config),
@@ -104,61 +100,6 @@ def begin() -> Iterator["Session"]:
                 session._checkpoints.settle_memory()
     except TrainerError as error:
         end_with(error)
-
-
-def _remove_older_exports(config: Config) -> None:
-    """Empties the local copy of a bucket: an earlier attempt may have left what its script did not finish."""
-    if config.export_location and config.export_dir and config.cluster.leads:
-        shutil.rmtree(config.export_dir, ignore_errors=True)
-        config.export_dir.mkdir(parents=True)
-
-
-def _context() -> TaskContext:
-    """What `--script` would have prepared."""
-    logs.configure_early(os.environ)
-    config = parse((f"--script={sys.argv[0] or 'session'}",), os.environ)
-    logs.configure(config.log, os.environ, task=config.cluster.task)
-    progress_store, termination = ProgressStore(), Termination(leave=leave)
-    termination.listen_openly()
-    if config.status_port:
-        serve_status(progress_store, config.status_port, host=config.bind_address)
-    progress.publish_on(progress_store)
-    check_outputs(config)
-    meet_peers(config)
-    return TaskContext(config=config, progress_store=progress_store, termination=termination)
-
-
-def _strategy(context: TaskContext) -> Any:
-    """The job's strategy; a parameter server, or a worker of one, serves here and does not return."""
-    config = context.config
-    role = config.cluster.task.role
-    if config.strategy == "ParameterServer" and role in (WORKER, PS):
-        from dtj_trainer.distribution import tf_server
-
-        tf_server.serve_cluster(config.cluster, context.progress_store, context.termination)
-    if config.strategy == "Pipeline":
-        raise UsageError(
-            "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "
-            "strategy"
-        )
-    if role == EVALUATOR:
-        return strategies.make_strategy(replace(config, strategy="OneDevice"))
-    with started_in_time(config), strategies.peer_loss(config):
-        try:
-            if config.strategy == "ParameterServer":
-                from dtj_trainer.training import parameter_server
-
-                return parameter_server.make_parameter_server_strategy()
-            return strategies.make_strategy(config)
-        except RuntimeError as error:
-            raise UsageError(
-                f"session(): strategy {config.strategy} cannot be made ({str(error).splitlines()[0][:100]}); enter "
-                "the session before TensorFlow has computed anything",
-                restart_may_help=True,
-            ) from None
-        finally:
-            # Once the strategy is there, TensorFlow's own handler is, too, and keeps the signal to itself.
-            context.termination.listen_openly()
 
 
 class Session:

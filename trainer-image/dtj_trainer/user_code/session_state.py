@@ -11,7 +11,7 @@ from dtj_trainer import two_kerases
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_fit.adoption import adopt, owners_of
-from dtj_trainer.keras_fit.replica_losses import several
+from dtj_trainer.keras_fit.replica_losses import has_scope, several
 from dtj_trainer.training import weight_update
 
 log = logging.getLogger(__name__)
@@ -89,8 +89,16 @@ def own_optimizers(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adopt_parts(strategy: Any, parts: Mapping[str, Any]) -> None:
-    """Makes anew in the scope of a strategy of several replicas what of these Keras 3 has made outside of it."""
-    for part in tf.nest.flatten(parts) if several(strategy) else ():
+    """Makes anew in the scope what of these Keras 3 has made outside of it.
+
+    On one replica this is what belongs to a model of the scope, as a model and an optimizer that are both made outside
+    train as they are.
+    """
+    flat = tf.nest.flatten(parts)
+    within = [one for one in flat if isinstance(one, keras.Model) and one.distribute_strategy is strategy]
+    if not several(strategy):
+        flat = [one for one in flat if one in within or not isinstance(one, keras.Model)] if within else []
+    for part in flat if has_scope(strategy) or several(strategy) else ():
         adopt(strategy, owners_of(part) if isinstance(part, keras.Model) else [part])
 
 
