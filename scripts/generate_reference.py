@@ -130,6 +130,7 @@ VARIABLES = {
     names.Env.WORLD_FILE: "in chief and workers of an elastic job: a file with the replicas that train together now, "
     "for dtj-launch",
     names.Env.ON_NAN: "spec.runPolicy.onNaN in lower case, if set",
+    names.Env.COMMUNICATION: "spec.communication in lower case, if set",
     names.Env.DATA_SERVICE_ADDRESS: "host:port of the dispatcher, if the job has one",
     names.Env.HOST: "in dispatcher and data-worker: the host name by which others reach this replica",
     names.Env.DATA_SERVICE_PORT: "in dispatcher and data-worker: the port on which it serves",
@@ -252,7 +253,8 @@ def _profiles() -> Iterator[tuple[str, ...]]:
         assert len(profile.node_selector) <= 1
         [(label, value)] = profile.node_selector.items() or [("", "")]
         chips = f", {profile.tpu.chips_per_host} chips per host" if profile.tpu else ""
-        row = (f"`{profile.resource}`{chips}", label and f"`{label}`")
+        others = ", ".join(f"`{one}`" for one in profile.resources)
+        row = (f"`{profile.resource}`{chips}" + (others and f", with {others}"), label and f"`{label}`")
         rows.setdefault(row, []).append(f"`{profile.name}`" + (value and f" ({value})"))
     return ((*row, ", ".join(profiles)) for row, profiles in rows.items())
 

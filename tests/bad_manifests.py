@@ -77,6 +77,9 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "elastic with a strategy that keeps its number of workers": manifest(
         strategy="Mirrored", roles={"worker": 1}, elastic={"maxReplicas": 2}
     ),
+    "communication of a strategy without gradients of several GPUs": manifest(
+        strategy="OneDevice", roles={"worker": 1}, communication="NCCL"
+    ),
     "elastic with its bounds exchanged": manifest(elastic={"minReplicas": 3, "maxReplicas": 2}),
     "fewer workers than elastic allows": manifest(elastic={"minReplicas": 3, "maxReplicas": 4}),
     "more workers than elastic allows": manifest(roles={"worker": 3}, elastic={"maxReplicas": 2}),

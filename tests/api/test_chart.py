@@ -61,7 +61,15 @@ EVERYTHING: JsonObject = {
     "imagePullSecrets": [{"name": "registry"}],
     "restricted": True,
     "verbose": True,
-    "acceleratorProfiles": [{"name": "lab", "resource": "nvidia.com/gpu", "nodeSelector": {"gpu": "a100"}}],
+    "acceleratorProfiles": [
+        {
+            "name": "lab",
+            "resource": "nvidia.com/gpu",
+            "nodeSelector": {"gpu": "a100"},
+            "resources": {"rdma/hca": "1"},
+            "capabilities": ["IPC_LOCK"],
+        }
+    ],
     "rbac": {"blockOwnerDeletion": True},
     "tfjob": {"enabled": True, "cleanPodPolicy": "Running", "gangScheduler": "Volcano", "kueue": "Own"},
     "serviceAccount": {"annotations": {"a": "b"}},
@@ -168,6 +176,7 @@ class TestWhatItRenders:
         file.write_text(text(dig(config_map, "data", "accelerator-profiles.yaml")))
         (profile,) = load_profiles(file)
         assert (profile.name, profile.resource, profile.node_selector) == ("lab", "nvidia.com/gpu", {"gpu": "a100"})
+        assert (profile.resources, profile.capabilities) == ({"rdma/hca": "1"}, ("IPC_LOCK",))
 
     def test_other_accelerator_profiles_restart_the_operator(self, helm: Helm) -> None:
         def template(profile: str) -> object:

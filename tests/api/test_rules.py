@@ -63,6 +63,7 @@ def test_a_field_that_is_fixed_cannot_be_changed(
     [
         ("template cannot be changed", {"template": TEMPLATE}),
         ("accelerator cannot be changed", {"accelerator": {"profile": "nvidia-l4"}}),
+        ("communication cannot be changed", {"communication": "Ring"}),
         ("args of a role cannot be changed", {"replicaSpecs": {"worker": {"replicas": 1, "args": ["--epochs=9"]}}}),
         ("template of a role cannot be changed", {"replicaSpecs": {"worker": {"replicas": 1, "template": TEMPLATE}}}),
     ],

@@ -4,6 +4,7 @@ What a TPU would answer is the one thing that is made up: TensorFlow's functions
 """
 
 import re
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,29 @@ def test_a_runtime_that_nobody_listens_at_is_waited_for_no_longer_than_asked(fol
     assert re.search(
         r"start gate: 2 of 2 peers missing after \d+ s: TPU 0 at 127.0.0.1:9 \(connection refused\)", worker.last_words
     )
+
+
+def test_a_chief_meets_the_hosts_of_its_slice_which_serve_until_they_are_asked_to_stop(folder: Path) -> None:
+    """CPUs stand in for the chips, so that TensorFlow connects to the hosts and then finds no TPU."""
+    with Job(folder, strategy="TPU", roles={"chief": 1, "worker": 2}, plain=True) as job:
+        job.start("worker-0", "worker-1")
+        for index in range(2):
+            job[f"worker-{index}"].wait_for(f"worker {index}: serving the TPU of this host at 127.0.0.1")
+        assert job.start("chief-0")["chief-0"].wait() == 2
+        hosts = ",".join(f"grpc://{address}" for address in job.cluster["worker"])
+        assert f"TPU {hosts}: could not be initialised: TPUs not found in the cluster" in job["chief-0"].last_words
+        for index in range(2):
+            host = job[f"worker-{index}"]
+            assert host.process.poll() is None
+            host.kill(signal.SIGTERM)
+            assert host.wait(SOON) == 143
+            assert "asked to stop, and chief 0 has left" in host.log
+
+
+def test_a_host_that_never_starts_is_named_and_waited_for_no_longer_than_asked(folder: Path) -> None:
+    with Job(folder, strategy="TPU", roles={"chief": 1, "worker": 1}, arguments=["--start-timeout=4"]) as job:
+        assert job.start("chief-0")["chief-0"].wait() == 75
+        assert f"worker 0 at {job.cluster['worker'][0]} (connection refused)" in job["chief-0"].last_words
 
 
 def test_a_runtime_that_accepts_and_never_answers_is_waited_for_no_longer_than_asked(folder: Path) -> None:

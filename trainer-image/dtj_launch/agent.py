@@ -9,16 +9,17 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from . import child, logs, options
+from . import child, communication, devices, gpu_checks, logs, options
 from .deadline import Deadlines
-from .errors import LauncherError, NotStarted, Unavailable
+from .errors import LauncherError, NotStarted, Unavailable, UsageError
+from .nccl_log import NcclLog
 from .options import Options
 from .out_of_memory import out_of_memory_kills
-from .output import TerminationMessage, configure_logs
+from .output import TerminationMessage, configure_logs, write
 from .progress import Phase, ProgressStore
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
 from .restart_policy import ExitRecord, Policy
@@ -46,7 +47,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         configure_logs(given.log, os.environ)
         if given.preload and argv is None:
             _begin_with_hash_seed()
-        code = Launcher(given, words).run()
+        launcher = Launcher(given, words)
+        try:
+            code = launcher.run()
+        finally:
+            launcher.end()
     except LauncherError as error:
         log.error(str(error))
         words.forget()
@@ -88,6 +93,8 @@ class Launcher:
         )
         self._relay = Relay(grace=given.grace, leave=_leave)
         self._wakeup = self._relay.listen()
+        self._devices = devices.found(os.environ, given.communication)
+        self._nccl = NcclLog(os.environ, gpus=self._devices.gpus)
         self._preloaded = False
         self._starts = 0
         child.adopt_orphans()
@@ -97,11 +104,12 @@ class Launcher:
 
         Raises:
             NotStarted: the peers did not come in time.
-            Unavailable: the port of this task is in use.
+            UsageError, Unavailable: the port of this task is in use, or its GPUs cannot be used.
         """
         code = self._check()
         if code is not None:
             return code
+        gpu_checks.check(os.environ, self._given.communication)
         self._preload()
         while True:
             self._words.forget()
@@ -124,6 +132,10 @@ class Launcher:
                 f"{restart.why} (exit code {end.code}): starting again in place, {wait}; the {_th(self._starts)} time"
             )
             time.sleep(restart.pause)
+
+    def end(self) -> None:
+        """Leaves nothing behind."""
+        self._nccl.end()
 
     # -- before the program --------------------------------------------------------------------------------------
 
@@ -189,16 +201,19 @@ class Launcher:
 
     def _gate(self) -> None:
         topology = self._topology
-        if self._given.own_gate or not topology.peers:
+        if self._given.own_gate:
+            return
+        if not topology.peers:
+            self._agree({})
             return
         seconds = self._limit()
         try:
             if topology.restart_role is not RestartRole.MEMBER or topology.port is None:
                 wait_for_peers(topology.peers, timeout=seconds, pause=self._pause_at_gate)
                 return
-            listener = _listen(topology.port, topology)
+            listener = _listen(topology.port, topology, announced=str(self._devices))
             try:
-                rendezvous(
+                heard = rendezvous(
                     listener,
                     topology.peers,
                     name=topology.name,
@@ -213,6 +228,30 @@ class Launcher:
         except PeersMissing as missing:
             flag = "--rejoin-timeout" if self._starts else "--start-timeout"
             raise NotStarted(f"start gate: {missing}; see why they did not start, or raise {flag}") from None
+        self._agree(heard)
+
+    def _agree(self, heard: Mapping[str, str]) -> None:
+        """Tells the program how the members of its collective send gradients.
+
+        Raises:
+            UsageError: they cannot.
+        """
+        if self._topology.restart_role is not RestartRole.MEMBER:
+            return
+        announced = {name: known for name, words in heard.items() if (known := devices.parse(words)) is not None}
+        announced[self._topology.name] = self._devices
+        try:
+            chosen = communication.decide(announced)
+        except communication.CommunicationError as error:
+            raise UsageError(f"start gate: {error}") from None
+        os.environ[communication.VARIABLE] = chosen
+        if line := communication.why(chosen, announced):
+            log.info(line)
+        if chosen == communication.NCCL:
+            log.info(
+                "TensorFlow takes NCCL only if it is asked for: MultiWorkerMirroredStrategy(communication_options="
+                "tf.distribute.experimental.CommunicationOptions(implementation=os.environ['DTJ_COMMUNICATION']))"
+            )
 
     def _pause_at_gate(self, seconds: float) -> None:
         """Raises:
@@ -250,6 +289,7 @@ class Launcher:
         code = deadlines.exit_code(self._follow(children[0], poller, deadlines))
         starts_again = self._relay.saves
         deadlines.close()
+        self._nccl.poll(_pass_on, at_once=True)
         child.signal_group(children[0], signal.SIGKILL)
         child.kill_children()
         self._relay.aim(None)
@@ -267,7 +307,7 @@ class Launcher:
 
     def _program(self, deadlines: Deadlines) -> Callable[[], NoReturn]:
         given = self._given
-        variables = {"DTJ_RESTARTS_IN_PLACE": str(self._starts), **deadlines.variables}
+        variables = {"DTJ_RESTARTS_IN_PLACE": str(self._starts), **deadlines.variables, **self._nccl.begin()}
         if self._starts:
             variables["DTJ_REJOIN_SECONDS"] = f"{self._limit():g}"
         if given.module is not None and self._preloaded:
@@ -286,7 +326,7 @@ class Launcher:
             look = self._look_at_members()
             to_stop = self._relay.termination_requested or self._relay.saves
             stuck = deadlines.enforce(program, termination_requested=to_stop)
-            due = (self._relay.enforce(), look, stuck, poller.poll())
+            due = (self._relay.enforce(), look, stuck, poller.poll(), self._nccl.poll(_pass_on))
             waits = [wait for wait in due if wait is not None]
             sources = [self._wakeup, *deadlines.sources]
             ready, _, _ = select.select(sources, [], [], min(waits) if waits else None)
@@ -311,10 +351,15 @@ class Launcher:
         return left
 
 
-def _listen(port: int, topology: TaskTopology) -> ReadinessListener:
+def _listen(port: int, topology: TaskTopology, *, announced: str) -> ReadinessListener:
     try:
         return ReadinessListener(
-            port, name=topology.name, attempt=topology.attempt, key=topology.key, host=topology.host
+            port,
+            name=topology.name,
+            attempt=topology.attempt,
+            key=topology.key,
+            host=topology.host,
+            announced=announced,
         )
     except OSError as error:
         raise Unavailable(
@@ -343,6 +388,11 @@ def _exit_code(status: int) -> int:
 
 def _th(number: int) -> str:
     return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+
+
+def _pass_on(line: bytes) -> None:
+    """Says a warning of NCCL's next to what the program says, which may end of it."""
+    write(2, line)
 
 
 def _leave(code: int) -> NoReturn:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from . import __version__
+from .communication import AUTO, VARIABLE, WAYS
 from .errors import UsageError
 from .logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, LogOptions
 from .world import FILE
@@ -31,6 +32,8 @@ class Options:
     restarts: bool
     replace_single_pod: bool
     codes: Mapping[int, int]
+    communication: str
+    """How gradients are to be sent, one of `communication.WAYS`."""
     grace: float | None
     log: LogOptions
 
@@ -72,6 +75,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         restarts=scope != "Job",
         replace_single_pod=replaces_one,
         codes=_codes(given.map),
+        communication=_one_of(WAYS, "", "", VARIABLE, environ) or AUTO,
         grace=_seconds("--grace", given.grace) if given.grace else None,
         log=LogOptions(
             _one_of(FORMATS, "--log-format", given.log_format, FORMAT_VARIABLE, environ) or FORMATS[0],

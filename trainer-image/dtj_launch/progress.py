@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
+from . import nccl_log
 from .status_server import serve_status
 from .world import GENERATION
 
@@ -61,6 +62,8 @@ class Progress:
     """How often the launcher started this task again without a new pod."""
     world: int | None = None
     """The generation of the list of members that an elastic job trains with."""
+    transport: str | None = None
+    """What carries the gradients between GPUs, as NCCL says it."""
     warning: str | None = None
     unchecked: tuple[str, ...] = ()
     """Parts of the model that the user has accepted unchecked."""
@@ -90,6 +93,7 @@ class Progress:
             "attempt": self.attempt,
             "restartsInPlace": self.restarts_in_place,
             "world": self.world,
+            "transport": self.transport,
             "warning": self.warning,
             "unchecked": list(self.unchecked) or None,
             "export": self.export,
@@ -156,7 +160,8 @@ class ProgressStore:
 
     def document(self) -> dict[str, Any]:
         """The latest moment, as GET /status shows it."""
-        return self._state[0].document(self._state[1])
+        transport = nccl_log.transport(os.environ) or None
+        return replace(self._state[0], transport=transport).document(self._state[1])
 
     def exposition(self) -> str:
         """The latest moment, as GET /metrics shows it: Prometheus' text format, version 0.0.4."""

@@ -14,13 +14,15 @@ Only a server that is started by other means, such as a parameter server, needs 
 An open port is not enough if all tasks must start again together (`rendezvous`): the process that the peer ran before
 the loss may hold the port for some seconds, and TensorFlow's coordination service refuses a task that connects twice.
 So the tasks exchange a handshake, and each notes the peers whose handshake it received. A pair has met when either side
-reached the other; both note it, so no task waits for a peer that has gone on.
+reached the other; both note it, so no task waits for a peer that has gone on. With it each announces what it has
+(`devices`), so that all come to the same decisions.
 
 Standard library only: a launcher that has no TensorFlow can use it as it is.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import logging
@@ -59,7 +61,9 @@ _NAMED_AT_MOST = 8
 _GREETING = "dtj-gate"
 _CALL, _ANSWER = "call", "answer"
 """What a proof is bound to besides name and attempt: an answer cannot be sent back as a call."""
-_LONGEST_GREETING = 256
+_LONGEST_GREETING = 512
+_ANNOUNCED = "gpus="
+"""How an announcement begins, which is one word."""
 NO_HANDSHAKE = "its previous process is still ending"
 """What is reported of a peer whose port is open, and which answers no handshake."""
 
@@ -77,22 +81,31 @@ class ReadinessListener:
         OSError: the port is in use.
     """
 
-    def __init__(self, port: int, *, name: str = "", attempt: int = 0, key: str = "", host: str = "") -> None:
+    def __init__(
+        self, port: int, *, name: str = "", attempt: int = 0, key: str = "", host: str = "", announced: str = ""
+    ) -> None:
         """Args:
         name: of this task, as its peers know it.
+        announced: what it has, as `devices.Devices` writes it.
         attempt: of the job; a peer of another attempt gets an answer, and is not noted.
         key: what only tasks of this job know; empty: every handshake counts.
         host: the address to listen on; empty: all of them.
         """
-        self.callers: set[str] = set()
-        """The names of the peers whose handshake this task received."""
+        self.heard: dict[str, str] = {}
+        """The peers that have exchanged a handshake with this task, with what they announced."""
+        self.announced = announced
         self._key = key
         self._attempt = attempt
-        self._answer = _greeting(_ANSWER, name, attempt, key).encode()
+        self._answer = _greeting(_ANSWER, name, attempt, key, announced).encode()
         self._connections = Connections(
             host, port, self._talk, name="start gate", most=MAX_CALLERS, seconds=_CALLER_SECONDS
         )
         self.port: int = self._connections.address[1]
+
+    def hear(self, name: str, announced: str) -> None:
+        """Notes that this task and a peer have met."""
+        if announced or name not in self.heard:
+            self.heard[name] = announced
 
     def close(self) -> None:
         """Gives the port back; once this returns another server can bind it."""
@@ -111,9 +124,9 @@ class ReadinessListener:
         greeted = _parsed(received, _CALL, self._key)
         if greeted is None:
             return
-        name, attempt = greeted
-        if attempt == self._attempt and len(self.callers) < _MAX_NAMES:
-            self.callers.add(name)
+        name, attempt, announced = greeted
+        if attempt == self._attempt and len(self.heard) < _MAX_NAMES:
+            self.hear(name, announced)
         caller.send(self._answer)
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         yield HANG_UP
@@ -138,15 +151,31 @@ def probe(peer: Peer, timeout: float = _CONNECT_SECONDS) -> str | None:
     return _reach(peer, timeout, lambda _: None)
 
 
-def handshake(peer: Peer, *, name: str, attempt: int, key: str = "") -> str | None:
-    """Tries to reach a peer that waits at its gate, too. Returns None when it answered, else why it did not."""
+def handshake(
+    peer: Peer,
+    *,
+    name: str,
+    attempt: int,
+    key: str = "",
+    announced: str = "",
+    learn: Callable[[str], object] = lambda _: None,
+) -> str | None:
+    """Tries to reach a peer that waits at its gate, too. Returns None when it answered, else why it did not.
+
+    Args:
+        announced: what this task has.
+        learn: gets what the peer has announced.
+    """
 
     def speak(caller: socket.socket) -> str | None:
-        caller.sendall(_greeting(_CALL, name, attempt, key).encode())
+        caller.sendall(_greeting(_CALL, name, attempt, key, announced).encode())
         answered = _parsed(_received(caller, _CONNECT_SECONDS), _ANSWER, key)
         if answered is None:
             return NO_HANDSHAKE
-        return None if answered[1] == attempt else f"is at attempt {answered[1]}, and this is {attempt}"
+        if answered[1] != attempt:
+            return f"is at attempt {answered[1]}, and this is {attempt}"
+        learn(answered[2])
+        return None
 
     return _reach(peer, _CONNECT_SECONDS, speak)
 
@@ -179,14 +208,15 @@ def _why(error: OSError) -> str:
     return "no answer" if isinstance(error, (TimeoutError, socket.timeout)) else (error.strerror or str(error)).lower()
 
 
-def _greeting(kind: str, name: str, attempt: int, key: str) -> str:
-    """A message from one task to another. With a key, `kind`, attempt and name are signed with it."""
-    proof = f" {_proof(kind, name, attempt, key)}" if key else ""
-    return f"{_GREETING} {attempt} {name}{proof}\n"
+def _greeting(kind: str, name: str, attempt: int, key: str, announced: str = "") -> str:
+    """A message from one task to another. With a key, all of it is signed with that, and `kind`."""
+    words = f"{attempt} {name} {announced}".rstrip()
+    proof = f" {_proof(kind, words, key)}" if key else ""
+    return f"{_GREETING} {words}{proof}\n"
 
 
-def _proof(kind: str, name: str, attempt: int, key: str) -> str:
-    return hmac.new(key.encode(), f"{kind} {attempt} {name}".encode(), hashlib.sha256).hexdigest()
+def _proof(kind: str, words: str, key: str) -> str:
+    return hmac.new(key.encode(), f"{kind} {words}".encode(), hashlib.sha256).hexdigest()
 
 
 def _may_be_greeting(received: bytes) -> bool:
@@ -194,19 +224,22 @@ def _may_be_greeting(received: bytes) -> bool:
     return received.startswith(_GREETING.encode()[: len(received)]) and len(received) <= _LONGEST_GREETING
 
 
-def _parsed(received: bytes, kind: str, key: str) -> tuple[str, int] | None:
-    """Name and attempt of a whole greeting; None if it is none, or if it does not prove that it has the key."""
+def _parsed(received: bytes, kind: str, key: str) -> tuple[str, int, str] | None:
+    """Name, attempt and announcement of a whole greeting; None if it is none, or does not prove that it has the key."""
     if not _may_be_greeting(received) or not received.endswith(b"\n"):
         return None
-    word, _, rest = received.decode(errors="replace").strip().partition(" ")
-    number, _, name = rest.partition(" ")
-    if word != _GREETING or not (number.isascii() and number.isdecimal()):
+    word, _, words = received.decode(errors="replace").strip().partition(" ")
+    if word != _GREETING:
         return None
-    if not key:
-        return name, int(number)
-    name, _, proof = name.rpartition(" ")
-    wanted = _proof(kind, name, int(number), key)
-    return (name, int(number)) if hmac.compare_digest(proof.encode(), wanted.encode()) else None
+    if key:
+        words, _, proof = words.rpartition(" ")
+        if not hmac.compare_digest(proof.encode(), _proof(kind, words, key).encode()):
+            return None
+    number, _, name = words.partition(" ")
+    if not (number.isascii() and number.isdecimal()):
+        return None
+    others, _, last = name.rpartition(" ")
+    return (others, int(number), last) if last.startswith(_ANNOUNCED) else (name, int(number), "")
 
 
 def _received(caller: socket.socket, seconds: float) -> bytes:
@@ -231,8 +264,11 @@ def rendezvous(
     key: str = "",
     patience: float | None = None,
     pause: Callable[[float], object] = time.sleep,
-) -> None:
+) -> Mapping[str, str]:
     """Returns when this task and each of its peers have met, all of them at their gates; the listener stays open.
+
+    Returns:
+        Name of a peer -> what it has announced; without those that went on before they could be heard.
 
     Args:
         name: of this task; its listener has the same.
@@ -248,9 +284,11 @@ def rendezvous(
     patience = min(PATIENCE_SECONDS if patience is None else patience, timeout / 2)
 
     def met(peer: Peer) -> str | None:
-        if names[peer] in listener.callers:
+        other = names[peer]
+        if other in listener.heard:
             return None
-        why = handshake(peer, name=name, attempt=attempt, key=key)
+        learn = functools.partial(listener.hear, other)
+        why = handshake(peer, name=name, attempt=attempt, key=key, announced=listener.announced, learn=learn)
         if why != NO_HANDSHAKE:
             engaged_since.pop(peer, None)
             return why
@@ -258,6 +296,7 @@ def rendezvous(
         return None if time.monotonic() - since >= patience else why
 
     wait_for_peers(peers, timeout=timeout, probe=met, pause=pause)
+    return {other: listener.heard[other] for other in peers if other in listener.heard}
 
 
 def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float, key: str = "") -> None:

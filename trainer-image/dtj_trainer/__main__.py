@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from dtj_launch.progress import Phase, ProgressStore, publish_on
@@ -24,7 +25,7 @@ from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.config.pipeline_layout import PIPELINE
 from dtj_trainer.config.script import Script
 from dtj_trainer.errors import TrainerError
-from dtj_trainer.process import environment, logs, start_gate
+from dtj_trainer.process import environment, logs, start_gate, tpu_environment
 from dtj_trainer.process.ending import ProcessEnd, end_with, leave
 from dtj_trainer.process.output_directories import check_outputs, copied_logs
 from dtj_trainer.process.sigterm import Termination
@@ -80,7 +81,8 @@ def launch(config: Config, termination: Termination) -> None:
         serve_status(progress_store, config.status_port, host=config.bind_address)
     check_outputs(config)
     entry_points.check(config.user_code)
-    if config.script and not config.service_task:
+    tpu_environment.prepare(config, os.environ)
+    if config.script and not config.service_task and not config.hosts_tpu:
         _interpret(config.script, context)
     role = config.cluster.task.role
     with nullcontext() if config.script else copied_logs(config):
@@ -92,6 +94,8 @@ def launch(config: Config, termination: Termination) -> None:
             _serve_data(config, config.service_task, progress_store)
         elif role == EVALUATOR:
             _evaluate(context)
+        elif config.hosts_tpu:
+            _serve_tpu(context)
         elif config.strategy == PIPELINE:
             _pipe(context)
         elif config.strategy != "ParameterServer":
@@ -110,22 +114,24 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
     script_runner.prepare(script, os.environ)
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
     logs.log_versions(config.cluster.common_log_level)
-    start_gate.meet_peers(config)
-    script_runner.run(script, context)
+    script_runner.run(script, replace(context, config=start_gate.meet_peers(config)))
 
 
 def _train(context: TaskContext) -> None:
     config = context.config
     listener = start_gate.listen(config) if config.strategy == "MultiWorkerMirrored" else None
+    if config.strategy == "TPU" and config.cluster.addresses and config.tpu_runtimes:
+        start_gate.listen(config)  # as long as this process lives, which the hosts of the TPU outlast
     environment.configure()
     from dtj_trainer.distribution import strategies
     from dtj_trainer.training import synchronous
 
     context.startup.lap("import")
     if listener:
-        start_gate.rendezvous_with_peers(config, listener)
+        config = start_gate.rendezvous_with_peers(config, listener)
     else:
         start_gate.wait_for_roles(config, CHIEF, WORKER)
+        config = start_gate.agree_on_communication(config, {})
     with _connecting(context):
         strategy = strategies.make_strategy(config)
     with _prepared(context) as run:
@@ -183,6 +189,14 @@ def _serve(context: TaskContext) -> None:
 
     start_gate.prove_port_free(context.config)
     tf_server.serve_cluster(context.config.cluster, context.progress_store, context.termination)
+
+
+def _serve_tpu(context: TaskContext) -> None:
+    from dtj_trainer.distribution import tpu_server
+
+    start_gate.prove_port_free(context.config)
+    environment.configure()
+    tpu_server.serve(context.config.cluster, context.progress_store, context.termination)
 
 
 def _evaluate(context: TaskContext) -> None:

@@ -17,7 +17,7 @@ def _cel_same(field: str, here: str = "self", there: str = "oldSelf") -> str:
     return f"(has({here}.{field}) ? has({there}.{field}) && {here}.{field} == {there}.{field} : !has({there}.{field}))"
 
 
-_MAKES_PODS: Final = ("template", "accelerator")
+_MAKES_PODS: Final = ("template", "accelerator", "communication")
 """The fields of a spec by which pods are made."""
 
 _MAKES_PODS_OF_ROLE: Final = (

@@ -32,6 +32,8 @@ class TpuHosts(BaseModel):
 
     chips_per_host: int = Field(ge=1)
     single_host: tuple[int, ...] = ()
+    not_driven: str = ""
+    """Why no chief drives the hosts of such a slice, in the words of a message; empty where it may."""
 
 
 class Profile(BaseModel):
@@ -43,6 +45,10 @@ class Profile(BaseModel):
     resource: str = Field(min_length=1)
     node_selector: dict[str, str] = {}
     tolerations: tuple[JsonObject, ...] = ()
+    resources: dict[str, str] = {}
+    """What each pod needs besides, whatever its number of devices: network devices, and huge pages for them."""
+    capabilities: tuple[str, ...] = ()
+    """Capabilities of Linux that its container needs."""
     tpu: TpuHosts | None = None
 
 
@@ -50,13 +56,28 @@ def _nvidia(name: str, *, label: str, value: str) -> Profile:
     return Profile(name=name, resource="nvidia.com/gpu", node_selector={label: value}, tolerations=(GPU_TAINT,))
 
 
-def _tpu(name: str, *, accelerator: str, single_host: tuple[int, ...] = ()) -> Profile:
+def _efa(name: str, *, instance: str, interfaces: int) -> Profile:
+    """A machine of AWS with eight GPUs as a whole. Its driver of EFA keeps buffers in huge pages, in locked memory.
+
+    Source: AWS, "Run machine learning training on Amazon EKS with Elastic Fabric Adapter".
+    """
+    return Profile(
+        name=name,
+        resource="nvidia.com/gpu",
+        node_selector={"node.kubernetes.io/instance-type": instance},
+        tolerations=(GPU_TAINT, {"key": "vpc.amazonaws.com/efa", "operator": "Exists", "effect": "NoSchedule"}),
+        resources={"vpc.amazonaws.com/efa": str(interfaces), "hugepages-2Mi": "5120Mi"},
+        capabilities=("IPC_LOCK",),
+    )
+
+
+def _tpu(name: str, *, accelerator: str, single_host: tuple[int, ...] = (), not_driven: str = "") -> Profile:
     return Profile(
         name=name,
         resource="google.com/tpu",
         node_selector={"cloud.google.com/gke-tpu-accelerator": accelerator},
         tolerations=(TPU_TAINT,),
-        tpu=TpuHosts(chips_per_host=4, single_host=single_host),
+        tpu=TpuHosts(chips_per_host=4, single_host=single_host, not_driven=not_driven),
     )
 
 
@@ -83,6 +104,9 @@ _SHIPPED: Final = (
     _nvidia("eks-nvidia-h100", label=_EKS, value="h100"),
     _nvidia("eks-nvidia-h200", label=_EKS, value="h200"),
     _nvidia("eks-nvidia-b200", label=_EKS, value="b200"),
+    _efa("eks-p4d-efa", instance="p4d.24xlarge", interfaces=4),
+    _efa("eks-p5-efa", instance="p5.48xlarge", interfaces=32),
+    _efa("eks-p5en-efa", instance="p5en.48xlarge", interfaces=16),
     Profile(
         name="aks-nvidia",
         resource="nvidia.com/gpu",
@@ -103,10 +127,11 @@ _SHIPPED: Final = (
         resource="amd.com/gpu",
         tolerations=({"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
     ),
-    _tpu("tpu-v4", accelerator="tpu-v4-podslice"),
+    # What is known of slices that a chief drives is one report (tensorflow/tensorflow#93618); none was run here.
+    _tpu("tpu-v4", accelerator="tpu-v4-podslice", not_driven="TensorFlow 2.19 hangs on it"),
     _tpu("tpu-v5e", accelerator="tpu-v5-lite-podslice", single_host=(1, 4, 8)),
-    _tpu("tpu-v5p", accelerator="tpu-v5p-slice"),
-    _tpu("tpu-v6e", accelerator="tpu-v6e-slice", single_host=(1, 4, 8)),
+    _tpu("tpu-v5p", accelerator="tpu-v5p-slice", not_driven="no report says that TensorFlow works on it"),
+    _tpu("tpu-v6e", accelerator="tpu-v6e-slice", single_host=(1, 4, 8), not_driven="TensorFlow 2.19 fails on it"),
 )
 
 SHIPPED_PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in _SHIPPED}

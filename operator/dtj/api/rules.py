@@ -34,6 +34,7 @@ from dtj.api.rule import (
 )
 from dtj.api.run_policy_rules import MANAGED_BY_RULES, RUN_POLICY_RULES
 from dtj.api.spec import (
+    COMMUNICATING,
     DATA_SERVICE,
     ELASTIC,
     MAX_REPLICAS,
@@ -362,6 +363,14 @@ RULES: Final[tuple[Rule, ...]] = (
     *MEMORY_RULES,
     *SHARING_RULES,
     *VOLUME_RULES,
+    Rule(
+        at=(SPEC,),
+        cel=f"!has(self.communication) || {_cel_strategy(*COMMUNICATING)}",
+        message=f"only under strategies {' and '.join(COMMUNICATING)} do GPUs add up gradients: remove communication, "
+        "or change the strategy",
+        holds=lambda spec: spec.get("communication") is None or _strategy(spec, *COMMUNICATING),
+        field="communication",
+    ),
     Rule(
         at=(SPEC,),
         cel=f"!has(self.elastic) || {_cel_strategy(*ELASTIC)}",

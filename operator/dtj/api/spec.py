@@ -15,8 +15,13 @@ from dtj.api import names
 from dtj.api.base import PodTemplateFragment, SpecModel
 from dtj.api.json import JsonObject
 from dtj.api.storage import Checkpoint, Export
+from dtj.api.strategies import CLUSTER_ROLES as CLUSTER_ROLES
+from dtj.api.strategies import COLLECTIVE as COLLECTIVE
+from dtj.api.strategies import COMMUNICATING as COMMUNICATING
+from dtj.api.strategies import ELASTIC as ELASTIC
 from dtj.api.strategies import MAX_REPLICAS as MAX_REPLICAS
 from dtj.api.strategies import SINGLE_PROCESS as SINGLE_PROCESS
+from dtj.api.strategies import Communication as Communication
 from dtj.api.strategies import Role as Role
 from dtj.api.strategies import Strategy as Strategy
 
@@ -27,15 +32,6 @@ def as_role(text: str) -> Role | None:
     """The role of this name, or None if there is none."""
     return _ROLES.get(text)
 
-
-COLLECTIVE: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.TPU, Strategy.PIPELINE)
-"""Strategies whose chief and workers can only go on together."""
-
-ELASTIC: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
-"""Strategies that can go on from a checkpoint with another number of workers."""
-
-CLUSTER_ROLES: Final = (Role.CHIEF, Role.WORKER, Role.PS)
-"""The roles that appear in TF_CONFIG's ``cluster``; the others appear in nobody's, and nobody depends on their life."""
 
 DATA_SERVICE: Final = (Role.DISPATCHER, Role.DATA_WORKER)
 """The roles of the tf.data service, which prepares examples for those that train."""
@@ -441,6 +437,12 @@ class JobSpec(SpecModel):
     accelerator: Accelerator | None = Field(
         default=None,
         description="accelerator is the accelerator of each pod that trains, unless its role has its own.",
+    )
+    communication: Communication | None = Field(
+        default=None,
+        description="communication is how GPUs add up gradients under MultiWorkerMirrored and Mirrored: NCCL, Ring "
+        "(without NCCL) or Auto (its default), which is NCCL if all that train have GPUs. Tasks with different numbers "
+        "of GPUs are refused.",
     )
     elastic: Elastic | None = Field(
         default=None,

@@ -211,6 +211,12 @@ class Progress(PodWords):
         description="stragglers lists up to eight replicas, such as worker-3, whose steps take more than 1.5 times as "
         "long as those of the others. It needs the speed of each replica.",
     )
+    transport: str = Field(
+        default="",
+        max_length=256,
+        description="transport is what carries the gradients between GPUs, as NCCL says: NET/IB/GDRDMA, NET/Socket or "
+        "NET/Libfabric between machines, P2P or SHM within one.",
+    )
     warning: str = Field(
         default="",
         max_length=1024,

@@ -32,5 +32,26 @@ class Role(StrEnum):
     DATA_WORKER = "data-worker"
 
 
+COLLECTIVE: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.TPU, Strategy.PIPELINE)
+"""Strategies whose chief and workers can only go on together."""
+
+ELASTIC: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
+"""Strategies that can go on from a checkpoint with another number of workers."""
+
+CLUSTER_ROLES: Final = (Role.CHIEF, Role.WORKER, Role.PS)
+"""The roles that appear in TF_CONFIG's ``cluster``; the others appear in nobody's, and nobody depends on their life."""
+
 SINGLE_PROCESS: Final = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE)
 """Strategies whose training runs in one process, however many devices it has."""
+
+
+class Communication(StrEnum):
+    """How GPUs add up gradients."""
+
+    AUTO = "Auto"
+    NCCL = "NCCL"
+    RING = "Ring"
+
+
+COMMUNICATING: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.MIRRORED)
+"""Strategies under which GPUs add up gradients by NCCL, or without it."""

@@ -6,6 +6,8 @@ from typing import Final
 
 from dtj.api.status import ExportedModel, Progress
 from dtj.core.context import JobContext
+from dtj.core.manifests import accelerators
+from dtj.core.manifests.pod import role_template
 from dtj.core.observed import Termination
 from dtj.core.status import format_time
 
@@ -13,6 +15,8 @@ _COMPLETED: Final = "done"
 """How far a training is that has completed: it has ended since it was asked last, and some stop early."""
 
 _LAST_PHASE: Final = "Done"
+
+_SLOW: Final = "NET/Socket"
 
 _WAITING: Final = "waiting for pods"
 _NO_REPORT: Final = "no report yet"
@@ -60,7 +64,26 @@ def _latest(context: JobContext) -> Progress | None:
     at = format_time(seen.at) if before is None or seen.progress.advanced(before) else before.updated_at
     slow = tuple(straggler.hostname for straggler in context.observed.stragglers)
     return seen.progress.model_copy(
-        update={"text": seen.progress.in_words(), "stragglers": slow, "updated_at": at or format_time(seen.at)}
+        update={
+            "text": seen.progress.in_words(),
+            "stragglers": slow,
+            "warning": seen.progress.warning or _slow_network(context, seen.progress.transport),
+            "updated_at": at or format_time(seen.at),
+        }
+    )
+
+
+def _slow_network(context: JobContext, transport: str) -> str:
+    """What is wrong where gradients take the slow way although the pod has a fast one: NCCL itself says nothing."""
+    leader = context.leader
+    if leader is None or _SLOW not in transport.split(", "):
+        return ""
+    asked = accelerators.fabrics(role_template(context.job, context.spec, leader.role, platform=context.platform))
+    if not asked:
+        return ""
+    return (
+        f"gradients go by {_SLOW}, although the pods ask for {', '.join(asked)}: the image needs the libraries of that "
+        "network, and its container IPC_LOCK; NCCL_DEBUG=INFO in env shows what NCCL tried"
     )
 
 

@@ -17,7 +17,14 @@ from dtj.api.profiles import Profile
 from dtj.api.rules import NO_SPARES
 from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Strategy
 from dtj.core.manifests import accelerators
-from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
+from dtj.core.manifests.accelerators import (
+    accelerator_field,
+    accelerator_of,
+    chips,
+    chips_per_host,
+    drives_slice,
+    slice_hosts,
+)
 from dtj.core.manifests.tf_config import Cluster, Delivery
 from dtj.core.platform import Platform
 from dtj.core.replicas import TRAINING_ROLES
@@ -98,6 +105,7 @@ _SURELY_FIT: Final = 300
 
 
 def _accelerators(spec: JobSpec, platform: Platform) -> Iterator[Problem]:
+    yield from _chiefs_own(spec)
     for role in spec.roles():
         accelerator, field = accelerator_of(spec, role), accelerator_field(spec, role)
         if accelerator is None:
@@ -111,6 +119,16 @@ def _accelerators(spec: JobSpec, platform: Platform) -> Iterator[Problem]:
         message = (_of_gpus if profile.tpu is None else _of_tpus)(spec, role, profile, accelerator)
         if message:
             yield Problem(Reason.TOPOLOGY_MISMATCH, f"{field}.{message}")
+
+
+def _chiefs_own(spec: JobSpec) -> Iterator[Problem]:
+    chief = spec.replica_specs.get(Role.CHIEF)
+    if drives_slice(spec, Role.CHIEF) and chief is not None and chief.accelerator is not None:
+        yield Problem(
+            Reason.TOPOLOGY_MISMATCH,
+            "spec.replicaSpecs.chief.accelerator: the chief drives the hosts of the TPU from a pod without one: "
+            "remove it",
+        )
 
 
 def _of_gpus(spec: JobSpec, role: Role, profile: Profile, accelerator: Accelerator) -> str:
@@ -128,6 +146,11 @@ def _of_tpus(spec: JobSpec, role: Role, profile: Profile, accelerator: Accelerat
     topology = accelerator.topology
     if topology is None:
         return f'topology: TPU profile "{profile.name}" needs the shape of the slice, such as 2x4'
+    if drives_slice(spec, Role.CHIEF) and role in TRAINING_ROLES and profile.tpu.not_driven:
+        return (
+            f'profile: no chief drives the hosts of a slice of "{profile.name}": {profile.tpu.not_driven}; use '
+            "tpu-v5e, or one worker on a slice of one host, without a chief"
+        )
     hosts, total = len(slice_hosts(spec, role)), chips(topology)
     per_host = chips_per_host(profile.tpu, total=total, replicas=hosts, count=accelerator.count)
     if total % per_host:
@@ -146,8 +169,7 @@ def _hosts_needed(spec: JobSpec, role: Role, wanted: int) -> str:
     """How many hosts a slice needs, and where to say so."""
     if role not in TRAINING_ROLES:
         return f"{wanted} replicas of {role}, not {spec.replicas(role)}; choose another topology, or set their number"
-    chiefs, workers = spec.replicas(Role.CHIEF), spec.replicas(Role.WORKER)
     return (
-        f"{wanted} training replicas (chief and workers), not {chiefs + workers}; "
-        f"set replicaSpecs.worker.replicas to {wanted - chiefs}"
+        f"{wanted} workers, not {len(slice_hosts(spec, role))}; set replicaSpecs.worker.replicas to {wanted}, with a "
+        "chief that drives them"
     )

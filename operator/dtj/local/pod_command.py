@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.json import JsonObject, dig, items_of, objects, text
-from dtj.api.names import CHECKPOINT_VOLUME, MEMORY_VOLUME, WORLD_VOLUME, Env
+from dtj.api.names import CHECKPOINT_VOLUME, MEMORY_VOLUME, SHARED_MEMORY_VOLUME, WORLD_VOLUME, Env
 from dtj.core.pod_state import main_container_of
 from dtj.local.trainer import Trainer
 
@@ -77,7 +77,7 @@ def omissions_of(pod: JsonObject) -> tuple[str, ...]:
     """The parts of the pod that are not played on this machine, in words; empty where there are none."""
     main, spec = main_container_of(pod), dig(pod, "spec")
     sidecars = [container for container in objects(dig(spec, "containers")) if container is not main]
-    played = (CHECKPOINT_VOLUME, MEMORY_VOLUME, WORLD_VOLUME)
+    played = (CHECKPOINT_VOLUME, MEMORY_VOLUME, SHARED_MEMORY_VOLUME, WORLD_VOLUME)
     volumes = [volume for volume in objects(dig(spec, "volumes")) if volume.get("name") not in played]
     parts = (
         ("init container", objects(dig(spec, "initContainers"))),

@@ -164,6 +164,7 @@ def test_each_role_says_what_its_pods_need(tmp_path: Path, dtj: Dtj) -> None:
         "account      trains",
         "labels       team=vision",
         "annotations  sidecar.istio.io/inject=false",
+        "volumes      dtj-shm at /dev/shm",
         "next to it   logger",
     ]
 

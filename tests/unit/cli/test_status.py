@@ -259,7 +259,9 @@ def test_tensorboard_is_shown_and_is_no_reason_not_to_run() -> None:
 def test_slow_replicas_and_what_the_trainer_warns_of_or_has_not_checked_are_shown_with_the_progress() -> None:
     told = {"stragglers": ["worker-3", "worker-5"], "warning": "train.py trains alone: the job has 2 workers"}
     told["unchecked"] = ["train_step", "centre"]
+    told |= {"transport": "NET/IB/GDRDMA, P2P"}
     text = shown(overview(body(READY, state="Running", progress={**PROGRESS, **told})), 80)
+    assert "  gradients go by NET/IB/GDRDMA, P2P" in text
     assert "  slower than the others: worker-3, worker-5" in text
     assert "  accepted unchecked: train_step, centre" in text
     assert "  warning: train.py trains alone: the job has 2 workers" in text

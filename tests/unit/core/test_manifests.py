@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
+from pydantic import JsonValue
 
 from builders import job, spec_of
 from dtj.api.job import Job
@@ -258,6 +260,68 @@ class TestCheckpoints:
         policy = {"onNaN": on_nan} if on_nan else {}
         assert environment(pod(job(runPolicy=policy))).get("DTJ_ON_NAN") == value
 
+    def test_the_trainer_is_told_how_gpus_add_up_gradients_if_the_manifest_says_it(self) -> None:
+        assert environment(pod(job(communication="NCCL")))["DTJ_COMMUNICATION"] == "nccl"
+        assert "DTJ_COMMUNICATION" not in environment(pod(job()))
+
+
+def with_gpus(limits: JsonObject, **container: JsonValue) -> JsonObject:
+    """A template whose trainer asks for these devices, next to a sidecar."""
+    trainer: JsonObject = {"name": "trainer", "image": "x", "resources": {"limits": limits}, **container}
+    return {"spec": {"containers": [{"name": "proxy", "image": "p"}, trainer]}}
+
+
+class TestFabrics:
+    def test_a_profile_of_a_machine_with_a_fast_network_asks_for_all_that_this_needs(self) -> None:
+        trainer = {"name": "trainer", "image": "x", "securityContext": {"capabilities": {"add": ["CHOWN"]}}}
+        owner = job(
+            template={"spec": {"containers": [trainer, {"name": "proxy", "image": "p"}]}},
+            accelerator={"profile": "eks-p5-efa", "count": 8},
+        )
+        made = pod(owner)
+        asked = {"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5120Mi"}
+        main, sidecar = objects(dig(made, "spec", "containers"))
+        assert main["resources"] == {"limits": asked, "requests": asked}
+        assert dig(main, "securityContext", "capabilities") == {"add": ["CHOWN", "IPC_LOCK"]}
+        assert dig(made, "spec", "nodeSelector") == {"node.kubernetes.io/instance-type": "p5.48xlarge"}
+        assert "resources" not in sidecar
+        assert dig(sidecar, "securityContext", "capabilities") is None
+        assert dig(owner.raw_spec, "template", "spec", "containers", 0, "securityContext", "capabilities") == {
+            "add": ["CHOWN"]
+        }
+
+
+class TestSharedMemory:
+    MOUNT: ClassVar = {"name": "dtj-shm", "mountPath": "/dev/shm"}
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"template": with_gpus({"nvidia.com/gpu": 2})},
+            {"template": with_gpus({"nvidia.com/gpu": "8"})},
+            {"template": with_gpus({"nvidia.com/mig-1g.10gb": 1, "nvidia.com/gpu": 1})},
+            {"accelerator": {"profile": "nvidia", "count": 4}},
+        ],
+    )
+    def test_a_trainer_with_several_gpus_gets_more_of_it(self, asked: dict[str, Any]) -> None:
+        made = pod(job(**asked))
+        volume = {"name": "dtj-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+        assert dig(made, "spec", "volumes") == [volume]
+        *others, trainer = objects(dig(made, "spec", "containers"))
+        assert trainer["volumeMounts"] == [self.MOUNT]
+        assert all("volumeMounts" not in other for other in others)
+
+    @pytest.mark.parametrize("limits", [{}, {"nvidia.com/gpu": 1}, {"google.com/tpu": 4}, {"nvidia.com/gpu": "many"}])
+    def test_any_other_keeps_that_of_its_container(self, limits: JsonObject) -> None:
+        assert dig(pod(job(template=with_gpus(limits))), "spec", "volumes") is None
+
+    @pytest.mark.parametrize("path", ["/dev/shm", "/dev/shm/"])
+    def test_what_the_template_mounts_there_stays(self, path: str) -> None:
+        mounts: list[JsonValue] = [{"name": "mine", "mountPath": path}]
+        made = pod(job(template=with_gpus({"nvidia.com/gpu": 2}, volumeMounts=mounts)))
+        assert dig(made, "spec", "containers", 1, "volumeMounts") == mounts
+        assert dig(made, "spec", "volumes") is None
+
 
 class TestExport:
     def test_directory_and_formats_are_variables_of_every_pod(self) -> None:
@@ -309,8 +373,48 @@ class TestAccelerators:
         assert environment(made)["TPU_WORKER_ID"] == "0"
         assert environment(made)["TPU_WORKER_HOSTNAMES"] == "evaluator-0.digits.default.svc"
         assert dig(made, "spec", "containers", 0, "resources", "limits") == {"google.com/tpu": 1}
-        names = environment(pod(owner))["TPU_WORKER_HOSTNAMES"]
-        assert names == "chief-0.digits.default.svc,worker-0.digits.default.svc"
+        assert environment(pod(owner))["TPU_WORKER_HOSTNAMES"] == "worker-0.digits.default.svc"
+
+    def test_a_chief_drives_the_hosts_of_a_slice_from_a_pod_without_tpus(self) -> None:
+        owner = job(
+            strategy="TPU",
+            roles={"chief": 1, "worker": 4},
+            accelerator={"profile": "tpu-v5e", "topology": "4x4"},
+        )
+        assert problems(owner, Platform()) == ()
+        chief, last = pod(owner, Replica(Role.CHIEF, 0)), pod(owner, Replica(Role.WORKER, 3))
+        assert dig(chief, "spec", "nodeSelector") is None
+        assert dig(chief, "spec", "containers", 0, "resources") is None
+        assert "TPU_WORKER_ID" not in environment(chief)
+        assert environment(last)["TPU_WORKER_ID"] == "3"
+        hosts = [f"worker-{index}.digits.default.svc" for index in range(4)]
+        assert environment(last)["TPU_WORKER_HOSTNAMES"].split(",") == hosts
+        assert dig(last, "spec", "containers", 0, "resources", "limits") == {"google.com/tpu": 4}
+
+    @pytest.mark.parametrize(
+        ("profile", "topology", "why"),
+        [
+            ("tpu-v4", "2x2x4", "TensorFlow 2.19 hangs on it"),
+            ("tpu-v5p", "2x2x4", "no report says that TensorFlow works on it"),
+            ("tpu-v6e", "4x4", "TensorFlow 2.19 fails on it"),
+        ],
+    )
+    def test_slices_that_tensorflow_cannot_use_so_are_refused_with_the_reason(
+        self, profile: str, topology: str, why: str
+    ) -> None:
+        asked = {"profile": profile, "topology": topology}
+        (problem,) = problems(job(strategy="TPU", roles={"chief": 1, "worker": 4}, accelerator=asked), Platform())
+        assert problem.message.startswith(
+            f'spec.accelerator.profile: no chief drives the hosts of a slice of "{profile}"'
+        )
+        assert why in problem.message
+        assert problems(job(strategy="TPU", roles={"worker": 4}, accelerator=asked), Platform()) == ()
+
+    def test_a_chief_with_a_tpu_of_its_own_is_a_problem(self) -> None:
+        tpu = {"profile": "tpu-v5e", "topology": "2x4"}
+        owner = job(strategy="TPU", replicaSpecs={"chief": {"accelerator": tpu}, "worker": {}}, accelerator=tpu)
+        (problem,) = problems(owner, Platform())
+        assert "drives the hosts of the TPU from a pod without one: remove it" in problem.message
 
     def test_next_to_a_tpu_job_an_evaluator_may_have_a_gpu(self) -> None:
         owner = job(
@@ -334,8 +438,8 @@ class TestAccelerators:
         owner = job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"})
         (problem,) = problems(owner, Platform())
         assert problem.message == (
-            "spec.accelerator.topology: 4x4 has 16 chips, 4 per host: it needs 4 training replicas "
-            "(chief and workers), not 3; set replicaSpecs.worker.replicas to 4"
+            "spec.accelerator.topology: 4x4 has 16 chips, 4 per host: it needs 4 workers, not 3; set "
+            "replicaSpecs.worker.replicas to 4, with a chief that drives them"
         )
 
     @pytest.mark.parametrize(

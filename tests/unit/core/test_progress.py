@@ -30,6 +30,26 @@ class TestInTheStatus:
         assert (shown.step, shown.total_steps, shown.metrics) == (5, 50, {"loss": "0.41"})
         assert shown.updated_at == "2026-01-02T03:04:15Z"
 
+    @pytest.mark.parametrize("fabric", ["rdma/hca_shared_devices_a", "vpc.amazonaws.com/efa"])
+    @pytest.mark.parametrize(
+        ("transport", "slow"), [("NET/IB/GDRDMA, P2P", False), ("NET/Socket, P2P", True), ("P2P, SHM", False)]
+    )
+    def test_gradients_that_take_the_slow_way_although_the_pods_have_a_fast_one_are_warned_of(
+        self, fabric: str, transport: str, slow: bool
+    ) -> None:
+        for resources in ({fabric: 1}, {}):
+            container = {"name": "trainer", "image": "x", "resources": {"limits": resources}}
+            world = World(job(roles={"worker": 2}, template={"spec": {"containers": [container]}}))
+            world.settle()
+            world.run_all()
+            world.settle()
+            world.advance(10)
+            world.hears("worker-0", step=5, transport=transport)
+            shown = _shown(world)
+            assert shown.transport == transport
+            assert (f"by NET/Socket, although the pods ask for {fabric}" in shown.warning) == bool(slow and resources)
+            assert bool(shown.warning) == bool(slow and resources)
+
     def test_it_is_written_every_ten_seconds_at_most(self) -> None:
         world = running(seconds=0)
         before = len(world.taken(PatchStatus))

@@ -159,7 +159,7 @@ def test_tasks_of_two_attempts_do_not_meet() -> None:
     with closing(Gates(attempts=(2, 3))) as gates:
         with pytest.raises(PeersMissing, match=r"worker 1 at .* \(is at attempt 3, and this is 2\)"):
             gates.rendezvous(0, timeout=0.3)
-        assert gates.doorbells[1].callers == set()
+        assert gates.doorbells[1].heard == {}
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def test_who_follows_the_leader_waits_until_its_gate_is_left_and_its_server_list
     with closing(Gates()) as gates, ThreadPoolExecutor() as pool:
         leader, port = gates.doorbells[0], gates.address(0)[1]
         follows = pool.submit(wait_for_server, ("127.0.0.1", port), name="worker 1", attempt=1, timeout=60)
-        while "worker 1" not in leader.callers:
+        while "worker 1" not in leader.heard:
             time.sleep(0.01)
         assert not follows.done()
         leader.close()
@@ -260,7 +260,7 @@ def test_a_gate_survives_whatever_is_sent_to_it(noise: bytes) -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
         assert say_to(gates.address(0), noise) == b""
         gates.rendezvous(1)
-        assert gates.doorbells[0].callers == {"worker 1"}
+        assert gates.doorbells[0].heard == {"worker 1": ""}
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +292,7 @@ def test_a_gate_answers_its_peers_whatever_others_sent_before(
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     while (why := handshake(peer, name="worker 1", attempt=1, key="uid")) is not None:
         assert why == "no answer"  # of a machine that is busy with other tests
-    assert gate_under_fire.callers == {"worker 1"}
+    assert gate_under_fire.heard == {"worker 1": ""}
 
 
 def test_a_client_that_sends_byte_after_byte_keeps_no_peer_waiting_and_does_not_hold_the_port() -> None:
@@ -333,7 +333,7 @@ def test_who_does_not_have_the_jobs_key_is_not_taken_for_a_peer() -> None:
             assert say_to(gates.address(0), printed) == b""
         assert handshake(gates.address(0), name="worker 7", attempt=1, key="other") == NO_HANDSHAKE
         assert handshake(gates.address(0), name="worker 1", attempt=1, key="uid") is None
-        assert gates.doorbells[0].callers == {"worker 1"}
+        assert gates.doorbells[0].heard == {"worker 1": ""}
 
 
 def test_an_answer_that_another_client_received_is_of_no_use_as_a_greeting() -> None:
@@ -343,7 +343,7 @@ def test_an_answer_that_another_client_received_is_of_no_use_as_a_greeting() -> 
             answer = peer.recv(1000)
         assert answer.startswith(b"dtj-gate 1 worker 0 ")
         assert say_to(gates.address(1), answer) == b""
-        assert gates.doorbells[1].callers == set()
+        assert gates.doorbells[1].heard == {}
 
 
 def test_who_answers_in_a_peers_place_without_the_key_is_not_taken_for_it() -> None:
@@ -372,3 +372,30 @@ def test_a_port_is_proved_free_without_a_sign_to_the_peers(monkeypatch: pytest.M
 
     monkeypatch.setattr(socket.socket, "listen", listen, raising=False)
     prove_free(port)
+
+
+def test_each_learns_what_the_other_has_announced_whoever_calls() -> None:
+    said = ("gpus=2,nccl=2.27.5", "gpus=0")
+    listeners = [
+        ReadinessListener(0, name=f"worker {index}", attempt=1, key="uid", announced=said[index]) for index in (0, 1)
+    ]
+
+    def meet(index: int) -> object:
+        other = ("127.0.0.1", listeners[1 - index].port)
+        return rendezvous(
+            listeners[index], {f"worker {1 - index}": other}, name=f"worker {index}", attempt=1, key="uid", timeout=30
+        )
+
+    with closing(listeners[0]), closing(listeners[1]):
+        assert meet(0) == {"worker 1": said[1]}  # by the answer
+        assert meet(1) == {"worker 0": said[0]}  # by the call
+
+
+def test_an_announcement_that_was_changed_on_its_way_counts_for_nothing() -> None:
+    with closing(ReadinessListener(0, name="worker 0", attempt=1, key="uid")) as listener:
+        peer = ("127.0.0.1", listener.port)
+        call = start_gate._greeting("call", "worker 1", 1, "uid", "gpus=2")
+        assert say_to(peer, call.replace("gpus=2", "gpus=8").encode()) == b""
+        assert listener.heard == {}
+        assert say_to(peer, call.encode()).startswith(b"dtj-gate 1 worker 0 ")
+        assert listener.heard == {"worker 1": "gpus=2"}

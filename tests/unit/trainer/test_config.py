@@ -12,6 +12,7 @@ from dtj_trainer.config.outputs import InMemory
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.config.script import Script
 from dtj_trainer.errors import UsageError
+from dtj_trainer.process import tpu_environment
 from support.bad_arguments import refusal
 
 
@@ -177,6 +178,11 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ("TF_CONFIG={", ": not JSON"),  # and what else unit/launch/test_tf_config.py refuses
         ("--strategy=MultiWorkerMirrored", "strategy MultiWorkerMirrored: TF_CONFIG lists no worker"),
         ("DTJ_STRATEGY=Pipeline", "strategy Pipeline: TF_CONFIG lists no worker; list one for each stage"),
+        (
+            "--communication=nccl",
+            ": strategy OneDevice adds up no gradients of several GPUs; leave it out, or use Multi",
+        ),
+        ("DTJ_COMMUNICATION=fast", ": no such way; this trainer knows auto, nccl, ring"),
         ("--stages=a,,b", ": strategy OneDevice has no stages; leave it out, or use Pipeline"),
         *(
             (f"--strategy=TPU TPU_NAME={name}", ": give local, for the chips of this host, or grpc://host:port")
@@ -289,6 +295,45 @@ def test_a_tpu_is_this_hosts_unless_runtimes_are_named() -> None:
     config = configured("--strategy=TPU", TPU_NAME="grpc://a:8470,grpc://[::1]:8471")
     assert config.tpu_runtimes == {"TPU 0": ("a", 8470), "TPU 1": ("::1", 8471)}
     assert configured(TPU_NAME="grpc://a:8470").tpu_runtimes == {}
+
+
+def test_the_chief_of_a_tpu_drives_the_workers_and_each_worker_serves_it() -> None:
+    slice_of_two: dict[str, Any] = {"chief": ["c:2222"], "worker": ["a:2222", "b:2222"]}
+    chief = configured("--strategy=TPU", TF_CONFIG=tf_config("chief", **slice_of_two))
+    assert chief.tpu_name == "grpc://a:2222,grpc://b:2222"
+    assert list(chief.tpu_runtimes.values()) == [("a", 2222), ("b", 2222)]
+    assert not chief.hosts_tpu
+    assert configured("--strategy=TPU", TF_CONFIG=tf_config("worker", 1, **slice_of_two)).hosts_tpu
+    assert not configured("--strategy=TPU", TF_CONFIG=tf_config(worker=["a:2222"])).hosts_tpu
+
+
+def test_tpu_hosts_find_the_runtime_of_their_chips_and_what_drives_them_loads_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libtpu").mkdir()
+    for name in ("__init__.py", "libtpu.so"):
+        (tmp_path / "libtpu" / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    hosts: dict[str, Any] = {"chief": ["c:2222"], "worker": ["a:2222", "b:2222"]}
+    library = str(tmp_path / "libtpu" / "libtpu.so")
+    switches = {
+        "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
+        "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": library,
+        "TPU_LIBRARY_PATH": library,
+    }
+
+    def prepared(*argv: str, **environ: str) -> dict[str, str]:
+        before = dict(environ)
+        tpu_environment.prepare(configured(*argv, **before), environ)
+        return {name: value for name, value in environ.items() if name not in before}
+
+    assert prepared("--strategy=TPU") == switches
+    slice_of = {"TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b"}
+    host = prepared("--strategy=TPU", TF_CONFIG=tf_config("worker", 1, **hosts), **slice_of)
+    assert host == {**switches, "TPU_HOSTNAME_OVERRIDE": "b"}
+    chief = prepared("--strategy=TPU", TF_CONFIG=tf_config("chief", **hosts))
+    assert chief == {"TPU_LOAD_LIBRARY": "0", "TPU_NAME": "grpc://a:2222,grpc://b:2222"}
+    assert prepared("--strategy=OneDevice") == {}
 
 
 def test_addresses_of_every_family_are_read_and_written() -> None:

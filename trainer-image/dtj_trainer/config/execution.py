@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from dtj_launch import logs
+from dtj_launch import communication, logs
 from dtj_launch.logs import LogOptions
 from dtj_trainer.config.nonfinite import FAIL, LIMIT, NAN_POLICIES
 from dtj_trainer.config.options import Options, names, one_of, option, positive, whole
@@ -17,6 +17,8 @@ from dtj_trainer.errors import UsageError
 STRATEGIES = (
     "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
 )  # fmt: skip
+COMMUNICATING = ("MultiWorkerMirrored", "Mirrored")
+"""Those under which GPUs add up gradients by NCCL, or without it."""
 DEFAULT_BATCH_SIZE = 64
 ROWS, IMAGES, TEXTS = "rows of numbers", "images", "texts"
 
@@ -150,6 +152,12 @@ class Execution(Options):
     strategy: str = option(
         "--strategy", variable="DTJ_STRATEGY", parse=one_of(STRATEGIES, "strategy"), default=STRATEGIES[0],
         metavar="NAME", help=", ".join(STRATEGIES),
+    )  # fmt: skip
+    communication: str = option(
+        "--communication", variable=communication.VARIABLE, parse=one_of(communication.WAYS, "way"),
+        default=communication.AUTO, metavar="WAY", for_scripts=True,
+        help="how GPUs add up gradients (MultiWorkerMirrored, Mirrored): nccl; ring, which does without NCCL; or auto, "
+        "which is nccl if all tasks have GPUs",
     )  # fmt: skip
     logical_cpus: int = option(
         "--logical-cpus", parse=whole(1), default=1, for_scripts=True,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dtj_launch import communication
 from dtj_launch.rendezvous import Peer
 from dtj_launch.world import gate_key
 from dtj_trainer.config import cluster, data, nonfinite, options, pipeline_layout
@@ -18,6 +19,7 @@ from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Ta
 from dtj_trainer.config.data import DataConfig, ServiceTask
 from dtj_trainer.config.entry_points import UserCode
 from dtj_trainer.config.execution import (
+    COMMUNICATING,
     DATASETS,
     STRATEGIES,
     TASKS,
@@ -118,6 +120,11 @@ class Config(ScriptOptions, Training, Execution, Reporting):
         return not self.script
 
     @property
+    def hosts_tpu(self) -> bool:
+        """Whether this task serves the chips of its host to the chief, which drives those of all hosts."""
+        return self.strategy == "TPU" and bool(self.cluster.count(CHIEF)) and self.cluster.task.role == WORKER
+
+    @property
     def tpu_runtimes(self) -> Mapping[str, Peer]:
         """Where the TPU of this job is reached: name for a person -> host and port. Empty where it is this host's."""
         if self.strategy != "TPU" or "://" not in self.tpu_name:
@@ -157,6 +164,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     config = Config(
         **own,
         **_from_environment(environ),
+        tpu_name=_tpu_name(environ, strategy, here),
         **_directories(outputs, place),
         script=script,
         cluster=here,
@@ -186,7 +194,6 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         "bind_address": environ.get("DTJ_BIND_ADDRESS", ""),
         "status_port": _status_port(environ),
         "attempt": _attempt(environ),
-        "tpu_name": _tpu_name(environ),
         "rejoin_seconds": _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf),
         "restarts_in_place": int(_number_from(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
     }
@@ -220,6 +227,11 @@ def _check(config: Config, outputs: Outputs) -> None:
     checkpoints = config.checkpoint.directory is not None
     if config.on_nan == nonfinite.SKIP:
         nonfinite.check_skip(config.given["on_nan"], strategy=config.strategy, script=config.script is not None)
+    if config.communication != communication.AUTO and config.strategy not in COMMUNICATING:
+        raise UsageError(
+            f"{config.given['communication']}: strategy {config.strategy} adds up no gradients of several GPUs; leave "
+            f"it out, or use {' or '.join(COMMUNICATING)}"
+        )
     config.validation.check(strategy=config.strategy, checkpoints=checkpoints)
     if config.pipeline:
         pipeline_layout.check_batch(config.pipeline, config.batch_size.over(1))
@@ -233,10 +245,12 @@ def _check_roles(strategy: str, here: Cluster) -> None:
     """That TF_CONFIG has the tasks which the strategy needs, and no others."""
     replicas = here.count(CHIEF) + here.count(WORKER)
     if strategy == "TPU" and len(here.addresses) > 1:
-        raise UsageError(
-            f"strategy TPU is driven by one process, but TF_CONFIG lists {len(here.addresses)} tasks; use a slice of "
-            "one host and one worker"
-        )
+        if here.count(CHIEF) != 1 or here.count(PS):
+            raise UsageError(
+                f"strategy TPU is driven by one process, but TF_CONFIG lists {len(here.addresses)} tasks; add a chief, "
+                "which drives the hosts of the slice from a pod without TPUs, or use a slice of one host and one worker"
+            )
+        return
     if strategy in ("OneDevice", "Mirrored", "CentralStorage", "TPU"):
         if replicas > 1 or here.count(PS):
             raise UsageError(
@@ -283,9 +297,11 @@ def _checkpoint(args: Arguments, place: _PlaceOf, store: StorePolicy, memory: In
     return CheckpointPolicy(**values, directory=directory, location=location, store=store, memory=memory)
 
 
-def _tpu_name(environ: Mapping[str, str]) -> str:
-    """By the variable that TensorFlow reads."""
-    name = environ.get("TPU_NAME") or "local"
+def _tpu_name(environ: Mapping[str, str], strategy: str, here: Cluster) -> str:
+    """By the variable that TensorFlow reads; without it, the hosts of the slice that this task drives."""
+    hosts = here.peers(WORKER) if strategy == "TPU" and here.task.role == CHIEF else {}
+    driven = ",".join(f"grpc://{address}" for _, address in sorted(hosts.items()))
+    name = environ.get("TPU_NAME") or driven or "local"
     for runtime in () if name == "local" else name.split(","):
         scheme, _, address = runtime.partition("://")
         host, _, port = address.rpartition(":")

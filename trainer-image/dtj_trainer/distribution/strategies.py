@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_launch import rendezvous
+from dtj_launch.communication import RING
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config.parsing import Config
@@ -40,13 +41,17 @@ def make_strategy(config: Config) -> Any:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus)
         devices = [f"{kind}:{index}" for index in range(count)]
         if config.strategy == "Mirrored":
-            return tf.distribute.MirroredStrategy(devices)
+            # Its own choice for GPUs is NCCL.
+            without = tf.distribute.HierarchicalCopyAllReduce() if gpus and config.communication == RING else None
+            return tf.distribute.MirroredStrategy(devices, cross_device_ops=without)
         # One copy of the variables: on the only GPU, or in the memory of the machine.
         home = devices[0] if count == 1 else "CPU:0"
         return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device=home)
     _follow_leader(config)
     configure_coordination(config.cluster, register_seconds=config.start_timeout)
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    return tf.distribute.MultiWorkerMirroredStrategy(
+        communication_options=tf.distribute.experimental.CommunicationOptions(implementation=config.communication)
+    )
 
 
 def distributed(source: Source, strategy: Any, *, batch: int, seed: int, first_step: int, offset: int = 0) -> Any:

@@ -3,31 +3,43 @@
 `dtj_launch.rendezvous` has the protocol. Must not import TensorFlow.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
+from dtj_launch import communication, devices
 from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_free, rendezvous, wait_for_peers
 from dtj_launch.world import gate_patience
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER
+from dtj_trainer.config.execution import COMMUNICATING
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.process.watchdog import Watchdog
 
+log = logging.getLogger(__name__)
 
-def meet_peers(config: Config) -> None:
+
+def meet_peers(config: Config) -> Config:
     """The start gate of a script: returns when the peers that its strategy connects to are there.
+
+    Returns:
+        The same with the `communication` that the tasks have decided for.
 
     Raises:
         PeerLost: they are not there in time.
-        UsageError: this task's port is in use.
+        UsageError: this task's port is in use, or the devices of the tasks do not fit together.
     """
     role = config.cluster.task.role
     if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
-        listener = listen(config)
-        rendezvous_with_peers(config, listener)
-    elif config.strategy == "ParameterServer" and role == CHIEF:
+        return rendezvous_with_peers(config, listen(config))
+    if config.strategy == "ParameterServer" and role == CHIEF:
         wait_for_roles(config, WORKER, PS)
+    if config.strategy == "TPU" and role == CHIEF and config.cluster.count(WORKER):
+        listen(config)  # as long as this process lives, which the hosts of the TPU outlast
+        wait_for_roles(config, WORKER)
+    return agree_on_communication(config, {})
 
 
 def started_in_time(config: Config) -> Watchdog:
@@ -61,6 +73,7 @@ def listen(config: Config) -> ReadinessListener:
             attempt=config.attempt,
             key=config.gate_key,
             host=config.bind_address,
+            announced=str(devices.found(os.environ, config.communication)),
         )
 
 
@@ -97,10 +110,13 @@ def wait_for_roles(config: Config, *roles: str) -> None:
     _wait_for(config, _addresses(config, *roles))
 
 
-def rendezvous_with_peers(config: Config, listener: ReadinessListener) -> None:
-    """Returns when all members of the collective are here; then the port is free for TensorFlow."""
+def rendezvous_with_peers(config: Config, listener: ReadinessListener) -> Config:
+    """Returns when all members of the collective are here; then the port is free for TensorFlow.
+
+    Returns, raises: see `agree_on_communication`.
+    """
     with _named_in_time():
-        rendezvous(
+        heard = rendezvous(
             listener,
             _addresses(config, CHIEF, WORKER),
             name=str(config.cluster.task),
@@ -110,6 +126,29 @@ def rendezvous_with_peers(config: Config, listener: ReadinessListener) -> None:
             patience=gate_patience(os.environ),
         )
     listener.close()
+    return agree_on_communication(config, heard)
+
+
+def agree_on_communication(config: Config, heard: Mapping[str, str]) -> Config:
+    """Returns the same with the `communication` that this task and its peers come to, each by itself.
+
+    Args:
+        heard: name of a peer -> what it has announced.
+
+    Raises:
+        UsageError: their devices do not fit together.
+    """
+    if config.strategy not in COMMUNICATING or config.cluster.task.role == EVALUATOR:
+        return config
+    announced = {name: known for name, words in heard.items() if (known := devices.parse(words)) is not None}
+    announced[str(config.cluster.task)] = devices.found(os.environ, config.communication)
+    try:
+        chosen = communication.decide(announced)
+    except communication.CommunicationError as error:
+        raise UsageError(f"start gate: {error}") from None
+    if line := communication.why(chosen, announced):
+        log.log(config.cluster.common_log_level, line)
+    return replace(config, communication=chosen)
 
 
 def _own_port(config: Config) -> int:

@@ -36,7 +36,7 @@ from dtj_trainer.process.ending import error_text, leave_message
 from dtj_trainer.process.imports import around_import, when_imported
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
-from dtj_trainer.user_code import cluster_watch
+from dtj_trainer.user_code import cluster_watch, communication
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +132,7 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         )
     if context.config.keras_override:
         keras_fit.install_when_imported(context.config)
+    communication.give(context.config)
     together = alone.watch(context.config, script.name, context.progress_store)
     cluster_watch.watch(context.config, context.termination, together=together is not None)
     tear_down = _TearDown()

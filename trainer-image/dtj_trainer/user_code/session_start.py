@@ -39,8 +39,7 @@ def task_context() -> TaskContext:
         serve_status(progress_store, config.status_port, host=config.bind_address)
     progress.publish_on(progress_store)
     check_outputs(config)
-    meet_peers(config)
-    return TaskContext(config=config, progress_store=progress_store, termination=termination)
+    return TaskContext(config=meet_peers(config), progress_store=progress_store, termination=termination)
 
 
 def made_strategy(context: TaskContext) -> Any:
@@ -51,6 +50,10 @@ def made_strategy(context: TaskContext) -> Any:
         from dtj_trainer.distribution import tf_server
 
         tf_server.serve_cluster(config.cluster, context.progress_store, context.termination)
+    if config.hosts_tpu:
+        from dtj_trainer.distribution import tpu_server
+
+        tpu_server.serve(config.cluster, context.progress_store, context.termination)
     if config.strategy == "Pipeline":
         raise UsageError(
             "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "

@@ -271,6 +271,8 @@ def _progress(overview: Overview, view: JobView, width: int) -> Iterator[Rendera
     yield Text(", ".join(view.progress) or progress.text)
     if view.metrics:
         yield Text(", ".join(view.metrics))
+    if progress.transport:
+        yield Text(f"gradients go by {progress.transport}", style="dim")
     if progress.warning:
         yield Text(f"warning: {progress.warning}", style="yellow", limit=_MAX_WORDS)
     if progress.unchecked:

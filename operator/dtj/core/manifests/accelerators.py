@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, fields_of, objects
 from dtj.api.names import Env
 from dtj.api.profiles import TPU_TOPOLOGY_LABEL, Profile, TpuHosts
-from dtj.api.spec import Accelerator, JobSpec, Role
+from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
 from dtj.core.platform import Network, Platform, address_of
 from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
+
+_NVIDIA: Final = "nvidia.com/"
+_RDMA: Final = "rdma/"
+EFA: Final = "vpc.amazonaws.com/efa"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +27,21 @@ class AcceleratorNeeds:
     count: int
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: tuple[JsonObject, ...] = ()
+    resources: dict[str, str] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = ()
     tpu: bool = False
+
+
+def drives_slice(spec: JobSpec, role: Role) -> bool:
+    """Whether a role is the chief of a TPU slice, which drives its hosts, the workers, from a pod without TPUs."""
+    both = spec.replicas(Role.CHIEF) > 0 and spec.replicas(Role.WORKER) > 0
+    return both and spec.strategy is Strategy.TPU and role is Role.CHIEF
 
 
 def accelerator_of(spec: JobSpec, role: Role) -> Accelerator | None:
     """The accelerator of a role: its own, or the job's where the role trains."""
+    if drives_slice(spec, role):
+        return None
     role_spec = spec.replica_specs.get(role)
     if role_spec is not None and role_spec.accelerator is not None:
         return role_spec.accelerator
@@ -71,18 +86,33 @@ def needs(spec: JobSpec, role: Role, platform: Platform) -> AcceleratorNeeds | N
         count=_count(accelerator, profile, hosts=len(slice_hosts(spec, role))),
         node_selector=selector,
         tolerations=profile.tolerations,
+        resources=profile.resources,
+        capabilities=profile.capabilities,
         tpu=profile.tpu is not None,
     )
 
 
+def nvidia_gpus(container: JsonObject) -> int:
+    """How many of NVIDIA's devices a container asks for, parts of a GPU included."""
+    return sum(
+        int(str(amount))
+        for resource, amount in fields_of(dig(container, "resources", "limits")).items()
+        if resource.startswith(_NVIDIA) and str(amount).isdecimal()
+    )
+
+
+def fabrics(template: JsonObject) -> tuple[str, ...]:
+    """The resources of a pod that are networks for GPUs, such as ``rdma/hca`` and ``vpc.amazonaws.com/efa``."""
+    limits = (dig(container, "resources", "limits") for container in objects(dig(template, "spec", "containers")))
+    asked = {resource for limit in limits for resource in fields_of(limit)}
+    return tuple(sorted(one for one in asked if one.startswith(_RDMA) or one == EFA))
+
+
 def slice_hosts(spec: JobSpec, role: Role) -> tuple[Replica, ...]:
     """The replicas with which one of ``role`` shares a TPU slice, by rank: those that train are the hosts of one slice,
-    and any other role, such as an evaluator, has a slice of its own.
-
-    The chief, where there is one, is host 0; the workers follow.
-    """
+    and any other role, such as an evaluator, has a slice of its own."""
     if role in TRAINING_ROLES:
-        return training_replicas(spec)
+        return tuple(replica for replica in training_replicas(spec) if not drives_slice(spec, replica.role))
     return tuple(Replica(role, index) for index in range(spec.replicas(role)))
 
 

@@ -45,6 +45,7 @@ def environment(
         Env.CHECKPOINT_MEMORY_DIR: memory,
         Env.CHECKPOINT_MEMORY_EVERY_STEPS: every_steps if memory is not None else None,
         Env.ON_NAN: spec.run_policy.on_nan.lower() if spec.run_policy.on_nan is not None else None,
+        Env.COMMUNICATION: spec.communication.lower() if spec.communication is not None else None,
         # The launcher waits longer for a lost peer if that comes back in a new pod.
         Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
     }

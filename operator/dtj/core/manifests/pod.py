@@ -191,6 +191,7 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     if job.form.foreign:
         pod_spec["restartPolicy"] = "Never"
         return template
+    _mount_shared_memory(pod_spec, main)
     apply_security(pod_spec, restricted=platform.restricted)
     pod_spec.update(restartPolicy="Never", subdomain=job.name)
     pod_spec.setdefault("enableServiceLinks", False)
@@ -272,8 +273,12 @@ def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerato
     if needs is None:
         return
     resources = object_at(main, "resources")
-    for kind in ("limits", "requests"):  # extended resources need both to be equal
-        object_at(resources, kind)[needs.resource] = needs.count
+    for kind in ("limits", "requests"):  # extended resources and huge pages need both to be equal
+        object_at(resources, kind).update({**needs.resources, needs.resource: needs.count})
+    if needs.capabilities:
+        capabilities = object_at(object_at(main, "securityContext"), "capabilities")
+        added = items_of(capabilities.get("add"))
+        capabilities["add"] = [*added, *(one for one in needs.capabilities if one not in added)]
     object_at(pod_spec, "nodeSelector").update(needs.node_selector)
     extend(pod_spec, "tolerations", needs.tolerations)
 
@@ -305,6 +310,20 @@ def _mount_memory(spec: JobSpec, role: Role, pod_spec: JsonObject, main: JsonObj
     source: JsonObject = {"medium": "Memory", "sizeLimit": spec.checkpoint.in_memory.size_limit}
     extend(pod_spec, "volumes", ({"name": names.MEMORY_VOLUME, "emptyDir": source},))
     extend(main, "volumeMounts", ({"name": names.MEMORY_VOLUME, "mountPath": names.MEMORY_MOUNT},))
+
+
+def _mount_shared_memory(pod_spec: JsonObject, main: JsonObject) -> None:
+    """Give several GPUs more shared memory than the 64 MiB of each container: NCCL fails there (NVIDIA/nccl#525).
+
+    What is used of it counts against the memory limit of the container, as all emptyDirs in memory do.
+    """
+    mounts = {text(mount.get("mountPath")).rstrip("/") for mount in objects(main.get("volumeMounts"))}
+    if accelerators.nvidia_gpus(main) < 2 or names.SHARED_MEMORY_MOUNT in mounts:
+        return
+    source: JsonObject = {"medium": "Memory", "sizeLimit": "1Gi"}
+    extend(pod_spec, "volumes", ({"name": names.SHARED_MEMORY_VOLUME, "emptyDir": source},))
+    mount: JsonObject = {"name": names.SHARED_MEMORY_VOLUME, "mountPath": names.SHARED_MEMORY_MOUNT}
+    extend(main, "volumeMounts", (mount,))
 
 
 def mount_checkpoint(job: Job, spec: JobSpec, pod_spec: JsonObject, *, read_only: bool = False) -> None:

@@ -1,0 +1,123 @@
+"""NCCL's own log: what carries the gradients, which nothing else says, and its warnings.
+
+The launcher has NCCL write it to a folder, passes its warnings on, and says the transport in the log; the program says
+it in its progress. What NCCL is told by a user stays. Standard library only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "DTJ_NCCL_LOG"
+"""The folder, with a file for each process."""
+_OF_USERS = ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")
+_EVERY_SECONDS = 1.0
+_LONGEST = 4 << 20
+"""Bytes of each file that are read."""
+_CONNECTION = re.compile(
+    r"NCCL INFO (?:Channel|Ring) [0-9/]+ : .* via (?P<kind>NET|P2P|SHM|COLLNET)/(?P<way>[^/\s][^/\n]*)(?P<rest>.*)"
+)
+_WARNING = "NCCL WARN"
+_SHARED = ("COLLNET", "NET", "P2P", "SHM")
+"""The order in which they are named: between machines first."""
+
+
+class NcclLog:
+    """The log of one task, over all starts of its program."""
+
+    def __init__(self, environ: Mapping[str, str], *, gpus: int) -> None:
+        """Args:
+        gpus: of this task; without any, NCCL is not used.
+        """
+        self._folder: str | None = None
+        self._read: dict[str, int] = {}
+        self._next = 0.0
+        self._said = ""
+        if gpus and not any(name in environ for name in _OF_USERS):
+            with suppress(OSError):  # nowhere to write
+                self._folder = tempfile.mkdtemp(prefix="dtj-nccl-")
+
+    def begin(self) -> Mapping[str, str]:
+        """The variables of the next start, which finds an empty folder."""
+        if self._folder is None:
+            return {}
+        self.end()
+        with suppress(OSError):
+            os.mkdir(self._folder)
+        self._read, self._said = {}, ""
+        return {
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET",  # WARN alone names no transport
+            "NCCL_DEBUG_FILE": os.path.join(self._folder, "%p"),
+            VARIABLE: self._folder,
+        }
+
+    def poll(self, warn: Callable[[bytes], object], *, at_once: bool = False) -> float | None:
+        """Passes warnings on if it is time to look. Returns in how many seconds to come again; None if there is no log.
+
+        Args:
+            warn: gets each line of a warning.
+        """
+        if self._folder is None:
+            return None
+        left = self._next - time.monotonic()
+        if left > 0 and not at_once:
+            return left
+        self._next = time.monotonic() + _EVERY_SECONDS
+        for file in _files(self._folder):
+            begin = self._read.get(file, 0)
+            lines = _whole_lines(file, begin)
+            self._read[file] = begin + sum(map(len, lines))
+            for line in lines:
+                if _WARNING.encode() in line:
+                    warn(line)
+        now = transport_in(self._folder)
+        if now != self._said:
+            self._said = now
+            log.info(f"gradients go by {now}")
+        return _EVERY_SECONDS
+
+    def end(self) -> None:
+        """Removes the folder."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def transport(environ: Mapping[str, str]) -> str:
+    """What carries the gradients of this program; empty where it is not known."""
+    folder = environ.get(VARIABLE)
+    return transport_in(folder) if folder else ""
+
+
+def transport_in(folder: str) -> str:
+    """Such as `NET/IB/GDRDMA, P2P`: what NCCL's connections go by, those between machines first."""
+    text = (line.decode(errors="replace") for file in _files(folder) for line in _whole_lines(file, 0))
+    return ", ".join(sorted(set(_transports(text)), key=lambda found: (_SHARED.index(found.partition("/")[0]), found)))
+
+
+def _transports(lines: Iterable[str]) -> Iterator[str]:
+    for found in filter(None, map(_CONNECTION.search, lines)):
+        direct = "/GDRDMA" if "GDRDMA" in found["rest"] else ""
+        yield f"{found['kind']}/{found['way'].strip()}{direct}" if found["kind"] == "NET" else found["kind"]
+
+
+def _files(folder: str) -> list[str]:
+    with suppress(OSError):
+        return sorted(os.path.join(folder, name) for name in os.listdir(folder))
+    return []
+
+
+def _whole_lines(path: str, begin: int) -> list[bytes]:
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(begin)
+        return [line for line in file.read(max(0, _LONGEST - begin)).splitlines(keepends=True) if line.endswith(b"\n")]
+    return []
