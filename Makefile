@@ -35,8 +35,8 @@ tfjs: trainer # for one test, if npm is installed
 
 # -- tests ----------------------------------------------------------------------------------------------------
 
-PARTS := trainer-all parity adversaries api-all campaigns node release docs neighbours tfjob browser
-.PHONY: test test-all test-for-change test-unit $(PARTS:%=test-%)
+PARTS := trainer-all parity operator-adversaries api-all campaigns node release docs neighbours tfjob browser
+.PHONY: test test-all test-for-change test-unit test-adversaries $(PARTS:%=test-%)
 test: ## the gate: what must pass on each commit (10 minutes on 2 cores; at first 6 more, which build a kube-apiserver)
 	@scripts/test.sh gate
 
@@ -52,7 +52,10 @@ test-unit: ## pure code: unit and property tests (a minute)
 
 test-trainer-all: ## all tests of real TensorFlow processes
 test-parity: ## the whole tables of models and of scripts, each against plain Keras
-test-adversaries: ## what users write, composed at random, against plain Keras (DTJ_ADVERSARY_SECONDS=600)
+test-adversaries: ## what users write, composed at random, against plain Keras; what harms an operator (DTJ_ADVERSARY_SECONDS=600)
+	@scripts/test.sh adversaries operator-adversaries
+
+test-operator-adversaries: ## what comes in to the operator, composed at random, and harms no other job (DTJ_ADVERSARY_SECONDS=600)
 test-api-all: ## all tests on a real kube-apiserver
 test-campaigns: ## all plans of all campaigns
 test-node: ## a real node with real pods (Linux, root)

@@ -1,0 +1,25 @@
+"""What comes in from outside, composed at random, harms nobody but the job that it is about.
+
+A run plays the samples of SEEDS, and the rows of what was once found.
+"""
+
+import pytest
+
+from operator_adversaries.compose import compose
+from operator_adversaries.found import ROWS
+from operator_adversaries.judge import judge
+
+SEEDS = range(26_000, 26_030)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_composed_at_random_harms_no_other_job(seed: int) -> None:
+    sample = compose(seed)
+    verdict = judge(sample)
+    assert not verdict.fault, f"{verdict}\n{sample}"
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_was_once_found_does_no_harm(name: str) -> None:
+    verdict = judge(ROWS[name])
+    assert not verdict.fault, f"{verdict}\n{ROWS[name]}"

@@ -1,0 +1,32 @@
+"""Samples that nobody has seen: `make test-adversaries` composes them for half of `DTJ_ADVERSARY_SECONDS`.
+
+They begin at a seed that is drawn by chance, or at `DTJ_ADVERSARY_SEED`.
+"""
+
+import os
+import secrets
+from collections.abc import Callable
+
+import pytest
+
+from operator_adversaries.campaign import samples, table
+from operator_adversaries.shrink import smallest
+
+
+@pytest.mark.timeout(12 * 3600)
+def test_what_nobody_has_seen_harms_no_other_job(
+    record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = int(os.environ.get("DTJ_ADVERSARY_SEED") or secrets.randbelow(10**9))
+    judged = []
+    for one in samples(first, seconds=float(os.environ.get("DTJ_ADVERSARY_SECONDS", "600")) / 2):
+        judged.append(one)
+        if one.verdict.fault:
+            with capsys.disabled():
+                print(one, flush=True)
+    record_property("report", f"{len(judged)} samples from seed {first} on (DTJ_ADVERSARY_SEED)\n{table(judged)}")
+    faults = [one for one in judged if one.verdict.fault]
+    if faults:
+        sample, verdict = smallest(faults[0].sample, faults[0].verdict)
+        found = "\n".join(map(str, faults))
+        pytest.fail(f"{len(faults)} faults\n{found}\nsmallest of the first: {verdict}\n{sample}")
