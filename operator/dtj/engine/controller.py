@@ -88,11 +88,15 @@ class Controller:
 
     async def _process(self, key: Key) -> None:
         """One pass over a job; what goes wrong is logged, and tried again later."""
+        over = False
         with self._supervisor.sparing("controller"):
             if (record := self._state.jobs.get(key)) is None or record.deleting:
                 self._queue.forget(key)
             else:
                 await self._pass_over(key, record)
+            over = True
+        if not over:
+            self._queue.add_failed(key)
 
     async def _pass_over(self, key: Key, record: JobRecord) -> None:
         self._state.caches.begin(record.uid)

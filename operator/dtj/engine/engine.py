@@ -200,13 +200,12 @@ class Engine:
     async def _work(self) -> None:
         """Work on the jobs of each namespace from when its stores are complete: one that cannot be listed holds no
         other. All are planned, also where this is begun again: passes were cut off."""
-        begin = [asyncio.create_task(self._begin(namespace)) for namespace in self._namespaces]
-        try:
+        async with asyncio.TaskGroup() as group:
+            begin = [group.create_task(self._begin(namespace)) for namespace in self._namespaces]
             await asyncio.wait(begin, return_when=asyncio.FIRST_COMPLETED)
             if self._guard is not None:
                 await self._guard.know()
             await self._controller.run()
-        finally:
             for task in begin:
                 task.cancel()
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
+from builders import manifest, stored
 from dtj.api.form import DTJ, Form
 from dtj.api.json import fields_of, objects, text
 from dtj.api.tfjob.form import TFJOB
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
+from dtj.core.platform import Platform
 from dtj.engine import progress
-from dtj.engine.engine import EngineSettings
+from dtj.engine.engine import Engine, EngineSettings
+from dtj.engine.state import JobCaches
 from dtj.engine.supervision import HOPELESS_SECONDS, Supervisor
-from dtj.kube.gateway import PODS, jobs_of
+from dtj.kube.gateway import JOBS, PODS, Listing, Resource, jobs_of
 from dtj.kube.waiting import Backoff
 from support.engine_harness import Harness, harnessed
+from support.fake_gateway import FakeGateway
 from support.played_kubelets import play, put, state_of
 from support.played_tfjobs import tfjob
 from support.virtual_time import loop_time, settled, virtual_time
@@ -167,6 +172,68 @@ async def test_a_job_is_run_although_a_task_of_the_engine_raises_once(
         assert sum(record.getMessage().startswith(part) for record in caplog.records) == 1
         counted = harness.engine._metrics.registry.get_sample_value("dtj_defects_total", {"part": part})
         assert counted == 1
+
+
+@virtual_time
+async def test_a_job_is_run_although_the_pass_over_it_raises_before_it_plans(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin, raised = JobCaches.begin, list[str]()
+
+    def once(self: JobCaches, uid: str) -> None:
+        if not raised:
+            raised.append(uid)
+            raise ZeroDivisionError
+        begin(self, uid)
+
+    monkeypatch.setattr(JobCaches, "begin", once)
+    async with harnessed() as harness:
+        put(harness, "digits")
+        await play(harness, "digits", seconds=40.0)
+        assert raised
+        assert state_of(harness, "digits") == "Running"
+        assert sum(record.getMessage().startswith("controller failed") for record in caplog.records) == 1
+
+
+class LateNamespace(FakeGateway):
+    """The objects of one namespace are listed later than those of others."""
+
+    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
+        await asyncio.sleep(5.0 if namespace == "late" else 0.0)
+        return await super().list(resource, namespace=namespace, selector=selector)
+
+
+@virtual_time
+async def test_the_jobs_of_a_namespace_are_planned_although_it_raises_where_they_begin(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin, raised = Engine._begin, list[str]()
+
+    async def once(self: Engine, namespace: str | None) -> None:
+        if namespace == "late" and not raised:
+            for informer in self._informers_of[namespace]:
+                await informer.synced.wait()
+            raised.append(namespace)
+            raise ZeroDivisionError
+        await begin(self, namespace)
+
+    monkeypatch.setattr(Engine, "_begin", once)
+    gateway = LateNamespace()
+    platform, now = Platform(), datetime.now(UTC)
+    engine = Engine(
+        gateway, plan=plan, platform=platform, instance="test", namespaces=("soon", "late"), now=lambda: now
+    )
+    task = asyncio.create_task(engine.run())
+    engine.feed.put(gateway.put(JOBS, stored(manifest("digits"), namespace="late")))
+    await asyncio.sleep(60.0)
+    assert raised
+    assert [name for name in gateway.names(PODS) if name.startswith("digits-")] == [
+        "digits-worker-0",
+        "digits-worker-1",
+    ]
+    assert sum(record.getMessage().startswith("controller failed: ZeroDivision") for record in caplog.records) == 1
+    engine.stop()
+    await asyncio.wait([task], timeout=30.0)
 
 
 # -- a defect that one job meets --------------------------------------------------------------------------------------
