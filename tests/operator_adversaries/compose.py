@@ -39,6 +39,14 @@ SHAPES: Final = {
 _SMALL: Final = frozenset({"exitCode", "restartCount", "signal", "count"})
 """Fields of 32 bits."""
 
+_TAKEN: Final[dict[str, tuple[str, ...]]] = {
+    "podIP": ("10.9.8.7", "2001:db8::ffff", "::1", "127.0.0.1"),
+    "restartPolicy": ("Always", "OnFailure", "Never"),
+    "nodeName": ("n1", "0", "a" * 253, "a.b-c"),
+    "conditionType": ("Ready", "x", "example.com/x", "a" * 63),
+}
+"""All that a real API server takes of a pod in fields that look as if they took any text."""
+
 _OF_SERVER: Final = frozenset(
     {
         "name",
@@ -369,6 +377,10 @@ class Composer:
             return rng.choice((*extremes.LABELS, *_ROLES))
         if "annotations" in path:
             return self._annotation()
+        if last in _TAKEN:
+            return rng.choice(_TAKEN[last])
+        if path[:2] == ("spec", "selector"):
+            return rng.choice(extremes.LABELS)
         if last.endswith(("Timestamp", "Time", "At")):
             return rng.choice(extremes.TIMES)
         if rng.random() < 0.1:

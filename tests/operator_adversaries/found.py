@@ -42,6 +42,9 @@ ROWS: Final = {
     "a world of 28,000 ranges": Sample(
         shape="elastic", acts=(_edit("pods", (_WORLD, _world(1, Many("0-99999,", 28_000))), pick=1),)
     ),
+    "a status of 2^53 workers": Sample(
+        shape="elastic", acts=(_edit("jobs", (("status", "replicaStatuses", "worker", "desired"), 2**53)),)
+    ),
     "an owner of a megabyte, pod": Sample(acts=(_edit("pods", (_OWNERS, _owner(Many("u", 1_000_000)))),)),
     "an owner of a megabyte, Service": Sample(
         acts=(Make(1.0, "services", 0, "x", ((_OWNERS, _owner(Many("u", 1_000_000))),), owned=False),)

@@ -14,7 +14,7 @@ from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.spec import CLUSTER_ROLES, ELASTIC, JobSpec, RestartScope, Role, as_role
+from dtj.api.spec import CLUSTER_ROLES, ELASTIC, MAX_REPLICAS, JobSpec, RestartScope, Role, as_role
 from dtj.api.status import MAX_INTEGER, WorldStatus
 from dtj.core.observed import Pod
 from dtj.core.platform import Network, address_of
@@ -94,7 +94,8 @@ def world_of(job: Job, spec: JobSpec, texts: Iterable[str] = ()) -> World | None
     if not has_world(job, spec):
         return None
     counts = job.status.replica_statuses.get(Role.WORKER)
-    first = (Replica(Role.WORKER, index) for index in range(counts.desired)) if counts is not None else ()
+    desired = min(counts.desired, MAX_REPLICAS) if counts is not None else 0  # others may write a status, too
+    first = (Replica(Role.WORKER, index) for index in range(desired))
     chief = (replica for replica in training_replicas(spec) if replica.role is Role.CHIEF)
     begun = World(0, frozenset((*chief, *first)) if counts is not None else frozenset(training_replicas(spec)))
     told = [world for text in dict.fromkeys(texts) if (world := _parsed(text)) is not None]

@@ -9,12 +9,14 @@ from functools import partial
 
 import pytest
 
-from builders import job
+from builders import job, spec_of
 from dtj.api.job import Job
-from dtj.api.json import dig, objects
+from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
+from dtj.api.spec import MAX_REPLICAS
 from dtj.core.actions import DeletePod, PatchStatus, RequeueAfter, TellPod
 from dtj.core.observed import Phase
+from dtj.core.world import world_of
 from support.elastic_world import elastic, trains
 
 LEAVE = ("digits-worker-2", "digits-worker-3")
@@ -276,3 +278,11 @@ def test_all_start_again_when_a_parameter_server_is_lost_and_begin_with_all_work
     assert world.job.status.attempt == 2
     assert world.job.status.world is None
     assert world.members() == {"chief": "0", "worker": "0-1", "ps": "0-1"}
+
+
+def test_no_more_members_are_counted_than_a_job_can_have_whatever_its_status_says() -> None:
+    made = elastic(2)
+    status: JsonObject = {"replicaStatuses": {"worker": {"desired": 30_000}}}
+    world = world_of(made.with_status(status), spec_of(made))
+    assert world is not None
+    assert len(world.members) == MAX_REPLICAS
