@@ -60,8 +60,8 @@ def judge(sample: Sample) -> Verdict:
 
 def verdict(sample: Sample, facts: Facts) -> Verdict:
     """The worst of what was seen."""
-    if facts.hangs:
-        return Verdict(HANGS)
+    if facts.cut_off:
+        return _cut_off(facts)
     if facts.died is not None:
         return Verdict(DIED, _place(facts.died))
     if not facts.reached:
@@ -90,6 +90,15 @@ def verdict(sample: Sample, facts: Facts) -> Verdict:
     if noise := [f"{line!r} {times} times" for line, times in kinds.items() if times > most_lines]:
         return Verdict(NOISE, noise[0])
     return Verdict(FINE)
+
+
+def _cut_off(facts: Facts) -> Verdict:
+    """A sample that took too long: it may be one of 10,000 pods, and no fault."""
+    if facts.longest > HELD_SECONDS:
+        return Verdict(HANGS, f"the loop was held for {facts.longest:.1f} s")
+    if often := [f"{what} {times} times" for what, times in facts.writes.items() if times > 4 * MOST_WRITES]:
+        return Verdict(LOOP, ", ".join(often))
+    return Verdict(MISSED)
 
 
 def _others(sample: Sample, facts: Facts) -> Verdict | None:

@@ -54,7 +54,9 @@ class Facts:
     """What a sample has shown."""
 
     died: BaseException | None = None
-    hangs: bool = False
+    cut_off: bool = False
+    """Whether it took more than ``CPU_SECONDS``."""
+
     states: dict[str, str] = field(default_factory=dict)
     same_pods: bool = True
     in_time: bool = True
@@ -91,13 +93,13 @@ class _Loop(VirtualTimeLoop):
     def __init__(self) -> None:
         super().__init__()
         self.longest = 0.0
-        self._last = time.thread_time()
+        self.last = time.thread_time()
         select = self._selector.select  # type: ignore[attr-defined]
 
         def measured(timeout: float | None = None) -> Any:
-            self.longest = max(self.longest, time.thread_time() - self._last)
+            self.longest = max(self.longest, time.thread_time() - self.last)
             found = select(timeout)
-            self._last = time.thread_time()
+            self.last = time.thread_time()
             return found
 
         self._selector.select = measured  # type: ignore[attr-defined]
@@ -113,9 +115,11 @@ def play(sample: Sample) -> Facts:
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(_Stage(sample, facts).run())
+                stage = _Stage(sample, facts)
+                runner.run(stage.run())
         except Hang:
-            facts.hangs = True
+            facts.cut_off, facts.writes = True, stage.wire.writes()
+            loop.longest = max(loop.longest, time.thread_time() - loop.last)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, before)
