@@ -11,7 +11,7 @@ from typing import Final
 from operator_adversaries.cluster import AFTER, BYSTANDER, LATE
 from operator_adversaries.places import MADE
 from operator_adversaries.play import Facts, play
-from operator_adversaries.sample import Sample
+from operator_adversaries.sample import Sample, Submit
 
 FINE, DIED, HANGS, DEFECT, OTHERS, MEMORY, LOOP, UNNAMED, NOISE, MISSED = (
     "fine", "died", "hangs", "defect", "others", "memory", "loop", "unnamed", "noise", "not reached",
@@ -104,7 +104,8 @@ def _cut_off(facts: Facts) -> Verdict:
 def _others(sample: Sample, facts: Facts) -> Verdict | None:
     wanted = [BYSTANDER, AFTER]
     lasting = any(fault.seconds >= 10**6 for fault in sample.faults)
-    if (sample.faults or sample.raises) and not lasting:
+    submitted = any(isinstance(act, Submit) and act.name == LATE for act in sample.acts)
+    if submitted and (sample.faults or sample.raises) and not lasting:
         wanted.append(LATE)
     late = {name: facts.states.get(name, "not there") for name in wanted if facts.states.get(name) != "Running"}
     if late:

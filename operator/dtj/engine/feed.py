@@ -162,9 +162,9 @@ class JobFeed:
 
     def _note(self, record: JobRecord, news: News) -> None:
         """Tell those whom it concerns what a piece of news changed."""
-        self._forget(news.over)
         if news.changed:
             self._queue.add(record.key)
+        self._forget(news.over)
 
     def _forget(self, record: JobRecord | None) -> None:
         """That job is over: nothing of it is kept."""

@@ -18,6 +18,8 @@ from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine import progress
 from dtj.engine.engine import Engine, EngineSettings
+from dtj.engine.feed import JobFeed
+from dtj.engine.job_store import JobRecord
 from dtj.engine.state import JobCaches
 from dtj.engine.supervision import HOPELESS_SECONDS, Supervisor
 from dtj.kube.gateway import JOBS, PODS, Listing, Resource, jobs_of
@@ -193,6 +195,26 @@ async def test_a_job_is_run_although_the_pass_over_it_raises_before_it_plans(
         assert raised
         assert state_of(harness, "digits") == "Running"
         assert sum(record.getMessage().startswith("controller failed") for record in caplog.records) == 1
+
+
+@virtual_time
+async def test_a_job_is_run_although_it_raises_where_the_one_before_it_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forget, raised = JobFeed._forget, list[object]()
+
+    def once(self: JobFeed, record: JobRecord | None) -> None:
+        if not raised:
+            raised.append(record)
+            raise ZeroDivisionError
+        forget(self, record)
+
+    monkeypatch.setattr(JobFeed, "_forget", once)
+    async with harnessed(settings=LISTS) as harness:
+        put(harness, "digits")
+        await play(harness, "digits", seconds=400.0)
+        assert raised
+        assert state_of(harness, "digits") == "Running"
 
 
 class LateNamespace(FakeGateway):
