@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 from unittest import mock
@@ -14,14 +15,14 @@ from dtj.api.json import JsonObject, dig, fields_of, objects, text
 from dtj.api.tfjob.form import TFJOB
 from dtj.kube.gateway import PODS, Resource, jobs_of
 from operator_adversaries.extremes import Many, Taken, json_text, plain
-from operator_adversaries.sample import Act, Answer, Delete, Edit, Ends, Make, Path, Sample, Submit
+from operator_adversaries.sample import ALL, Act, Answer, Delete, Edit, Ends, Make, Path, Sample, Submit
 from operator_adversaries.wire import Wire
 from support import gang_worlds
 from support.fake_gateway import FakeGateway
 from support.played_tfjobs import tfjob
 from support.virtual_time import loop_time
 
-VICTIM, BYSTANDER, AFTER, LATE = "digits", "other", "after", "late"
+VICTIM, BYSTANDER, PEER, AFTER, LATE = "digits", "other", "peer", "after", "late"
 HERS, THEIRS = "team-a", "team-b"
 _CLAIM: Final = {"claimTemplate": CLAIM_TEMPLATE}
 SHAPES: Final[dict[tuple[str, str], dict[str, Any]]] = {
@@ -108,7 +109,7 @@ class Cluster:
         return {
             name: dig(body, "metadata", "uid")
             for (where, name), body in pods.items()
-            if where == THEIRS and name.startswith(f"{job}-")
+            if where in (HERS, THEIRS) and name.startswith(f"{job}-")
         }
 
     async def kubelets(self) -> None:
@@ -198,6 +199,10 @@ class Cluster:
             case Make():
                 self._make(act)
                 return
+        if isinstance(act, Ends) and act.pick == ALL:
+            for place in range(len(self._all("pods"))):
+                self.carry_out(replace(act, pick=place))
+            return
         found = self._picked(act.plural if isinstance(act, Delete) else "pods", act.pick)  # type: ignore[attr-defined]
         if found is None:
             return
@@ -278,11 +283,14 @@ class Cluster:
 
     def _picked(self, plural: str, pick: int, *, named: bool = False) -> tuple[Resource, JsonObject] | None:
         plural = self.jobs.plural if plural == "jobs" else plural
-        objects_there = sorted(self.store._objects.get(plural, {}).items())
-        found = [
-            body for (namespace, name), body in objects_there if namespace == HERS and (named or name != "nobodys")
-        ]
+        found = self._all(plural, named=named)
         return (_named(plural), found[pick % len(found)]) if found else None
+
+    def _all(self, plural: str, *, named: bool = False) -> list[JsonObject]:
+        """The objects of a kind to which something may be done; those of nobody can only be named."""
+        there = sorted(self.store._objects.get(plural, {}).items())
+        of_hers = ((name, body) for (namespace, name), body in there if namespace == HERS and not name.startswith(PEER))
+        return [body for name, body in of_hers if named or name != "nobodys"]
 
     def _edited(self, body: JsonObject, edits: tuple[tuple[Path, Any], ...]) -> JsonObject:
         """A copy with these values. What is not there on the way is made; what is there and in the way stays."""

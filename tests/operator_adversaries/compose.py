@@ -18,7 +18,7 @@ from dtj.api.json import JsonObject
 from operator_adversaries import extremes, troubles
 from operator_adversaries.extremes import Deep, Many, Number, Row, Taken, Told
 from operator_adversaries.places import FUNCTIONS
-from operator_adversaries.sample import Act, Delete, Edit, Ends, Make, Path, Sample, Submit
+from operator_adversaries.sample import ALL, Act, Delete, Edit, Ends, Make, Path, Sample, Submit
 from operator_adversaries.schemas import ANNOTATIONS, EVENT, LABELS, READ, RECORDS, free_places, resolved, schema_of
 
 FORMS: Final = ("DistributedTrainingJob",) * 3 + ("TFJob",)
@@ -141,7 +141,8 @@ class Composer:
 
     def _ends(self, at: float) -> Ends:
         code = self.rng.choice((0, 1, 75, 137, 143, -1, 2**31 - 1))
-        return Ends(round(at, 1), self.rng.randrange(8), code, troubles.words(self.rng))
+        pick = ALL if self.rng.random() < 0.2 else self.rng.randrange(8)
+        return Ends(round(at, 1), pick, code, troubles.words(self.rng))
 
     def _edits(self, plural: str) -> tuple[tuple[Path, Any], ...]:
         schema: Any = schema_of(plural)
@@ -399,7 +400,7 @@ _NAMES: Final = (
     "a" * 253,
     "0",
 )
-_ROLES: Final = ("worker", "chief", "ps", "evaluator", "tensorboard", "digits", "late", "other")
+_ROLES: Final = ("worker", "chief", "ps", "evaluator", "tensorboard", "digits", "late", "other", "peer")
 
 
 def _is_long(value: Any) -> bool:

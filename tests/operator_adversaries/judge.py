@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from operator_adversaries.cluster import AFTER, BYSTANDER, LATE
+from operator_adversaries.cluster import AFTER, BYSTANDER, LATE, PEER
 from operator_adversaries.places import MADE
 from operator_adversaries.play import Facts, play
 from operator_adversaries.sample import Sample, Submit
@@ -102,7 +102,7 @@ def _cut_off(facts: Facts) -> Verdict:
 
 
 def _others(sample: Sample, facts: Facts) -> Verdict | None:
-    wanted = [BYSTANDER, AFTER]
+    wanted = [PEER, BYSTANDER, AFTER]
     lasting = any(fault.seconds >= 10**6 for fault in sample.faults)
     submitted = any(isinstance(act, Submit) and act.name == LATE for act in sample.acts)
     if submitted and (sample.faults or sample.raises) and not lasting:
@@ -114,7 +114,7 @@ def _others(sample: Sample, facts: Facts) -> Verdict | None:
         return Verdict(OTHERS, f"what is nobody's was changed or deleted: {', '.join(facts.touched)}")
     if not facts.in_time:
         return Verdict(OTHERS, f"{LATE} does not run while something fails that it does not need")
-    return None if facts.same_pods else Verdict(OTHERS, f"{BYSTANDER} has other pods")
+    return None if facts.same_pods else Verdict(OTHERS, f"{PEER} or {BYSTANDER} has other pods")
 
 
 def _place(error: BaseException) -> str:

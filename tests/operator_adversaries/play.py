@@ -1,7 +1,7 @@
 """Plays a sample: an operator's engine at work in a cluster in memory, in virtual time.
 
-Two jobs run, one of each of two namespaces. The sample happens to the first; then a third job comes, and must run like
-the second. Objects that were made stay there for the next operator, which meets them in its first list.
+Three jobs run, two of them in one namespace. The sample happens to the first; then a fourth job comes, and must run
+like the others. Objects that were made stay there for the next operator, which meets them in its first list.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dtj.engine.engine import EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError, Gone
 from dtj.kube.job_body import decode_jobs, shortened
-from operator_adversaries.cluster import AFTER, BYSTANDER, HERS, LATE, THEIRS, VICTIM, Cluster
+from operator_adversaries.cluster import AFTER, BYSTANDER, HERS, LATE, PEER, THEIRS, VICTIM, Cluster
 from operator_adversaries.places import raising
 from operator_adversaries.sample import Sample, Submit
 from operator_adversaries.wire import STARTS_WITHIN, Fault, MemoryGateway, written
@@ -188,14 +188,15 @@ class _Stage(Cluster):
 
     async def _before(self) -> None:
         self.submit(VICTIM, HERS, self.sample.shape)
+        self.submit(PEER, HERS, "fixed")
         self.submit(BYSTANDER, THEIRS, "fixed")
         await self._wait(STARTS_WITHIN)
-        for name in (VICTIM, BYSTANDER):
+        for name in (VICTIM, PEER, BYSTANDER):
             started = self.state(name) == "Running" or (name, self.sample.shape) == (VICTIM, "waits")
             spared = not self.sample.raises and all(fault.begin >= 0 for fault in self.sample.faults)
             if not started and spared:
                 raise AssertionError(f"{name} does not run before anything happens: {self.status(name)}")
-        self.pods = self.pods_of(BYSTANDER) if self.state(BYSTANDER) == "Running" else None
+        self.pods = {name: self.pods_of(name) for name in (PEER, BYSTANDER) if self.state(name) == "Running"}
         await self._act()
 
     async def _act(self) -> None:
@@ -234,8 +235,8 @@ class _Stage(Cluster):
         self.submit(AFTER, THEIRS, "fixed")
         await self._wait(COMES_WITHIN)
         facts, state = self.facts, self.harness.engine.state
-        facts.states = {name: self.state(name) for name in (VICTIM, BYSTANDER, AFTER, LATE) if self.there(name)}
-        facts.same_pods = self.pods in (None, self.pods_of(BYSTANDER))
+        facts.states = {name: self.state(name) for name in (VICTIM, PEER, BYSTANDER, AFTER, LATE) if self.there(name)}
+        facts.same_pods = all(self.pods_of(name) == pods for name, pods in self.pods.items())
         stores = {
             "pods": state.pods,
             "services": state.services,

@@ -1,4 +1,4 @@
-"""What happens to an operator at work: a sample. Two jobs run, and it is done to the one of them."""
+"""What happens to an operator at work: a sample. Jobs run, and it is done to one of them."""
 
 from __future__ import annotations
 
@@ -57,6 +57,10 @@ class Submit(Act):
 
     name: str
     edits: tuple[tuple[Path, Any], ...]
+
+
+ALL = -1
+"""In place of a pick: each of the pods."""
 
 
 @dataclass(frozen=True)
