@@ -42,9 +42,11 @@ _LEFT_OUT: Final = frozenset(
 
 _OUTERMOST: Final = re.compile(
     r"Engine\.(run|_run|stop|synced|supervise|_finish|_is_complete|_where_complete|_plan_all|_make\w+)$|Controller\._done$|"
-    r"JobFeed\.(put|remove|relist_soon)$|KubeGateway\.(close|connect)$|EventRecorder\.flush$|TakingTurns\.clear$"
+    r"JobFeed\.(put|remove|relist_soon|_note)$|KubeGateway\.(close|connect)$|EventRecorder\.flush$|(TakingTurns|FairShare)\.\w+$|"
+    r"Informer\._tell$"
 )
-"""What makes and ends an engine, and what is called from outside of it."""
+"""What makes and ends an engine, what is called from outside of it, what the queue is made of, and what undoes the half
+work of an error."""
 
 
 def _modules() -> Iterator[ModuleType]:

@@ -29,9 +29,9 @@ def smallest(sample: Sample, verdict: Verdict, judged: Callable[[Sample], Verdic
 def _simpler(sample: Sample) -> Iterator[Sample]:
     plain = Sample()
     other: dict[str, Any]
-    for name in ("form", "shape", "policies"):
+    for name in ("shape", "form", "policies"):
         if getattr(sample, name) != getattr(plain, name):
-            other = {name: getattr(plain, name)}
+            other = {name: getattr(plain, name), **({"shape": plain.shape} if name == "form" else {})}
             yield replace(sample, **other)
     for name in _LISTS:
         given = getattr(sample, name)
