@@ -7,7 +7,7 @@ from typing import Final
 from dtj.api import names
 from dtj.api.tfjob.form import TFJOB
 from operator_adversaries.extremes import Deep, Many, Taken, Told
-from operator_adversaries.sample import Answer, Delete, Edit, Ends, Make, Sample, Submit
+from operator_adversaries.sample import Answer, Delete, Edit, Ends, Make, Raises, Sample, Submit
 from operator_adversaries.wire import Fault
 
 _WORLD = ("metadata", "annotations", names.Annotation.WORLD)
@@ -75,5 +75,11 @@ ROWS: Final = {
     ),
     "a clock of three that is an hour ahead": Sample(
         acts=(Submit(5.0, "late", ()),), faults=(Fault(0.0, 300.0, date=3600.0, every=3),)
+    ),
+    "a pass that raises before it plans": Sample(
+        raises=(Raises("dtj.engine.controller:Controller._pass_over", 1, "ZeroDivisionError"),)
+    ),
+    "a job before it that cannot be forgotten": Sample(
+        acts=(Submit(5.0, "late", ()),), raises=(Raises("dtj.engine.feed:JobFeed._forget", 4, "ZeroDivisionError"),)
     ),
 }
