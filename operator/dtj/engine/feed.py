@@ -70,12 +70,16 @@ class JobFeed:
         would see nothing for a long time."""
 
     def put(self, body: JsonObject) -> None:
-        """A job was created or changed, or is simply there."""
+        """A job was created or changed, or is simply there. What goes wrong with it is made good by a list."""
+        over = False
         with self._supervisor.sparing("watch on jobs"):
             key, uid, version = _identity(body)
             if self._keep(key[0]) and not self._state.jobs.holds(key, uid=uid, version=version):
                 record = JobRecord.from_object(body)
                 self._note(record, self._state.jobs.put(record))
+            over = True
+        if not over:
+            self.relist_soon()
 
     def remove(self, body: JsonObject) -> None:
         """A job is gone. What it owned is the garbage collector's business."""

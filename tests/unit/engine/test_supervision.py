@@ -19,7 +19,7 @@ from dtj.core.platform import Platform
 from dtj.engine import progress
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.feed import JobFeed
-from dtj.engine.job_store import JobRecord
+from dtj.engine.job_store import JobRecord, JobStore, News
 from dtj.engine.state import JobCaches
 from dtj.engine.supervision import HOPELESS_SECONDS, Supervisor
 from dtj.kube.gateway import JOBS, PODS, Listing, Resource, jobs_of
@@ -214,6 +214,24 @@ async def test_a_job_is_run_although_it_raises_where_the_one_before_it_is_forgot
         put(harness, "digits")
         await play(harness, "digits", seconds=400.0)
         assert raised
+        assert state_of(harness, "digits") == "Running"
+
+
+@virtual_time
+async def test_a_job_that_the_watch_could_not_hand_on_is_listed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep, raised = JobStore.put, list[str]()
+
+    def once(self: JobStore, record: JobRecord) -> News:
+        if not raised:
+            raised.append(record.name)
+            raise ZeroDivisionError
+        return keep(self, record)
+
+    monkeypatch.setattr(JobStore, "put", once)
+    async with harnessed(settings=LISTS) as harness:
+        put(harness, "digits")
+        await play(harness, "digits", seconds=40.0)
+        assert raised == ["digits"]
         assert state_of(harness, "digits") == "Running"
 
 
