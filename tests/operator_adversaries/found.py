@@ -73,6 +73,10 @@ ROWS: Final = {
         acts=(Submit(5.0, "late", ()),),
         faults=(Fault(-40.0, 10.0**6, verb="patch", drops="queue"),),
     ),
+    "a list that is none": Sample(
+        acts=(Submit(5.0, "late", ()),),
+        faults=(Fault(0.0, 5.0, verb="list", plural="pods", status=200, body="{}", breaks=True),),
+    ),
     "a clock of three that is an hour ahead": Sample(
         acts=(Submit(5.0, "late", ()),), faults=(Fault(0.0, 300.0, date=3600.0, every=3),)
     ),

@@ -235,7 +235,7 @@ class Wire:
             call.resource,
             namespace=call.namespace,
             selector=call.query.get("labelSelector", ""),
-            resource_version=call.query["resourceVersion"],
+            resource_version=call.query.get("resourceVersion", "0"),
         )
         first: asyncio.Task[Any] = asyncio.ensure_future(anext(events))
         for _ in range(3):

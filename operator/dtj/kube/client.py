@@ -92,6 +92,17 @@ class _WatchLine(msgspec.Struct):
 
 
 _decode_page = reader(_Page)
+
+
+def _decode_list(raw: bytes) -> _Page:
+    """A page of a list. What has no version is none, but perhaps a proxy's: taken for an empty list, it would say that
+    all objects are gone. Raises Unreadable."""
+    page = _decode_page(raw)
+    if not page.metadata.resource_version:
+        raise Unreadable("a list without a resourceVersion")
+    return page
+
+
 _decode_line = reader(_WatchLine)
 _encode = msgspec.json.Encoder().encode
 
@@ -168,7 +179,7 @@ class KubeGateway:
             read = read_page if limit > 1 else None
             try:
                 page = await self._call(
-                    "list", resource, path=path, namespace=namespace, query=query, decode=_decode_page, read=read
+                    "list", resource, path=path, namespace=namespace, query=query, decode=_decode_list, read=read
                 )
             except PageTooLong:
                 limit = max(1, limit // 8)
