@@ -77,6 +77,10 @@ ROWS: Final = {
         acts=(Submit(5.0, "late", ()),),
         faults=(Fault(0.0, 5.0, verb="list", plural="pods", status=200, body="{}", breaks=True),),
     ),
+    "a watch that ends at once": Sample(
+        acts=(Submit(5.0, "late", ()),),
+        faults=(Fault(0.0, 5.0, verb="watch", plural="services", status=200, breaks=True),),
+    ),
     "a clock of three that is an hour ahead": Sample(
         acts=(Submit(5.0, "late", ()),), faults=(Fault(0.0, 300.0, date=3600.0, every=3),)
     ),

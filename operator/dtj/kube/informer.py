@@ -29,12 +29,15 @@ from dtj.kube.decoding import Once, Unreadable
 from dtj.kube.errors import ApiError, Gone
 from dtj.kube.gateway import Gateway, Keep, Resource, WatchEvent, everywhere
 from dtj.kube.records import Key, Record, decode_plain, version_number
-from dtj.kube.waiting import Backoff
+from dtj.kube.waiting import Backoff, loop_time
 
 log = logging.getLogger(__name__)
 
 MAX_READ_AT_ONCE: Final = 50
 """Objects of a page that are read before the event loop gets to do something else: a page may have 8 MiB."""
+
+SHORTEST_WATCH: Final = 1.0
+"""Seconds; one that ends sooner, without a word, is no watch, and would be asked for without a pause."""
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -151,9 +154,11 @@ class Informer(Generic[R, T]):
 
     async def _watch(self, version: str) -> str | None:
         """Follow changes until the server ends the watch. Returns where to continue, None to list again."""
+        began, told = loop_time(), False
         try:
             async with self._events(version) as events:
                 async for event in events:
+                    told = True
                     self._recovered()
                     self._places_lost = 0
                     version = self._apply(event) or version
@@ -163,6 +168,9 @@ class Informer(Generic[R, T]):
                 return None
             # The place is not lost with the connection: the next watch goes on from it.
             await self._wait_out(error)
+        else:
+            if not told and loop_time() - began < SHORTEST_WATCH:
+                await self._wait_out(ApiError("the watch ended at once"))
         return version
 
     @asynccontextmanager
