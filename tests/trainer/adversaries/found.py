@@ -31,6 +31,16 @@ def _keeping(kept: str, loss: str) -> tuple[tuple[str, str], ...]:
     return (("__init__", f"{made}        self.kept = {kept}"), *_step(loss))
 
 
+def _setting(value: str) -> tuple[tuple[str, str], ...]:
+    """A step that sets a weight of its own."""
+    made = "    def __init__(self, *args, **kwargs):\n        super().__init__(*args, **kwargs)\n"
+    made += "        self.kept = self.add_weight(shape=(24, 1), initializer='zeros', trainable=False)"
+    step = STEP.format(
+        before="", loss="mean_square(y, p)", after=f"\n        self.kept.assign({value})", returned="{'loss': loss}"
+    )
+    return (("__init__", made), ("train_step", step))
+
+
 def _loss(value: str) -> tuple[tuple[str, str], ...]:
     return (("compute_loss", COMPUTE_LOSS + value),)
 
@@ -85,6 +95,11 @@ ROWS = {
         Sample(compiled=(("metrics", "['mae', Sums()]"),), outside=True, examples=35, calls=("evaluate",)), EQUAL
     ),
     "three replicas": Row(Sample(replicas=3, loss="root", examples=41, epochs=2, calls=CALLS), EQUAL),
+    # A weight that a step sets.
+    "queue of a step": Row(Sample(own=_setting("tf.concat([p, self.kept[:-tf.shape(p)[0]]], 0)")), REFUSED),
+    "average of the weights of a step": Row(
+        Sample(own=_setting("0.9 * self.kept + 0.1 * tf.reduce_sum(self.trainable_variables[0])"), examples=35), EQUAL
+    ),
     "step that takes the batch apart": Row(Sample(own=_APART, examples=35), EQUAL),
     "one number of a metric": Row(
         Sample(compiled=(("metrics", "[root]"), ("weighted_metrics", "['mae']")), examples=35, epochs=2, calls=CALLS),

@@ -39,7 +39,7 @@ def put_in_order():
 def note(values):
     """Writes down what a replica has drawn in a step."""
     context = tf.distribute.get_replica_context()
-    if context is not None and context.num_replicas_in_sync > 1:
+    if context is not None and isinstance(tf.distribute.get_strategy(), type(strategy)):
 
         def write(replica, values):
             drawn[str(replica)].append(np.array(values))
@@ -94,7 +94,9 @@ def seeded_in_loop():
 LAYERS = keras.layers
 WAYS = {
     "normal": lambda: tf.random.normal,
-    "shuffled": lambda: lambda shape: tf.reshape(tf.random.shuffle(tf.range(float(EXAMPLES * WIDE))), shape),
+    "shuffled": lambda: (
+        lambda shape: tf.reshape(tf.random.shuffle(tf.range(tf.cast(shape[0] * WIDE, tf.float32))), shape)
+    ),
     "with_seed": lambda: lambda shape: tf.random.truncated_normal(shape, seed=5),
     "in_branch": lambda: lambda shape: tf.cond(shape[0] > 0, lambda: tf.random.normal(shape), lambda: tf.zeros(shape)),
     "seed_generator": seeded,

@@ -31,6 +31,7 @@ from dtj_trainer.training.loss_division import (
     agreeing,
     compared,
     division,
+    off,
     part_of,
     repeated,
     rows_of,
@@ -150,6 +151,7 @@ def look_at_own_step(
             targets = targets or [Evidence(rows, tolerance=_TOLERANCE, of_weights=of_weights) for _ in runs[0].targets]
             _add(targets, runs)
         _check_kept(model, step, examples, first[0], replicas=replicas)
+        _check_weights(model, first, replicas=replicas)
     found = [one.found or Parts.MEAN for one in targets]
     if Parts.NONE in found:
         raise Undivided(
@@ -208,6 +210,8 @@ class _Run:
     targets: Sequence[Tried]
     returned: Mapping[Any, Any]
     means: Sequence[Any]
+    kept: Mapping[str, Any]
+    """What the step sets weights to of which each replica would have its own, by their paths."""
 
     @classmethod
     def of(cls, model: Any, step: Callable[[Any], Any], examples: Any) -> "_Run":
@@ -221,17 +225,31 @@ class _Run:
         # The trainable weights are read where they are, so that tapes see them.
         fixed = values_here([one for one in _variables(model) if not getattr(one, "trainable", False)])
         with (
-            _Reading(state_mapping=fixed, collect_losses=True),
+            _Reading(state_mapping=fixed, collect_losses=True) as scope,
             drawing_alike(otherwise),
             noting() as noted,
             own_step(model),
         ):
             returned = dict(keras.tree.flatten_with_path(step(examples)))
-        return cls(noted.targets, returned, noted.means)
+        kept = {
+            weight.path: np.asarray(scope.updated[id(weight)])
+            for weight in model.non_trainable_weights
+            if id(weight) in scope.updated and not layers_by_parts.aggregated(weight)
+        }
+        return cls(noted.targets, returned, noted.means, kept)
 
 
 class _Reading(keras.StatelessScope):  # type: ignore[misc]
     """What has no value in it is read where it is: the penalties of weights ask the scope alone."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.updated: dict[int, Any] = {}
+        """The values that variables were set to."""
+
+    def add_update(self, update: Any) -> None:
+        super().add_update(update)
+        self.updated[id(update[0])] = update[1]
 
     def get_current_value(self, variable: Any) -> Any:
         value, storage = super().get_current_value(variable), keras3.storage_of(variable)
@@ -275,6 +293,24 @@ def _check_kept(model: Any, step: Callable[[Any], Any], examples: Any, whole: _R
                 "keeps the number of replicas, and its gradients are those of the whole batch already; read "
                 "num_replicas_in_sync in the step, where it is 1, or leave it out",
             )
+
+
+def _check_weights(model: Any, runs: "Sequence[_Run]", *, replicas: int) -> None:
+    """Refuses a step that sets a weight to what depends on the examples, such as a queue of their features.
+
+    Raises:
+        Undivided: it does.
+    """
+    whole, *others = (run.kept for run in runs)
+    for path, value in whole.items():
+        for other in others:
+            if path not in other or other[path].shape != value.shape or off(value, other[path]) > _TOLERANCE:
+                raise Undivided(
+                    path,
+                    f"fit with {replicas} replicas: {type(model).__name__}.train_step sets {path} to what depends on "
+                    "the examples or on their order, and each replica would have its own; give add_weight an "
+                    "aggregation, such as 'mean', or train on one device",
+                )
 
 
 def _tried(examples: Any, rows: int) -> Iterator[Any]:
