@@ -94,9 +94,7 @@ def seeded_in_loop():
 LAYERS = keras.layers
 WAYS = {
     "normal": lambda: tf.random.normal,
-    "shuffled": lambda: (
-        lambda shape: tf.reshape(tf.random.shuffle(tf.range(tf.cast(shape[0] * WIDE, tf.float32))), shape)
-    ),
+    "shuffled": lambda: lambda shape: tf.reshape(tf.random.shuffle(tf.linspace(0.0, 1.0, shape[0] * WIDE)), shape),
     "with_seed": lambda: lambda shape: tf.random.truncated_normal(shape, seed=5),
     "in_branch": lambda: lambda shape: tf.cond(shape[0] > 0, lambda: tf.random.normal(shape), lambda: tf.zeros(shape)),
     "seed_generator": seeded,
