@@ -71,7 +71,7 @@ for case in sys.argv[1:]:
     try:
         pairs = zip(alone, measured(name, data, mirrored), strict=True)
     except Exception as error:
-        if type(error).__name__ != "UsageError":
+        if type(error).__name__ not in ("UsageError", "Undivided"):
             raise
         print(f"{case} {error}", flush=True)
         continue
